@@ -1,5 +1,5 @@
-"""A host's facts and policy in one small file, to be read on any machine.
+"""A host's facts and policy in one small file, readable on any machine.
 
-This room stands above ``policy``: a snapshot includes the host's own rules, so that every machine
-gives the answer that the host itself would give.
+This package is above ``policy``: a snapshot includes the host's own rules, so every machine gives
+the same answer as the host.
 """

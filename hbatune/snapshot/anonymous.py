@@ -1,7 +1,7 @@
-"""Removes from a snapshot all that identifies a host or a drive: serials, WWNs, names, mounts.
+"""Remove the identities of hosts and drives from a snapshot: serials, WWNs, names, mounts.
 
-Each is replaced by a keyed hash, the same everywhere in the file, under a key that is not kept: ids
-stay distinct and still match each other, and cannot be found by trying.
+A keyed hash replaces each identity, the same everywhere in the file. Its key is discarded. Ids stay
+distinct, still match each other, and cannot be guessed by brute force.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site
 from hbatune.snapshot.file import Snapshot
 
-_SHORTEST = 6
-"""Shorter parts of an id identify no drive, and occur in too many ordinary words."""
+_MIN_PART_LENGTH = 6
+"""Minimum length of a part. Shorter parts identify no drive and occur in too many common words."""
 
-_LONG = 8
-"""Identities of this length are replaced inside of longer words, too."""
+_MIN_INNER_LENGTH = 8
+"""Identities of at least this length are also replaced inside longer words."""
 
-# World-wide names (NAA, EUI-64, UUID, with and without their prefixes), wherever they stand.
+# World-wide names (NAA, EUI-64, UUID, with and without their prefixes) at any position.
 _WORLD_WIDE = (
     r"(?:(?:0x|naa\.|eui\.|uuid\.|wwn-|nvme\.)[0-9A-F][0-9A-F.-]{7,}"
     r"|[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}"
@@ -34,8 +34,8 @@ _WORLD_WIDE = (
 )
 _BEFORE, _AFTER = r"(?<![0-9A-Za-z])", r"(?![0-9A-Za-z])"
 
-# Fields named by the kernel or a standard, and values of settings: none holds an identity, and a
-# host with the name of one of them (say `nvme`) must not make the snapshot unreadable.
+# Fields named by the kernel or a standard, and values of settings. None of them contains an
+# identity. A host named like one of them (say `nvme`) must not make the snapshot unreadable.
 _FACTS_KEPT = frozenset(
     (
         *("target", "adapter", "family", "driver", "kind", "protocol", "medium", "type", "reason"),
@@ -47,8 +47,8 @@ _POLICY_KEPT = frozenset(
     ("setting", "type", "value", "origin", "when", "pattern", "block_size", "family")
 )
 
-# The port in an id where only the kernel's numbers make it up, and the part that is the LUN's.
-_KERNELS_OWN = re.compile(r"(host-\d+-)?(scsi-[\d:]+|ata-\d+(-scsi-[\d:]+)?)(~\S+)?|[\d:]+|\w+\d+")
+# A port in an id that consists of kernel numbers only, and a port split into port and LUN.
+_KERNEL_PORT = re.compile(r"(host-\d+-)?(scsi-[\d:]+|ata-\d+(-scsi-[\d:]+)?)(~\S+)?|[\d:]+|\w+\d+")
 _LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
 
 Scrub = Callable[[str], str]
@@ -59,7 +59,7 @@ _STANDARD = frozenset(
         *("/var", "/var/log", "/var/tmp", "/var/lib", "[SWAP]"),
     )
 )
-"""Mount points that every host may have (Filesystem Hierarchy Standard); others name something."""
+"""Standard mount points (Filesystem Hierarchy Standard). Any other may reveal a name."""
 
 _PROFILES = frozenset(
     (
@@ -73,43 +73,43 @@ _PROFILES = frozenset(
         *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
     )
 )
-"""Profiles that tuned itself comes with."""
+"""The profiles that tuned ships."""
 
-_SAID = {"anonymous": True, "looks": ()}  # earlier looks are keyed by the identities
+_ANONYMOUS_FIELDS = {"anonymous": True, "looks": ()}  # earlier counts are keyed by identity
 
 
 def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
-    pseudonym = _pseudonyms(os.urandom(32) if key is None else key)
-    scrub = _scrubber(_identities(snapshot.machine), pseudonym)
-    whole = msgspec.to_builtins(snapshot)
-    machine = _walk(whole["machine"], scrub, _FACTS_KEPT)
+    pseudonym = _make_pseudonym(os.urandom(32) if key is None else key)
+    scrub = _make_scrubber(_find_identities(snapshot.machine), pseudonym)
+    content = msgspec.to_builtins(snapshot)
+    machine = _scrub_values(content["machine"], scrub, _FACTS_KEPT)
     machine["hostname"] = pseudonym(snapshot.machine.hostname)
     machine["boot_id"] = pseudonym(snapshot.machine.boot_id)
-    for told, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
-        # Ids are rebuilt rather than searched, so that their routes stay readable.
-        told["id"] = _id(endpoint, pseudonym)
-        told["mounts"] = [_point(each, pseudonym) for each in endpoint.mounts]
-    for told, control in zip(machine["controls"], snapshot.machine.controls, strict=True):
-        told["id"] = f"{control.id.partition('@')[0]}@{_route(control.id, pseudonym)}"
-    policy = _walk(whole["policy"], scrub, _POLICY_KEPT)
-    names = _names(snapshot.machine, pseudonym)
-    policy["site"] = _site(snapshot.policy.site, policy["site"], names, pseudonym)
+    for entry, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
+        # Ids are rebuilt, not searched, to keep their routes readable.
+        entry["id"] = _hide_id(endpoint, pseudonym)
+        entry["mounts"] = [_hide_mount(mount, pseudonym) for mount in endpoint.mounts]
+    for entry, control in zip(machine["controls"], snapshot.machine.controls, strict=True):
+        entry["id"] = f"{control.id.partition('@')[0]}@{_hide_route(control.id, pseudonym)}"
+    policy = _scrub_values(content["policy"], scrub, _POLICY_KEPT)
+    names = _map_names(snapshot.machine, pseudonym)
+    policy["site"] = _hide_site(snapshot.policy.site, policy["site"], names, pseudonym)
     policy["rolled_back"] = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
-    for told, each in zip(policy["reverted"], snapshot.policy.reverted, strict=True):
-        told["id"] = names.get(each.id) or pseudonym(each.id)
-    health = _walk(whole["health"], scrub, _FACTS_KEPT)
-    for told, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
-        told["point"] = _point(mount.point, pseudonym)
-    health["tuned"] = msgspec.to_builtins(_tuned(snapshot.health.tuned, scrub, pseudonym))
+    for entry, reverted in zip(policy["reverted"], snapshot.policy.reverted, strict=True):
+        entry["id"] = names.get(reverted.id) or pseudonym(reverted.id)
+    health = _scrub_values(content["health"], scrub, _FACTS_KEPT)
+    for entry, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
+        entry["point"] = _hide_mount(mount.point, pseudonym)
+    health["tuned"] = msgspec.to_builtins(_hide_tuned(snapshot.health.tuned, scrub, pseudonym))
     return msgspec.convert(
-        {**whole, "machine": machine, "health": health, "policy": policy, **_SAID},
+        {**content, "machine": machine, "health": health, "policy": policy, **_ANONYMOUS_FIELDS},
         Snapshot,
     )
 
 
-def _pseudonyms(key: bytes) -> Scrub:
-    """Return a function that gives each text its pseudonym: 64 bits, so that no two share one."""
+def _make_pseudonym(key: bytes) -> Scrub:
+    """Return a function that maps each text to a pseudonym of 64 bits, enough to be unique."""
 
     def pseudonym(text: str) -> str:
         return "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
@@ -117,86 +117,88 @@ def _pseudonyms(key: bytes) -> Scrub:
     return pseudonym
 
 
-def _point(point: str, pseudonym: Scrub) -> str:
-    """Return a mount point; one that is not a standard one becomes a pseudonym, the same each time.
+def _hide_mount(point: str, pseudonym: Scrub) -> str:
+    """Return a standard mount point unchanged, or the pseudonym of another one.
 
-    It is often the name of a person, a customer or a database.
+    Other mount points often contain the name of a person, a customer or a database.
     """
     return point if point in _STANDARD else f"/{pseudonym(point)}"
 
 
-def _tuned(found: TunedProfile | Missing, scrub: Scrub, pseudonym: Scrub) -> TunedProfile | Missing:
-    """Return the profile of tuned without the names of a site's own profiles."""
-    if isinstance(found, Missing):
-        return Missing(found.reason, found.errno)  # its text may name a profile
+def _hide_tuned(
+    tuned: TunedProfile | Missing, scrub: Scrub, pseudonym: Scrub
+) -> TunedProfile | Missing:
+    """Return tuned's profile without the names of local profiles."""
+    if isinstance(tuned, Missing):
+        return Missing(tuned.reason, tuned.errno)  # its text may name a profile
 
-    def called(name: str) -> str:
+    def replace_name(name: str) -> str:
         return name if name in _PROFILES else pseudonym(name)
 
-    def write(each: TunedWrite) -> TunedWrite:
-        file = Path(each.file)
-        place = file.parent.with_name(called(file.parent.name)) / file.name
-        return TunedWrite(str(place), each.attribute, scrub(each.value))
+    def write(original: TunedWrite) -> TunedWrite:
+        file = Path(original.file)
+        path = file.parent.with_name(replace_name(file.parent.name)) / file.name
+        return TunedWrite(str(path), original.attribute, scrub(original.value))
 
-    names = " ".join(map(called, found.names.split()))
-    return TunedProfile(names, tuple(map(write, found.writes)))
+    names = " ".join(map(replace_name, tuned.names.split()))
+    return TunedProfile(names, tuple(map(write, tuned.writes)))
 
 
-def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:
+def _hide_id(endpoint: Endpoint, pseudonym: Scrub) -> str:
     if endpoint.kind is Kind.MAP:
         return pseudonym(endpoint.id)
-    return f"{pseudonym(stable_part(endpoint.id))}@{_route(endpoint.id, pseudonym)}"
+    return f"{pseudonym(stable_part(endpoint.id))}@{_hide_route(endpoint.id, pseudonym)}"
 
 
-def _route(id: str, pseudonym: Scrub) -> str:
-    """Return the route in an id; parts that are not the kernel's own become a pseudonym."""
+def _hide_route(id: str, pseudonym: Scrub) -> str:
+    """Return the route in an id, with a pseudonym for parts that are not kernel numbers."""
     route = id.rpartition("@")[2]
     adapter, slash, port = route.partition("/")
-    if not slash or _KERNELS_OWN.fullmatch(port):
+    if not slash or _KERNEL_PORT.fullmatch(port):
         return route
-    found = _LUN.fullmatch(port)
-    assert found is not None
-    return f"{adapter}/{pseudonym(found['port'])}{found['lun']}"
+    match = _LUN.fullmatch(port)
+    assert match is not None
+    return f"{adapter}/{pseudonym(match['port'])}{match['lun']}"
 
 
-def _site(
-    site: Site, told: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
+def _hide_site(
+    site: Site, content: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
 ) -> dict[str, Any]:
     """Return the site's configuration with the pseudonyms of its targets."""
 
-    spelled = {canonical(name): told for name, told in names.items()}
+    by_canonical_name = {canonical(name): replacement for name, replacement in names.items()}
 
-    def called(name: str) -> str:
-        # A name that matches no endpoint is hidden as well: it may be a drive's that was taken out.
-        return names.get(name) or spelled.get(canonical(name)) or pseudonym(name)
+    def replace_name(name: str) -> str:
+        # A name without an endpoint is hidden too: it may belong to a removed drive.
+        return names.get(name) or by_canonical_name.get(canonical(name)) or pseudonym(name)
 
     arrays = [
         {
-            **array,
-            "name": pseudonym(own.name),
-            "targets": [called(target) for target in own.targets],
+            **entry,
+            "name": pseudonym(array.name),
+            "targets": [replace_name(target) for target in array.targets],
         }
-        for array, own in zip(told["array"], site.array, strict=True)
+        for entry, array in zip(content["array"], site.array, strict=True)
     ]
-    members = {called(name): count for name, count in site.members.items()}
-    exclude = [called(name) for name in site.exclude]
-    return {**told, "exclude": exclude, "array": arrays, "members": members}
+    members = {replace_name(name): count for name, count in site.members.items()}
+    exclude = [replace_name(name) for name in site.exclude]
+    return {**content, "exclude": exclude, "array": arrays, "members": members}
 
 
-def _names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
-    """Return the new name for each name of an endpoint; the kernel's names stay."""
+def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
+    """Return the new name for each endpoint name. Kernel names are kept."""
     names: dict[str, str] = {}
     for endpoint in machine.endpoints:
         names.update((name, name) for name in names_of(endpoint))
     for endpoint in machine.endpoints:
-        changed = _id(endpoint, pseudonym)
-        names.update((id, changed) for id in (endpoint.id, lasting(endpoint.id)))
-        names[former_id(endpoint)] = changed
-        names[stable_part(endpoint.id)] = stable_part(changed)
+        new_id = _hide_id(endpoint, pseudonym)
+        names.update((id, new_id) for id in (endpoint.id, lasting(endpoint.id)))
+        names[former_id(endpoint)] = new_id
+        names[stable_part(endpoint.id)] = stable_part(new_id)
     return names
 
 
-def _identities(machine: Machine) -> Iterator[str]:
+def _find_identities(machine: Machine) -> Iterator[str]:
     """Yield every text that identifies this host or one of its drives."""
     yield machine.hostname
     yield machine.hostname.partition(".")[0]
@@ -205,33 +207,34 @@ def _identities(machine: Machine) -> Iterator[str]:
         stable = stable_part(endpoint.id)
         if stable not in (UNNAMED, endpoint.target):
             yield stable
-            yield from _parts(stable, endpoint)
+            yield from _split_identity(stable, endpoint)
 
 
-def _parts(stable: str, endpoint: Endpoint) -> Iterator[str]:
-    """Yield the parts of a stable name that are neither maker nor model."""
-    told = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
+def _split_identity(stable: str, endpoint: Endpoint) -> Iterator[str]:
+    """Yield the parts of a stable name that are neither vendor nor model."""
+    model_text = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
     for part in re.split(r"[-_.@]+", stable):
-        if len(part) >= _SHORTEST and any(map(str.isdigit, part)) and part not in told:
+        if len(part) >= _MIN_PART_LENGTH and any(map(str.isdigit, part)) and part not in model_text:
             yield part
 
 
-def _scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
-    """Return a function that replaces identities in a text, the longest first, and then WWNs."""
-    # The longest first: a part of it must not be replaced within it.
-    known = sorted({identity for identity in identities if identity}, key=len, reverse=True)
-    anywhere = [re.escape(each) for each in known if len(each) >= _LONG]
-    words = [re.escape(each) for each in known if len(each) < _LONG]
+def _make_scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
+    """Return a function that replaces identities in a text, longest first, and then WWNs."""
+    # Longest first: a part of an identity must not be replaced inside it.
+    texts = sorted({identity for identity in identities if identity}, key=len, reverse=True)
+    anywhere = [re.escape(text) for text in texts if len(text) >= _MIN_INNER_LENGTH]
+    words = [re.escape(text) for text in texts if len(text) < _MIN_INNER_LENGTH]
     bounded = f"{_BEFORE}(?:{'|'.join([*words, _WORLD_WIDE])}){_AFTER}"
     pattern = re.compile("|".join([*anywhere, bounded]), re.IGNORECASE)
-    return lambda text: pattern.sub(lambda found: pseudonym(found[0]), text)
+    return lambda text: pattern.sub(lambda match: pseudonym(match[0]), text)
 
 
-def _walk(value: Any, scrub: Scrub, kept: frozenset[str]) -> Any:
+def _scrub_values(value: Any, scrub: Scrub, kept_fields: frozenset[str]) -> Any:
     if isinstance(value, dict):
         return {
-            name: each if name in kept else _walk(each, scrub, kept) for name, each in value.items()
+            name: item if name in kept_fields else _scrub_values(item, scrub, kept_fields)
+            for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_walk(each, scrub, kept) for each in value]
+        return [_scrub_values(item, scrub, kept_fields) for item in value]
     return scrub(value) if isinstance(value, str) else value

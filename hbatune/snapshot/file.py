@@ -1,16 +1,10 @@
-"""A snapshot: its content as values, its bytes, and checks of both.
+"""A snapshot: its content as frozen values, its bytes, and checks of both.
 
-The content of a snapshot, as frozen values.
+The bytes are compressed JSON. The reader trusts nothing in a file. It checks the references between
+the parts of a snapshot: facts gathered from a machine are consistent, facts in a file may not be.
 
-What a newer hbatune has put into a snapshot's rules, and this one does not understand.
-
-The snapshot keeps such rules; a plan is made without them, and says so.
-
-Checks that the parts of a snapshot belong together: one of each, and none that is not there.
-
-Facts that were gathered from a machine do; those in a file need not.
-
-A snapshot as bytes: JSON, compressed. The reader trusts nothing in a file.
+A newer hbatune may write rules that this version does not understand. The snapshot keeps these
+rules. A plan is made without them and reports it.
 """
 
 import re
@@ -38,10 +32,10 @@ SCHEMA = "hbatune.snapshot/1"
 
 
 class HostPolicy(Struct, frozen=True):
-    """The policy of a host: its profiles, the active one's name, and the targets left alone there.
+    """The policy of a host: its profiles, the name of the active profile, and skipped targets.
 
-    ``rolled_back`` are the ids that a rollback took out until an apply names them again,
-    ``reverted`` the values that cost too much, ``rendered`` the module options for the next load.
+    ``rolled_back`` lists the ids that a rollback excluded until an apply names them again,
+    ``reverted`` the values that regressed, ``rendered`` the module options for the next load.
     """
 
     active: str | None
@@ -55,8 +49,8 @@ class HostPolicy(Struct, frozen=True):
 class Snapshot(Struct, frozen=True):
     """All facts of a host at one moment, with the attributes of every setting.
 
-    ``hbatune`` is the version that took it, ``taken`` in seconds since the epoch. ``anonymous`` is
-    whether names and serial numbers were removed. ``looks`` are earlier counts of errors.
+    ``hbatune`` is the version that took it. ``taken`` is in seconds since the epoch. ``anonymous``
+    is true if names and serial numbers were removed. ``looks`` are earlier error counts.
     """
 
     machine: Machine
@@ -70,29 +64,29 @@ class Snapshot(Struct, frozen=True):
 
 
 def understood(profile: Profile) -> Profile:
-    """Return the profile with those of its rules that this version understands."""
+    """Return the profile reduced to the rules that this version understands."""
     return replace(
         profile,
-        rules=tuple(filter(_known, profile.rules)),
-        options=tuple(filter(_known_option, profile.options)),
+        rules=tuple(filter(_is_understood, profile.rules)),
+        options=tuple(filter(_is_option_understood, profile.options)),
     )
 
 
 def not_understood(profile: Profile) -> tuple[str, ...]:
-    """Return the settings of the other rules, each once: unknown ones, and unknown values."""
-    unknown: list[Rule | OptionRule] = [rule for rule in profile.rules if not _known(rule)]
-    unknown += [option for option in profile.options if not _known_option(option)]
-    return tuple(dict.fromkeys(each.setting for each in unknown))
+    """Return the settings of rules with an unknown setting or value, each once."""
+    unknown: list[Rule | OptionRule] = [rule for rule in profile.rules if not _is_understood(rule)]
+    unknown += [option for option in profile.options if not _is_option_understood(option)]
+    return tuple(dict.fromkeys(rule.setting for rule in unknown))
 
 
-def _known(rule: Rule) -> bool:
+def _is_understood(rule: Rule) -> bool:
     setting = SETTINGS.get(rule.setting)
     if setting is None or isinstance(rule.effect, Leave):
         return setting is not None
     return setting.check(rule.effect.value) is None
 
 
-def _known_option(rule: OptionRule) -> bool:
+def _is_option_understood(rule: OptionRule) -> bool:
     option = known_options().get(rule.module, {}).get(rule.option)
     if option is None:
         return False
@@ -100,72 +94,72 @@ def _known_option(rule: OptionRule) -> bool:
 
 
 def fault(snapshot: Snapshot) -> str | None:
-    """Return the first thing that does not belong together, in words; None where everything does.
+    """Describe the first inconsistency, or return None if the snapshot is consistent.
 
-    Every adapter, endpoint, vector and control that another part names is there, adapters and
-    endpoints are there once, and there is the health of each and of nothing else.
+    Every referenced adapter, endpoint, vector and control exists. Adapters and endpoints are
+    unique, and the health data covers exactly these.
     """
-    return next(_faults(snapshot), None)
+    return next(_find_faults(snapshot), None)
 
 
-def _faults(snapshot: Snapshot) -> Iterator[str]:
+def _find_faults(snapshot: Snapshot) -> Iterator[str]:
     machine, health = snapshot.machine, snapshot.health
     adapters = {adapter.target for adapter in machine.adapters}
     endpoints = {endpoint.target for endpoint in machine.endpoints}
-    yield from _twice("adapter", (adapter.target for adapter in machine.adapters))
-    yield from _twice("endpoint", (endpoint.target for endpoint in machine.endpoints))
-    yield from _twice("id", (endpoint.id for endpoint in machine.endpoints))
-    yield from _twice("control", (control.target for control in machine.controls))
-    yield from _dangling(machine, adapters, endpoints)
-    yield from _unlike("adapters", adapters, health.adapters)
-    yield from _unlike("endpoints", endpoints, health.disks)
+    yield from _find_duplicates("adapter", (adapter.target for adapter in machine.adapters))
+    yield from _find_duplicates("endpoint", (endpoint.target for endpoint in machine.endpoints))
+    yield from _find_duplicates("id", (endpoint.id for endpoint in machine.endpoints))
+    yield from _find_duplicates("control", (control.target for control in machine.controls))
+    yield from _find_dangling(machine, adapters, endpoints)
+    yield from _find_unmatched("adapters", adapters, health.adapters)
+    yield from _find_unmatched("endpoints", endpoints, health.disks)
 
 
-def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
-    seen: set[str] = set()
+def _find_duplicates(kind: str, names: Iterable[str]) -> Iterator[str]:
+    checked: set[str] = set()
     for name in names:
-        if name in seen:
-            yield f"it has the {what} {_short(name)} twice"
-        seen.add(name)
+        if name in checked:
+            yield f"it has the {kind} {_shorten(name)} twice"
+        checked.add(name)
 
 
-def _dangling(machine: Machine, adapters: set[str], endpoints: set[str]) -> Iterator[str]:
+def _find_dangling(machine: Machine, adapters: set[str], endpoints: set[str]) -> Iterator[str]:
     for endpoint in machine.endpoints:
         if endpoint.adapter not in adapters and endpoint.adapter is not None:
-            yield _missing(endpoint.target, "adapter", endpoint.adapter)
+            yield _describe_missing(endpoint.target, "adapter", endpoint.adapter)
         for path in endpoint.paths:
             if path not in endpoints:
-                yield _missing(endpoint.target, "path", path)
+                yield _describe_missing(endpoint.target, "path", path)
         if endpoint.map not in endpoints and endpoint.map is not None:
-            yield _missing(endpoint.target, "map", endpoint.map)
-    of_adapters = (
+            yield _describe_missing(endpoint.target, "map", endpoint.map)
+    references = (
         *((vector.target, vector.adapter) for vector in machine.vectors),
         *((control.target, control.adapter) for control in machine.controls),
         *(("a list of CPUs", local_cpu) for local_cpu in machine.local_cpus),
     )
-    for name, adapter in of_adapters:
+    for name, adapter in references:
         if adapter not in adapters:
-            yield _missing(name, "adapter", adapter)
+            yield _describe_missing(name, "adapter", adapter)
 
 
-def _unlike(what: str, there: set[str], told: Iterable[str]) -> Iterator[str]:
-    for name in sorted(there ^ set(told)):
-        yield f"its {what} and their health do not agree about {_short(name)}"
+def _find_unmatched(kind: str, targets: set[str], health_targets: Iterable[str]) -> Iterator[str]:
+    for name in sorted(targets ^ set(health_targets)):
+        yield f"its {kind} and their health do not agree about {_shorten(name)}"
 
 
-def _missing(name: str, kind: str, other: str) -> str:
-    return f"{_short(name)} is of the {kind} {_short(other)}, which is not in it"
+def _describe_missing(name: str, kind: str, reference: str) -> str:
+    return f"{_shorten(name)} is of the {kind} {_shorten(reference)}, which is not in it"
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:80]}…")
 
 
 LARGEST = 8 << 20
-"""Bytes of a file at most; that of a host with 4,096 LUNs has well under one MiB."""
+"""Maximum size of a file in bytes. A host with 4,096 LUNs needs far less than one MiB."""
 
 LARGEST_UNPACKED = loader.FOREIGN.bytes
-"""Bytes of its content at most: a few kB can unpack to gigabytes."""
+"""Maximum size of the unpacked content in bytes: a few kB can unpack to gigabytes."""
 
 _GZIP = zlib.MAX_WBITS | 16  # zlib's flag for gzip's header and checksum
 
@@ -173,7 +167,7 @@ _SCHEMA = re.compile(r"hbatune\.snapshot/(\d{1,6})\Z")
 
 
 class SnapshotError(UsageError):
-    """A file that cannot be used as a snapshot."""
+    """The error for a file that is not a usable snapshot."""
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{str(path)!r}: {problem}", hint=hint)
@@ -184,14 +178,14 @@ class _Head(msgspec.Struct):
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """Return the snapshot as the bytes of a file; equal snapshots give equal bytes."""
-    # Unlike gzip.compress with its default, this puts no time into the header.
+    """Return the snapshot as the bytes of a file. Equal snapshots give equal bytes."""
+    # Unlike gzip.compress by default, this writes no time into the header.
     engine = zlib.compressobj(wbits=_GZIP)
     return engine.compress(msgspec.json.encode(snapshot)) + engine.flush()
 
 
 def load(path: Path) -> Snapshot:
-    """Return the snapshot in the file; SnapshotError where it has none that can be used."""
+    """Return the snapshot in the file. Raise SnapshotError if it contains no usable snapshot."""
     try:
         data = loader.read_bytes(path, LARGEST)
     except UnusableFileError as error:
@@ -202,25 +196,25 @@ def load(path: Path) -> Snapshot:
 
 
 def decode(data: bytes, path: Path) -> Snapshot:
-    """Return the snapshot in these bytes of the file at ``path``; SnapshotError without one."""
-    text = _unpacked(data, path)
+    """Return the snapshot in these bytes of the file at ``path``, or raise SnapshotError."""
+    text = _unpack(data, path)
     try:
         loader.require_bounded(text, loader.FOREIGN)
     except UnusableFileError as error:
         raise SnapshotError(path, f"not a snapshot: {error}") from error
     try:
-        # The schema first: a newer snapshot should be reported as newer, not as broken.
+        # Check the schema first, to report a newer snapshot as newer, not as broken.
         schema = loader.decode(text, _Head).schema
     except UnusableFileError as error:
         raise SnapshotError(path, "not a snapshot") from error
     _require_known(schema, path)
     try:
-        found = loader.decode(text, Snapshot)
+        snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:
         raise SnapshotError(path, f"a snapshot that makes no sense: {error}") from error
-    if (problem := fault(found)) is not None:
+    if (problem := fault(snapshot)) is not None:
         raise SnapshotError(path, f"a snapshot that makes no sense: {problem}")
-    return found
+    return snapshot
 
 
 def _require_known(schema: str, path: Path) -> None:
@@ -236,7 +230,7 @@ def _require_known(schema: str, path: Path) -> None:
     )
 
 
-def _unpacked(data: bytes, path: Path) -> bytes:
+def _unpack(data: bytes, path: Path) -> bytes:
     engine = zlib.decompressobj(wbits=_GZIP)
     try:
         text = engine.decompress(data, LARGEST_UNPACKED)
