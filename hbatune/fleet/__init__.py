@@ -1,1 +1,1 @@
-"""Many hosts, and two, by their snapshots: what they have, what they drift in, who differs."""
+"""Compare two or many hosts by their snapshots: inventory, drift and differences."""

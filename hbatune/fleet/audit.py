@@ -1,17 +1,12 @@
-"""The audit of a fleet: groups of alike hosts, those that differ, findings, and metrics.
+"""The audit of a fleet: inventory, drift, findings and outliers among peers, and its metrics. Pure.
 
-Groups of alike hosts, and the odd ones out among them. Pure.
+Peers are hosts with the same types of adapters, by driver and PCI ids. All other facts are
+compared, including the number of adapters. If nearly all hosts of a group agree, the others are
+outliers. A split group, for example during a rollout, has no outliers.
 
-Hosts are alike when they have the same kinds of adapters, by driver and PCI ids. All else is
-compared, how many there are of each kind among it. Where nearly all hosts of a group agree, the few
-that differ are odd; where a group is divided, as in the middle of a rollout, nobody is.
-
-The audit of a fleet: what its hosts have, what they drift in, and what was found. Pure.
-
-Renders an audit as Prometheus metrics, for node_exporter's textfile collector. Pure.
-
-Beside the daemon's metrics (``watch.metrics``), which are of one host and of this moment, these say
-what each host is made of, so that Prometheus can count and compare over all of them.
+The metrics are for node_exporter's textfile collector. The daemon's metrics (``watch.metrics``)
+show the current state of one host. These describe each host's components, so Prometheus can count
+and compare them across hosts.
 """
 
 from collections import Counter, defaultdict
@@ -33,17 +28,17 @@ if TYPE_CHECKING:
 
 
 AGREE = 2 / 3
-"""The share of hosts that have the usual values at least: of two nobody knows which one is odd."""
+"""Minimum fraction of hosts with the usual values: of two hosts, either could be the outlier."""
 
 COMPARABLE = 3
-"""Alike hosts from which on one of them can be odd."""
+"""Minimum number of peers for an outlier among them."""
 
 FEW = 0.1
-"""The share of hosts that may have other values and be odd; one host always may."""
+"""Maximum fraction of hosts that can be outliers with the same values. One host always can."""
 
 
 class PeerGroup(Struct, frozen=True):
-    """A group of alike hosts; ``adapters`` are the names of their kinds, ``hosts`` the labels."""
+    """A group of peers. ``adapters`` are the names of the adapter types, ``hosts`` the labels."""
 
     number: int
     adapters: tuple[str, ...]
@@ -51,9 +46,9 @@ class PeerGroup(Struct, frozen=True):
 
 
 class Outlier(Struct, frozen=True):
-    """A fact in which a host differs from those like it.
+    """A fact in which a host differs from its peers.
 
-    ``found`` are its own values, ``usual`` those of ``agreeing`` of the ``compared`` hosts.
+    ``found`` are its own values. ``agreeing`` of the ``compared`` hosts have the ``usual`` values.
     """
 
     host: str
@@ -68,10 +63,10 @@ class Outlier(Struct, frozen=True):
 
 
 class LoneHost(Struct, frozen=True):
-    """A host with too few alike ones to be compared with, and the larger group nearest to it.
+    """A host with too few peers for a comparison, and the most similar larger group.
 
-    ``group`` is that group's number, None where none has an adapter in common. ``lacks`` are the
-    adapters that the group has and the host has not, ``besides`` those that only the host has.
+    ``group`` is that group's number, or None if no group has an adapter in common. ``lacks`` are
+    the adapters that only the group has, ``besides`` the adapters that only the host has.
     """
 
     host: str
@@ -82,16 +77,18 @@ class LoneHost(Struct, frozen=True):
 
 
 def group_peers(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[PeerGroup, ...]:
-    """Return the groups of alike hosts, the largest first; each host comes with its label."""
-    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    """Return the peer groups, the largest first. Each host comes with its label."""
+    labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     for label, host in hosts:
-        found[host.alike].append(label)
-        named = {adapter.kind: adapter.name for adapter in host.adapters}
-        names.setdefault(host.alike, tuple(dict.fromkeys(named[kind] for kind in host.alike)))
-    ordered = sorted(found, key=lambda kinds: (-len(found[kinds]), kinds))
+        labels[host.alike].append(label)
+        name_by_kind = {adapter.kind: adapter.name for adapter in host.adapters}
+        names.setdefault(
+            host.alike, tuple(dict.fromkeys(name_by_kind[kind] for kind in host.alike))
+        )
+    ordered = sorted(labels, key=lambda kinds: (-len(labels[kinds]), kinds))
     return tuple(
-        PeerGroup(number, names[kinds], tuple(found[kinds]))
+        PeerGroup(number, names[kinds], tuple(labels[kinds]))
         for number, kinds in enumerate(ordered, 1)
     )
 
@@ -99,79 +96,83 @@ def group_peers(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[PeerGroup, ...]
 def find_outliers(
     groups: Iterable[PeerGroup], hosts: Sequence[tuple[str, HostAudit]]
 ) -> tuple[Outlier, ...]:
-    """Return what each odd host differs in, what matters most first, and hosts in their order."""
+    """Return the outliers, most important facts first, then in the order of hosts."""
     by_label = dict(hosts)
-    odd = [
-        each
+    outliers = [
+        outlier
         for group in groups
-        for each in _odd_in(group, [(label, by_label[label].facts) for label in group.hosts])
+        for outlier in _find_group_outliers(
+            group, [(label, by_label[label].facts) for label in group.hosts]
+        )
     ]
-    place = {label: number for number, (label, _) in enumerate(hosts)}
-    return tuple(sorted(odd, key=lambda each: (ORDER[each.kind], place[each.host])))
+    position = {label: number for number, (label, _) in enumerate(hosts)}
+    return tuple(
+        sorted(outliers, key=lambda outlier: (ORDER[outlier.kind], position[outlier.host]))
+    )
 
 
 def find_lone(
     groups: Sequence[PeerGroup], hosts: Sequence[tuple[str, HostAudit]]
 ) -> tuple[LoneHost, ...]:
-    """Return the hosts in groups that are too small to compare: one that has lost an adapter?"""
+    """Return the hosts in groups too small to compare. Such a host may have lost an adapter."""
     by_label = dict(hosts)
-    large = [each for each in groups if len(each.hosts) >= COMPARABLE]
-    kinds = {each.number: set(by_label[each.hosts[0]].alike) for each in large}
+    large = [group for group in groups if len(group.hosts) >= COMPARABLE]
+    kinds = {group.number: set(by_label[group.hosts[0]].alike) for group in large}
     return tuple(
-        _lone(by_label[label], label, group, large, kinds)
+        _describe_lone(by_label[label], label, group, large, kinds)
         for group in groups
         if len(group.hosts) < COMPARABLE
         for label in group.hosts
     )
 
 
-def _lone(
+def _describe_lone(
     host: HostAudit,
     label: str,
-    own: PeerGroup,
+    small_group: PeerGroup,
     large: Iterable[PeerGroup],
     kinds: Mapping[int, set[str]],
 ) -> LoneHost:
-    here = set(host.alike)
-    near = [each for each in large if kinds[each.number] & here]
+    host_kinds = set(host.alike)
+    near = [group for group in large if kinds[group.number] & host_kinds]
     if not near:
-        return LoneHost(label, own.adapters, None, (), own.adapters)
-    nearest = min(near, key=lambda each: len(kinds[each.number] ^ here))
+        return LoneHost(label, small_group.adapters, None, (), small_group.adapters)
+    nearest = min(near, key=lambda group: len(kinds[group.number] ^ host_kinds))
     return LoneHost(
         host=label,
-        adapters=own.adapters,
+        adapters=small_group.adapters,
         group=nearest.number,
-        lacks=tuple(name for name in nearest.adapters if name not in own.adapters),
-        besides=tuple(name for name in own.adapters if name not in nearest.adapters),
+        lacks=tuple(name for name in nearest.adapters if name not in small_group.adapters),
+        besides=tuple(name for name in small_group.adapters if name not in nearest.adapters),
     )
 
 
-def _odd_in(
+def _find_group_outliers(
     group: PeerGroup, hosts: Iterable[tuple[str, tuple[HostFact, ...]]]
 ) -> Iterator[Outlier]:
     facts: dict[tuple[FactKind, str, str], list[tuple[str, HostFact]]] = defaultdict(list)
-    for label, found in hosts:
-        for fact in found:
+    for label, host_facts in hosts:
+        for fact in host_facts:
             facts[fact.key].append((label, fact))
-    for key, having in facts.items():
-        counted = Counter(fact.values for _, fact in having)
-        usual, agreeing = counted.most_common(1)[0]
-        if agreeing < AGREE * len(having):
+    for key, holders in facts.items():
+        counts = Counter(fact.values for _, fact in holders)
+        usual, agreeing = counts.most_common(1)[0]
+        if agreeing < AGREE * len(holders):
             continue
-        few = max(1, int(FEW * len(having)))
-        for label, fact in having:
-            if fact.values != usual and counted[fact.values] <= few:
+        max_outliers = max(1, int(FEW * len(holders)))
+        for label, fact in holders:
+            if fact.values != usual and counts[fact.values] <= max_outliers:
                 yield Outlier(
                     *(label, group.number, *key, fact.found),
-                    *(usual, agreeing, len(having)),
+                    *(usual, agreeing, len(holders)),
                 )
 
 
 class AuditedHost(HostSummary, frozen=True, kw_only=True):
-    """A host of the fleet; ``name`` tells it from all others.
+    """A host of the fleet with a unique ``name``.
 
-    ``drift`` counts its settings that drift, ``odd`` the facts in which it differs from alike
-    hosts, ``findings`` its findings by severity. ``group`` is the number of its group.
+    ``drift`` counts its drifting settings, ``odd`` the facts in which it differs from its peers,
+    ``findings`` its findings by severity. ``group`` is the number of its group.
     """
 
     name: str
@@ -182,7 +183,7 @@ class AuditedHost(HostSummary, frozen=True, kw_only=True):
 
 
 class FleetDrift(Struct, frozen=True):
-    """Drift that hosts have in common; ``targets`` counts those of all hosts together."""
+    """Drift that hosts have in common. ``targets`` is the total over all hosts."""
 
     profile: str
     setting: str
@@ -195,7 +196,7 @@ class FleetDrift(Struct, frozen=True):
 
 
 class FleetFinding(Struct, frozen=True):
-    """Findings of one check and severity; ``example`` is that of the first of the hosts."""
+    """Findings of one check and severity. ``example`` is from the first host."""
 
     id: str
     severity: Severity
@@ -206,7 +207,7 @@ class FleetFinding(Struct, frozen=True):
 
 
 class Stocked(StrEnum):
-    """What the inventory counts."""
+    """The properties that the inventory counts."""
 
     ADAPTER = "adapter"
     FIRMWARE = "firmware"
@@ -217,9 +218,9 @@ class Stocked(StrEnum):
 
 
 class Stock(Struct, frozen=True):
-    """A line of the inventory: so many ``of`` these (adapters, or hosts) have this value.
+    """A line of the inventory: ``count`` adapters of type ``of``, or hosts, have this value.
 
-    ``of`` is None where hosts are counted, ``value`` None where it is not known or there is none.
+    ``of`` is None if hosts are counted. ``value`` is None if it is unknown or does not exist.
     """
 
     what: Stocked
@@ -230,7 +231,7 @@ class Stock(Struct, frozen=True):
 
 
 class Audit(Struct, frozen=True):
-    """Everything an audit says, the gravest and most common first."""
+    """The full result of an audit, the most severe and most common entries first."""
 
     hosts: tuple[AuditedHost, ...]
     groups: tuple[PeerGroup, ...]
@@ -249,54 +250,58 @@ class Audit(Struct, frozen=True):
 
     @property
     def odd_hosts(self) -> tuple[str, ...]:
-        """The names of the odd hosts, each once, in the order of what they differ in."""
-        return tuple(dict.fromkeys(each.host for each in self.odd))
+        """The names of the outliers, each once, in the order of their differences."""
+        return tuple(dict.fromkeys(outlier.host for outlier in self.odd))
 
 
 def audit(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
-    """Return the audit of all hosts that were read, with the files that were of no use."""
-    found = list(results)
-    read = [each for each in found if isinstance(each, HostAudit)]
-    unusable = [each for each in found if isinstance(each, UnusableSnapshot)]
-    hosts = _named(read)
+    """Return the audit of all readable hosts, with the unusable files."""
+    entries = list(results)
+    read = [entry for entry in entries if isinstance(entry, HostAudit)]
+    unusable = [entry for entry in entries if isinstance(entry, UnusableSnapshot)]
+    hosts = _name_hosts(read)
     groups = group_peers(hosts)
-    odd = find_outliers(groups, hosts)
+    outliers = find_outliers(groups, hosts)
     return Audit(
-        hosts=tuple(_hosts(hosts, groups, odd)),
+        hosts=tuple(_summarise_hosts(hosts, groups, outliers)),
         groups=groups,
-        odd=odd,
+        odd=outliers,
         lone=find_lone(groups, hosts),
-        drift=tuple(_drift(hosts)),
-        findings=tuple(_findings(hosts)),
-        inventory=tuple(_inventory(hosts)),
-        unusable=tuple(sorted(unusable, key=lambda each: natural_key(each.file))),
+        drift=tuple(_group_drift(hosts)),
+        findings=tuple(_group_findings(hosts)),
+        inventory=tuple(_count_inventory(hosts)),
+        unusable=tuple(sorted(unusable, key=lambda file: natural_key(file.file))),
         not_understood=tuple(sorted({name for _, host in hosts for name in host.not_understood})),
     )
 
 
-def _named(hosts: Iterable[HostAudit]) -> list[tuple[str, HostAudit]]:
-    """Return the hosts by name: the host's own where it is the only one, else the file's.
+def _name_hosts(hosts: Iterable[HostAudit]) -> list[tuple[str, HostAudit]]:
+    """Return the hosts by name: the hostname if it is unique, otherwise the file.
 
-    An anonymous snapshot's name says nothing, so it goes by its file as well.
+    An anonymous snapshot is named after its file too, since its hostname is meaningless.
     """
-    every = list(hosts)
-    counted = Counter(each.hostname for each in every)
-    files = {each.file for each in every}
+    all_hosts = list(hosts)
+    counts = Counter(host.hostname for host in all_hosts)
+    files = {host.file for host in all_hosts}
 
-    def name(host: HostAudit) -> str:
-        own = host.hostname
-        return host.file if host.anonymous or counted[own] > 1 or own in files else own
+    def choose_name(host: HostAudit) -> str:
+        hostname = host.hostname
+        needs_file = host.anonymous or counts[hostname] > 1 or hostname in files
+        return host.file if needs_file else hostname
 
-    return sorted(((name(each), each) for each in every), key=lambda each: natural_key(each[0]))
+    return sorted(
+        ((choose_name(host), host) for host in all_hosts),
+        key=lambda named_host: natural_key(named_host[0]),
+    )
 
 
-def _hosts(
+def _summarise_hosts(
     hosts: Sequence[tuple[str, HostAudit]],
     groups: Iterable[PeerGroup],
-    odd: Iterable[Outlier],
+    outliers: Iterable[Outlier],
 ) -> Iterator[AuditedHost]:
-    group = {name: each.number for each in groups for name in each.hosts}
-    odds = Counter(each.host for each in odd)
+    group_numbers = {name: group.number for group in groups for name in group.hosts}
+    outlier_counts = Counter(outlier.host for outlier in outliers)
     for name, host in hosts:
         findings: Counter[Severity] = Counter()
         for finding in host.findings:
@@ -304,26 +309,29 @@ def _hosts(
         yield AuditedHost(
             **{field: getattr(host, field) for field in HostSummary.__struct_fields__},
             name=name,
-            drift=sum(each.count for each in host.drift),
-            odd=odds[name],
+            drift=sum(drift.count for drift in host.drift),
+            odd=outlier_counts[name],
             findings=dict(findings),
-            group=group[name],
+            group=group_numbers[name],
         )
 
 
-def _drift(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetDrift]:
+def _group_drift(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetDrift]:
     groups: dict[tuple[str, str, Value | None, Value | None, str, str], Counter[str]] = defaultdict(
         Counter
     )
     for name, host in hosts:
-        for each in host.drift:
-            key = (host.profile or "", each.setting, each.current, each.value)
-            groups[*key, each.rule, each.source][name] += each.count
-    made = [FleetDrift(*key, sum(on.values()), tuple(on)) for key, on in groups.items()]
-    return sorted(made, key=lambda each: (-len(each.hosts), -each.targets))
+        for drift in host.drift:
+            key = (host.profile or "", drift.setting, drift.current, drift.value)
+            groups[*key, drift.rule, drift.source][name] += drift.count
+    drifts = [
+        FleetDrift(*key, sum(host_counts.values()), tuple(host_counts))
+        for key, host_counts in groups.items()
+    ]
+    return sorted(drifts, key=lambda drift: (-len(drift.hosts), -drift.targets))
 
 
-def _findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding]:
+def _group_findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding]:
     counted: dict[tuple[str, Severity], Counter[str]] = defaultdict(Counter)
     examples: dict[tuple[str, Severity], Finding] = {}
     for name, host in hosts:
@@ -331,15 +339,19 @@ def _findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding]:
             key = (finding.id, finding.severity)
             counted[key][name] += finding.count
             examples.setdefault(key, finding.example)
-    made = [
-        FleetFinding(*key, examples[key].source, sum(on.values()), tuple(on), examples[key])
-        for key, on in counted.items()
+    grouped = [
+        FleetFinding(
+            *key, examples[key].source, sum(host_counts.values()), tuple(host_counts), examples[key]
+        )
+        for key, host_counts in counted.items()
     ]
-    grave = list(reversed(Severity))
-    return sorted(made, key=lambda each: (grave.index(each.severity), -len(each.hosts)))
+    severities = list(reversed(Severity))
+    return sorted(
+        grouped, key=lambda finding: (severities.index(finding.severity), -len(finding.hosts))
+    )
 
 
-def _inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
+def _count_inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
     counted: dict[tuple[Stocked, str | None, str | None], Counter[str]] = defaultdict(Counter)
     for name, host in hosts:
         counted[Stocked.PROFILE, None, host.profile][name] += 1
@@ -351,10 +363,18 @@ def _inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
             if adapter.link is not None:
                 counted[Stocked.LINK, adapter.name, adapter.link][name] += 1
     order = list(Stocked)
-    made = [Stock(*key, sum(on.values()), tuple(on)) for key, on in counted.items()]
+    stocks = [
+        Stock(*key, sum(host_counts.values()), tuple(host_counts))
+        for key, host_counts in counted.items()
+    ]
     return sorted(
-        made,
-        key=lambda each: (order.index(each.what), each.of or "", -each.count, each.value or ""),
+        stocks,
+        key=lambda stock: (
+            order.index(stock.what),
+            stock.of or "",
+            -stock.count,
+            stock.value or "",
+        ),
     )
 
 
@@ -363,51 +383,51 @@ _ADAPTER = ("host", "adapter", "family", "product", "firmware", "driver", "link"
 
 
 def exposition(audit: Audit, now: float) -> bytes:
-    """Return an audit in Prometheus's text format; ``now`` is in seconds since the epoch.
+    """Return an audit in Prometheus's text format. ``now`` is in seconds since the epoch.
 
-    UsageError where the library for metrics is not installed.
+    Raise UsageError if the metrics library is not installed.
     """
     require()
     from prometheus_client import CollectorRegistry, generate_latest
 
     class Collector:
         def collect(self) -> "Iterator[GaugeMetricFamily]":
-            return _families(audit, now)
+            return _collect_metrics(audit, now)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())
     return bytes(generate_latest(registry))
 
 
-def _families(audit: Audit, now: float) -> "Iterator[GaugeMetricFamily]":
+def _collect_metrics(audit: Audit, now: float) -> "Iterator[GaugeMetricFamily]":
     from prometheus_client.core import GaugeMetricFamily
 
-    def gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"hbatune_audit_{name}", says, labels=labels)
+    def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"hbatune_audit_{name}", documentation, labels=labels)
 
     info = gauge("host_info", "Profile, kernel, version and group of a host.", *_HOST)
     adapters = gauge("adapter_info", "Versions and link of an adapter.", *_ADAPTER)
     drift = gauge("drift_settings", "Settings that are not as the profile wants them.", "host")
     odd = gauge("odd_facts", "Facts in which a host differs from alike ones.", "host")
     findings = gauge("findings", "Findings of the checks.", "host", "severity")
-    taken = gauge("snapshot_timestamp_seconds", "When the snapshot was taken.", "host")
+    snapshot_time = gauge("snapshot_timestamp_seconds", "When the snapshot was taken.", "host")
     for host in audit.hosts:
-        named = (host.name, host.profile or "", host.kernel, host.hbatune, str(host.group))
-        info.add_metric(named, 1)
+        host_labels = (host.name, host.profile or "", host.kernel, host.hbatune, str(host.group))
+        info.add_metric(host_labels, 1)
         drift.add_metric((host.name,), host.drift)
         odd.add_metric((host.name,), host.odd)
-        taken.add_metric((host.name,), host.taken)
+        snapshot_time.add_metric((host.name,), host.taken)
         for severity in Severity:
             findings.add_metric((host.name, str(severity)), host.findings.get(severity, 0))
         for adapter in host.adapters:
-            known = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
+            versions = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
             adapters.add_metric(
-                (host.name, adapter.target, adapter.family, adapter.name, *known), 1
+                (host.name, adapter.target, adapter.family, adapter.name, *versions), 1
             )
-    yield from (info, adapters, drift, odd, findings, taken)
+    yield from (info, adapters, drift, odd, findings, snapshot_time)
     unusable = gauge("unusable_files", "Files that could not be audited.")
     unusable.add_metric((), len(audit.unusable))
     yield unusable
-    made = gauge("timestamp_seconds", "When the audit was made.")
-    made.add_metric((), now)
-    yield made
+    audit_time = gauge("timestamp_seconds", "When the audit was made.")
+    audit_time.add_metric((), now)
+    yield audit_time

@@ -1,4 +1,4 @@
-"""Compares two hosts, or one host at two times: what differs, and what matters first. Pure."""
+"""Compare two hosts, or one host at two times, most important differences first. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,13 +31,13 @@ _SOURCES = {
     FactKind.OPTION: "D4-3",
     FactKind.DRIVE: "D1-4",
 }
-"""Why a kind of fact matters to speed; a setting's source is that of the setting."""
+"""The source for the effect of each fact type on speed. A setting has its own source."""
 
 _COUNTED = (FactKind.ERRORS, FactKind.COUNTERS)
 
 
 class Difference(Struct, frozen=True):
-    """A fact in which two hosts differ; what one of them does not have has no values there."""
+    """A fact in which two hosts differ. A host without the fact has no values."""
 
     kind: FactKind
     subject: str
@@ -48,7 +48,7 @@ class Difference(Struct, frozen=True):
 
 
 class MeasuredRates(Struct, frozen=True):
-    """What a host measured: I/Os and bytes per second, latencies in µs."""
+    """A host's results: I/Os and bytes per second, latencies in µs."""
 
     iops: float
     bytes_per_s: float
@@ -57,7 +57,7 @@ class MeasuredRates(Struct, frozen=True):
 
 
 class ComparedResults(Struct, frozen=True):
-    """The newest results of both hosts of one workload on disks of one model."""
+    """Both hosts' latest results for one workload on disks of one model."""
 
     subject: str
     workload: Workload
@@ -66,12 +66,12 @@ class ComparedResults(Struct, frozen=True):
 
     @property
     def p99_ratio(self) -> float:
-        """How many times as long the second host takes."""
+        """The ratio of the second host's p99 to the first host's."""
         return self.second.p99_us / self.first.p99_us if self.first.p99_us else 1.0
 
 
 class ComparedHost(Struct, frozen=True):
-    """One of the two: its name, its kernel, when it was looked at (seconds since the epoch)."""
+    """One of the hosts: its name, kernel and snapshot time (seconds since the epoch)."""
 
     name: str
     kernel: str
@@ -79,10 +79,10 @@ class ComparedHost(Struct, frozen=True):
 
 
 class HostComparison(Struct, frozen=True):
-    """What differs, what matters most first; ``same`` counts the facts that do not.
+    """The differences, most important first. ``same`` counts the equal facts.
 
-    ``one_host`` says that both are looks at one host, ``one_boot`` that they are of one boot:
-    errors are then those since the first look, otherwise since each boot.
+    ``one_host`` is true if both snapshots are of one host, ``one_boot`` if they are of one boot.
+    For one boot, errors count from the first snapshot, otherwise from each boot.
     """
 
     first: ComparedHost
@@ -99,95 +99,105 @@ def compare_hosts(
     second: Snapshot,
     results: tuple[Sequence[Record], Sequence[Record]] = ((), ()),
 ) -> HostComparison:
-    """Return how the second host differs from the first; ``results`` are what each measured."""
-    own, others = paired_facts(first, second)
-    differences, same = _differences(own, others)
+    """Compare the second host with the first. ``results`` are the measurements of each."""
+    first_facts, second_facts = paired_facts(first, second)
+    differences, same = _find_differences(first_facts, second_facts)
     one_host = first.machine.hostname == second.machine.hostname
     return HostComparison(
-        first=_compared(first),
-        second=_compared(second),
+        first=_describe_host(first),
+        second=_describe_host(second),
         one_host=one_host,
         one_boot=first.machine.boot_id == second.machine.boot_id,
         differences=tuple(differences),
-        measured=tuple(_measured(first, second, results)),
+        measured=tuple(_compare_results(first, second, results)),
         same=same,
     )
 
 
-def _compared(snapshot: Snapshot) -> ComparedHost:
+def _describe_host(snapshot: Snapshot) -> ComparedHost:
     machine = snapshot.machine
     return ComparedHost(machine.hostname, machine.kernel, snapshot.taken)
 
 
-def _differences(
-    own: Iterable[HostFact], others: Iterable[HostFact]
+def _find_differences(
+    first_facts: Iterable[HostFact], second_facts: Iterable[HostFact]
 ) -> tuple[list[Difference], int]:
-    first = {each.key: each for each in own}
-    second = {each.key: each for each in others}
-    # Of what only one of them has, that it is there says it all.
+    first = {fact.key: fact for fact in first_facts}
+    second = {fact.key: fact for fact in second_facts}
+    # A subject that only one host has counts as a single difference: its presence.
     both = {key[1] for key in first} & {key[1] for key in second}
-    found, same = list[Difference](), 0
+    differences, same = list[Difference](), 0
     for key in dict.fromkeys((*first, *second)):
-        kind, subject, what = key
-        one, other = first.get(key), second.get(key)
+        kind, subject, aspect = key
+        first_fact, second_fact = first.get(key), second.get(key)
         if subject not in both and kind is not FactKind.PRESENCE:
             continue
-        if one is not None and other is not None and one.values == other.values:
+        if (
+            first_fact is not None
+            and second_fact is not None
+            and first_fact.values == second_fact.values
+        ):
             same += 1
             continue
-        sides = (_found(one, kind), _found(other, kind))
-        found.append(Difference(kind, subject, what, *sides, _source(kind, what)))
-    return sorted(found, key=_place), same
+        sides = (_get_values(first_fact, kind), _get_values(second_fact, kind))
+        differences.append(Difference(kind, subject, aspect, *sides, _find_source(kind, aspect)))
+    return sorted(differences, key=_rank_difference), same
 
 
-def _found(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
+def _get_values(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
     if fact is not None:
         return fact.found
     return (Valued(0, 1, ()),) if kind in _COUNTED else ()
 
 
-def _place(difference: Difference) -> tuple[object, ...]:
-    # The depth of the disks before that of the whole host.
+def _rank_difference(difference: Difference) -> tuple[object, ...]:
+    # The depth of disks precedes the depth of the host.
     return ORDER[difference.kind], difference.what not in SETTINGS
 
 
-def _source(kind: FactKind, what: str) -> str | None:
-    if kind is FactKind.SETTING and what in SETTINGS:
-        return SETTINGS[what].source
+def _find_source(kind: FactKind, aspect: str) -> str | None:
+    if kind is FactKind.SETTING and aspect in SETTINGS:
+        return SETTINGS[aspect].source
     return _SOURCES.get(kind)
 
 
-def _measured(
+def _compare_results(
     first: Snapshot, second: Snapshot, results: tuple[Sequence[Record], Sequence[Record]]
 ) -> list[ComparedResults]:
-    own, others = _newest(first, results[0]), _newest(second, results[1])
-    found = [
-        ComparedResults(subject, workload, own[subject, workload], others[subject, workload])
-        for subject, workload in own
-        # One result, where a host was not measured again since the first look.
-        if others.get((subject, workload), own[subject, workload]) != own[subject, workload]
-    ]
-    return sorted(found, key=lambda each: -each.p99_ratio)
+    second_rates = _find_latest_rates(second, results[1])
+    compared = []
+    for load, rates in _find_latest_rates(first, results[0]).items():
+        second_rate = second_rates.get(load, rates)
+        # Equal results are one measurement: the host was not measured again.
+        if second_rate != rates:
+            compared.append(ComparedResults(*load, rates, second_rate))
+    return sorted(compared, key=lambda result: -result.p99_ratio)
 
 
-def _newest(
+def _find_latest_rates(
     snapshot: Snapshot, records: Iterable[Record]
 ) -> dict[tuple[str, Workload], MeasuredRates]:
-    """Return the newest figures until the snapshot was taken, by model of disk and workload.
+    """Return the latest results before the snapshot, by disk model and workload.
 
-    Results that break Little's law, or are of a disk that answers without reading, are left out.
+    Results that break Little's law, or come from a disk that answers without reading, are skipped.
     """
-    called = adapter_names(snapshot.machine)
-    disks = {endpoint.id: disk_subject(endpoint, called) for endpoint in snapshot.machine.endpoints}
-    found = {}
-    for record in _until(records, snapshot.taken):
+    products = adapter_names(snapshot.machine)
+    disks = {
+        endpoint.id: disk_subject(endpoint, products) for endpoint in snapshot.machine.endpoints
+    }
+    latest_rates = {}
+    for record in _select_until(records, snapshot.taken):
         result = record.result
         if result is not None and result.doubt is None and record.id in disks:
-            it = result.figures
-            rates = MeasuredRates(it.iops, it.bandwidth, it.mean_us, it.p99_us)
-            found[disks[record.id], result.workload] = rates
-    return found
+            figures = result.figures
+            rates = MeasuredRates(figures.iops, figures.bandwidth, figures.mean_us, figures.p99_us)
+            latest_rates[disks[record.id], result.workload] = rates
+    return latest_rates
 
 
-def _until(records: Iterable[Record], moment: int) -> Iterator[Record]:
-    return (record for record in sorted(records, key=lambda one: one.time) if record.time <= moment)
+def _select_until(records: Iterable[Record], moment: int) -> Iterator[Record]:
+    return (
+        record
+        for record in sorted(records, key=lambda record: record.time)
+        if record.time <= moment
+    )

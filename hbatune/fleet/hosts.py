@@ -1,13 +1,10 @@
-"""Read many snapshots in parallel, and keep the audited facts of each host.
+"""Read many snapshots in parallel, and summarise each host for an audit.
 
-What an audit keeps of one host: small, whatever the size of its snapshot. Pure but for rules.
+A host's summary is small, regardless of the size of its snapshot. The drift or findings of many
+disks are a single entry, with a count and a few names. The summary is pure except for rules.
 
-Drift and findings of many disks are one entry each, with a count and a few names.
-
-Reads many snapshots in parallel, each in a process that can be given up.
-
-What is wrong with one file is one result and no end: that it is no snapshot, that a file system
-does not answer, or that it brought its process down.
+Each snapshot is read in a separate process with a deadline. A problem with one file is one result
+and does not end the audit: an invalid snapshot, a hung file system or a crashed process.
 """
 
 import os
@@ -31,16 +28,16 @@ from hbatune.snapshot.file import Snapshot, load
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted
 
 NAMES = 4
-"""Names of targets that are kept for one entry."""
+"""Maximum number of target names stored with an entry."""
 
 MOST = 4000
-"""Entries that are kept of a host; one with thousands of LUNs has a few hundred."""
+"""Maximum number of entries of a host. A host with thousands of LUNs has a few hundred."""
 
 
 class HostDrift(Struct, frozen=True):
-    """A setting that drifts on targets of a host, with its values, the rule and the rule's source.
+    """Drift of a setting on a host's targets, with its values, the rule and the rule's source.
 
-    Values are None where they are a target's own: an interrupt's CPUs.
+    Values are None if they differ by target, such as an interrupt's CPUs.
     """
 
     setting: str
@@ -53,7 +50,7 @@ class HostDrift(Struct, frozen=True):
 
 
 class HostFinding(Struct, frozen=True):
-    """A check's findings of one severity on a host, one of them in full."""
+    """A check's findings of one severity on a host, with one full example."""
 
     count: int
     targets: tuple[str, ...]
@@ -66,12 +63,12 @@ class HostFinding(Struct, frozen=True):
 
     @property
     def severity(self) -> Severity:
-        """How much it matters."""
+        """The severity of the findings."""
         return self.example.severity
 
 
 class HostAdapter(Struct, frozen=True):
-    """An adapter for the inventory; ``link`` is its link now, as in ``Gen3 x8``, None without."""
+    """An adapter for the inventory. ``link`` is its current link (``Gen3 x8``) or None."""
 
     target: str
     family: str
@@ -83,7 +80,7 @@ class HostAdapter(Struct, frozen=True):
 
 
 class HostSummary(Struct, frozen=True, kw_only=True):
-    """A host in one line; ``profile`` is the one that it was compared with, None if none.
+    """A host in one line. ``profile`` is the profile it was compared with, or None.
 
     ``taken`` is in seconds since the epoch.
     """
@@ -100,9 +97,9 @@ class HostSummary(Struct, frozen=True, kw_only=True):
 
 
 class HostAudit(HostSummary, frozen=True, kw_only=True):
-    """What is kept of a host.
+    """The audited facts of a host.
 
-    ``not_understood`` are settings of its rules that this version leaves out.
+    ``not_understood`` lists settings of its rules that this version does not understand.
     """
 
     drift: tuple[HostDrift, ...]
@@ -112,42 +109,42 @@ class HostAudit(HostSummary, frozen=True, kw_only=True):
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """The kinds of its adapters: hosts with the same ones are alike."""
+        """The types of its adapters. Hosts with the same types are peers."""
         return tuple(sorted({adapter.kind for adapter in self.adapters}))
 
 
 def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
-    """Return what is kept of a host, compared with ``profile`` or with its own active one.
+    """Compare a host with ``profile`` or its own active profile, and return its audited facts.
 
-    UsageError for a profile that neither it nor this machine has, and for more in a snapshot than
-    any host has.
+    Raise UsageError if neither the host nor this machine has the profile, or if the snapshot
+    contains more than any real host.
     """
     active = snapshot.policy.active
     situation = situation_in(snapshot, profile, ()) if profile or active else None
-    seen = check_input(snapshot, situation, ())
-    made = HostAudit(
+    inputs = check_input(snapshot, situation, ())
+    audit = HostAudit(
         file=file,
         hostname=short(snapshot.machine.hostname),
         kernel=short(snapshot.machine.kernel),
         taken=snapshot.taken,
         hbatune=short(snapshot.hbatune),
         anonymous=snapshot.anonymous,
-        profile=None if seen.profile is None else short(seen.profile.name),
+        profile=None if inputs.profile is None else short(inputs.profile.name),
         disks=len(snapshot.machine.endpoints),
-        adapters=tuple(_adapter(adapter) for adapter in snapshot.machine.adapters),
-        drift=_drift(seen.rows),
-        findings=_findings(run_checks(seen)),
+        adapters=tuple(_summarise_adapter(adapter) for adapter in snapshot.machine.adapters),
+        drift=_group_drift(inputs.rows),
+        findings=_group_findings(run_checks(inputs)),
         facts=host_facts(snapshot, names=NAMES),
         not_understood=() if situation is None else situation.not_understood,
     )
-    entries = sum(map(len, (made.adapters, made.drift, made.findings, made.not_understood)))
-    if entries + sum(len(fact.found) for fact in made.facts) > MOST:
+    entries = sum(map(len, (audit.adapters, audit.drift, audit.findings, audit.not_understood)))
+    if entries + sum(len(fact.found) for fact in audit.facts) > MOST:
         raise UsageError(f"more than {MOST} different things in it, which no host has")
-    return made
+    return audit
 
 
 def link_text(adapter: Adapter) -> str | None:
-    """Return an adapter's link now, ``Gen3 x8``; None where it has none or is not known."""
+    """Return an adapter's current link (``Gen3 x8``), or None if it is missing or unknown."""
     link = adapter.link
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
@@ -155,8 +152,8 @@ def link_text(adapter: Adapter) -> str | None:
     return f"Gen{generation} x{link.width}" if generation else f"{link.speed} GT/s x{link.width}"
 
 
-def _adapter(adapter: Adapter) -> HostAdapter:
-    def known(fact: str | Missing) -> str | None:
+def _summarise_adapter(adapter: Adapter) -> HostAdapter:
+    def text_or_none(fact: str | Missing) -> str | None:
         return None if isinstance(fact, Missing) else short(fact)
 
     return HostAdapter(
@@ -164,68 +161,78 @@ def _adapter(adapter: Adapter) -> HostAdapter:
         family=short(adapter.family),
         kind=short(adapter_kind(adapter)),
         name=adapter_name(adapter),
-        driver=known(adapter.driver_version),
-        firmware=known(adapter.firmware),
+        driver=text_or_none(adapter.driver_version),
+        firmware=text_or_none(adapter.firmware),
         link=link_text(adapter),
     )
 
 
-def _drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
+def _group_drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
     groups: dict[tuple[str, Value | None, Value | None, str, str], list[str]] = {}
     for row in rows:
         if row.state is State.DRIFT:
-            own = row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR
-            values = (None, None) if own else (_bounded(row.current), _bounded(row.value))
+            is_per_target = (
+                row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR
+            )
+            values = (
+                (None, None)
+                if is_per_target
+                else (_shorten_value(row.current), _shorten_value(row.value))
+            )
             key = (row.setting, *values, row.rule, row.source)
             groups.setdefault(key, []).append(row.target)
     return tuple(
-        HostDrift(*key, count=len(targets), targets=_first(targets))
+        HostDrift(*key, count=len(targets), targets=_select_names(targets))
         for key, targets in groups.items()
     )
 
 
-def _findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
+def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
     groups: dict[tuple[str, Severity], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.id, finding.severity), []).append(finding)
     return tuple(
-        HostFinding(len(group), _first(each.target for each in group), _slim(group[0]))
+        HostFinding(
+            len(group),
+            _select_names(finding.target for finding in group),
+            _shorten_finding(group[0]),
+        )
         for group in groups.values()
     )
 
 
-def _slim(finding: Finding) -> Finding:
-    """Return a finding with evidence as short as that of a real host."""
-    told = {name: _evidence(value) for name, value in finding.evidence.items()}
-    return replace(finding, target=short(finding.target), evidence=told)
+def _shorten_finding(finding: Finding) -> Finding:
+    """Return a finding with its evidence cut to a realistic length."""
+    evidence = {name: _shorten_evidence(value) for name, value in finding.evidence.items()}
+    return replace(finding, target=short(finding.target), evidence=evidence)
 
 
-def _evidence(value: Fact) -> Fact:
+def _shorten_evidence(value: Fact) -> Fact:
     if isinstance(value, tuple):
-        return tuple(short(each) for each in value[:NAMES])
+        return tuple(short(item) for item in value[:NAMES])
     return short(value) if isinstance(value, str) else value
 
 
-def _bounded(value: Value | None) -> Value | None:
+def _shorten_value(value: Value | None) -> Value | None:
     return short(value) if isinstance(value, str) else value
 
 
-def _first(targets: Iterable[str]) -> tuple[str, ...]:
+def _select_names(targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(short, sorted(targets, key=natural_key)[:NAMES]))
 
 
 SUFFIXES = (".snap", ".snapshot")
-"""How the names of those files of a folder end that are looked at."""
+"""Endings of the files that are read in a directory."""
 
 DEADLINE = 60.0
-"""Seconds for one snapshot: the largest takes a few."""
+"""Seconds allowed for one snapshot. The largest takes a few seconds."""
 
 PROCESSES = 8
-"""Processes at most: the largest snapshot takes 256 MiB while it is read."""
+"""Maximum number of processes. Reading the largest snapshot takes 256 MiB."""
 
 
 class UnusableSnapshot(Struct, frozen=True):
-    """A file that could not be audited, and why."""
+    """A file that could not be audited, with the reason."""
 
     file: str
     reason: str
@@ -237,83 +244,83 @@ class _Task(Struct, frozen=True):
 
 
 def snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the files to read: those named, and the snapshots in and below the folders named.
+    """Return the files to read, each once: named files, and snapshots below named directories.
 
-    Each file once. UsageError for a folder without any, or one that cannot be read.
+    Raise UsageError if a directory contains no snapshot or cannot be read.
     """
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            found[path] = None
+            files[path] = None
             continue
-        inside = sorted(_snapshots_below(path), key=lambda each: natural_key(str(each)))
-        if not inside:
+        snapshots = sorted(_find_snapshots(path), key=lambda file: natural_key(str(file)))
+        if not snapshots:
             endings = " or ".join(SUFFIXES)
             raise UsageError(
                 f"no file in {str(path)!r} has a name that ends in {endings}",
                 hint="name the files themselves, or take them with `hbatune snapshot HOST.snap`",
             )
-        found.update(dict.fromkeys(inside))
-    return tuple(found)
+        files.update(dict.fromkeys(snapshots))
+    return tuple(files)
 
 
-def _snapshots_below(folder: Path) -> Iterator[Path]:
+def _find_snapshots(directory: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise UsageError(f"{error.filename!r} cannot be read: {error.strerror}") from error
 
-    for place, _, files in os.walk(folder, onerror=refuse):
-        yield from (Path(place, name) for name in files if name.endswith(SUFFIXES))
+    for parent, _, files in os.walk(directory, onerror=refuse):
+        yield from (Path(parent, name) for name in files if name.endswith(SUFFIXES))
 
 
 def read_hosts(
     files: Sequence[Path], profile: str | None, *, processes: int | None = None
 ) -> Iterator[HostAudit | UnusableSnapshot]:
-    """Yield what is kept of each host, or why its file is of no use, in the order of their ends.
+    """Yield each host's audit, or the reason why its file is unusable, in order of completion.
 
-    Each is compared with ``profile``, or with its own active one.
+    Each host is compared with ``profile`` or its own active profile.
     """
     size = processes or min(PROCESSES, len(os.sched_getaffinity(0)))
     tasks = (_Task(str(file), profile) for file in files)
-    known: dict[HostFact, HostFact] = {}
-    with Pool[_Task, HostAudit | UnusableSnapshot](_read, size=size, deadline=DEADLINE) as pool:
+    shared_facts: dict[HostFact, HostFact] = {}
+    with Pool[_Task, HostAudit | UnusableSnapshot](
+        _read_host, size=size, deadline=DEADLINE
+    ) as pool:
         for event in pool.run(tasks):
             match event:
                 case Replied(_, HostAudit() as host):
-                    yield _sharing(host, known)
+                    yield _share_facts(host, shared_facts)
                 case Replied(_, unusable):
                     yield unusable
                 case Stuck(task, _):
                     yield UnusableSnapshot(task.file, f"not read within {DEADLINE:.0f} seconds")
                 case Died(task, status):
-                    yield UnusableSnapshot(task.file, _end(status))
+                    yield UnusableSnapshot(task.file, _describe_end(status))
                 case Unstarted(task, error):
                     yield UnusableSnapshot(task.file, f"no process for it: {os.strerror(error)}")
                 case Finished():
                     pass
 
 
-def _sharing(host: HostAudit, known: dict[HostFact, HostFact]) -> HostAudit:
-    """Return the host with the facts of earlier hosts in the place of equal ones.
+def _share_facts(host: HostAudit, shared_facts: dict[HostFact, HostFact]) -> HostAudit:
+    """Return the host with its facts replaced by equal facts of earlier hosts.
 
-    Alike hosts have most of them in common: a thousand take little more memory than one.
+    Peers have most facts in common, so a thousand hosts take little more memory than one.
     """
-    from msgspec.structs import replace
-
-    return replace(host, facts=tuple(known.setdefault(fact, fact) for fact in host.facts))
+    return replace(host, facts=tuple(shared_facts.setdefault(fact, fact) for fact in host.facts))
 
 
-def _end(status: int) -> str:
+def _describe_end(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"the process that read it was ended by signal {os.WTERMSIG(status)}"
     return "a fault of hbatune came up as it was read"
 
 
-def _read(task: _Task) -> Iterator[HostAudit | UnusableSnapshot]:
+def _read_host(task: _Task) -> Iterator[HostAudit | UnusableSnapshot]:
     """Audit one snapshot, in a worker."""
     try:
         yield audit_host(load(Path(task.file)), task.file, task.profile)
     except HbatuneError as error:
-        # The reason alone: the message names the file first.
+        # Keep only the reason: the message starts with the file.
         yield UnusableSnapshot(task.file, error.message.removeprefix(f"{task.file!r}: "))
     except MemoryError:
         yield UnusableSnapshot(task.file, "takes more memory than there is")
