@@ -1,5 +1,5 @@
-"""The report page: sections with sentences and tables, and charts as SVG. Pure: values in and out.
+"""The report page: sections with sentences and tables, and charts as SVG. Pure.
 
-``summary`` makes the page of its sections, one module for each; ``charts`` draws, with ``layout``
-and ``svg``. It may not put scripts into the page. How the page looks is in ``templates``.
+``summary`` builds the page from the sections of the other modules. ``charts`` draws the charts with
+``svg``. The page contains no scripts. ``templates`` defines its appearance.
 """

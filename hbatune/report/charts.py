@@ -1,10 +1,6 @@
-"""Draw charts as SVG, with captions and the values that they show.
+"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
 
-Draws charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
-
-Values in, pictures out; all text comes from the sections.
-
-Makes the figures of charts: the picture, its caption, and the values that it shows.
+A figure is a picture with its caption and its values. The sections supply all texts.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,22 +31,22 @@ from hbatune.report.svg import (
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
 MOST = len(_STYLES)
-"""The most series in one chart."""
+"""Maximum number of series in one chart."""
 _SHAPES = tuple(Shape)
 _SAMPLES = 12
-"""Points sampled on each line segment, of which a label should cover as few as possible."""
+"""Points sampled on each line segment. A label should cover as few of them as possible."""
 _DENSE = 48
-"""The same of a guide, which goes all across the plot."""
+"""Points sampled on a guide, which crosses the entire plot."""
 
 _NAMES = 190.0
-"""The most pixels that names may take."""
+"""Maximum width of names in pixels."""
 _SIDE = 10.0
-_SEEN = 2.0
-"""The least width of a bar in pixels, so that it stays visible."""
+_MIN_BAR_WIDTH = 2.0
+"""Minimum width of a bar in pixels, to keep it visible."""
 
 
 class Dot(Struct, frozen=True):
-    """A measured point; ``doubted`` ones are drawn hollow, the ``chosen`` one has a ring."""
+    """A measured point. A ``doubted`` point is hollow, the ``chosen`` point has a ring."""
 
     x: float
     y: float
@@ -60,7 +56,7 @@ class Dot(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """The points of one curve, in the order of its line."""
+    """The points of one curve, in order."""
 
     name: str
     dots: tuple[Dot, ...]
@@ -76,7 +72,7 @@ class Guide(Struct, frozen=True):
 class Curves(Struct, frozen=True):
     """The content of a chart: at most ``MOST`` series, and highlights.
 
-    ``band`` is a range on the x axis; ``upright`` is a guide on the x axis, ``level`` on the y.
+    ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
     """
 
     title: str
@@ -94,14 +90,14 @@ def draw_curves(chart: Curves) -> Markup:
 
 
 class _CurveDrawing:
-    """The layout of one chart, from which its picture is made."""
+    """The layout and picture of one chart with curves."""
 
     def __init__(self, chart: Curves) -> None:
         self._chart = chart
         several = len(chart.series) > 1
         names = zip(chart.series, _STYLES, _SHAPES, strict=False)
         keys = (
-            [LegendEntry(each.name, style, shape) for each, style, shape in names]
+            [LegendEntry(series.name, style, shape) for series, style, shape in names]
             if several
             else []
         )
@@ -113,10 +109,16 @@ class _CurveDrawing:
 
     def picture(self) -> Markup:
         height = self._plot.bottom + 2 * LINE + 8
-        parts = [*self._frame(), *self._legend, *self._guides(), *self._curves(), *self._labels()]
+        parts = [
+            *self._draw_frame(),
+            *self._legend,
+            *self._draw_guides(),
+            *self._draw_curves(),
+            *self._draw_labels(),
+        ]
         return svg.picture(self._chart.title, height, parts)
 
-    def _at(self, dot: Dot) -> tuple[float, float]:
+    def _locate(self, dot: Dot) -> tuple[float, float]:
         return self._x(dot.x), self._y(dot.y)
 
     def _x(self, value: float) -> float:
@@ -125,22 +127,22 @@ class _CurveDrawing:
     def _y(self, value: float) -> float:
         return self._chart.y.place(value, self._plot.bottom, self._plot.top)
 
-    def _frame(self) -> Iterator[Element]:
+    def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
         yield svg.text(chart.y.title, 0, LINE - 5, "axis")
         if chart.band is not None:
             low, high = map(self._x, chart.band)
             yield svg.rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
         heights = [self._y(tick.value) for tick in chart.y.ticks]
-        named = set(apart([Box(0, y - LINE / 2, 1, y + LINE / 2) for y in heights]))
+        labelled = set(apart([Box(0, y - LINE / 2, 1, y + LINE / 2) for y in heights]))
         for number, (tick, y) in enumerate(zip(chart.y.ticks, heights, strict=True)):
             yield svg.line(plot.left, y, plot.right, y, "grid")
-            if number in named:
+            if number in labelled:
                 yield svg.text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
         yield svg.line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
         yield from upright_ticks(chart.x, self._x, plot)
 
-    def _guides(self) -> Iterator[Element]:
+    def _draw_guides(self) -> Iterator[Element]:
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
         if upright is not None:
             x = self._x(upright.value)
@@ -152,89 +154,91 @@ class _CurveDrawing:
         if level is not None:
             y = self._y(level.value)
             yield svg.line(plot.left, y, plot.right, y, "guide")
-            box = self._level_box(level)
-            yield svg.text(self._level_name(level), box.left, box.bottom - 4, "strong")
+            box = self._place_level_box(level)
+            yield svg.text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
 
-    def _level_name(self, level: Guide) -> str:
+    def _fit_level_name(self, level: Guide) -> str:
         return fitted(level.text, self._plot.right - self._plot.left - 8, TEXT)
 
-    def _level_box(self, level: Guide) -> Box:
-        """Return the place of a level line's label: the end of the line where it covers least."""
-        y, across, plot = self._y(level.value), width(self._level_name(level), TEXT), self._plot
+    def _place_level_box(self, level: Guide) -> Box:
+        """Return the box of a level line's label, at the end where it covers fewer points."""
+        y, across, plot = self._y(level.value), width(self._fit_level_name(level), TEXT), self._plot
         boxes = [
             Box(left, top, left + across, top + LINE - 2)
             for top in (y - LINE, y + 2)
             for left in (plot.right - across, plot.left + 6)
             if plot.top <= top and top + LINE - 2 <= plot.bottom
         ]
-        points = self._trace()
+        points = self._sample_lines()
         return min(boxes, key=lambda box: box.held(points))
 
-    def _curves(self) -> Iterator[Element]:
+    def _draw_curves(self) -> Iterator[Element]:
         for series, style, shape in zip(self._chart.series, _STYLES, _SHAPES, strict=False):
-            yield svg.polyline([self._at(dot) for dot in series.dots], f"curve {style}")
+            yield svg.polyline([self._locate(dot) for dot in series.dots], f"curve {style}")
             for dot in series.dots:
-                x, y = self._at(dot)
+                x, y = self._locate(dot)
                 if dot.chosen:
                     yield svg.mark(Shape.CIRCLE, x, y, "chosen")
                 yield svg.mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
 
-    def _labels(self) -> Iterator[Element]:
+    def _draw_labels(self) -> Iterator[Element]:
         dots = [dot for series in self._chart.series for dot in series.dots]
-        # The chosen one first, so that its label finds room before all others.
-        wishes = [dot for dot in sorted(dots, key=lambda dot: not dot.chosen) if dot.label]
-        points = [self._at(dot) for dot in dots]
-        taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
+        # The label of the chosen point is placed first.
+        labelled = [dot for dot in sorted(dots, key=lambda dot: not dot.chosen) if dot.label]
+        points = [self._locate(dot) for dot in dots]
+        obstacles = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
         if self._chart.level is not None:
-            taken.append(self._level_box(self._chart.level))
+            obstacles.append(self._place_level_box(self._chart.level))
         plot = self._plot
         frame = Box(plot.left + 2, plot.top, WIDTH, plot.bottom - 2)
-        asked = [Wish(*self._at(dot), dot.label) for dot in wishes]
-        for dot, box in zip(wishes, beside(asked, frame, taken, self._trace(), TEXT), strict=True):
+        wishes = [Wish(*self._locate(dot), dot.label) for dot in labelled]
+        for dot, box in zip(
+            labelled, beside(wishes, frame, obstacles, self._sample_lines(), TEXT), strict=True
+        ):
             if box is not None:
                 middle = (box.left + box.right) / 2
                 style = "strong" if dot.chosen else "dot"
                 yield svg.text(dot.label, middle, box.bottom - 3.2, style, "middle")
 
-    def _trace(self) -> list[tuple[float, float]]:
+    def _sample_lines(self) -> list[tuple[float, float]]:
         """Return points along the curves and the guides."""
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
-        found = [
+        points = [
             point
             for series in self._chart.series
-            for line in pairwise([self._at(dot) for dot in series.dots])
-            for point in _along(*line, _SAMPLES)
+            for line in pairwise([self._locate(dot) for dot in series.dots])
+            for point in _sample_line(*line, _SAMPLES)
         ]
         if upright is not None:
             x = self._x(upright.value)
-            found += _along((x, plot.top), (x, plot.bottom), _DENSE)
+            points += _sample_line((x, plot.top), (x, plot.bottom), _DENSE)
         if level is not None:
             y = self._y(level.value)
-            found += _along((plot.left, y), (plot.right, y), _DENSE)
-        return found
+            points += _sample_line((plot.left, y), (plot.right, y), _DENSE)
+        return points
 
 
-def _along(
+def _sample_line(
     start: tuple[float, float], end: tuple[float, float], parts: int
 ) -> Iterator[tuple[float, float]]:
-    """Yield points on a line at even distances, its ends among them."""
+    """Yield points on a line at even distances, including its ends."""
     (x1, y1), (x2, y2) = start, end
     for part in range(parts + 1):
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
 def upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
-    """Yield the ticks below a plot, the labels that have room, and the axis's title."""
+    """Yield the ticks below a plot, the labels that fit, and the axis title."""
     places = [place(tick.value) for tick in axis.ticks]
     baseline = plot.bottom + LINE
     boxes = [
         centred(f"{tick.label} ", x, baseline, TEXT)
         for tick, x in zip(axis.ticks, places, strict=True)
     ]
-    kept = set(apart(boxes))
+    visible = set(apart(boxes))
     for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
         yield svg.line(x, plot.bottom, x, plot.bottom + 4, "base")
-        if number in kept:
+        if number in visible:
             yield svg.text(tick.label, x, baseline, "tick", "middle")
     yield svg.text(axis.title, plot.right, baseline + LINE, "axis", "end")
 
@@ -249,7 +253,7 @@ class Bar(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A marked value; ``doubted`` ones are drawn hollow."""
+    """A marked value. A ``doubted`` mark is hollow."""
 
     value: float
     shape: Shape
@@ -267,9 +271,9 @@ class ChartRow(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """The content of a chart; ``pitch`` is the distance from row to row in pixels.
+    """The content of a chart. ``pitch`` is the distance between rows in pixels.
 
-    ``bands`` are ranges on the axis behind all rows, and ``upright`` is a value to highlight.
+    ``bands`` are ranges on the axis behind all rows. ``upright`` is a value to highlight.
     """
 
     title: str
@@ -287,7 +291,7 @@ def draw_rows(chart: Rows) -> Markup:
 
 
 class _RowDrawing:
-    """The layout of one chart, from which its picture is made."""
+    """The layout and picture of one chart with rows."""
 
     def __init__(self, chart: Rows) -> None:
         self._chart = chart
@@ -295,22 +299,24 @@ class _RowDrawing:
         top = high + 8 + (LINE if chart.upright else 0)
         names = [text for row in chart.rows for text in (row.name, row.note)]
         self._names = min(_NAMES, max(width(name, TEXT) for name in names))
-        # Half of the outer ticks' labels is beside the plot.
+        # Half of each outer tick's label extends beyond the plot.
         first, last = (width(chart.axis.ticks[end].label, TEXT) / 2 for end in (0, -1))
         bottom = top + chart.pitch * len(chart.rows) + 6
         self._plot = Box(max(self._names + 12, first), top, WIDTH - max(_SIDE, last), bottom)
 
     def picture(self) -> Markup:
         height = self._plot.bottom + 2 * LINE + 8
-        return svg.picture(self._chart.title, height, [*self._frame(), *self._legend, *self._all()])
+        return svg.picture(
+            self._chart.title, height, [*self._draw_frame(), *self._legend, *self._draw_rows()]
+        )
 
     def _x(self, value: float) -> float:
         return self._chart.axis.place(value, self._plot.left, self._plot.right)
 
-    def _middle(self, number: int) -> float:
+    def _get_middle(self, number: int) -> float:
         return self._plot.top + 3 + (number + 0.5) * self._chart.pitch
 
-    def _frame(self) -> Iterator[Element]:
+    def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
         for low, high in chart.bands:
             x = self._x(low)
@@ -328,31 +334,31 @@ class _RowDrawing:
             yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
             yield svg.text(name, middle, plot.top - 8, "strong", "middle")
 
-    def _all(self) -> Iterator[Element]:
+    def _draw_rows(self) -> Iterator[Element]:
         rows = self._chart.rows
         boxes = [
-            Box(0, self._middle(number) - TEXT / 2, 1, self._middle(number) + TEXT / 2)
+            Box(0, self._get_middle(number) - TEXT / 2, 1, self._get_middle(number) + TEXT / 2)
             for number in range(len(rows))
         ]
-        # Rows can be thinner than text; then only as many names are written as have room.
-        named = set(apart(boxes))
+        # Rows can be thinner than text. In this case only the names that fit are drawn.
+        visible = set(apart(boxes))
         for number, row in enumerate(rows):
-            y = self._middle(number)
-            if number in named:
-                yield from self._name(row, y)
-            yield from self._drawn(row, y)
+            y = self._get_middle(number)
+            if number in visible:
+                yield from self._draw_name(row, y)
+            yield from self._draw_row(row, y)
 
-    def _name(self, row: ChartRow, y: float) -> Iterator[Element]:
+    def _draw_name(self, row: ChartRow, y: float) -> Iterator[Element]:
         shift = LINE / 2 if row.note else 0
         name = fitted(row.name, self._names, TEXT)
         yield svg.text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
         if row.note:
             yield svg.text(fitted(row.note, self._names, TEXT), 0, y + 4.5 + shift, "tick")
 
-    def _drawn(self, row: ChartRow, y: float) -> Iterator[Element]:
+    def _draw_row(self, row: ChartRow, y: float) -> Iterator[Element]:
         for bar in row.bars:
             x = self._x(bar.low)
-            across = max(self._x(bar.high) - x, _SEEN)
+            across = max(self._x(bar.high) - x, _MIN_BAR_WIDTH)
             yield svg.rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
         for mark in row.marks:
             style = f"{mark.style} doubted" if mark.doubted else mark.style
@@ -360,16 +366,16 @@ class _RowDrawing:
 
 
 def curves_figure(chart: Curves, caption: str) -> Figure:
-    """Return the figure of curves over two axes, named by the chart's title."""
-    return Figure(chart.title, draw_curves(chart), caption, tuple(_points(chart)))
+    """Return a figure of curves over two axes, named after the chart's title."""
+    return Figure(chart.title, draw_curves(chart), caption, tuple(_list_points(chart)))
 
 
 def rows_figure(chart: Rows, caption: str) -> Figure:
-    """Return the figure of rows along one axis, named by the chart's title."""
-    return Figure(chart.title, draw_rows(chart), caption, tuple(_signs(chart)))
+    """Return a figure of rows along one axis, named after the chart's title."""
+    return Figure(chart.title, draw_rows(chart), caption, tuple(_list_signs(chart)))
 
 
-def _points(chart: Curves) -> Iterator[ShownValue]:
+def _list_points(chart: Curves) -> Iterator[ShownValue]:
     for series in chart.series:
         for dot in series.dots:
             yield ShownValue(
@@ -380,7 +386,7 @@ def _points(chart: Curves) -> Iterator[ShownValue]:
             )
 
 
-def _signs(chart: Rows) -> Iterator[ShownValue]:
+def _list_signs(chart: Rows) -> Iterator[ShownValue]:
     keys = {(key.style, key.shape): key.text for key in chart.keys}
     for row in chart.rows:
         name = " ".join(filter(None, (row.name, row.note)))

@@ -1,11 +1,10 @@
-"""The sections on depth and on interference.
+"""The sections on depth sweeps and on interference.
 
-The section on depth: curves of depth sweeps with their knee, and the CPU time per I/O.
+The section on depth shows curves with their knee, and the CPU time of an I/O. Sweeps that also vary
+the LUN depth or the number of jobs share a block, with one curve each. Mixed loads and the four
+corners have their own sections in ``sweep_sections``.
 
-Where something else was varied as well, a block of ``several`` has one curve for each.
-Sweeps of mixed loads are in ``load``, those of the four corners in ``corners``.
-
-The section on interference: a reader alone and beside a bulk writer, by scheduler.
+The section on interference compares a reader with and without a bulk writer, by scheduler.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,65 +58,69 @@ from hbatune.text.units import (
 
 
 def depth(data: ReportData) -> PageSection:
-    """Return the section, the newest sweep first."""
-    all_ = chosen(data, Swept.DEPTH)
-    elsewhere = [each for corners in data.corners for each in corners.sweeps]
-    pure = [each for each in all_ if not is_mix(each) and each not in elsewhere]
-    split = by_jobs(pure)
-    elsewhere = [sweep for alike in split for sweep in alike]
-    found = [each for each in pure if each.workload.queue_depth is None and each not in elsewhere]
+    """Return the section, the latest sweep first."""
+    sweeps = chosen(data, Swept.DEPTH)
+    corner_sweeps = [sweep for corners in data.corners for sweep in corners.sweeps]
+    pure = [sweep for sweep in sweeps if not is_mix(sweep) and sweep not in corner_sweeps]
+    job_groups = by_jobs(pure)
+    job_sweeps = [sweep for group in job_groups for sweep in group]
+    single = [
+        sweep for sweep in pure if sweep.workload.queue_depth is None and sweep not in job_sweeps
+    ]
     howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {data.disk}")
-    made = tuple(_depth_block(data, sweep) for sweep in found[:MOST])
+    depth_blocks = tuple(_make_depth_block(data, sweep) for sweep in single[:MOST])
     name = "What depth buys, and where the knee is"
-    jobs = (jobs_block(data, each) for each in split[:MOST])
-    own = lun_depths(data, [each for each in all_ if each.workload.queue_depth is not None])
-    return PageSection("depth", name, (*made, *older(found), *jobs, *own), howto)
+    jobs = (jobs_block(data, group) for group in job_groups[:MOST])
+    lun_blocks = lun_depths(
+        data, [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
+    )
+    return PageSection("depth", name, (*depth_blocks, *older(single), *jobs, *lun_blocks), howto)
 
 
-def _depth_block(data: ReportData, sweep: Sweep) -> Block:
-    asked, knee = sweep.workload, sweep.knee
+def _make_depth_block(data: ReportData, sweep: Sweep) -> Block:
+    workload, knee = sweep.workload, sweep.knee
     standing = data.standing(sweep.results[0])
     goal = None if standing is None else standing.goal
     figures = (
-        _throughput_latency(sweep, knee),
-        _rate(sweep, knee),
-        _latency(sweep, knee, goal, "" if data.profile is None else data.profile.name),
-        _cpu(sweep, knee),
+        _draw_throughput_latency(sweep, knee),
+        _draw_rate(sweep, knee),
+        _draw_latency(sweep, knee, goal, "" if data.profile is None else data.profile.name),
+        _draw_cpu(sweep, knee),
         rate_by_cpu(sweep),
     )
     return Block(
-        name=f"{sweep.results[0].target}: {block(asked.block_size)} {pattern(asked)}",
-        notes=(*_depth_notes(sweep, knee), *stale_notes(data.stale(sweep.records[-1]))),
+        name=f"{sweep.results[0].target}: {block(workload.block_size)} {pattern(workload)}",
+        notes=(*_describe_depth(sweep, knee), *stale_notes(data.stale(sweep.records[-1]))),
         figures=figures,
         folded=(table(sweep),),
     )
 
 
-def _depth_notes(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
+def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
     if knee is not None:
         line = knee_line(knee)
         yield f"{line[0].upper()}{line[1:]}."
-        at = next(
+        figures = next(
             result for result in sweep.results if result.workload.issued == knee.depth
         ).figures
         yield (
-            f"At depth {knee.depth} there are {rate(at.iops)} IOPS with a p99 of "
-            f"{latency(at.p99_us)}, for {digits(at.cost_us_per_io)} µs of CPU time each."
+            f"At depth {knee.depth} there are {rate(figures.iops)} IOPS with a p99 of "
+            f"{latency(figures.p99_us)}, for {digits(figures.cost_us_per_io)} µs of CPU time each."
         )
     for line in limits(sweep.results):
         yield f"{line[0].upper()}{line[1:]}."
     yield measurement_conditions(sweep.records[-1])
 
 
-def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
+def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     dots = []
     for result in sweep.results:
-        at = result.workload.issued
-        found = knee is not None and knee.past is not None and at == knee.depth
-        label = f"knee: {at}" if found else str(at)
+        depth = result.workload.issued
+        is_knee = knee is not None and knee.past is not None and depth == knee.depth
+        label = f"knee: {depth}" if is_knee else str(depth)
         figures = result.figures
         doubted = result.doubt is not None
-        dots.append(Dot(figures.iops, figures.p99_us / 1000, label, doubted, found))
+        dots.append(Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
     name = "Throughput against latency"
     chart = Curves(
         name,
@@ -131,21 +134,21 @@ def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     return curves_figure(chart, caption + doubts(sweep))
 
 
-def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
+def _draw_rate(sweep: Sweep, knee: Knee | None) -> Figure:
     name, curve = "IOPS over depth", series(sweep, "IOPS", lambda figures: figures.iops)
     chart = Curves(
         name,
         over(sweep),
         linear("IOPS, I/Os per second", [dot.y for dot in curve.dots]),
         (curve,),
-        band=_range(knee),
-        upright=_upright(knee),
+        band=_get_knee_range(knee),
+        upright=_mark_knee(knee),
     )
-    return curves_figure(chart, _flat(knee, ranged=sweep.ranged) + doubts(sweep))
+    return curves_figure(chart, _caption_rate(knee, ranged=sweep.ranged) + doubts(sweep))
 
 
-def _flat(knee: Knee | None, *, ranged: bool) -> str:
-    """Return the caption for the rate over depth, with the certainty of the knee."""
+def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
+    """Return the caption for the rate over depth, with the confidence in the knee."""
     if knee is None or knee.past is None:
         return "Where the line goes flat the device is full; up to the last depth it has no knee."
     caption = "Past the knee the line is flat: the device is full."
@@ -156,7 +159,7 @@ def _flat(knee: Knee | None, *, ranged: bool) -> str:
     return f"{caption} Of the windows of these runs none were kept, so how sure it is is unknown."
 
 
-def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> Figure:
+def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> Figure:
     name = "Latency over depth"
     curves = (
         series(sweep, "p50", lambda figures: figures.p50_us / 1000),
@@ -167,7 +170,13 @@ def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -
     level = None if goal is None else Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
     axis = logarithmic("latency, ms", [*values, *([] if level is None else [level.value])])
     chart = Curves(
-        name, over(sweep), axis, curves, band=_range(knee), upright=_upright(knee), level=level
+        name,
+        over(sweep),
+        axis,
+        curves,
+        band=_get_knee_range(knee),
+        upright=_mark_knee(knee),
+        level=level,
     )
     caption = "From submission to completion, on logarithmic axes."
     if goal is not None:
@@ -175,31 +184,31 @@ def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -
     return curves_figure(chart, caption + doubts(sweep))
 
 
-def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
+def _draw_cpu(sweep: Sweep, knee: Knee | None) -> Figure:
     name = "CPU time per I/O over depth"
     curves = [series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
     caption = "User and system time of the load's own threads"
     if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
-        both = series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
-        curves.append(both)
+        curve = series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
+        curves.append(curve)
         caption += ", and with it what the cores involved spend in interrupts."
     else:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
     axis = linear("CPU time per I/O, µs", [dot.y for curve in curves for dot in curve.dots])
-    chart = Curves(name, over(sweep), axis, tuple(curves), upright=_upright(knee))
+    chart = Curves(name, over(sweep), axis, tuple(curves), upright=_mark_knee(knee))
     return curves_figure(chart, caption + doubts(sweep))
 
 
-def _range(knee: Knee | None) -> tuple[float, float] | None:
+def _get_knee_range(knee: Knee | None) -> tuple[float, float] | None:
     return None if knee is None or knee.low == knee.high else (knee.low, knee.high)
 
 
-def _upright(knee: Knee | None) -> Guide | None:
+def _mark_knee(knee: Knee | None) -> Guide | None:
     return None if knee is None or knee.past is None else Guide(knee.depth, f"knee: {knee.depth}")
 
 
 MAX_PAIRS = 24
-"""The most pairs that are drawn; the table has all of them."""
+"""Maximum number of pairs drawn. The table has all of them."""
 
 _KEYS = (
     LegendEntry("p50 alone", "s0", Shape.CIRCLE),
@@ -211,41 +220,41 @@ _KEYS = (
 
 def interference(data: ReportData) -> PageSection:
     """Return the section, by disk and scheduler."""
-    found = sorted(
+    pairs = sorted(
         find_interference(data.records),
-        key=lambda each: (natural_key(each.beside.target), each.scheduler or ""),
+        key=lambda pair: (natural_key(pair.beside.target), pair.scheduler or ""),
     )
     howto = Howto(
         "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
         "disk.",
         "hbatune probe interference --file DIR",
     )
-    blocks = (_interference_block(data, found),) if found else ()
+    blocks = (_make_interference_block(data, pairs),) if pairs else ()
     return PageSection("interference", "What a bulk writer costs a reader", blocks, howto)
 
 
-def _interference_block(data: ReportData, found: Sequence[Interference]) -> Block:
-    drawn = [each for each in found if min(_times(each)) > 0][:MAX_PAIRS]
+def _make_interference_block(data: ReportData, pairs: Sequence[Interference]) -> Block:
+    drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
     return Block(
-        notes=tuple(dict.fromkeys(stale_notes(data.stale(*(each.record for each in found))))),
-        figures=(_interference_figure(drawn),) if drawn else (),
-        tables=(_interference_table(found),),
+        notes=tuple(dict.fromkeys(stale_notes(data.stale(*(pair.record for pair in pairs))))),
+        figures=(_draw_interference(drawn),) if drawn else (),
+        tables=(_make_interference_table(pairs),),
     )
 
 
-def _times(found: Interference) -> tuple[float, ...]:
+def _list_latencies(pair: Interference) -> tuple[float, ...]:
     """Return the four latencies in ms, in the order of the legend."""
-    both = (found.alone.figures, found.beside.figures)
-    return tuple(us / 1000 for each in both for us in (each.p50_us, each.p99_us))
+    runs = (pair.alone.figures, pair.beside.figures)
+    return tuple(us / 1000 for figures in runs for us in (figures.p50_us, figures.p99_us))
 
 
-def _interference_figure(found: Sequence[Interference]) -> Figure:
-    values = [time for each in found for time in _times(each)]
+def _draw_interference(pairs: Sequence[Interference]) -> Figure:
+    values = [time for pair in pairs for time in _list_latencies(pair)]
     name = "Latency of a reader, with and without a bulk writer"
     chart = Rows(
         name,
         logarithmic("latency, ms", values),
-        tuple(map(_interference_row, found)),
+        tuple(map(_make_interference_row, pairs)),
         _KEYS,
         pitch=44,
     )
@@ -253,26 +262,26 @@ def _interference_figure(found: Sequence[Interference]) -> Figure:
         "Each row is a disk with a scheduler. The further a row's marks beside the writer are from "
         "those alone, the less its scheduler protects the reader (I-schedulers)."
     )
-    doubted = any(each.alone.doubt or each.beside.doubt for each in found)
+    doubted = any(pair.alone.doubt or pair.beside.doubt for pair in pairs)
     return rows_figure(chart, caption + (HOLLOW if doubted else ""))
 
 
-def _interference_row(found: Interference) -> ChartRow:
-    times = _times(found)
-    runs = (found.alone, found.alone, found.beside, found.beside)
+def _make_interference_row(pair: Interference) -> ChartRow:
+    times = _list_latencies(pair)
+    runs = (pair.alone, pair.alone, pair.beside, pair.beside)
     marks = tuple(
         Mark(time, key.shape or Shape.CIRCLE, key.style, run.doubt is not None)
         for time, key, run in zip(times, _KEYS, runs, strict=True)
     )
     bar = Bar(min(times), max(times), "spread", 3)
-    return ChartRow(found.beside.target, _scheduler(found), (bar,), marks)
+    return ChartRow(pair.beside.target, _name_scheduler(pair), (bar,), marks)
 
 
-def _scheduler(found: Interference) -> str:
-    return f"scheduler {shown(found.scheduler)}"
+def _name_scheduler(pair: Interference) -> str:
+    return f"scheduler {shown(pair.scheduler)}"
 
 
-def _interference_table(found: Sequence[Interference]) -> PageTable:
+def _make_interference_table(pairs: Sequence[Interference]) -> PageTable:
     heads = (
         "Disk",
         "Scheduler",
@@ -286,27 +295,27 @@ def _interference_table(found: Sequence[Interference]) -> PageTable:
     )
     rows = tuple(
         (
-            each.beside.target,
-            shown(each.scheduler),
-            brief(each.alone.workload),
-            format_time(each.record.time),
-            f"{rate(each.alone.figures.iops)} → {rate(each.beside.figures.iops)}",
-            _both(each.alone.figures.p50_us, each.beside.figures.p50_us),
-            _both(each.alone.figures.p99_us, each.beside.figures.p99_us),
-            percent_change(each.beside.figures.p99_us / each.alone.figures.p99_us)
-            if each.alone.figures.p99_us
+            pair.beside.target,
+            shown(pair.scheduler),
+            brief(pair.alone.workload),
+            format_time(pair.record.time),
+            f"{rate(pair.alone.figures.iops)} → {rate(pair.beside.figures.iops)}",
+            _show_both(pair.alone.figures.p50_us, pair.beside.figures.p50_us),
+            _show_both(pair.alone.figures.p99_us, pair.beside.figures.p99_us),
+            percent_change(pair.beside.figures.p99_us / pair.alone.figures.p99_us)
+            if pair.alone.figures.p99_us
             else shown(None),
-            _written(each.beside),
+            _show_written(pair.beside),
         )
-        for each in found
+        for pair in pairs
     )
     return PageTable("Alone, and beside the writer", heads, rows, frozenset(range(4, 9)))
 
 
-def _both(alone: float, beside: float) -> str:
-    return f"{latency(alone)} → {latency(beside)}"
+def _show_both(lone: float, loaded: float) -> str:
+    return f"{latency(lone)} → {latency(loaded)}"
 
 
-def _written(beside: ProbeResult) -> str:
-    rate_ = beside.figures.written_beside
-    return shown(None) if rate_ is None else f"{digits(rate_ / 1e6)} MB/s"
+def _show_written(result: ProbeResult) -> str:
+    written = result.figures.written_beside
+    return shown(None) if written is None else f"{digits(written / 1e6)} MB/s"

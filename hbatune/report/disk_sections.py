@@ -1,8 +1,7 @@
-"""The sections on the latency of disks and on all disks of an adapter at once.
+"""The sections on the latency of disks, and on all disks of an adapter in parallel.
 
-The section on latency: the percentiles of the newest result of each disk.
-
-The section on adapters: all disks at once beside the sum of each alone (D1-5, D4-9).
+The section on latency shows the percentiles of each disk's latest result. The section on adapters
+compares all disks in parallel with the sum of single disks (D1-5, D4-9).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +47,7 @@ from hbatune.text.units import (
 )
 
 MAX_DISKS = 24
-"""The most disks that are drawn; the table has all of them."""
+"""Maximum number of disks drawn. The table has all of them."""
 
 _KEYS = (
     LegendEntry("p50", "s0", Shape.CIRCLE),
@@ -61,95 +60,108 @@ _KEYS = (
 def newest(data: ReportData) -> PageSection:
     """Return the section."""
     records = sorted(
-        lone_results(data.records, data.sweeps), key=lambda each: natural_key(each.target)
+        lone_results(data.records, data.sweeps), key=lambda record: natural_key(record.target)
     )
     howto = Howto("No disk has been measured yet.", f"hbatune probe reference-short {data.disk}")
-    blocks = (_latency_block(data, records),) if records else ()
-    alone = _baselines(data)
-    table = _latency_table(alone, "What one I/O at a time takes: the baselines (D3-1, D3-9)")
-    baselines = (Block("One I/O at a time", tables=(table,)),) if alone else ()
+    blocks = (_make_latency_block(data, records),) if records else ()
+    baseline_records = _find_baselines(data)
+    table = _make_latency_table(
+        baseline_records, "What one I/O at a time takes: the baselines (D3-1, D3-9)"
+    )
+    baselines = (Block("One I/O at a time", tables=(table,)),) if baseline_records else ()
     return PageSection("latency", "How long an I/O takes", (*blocks, *baselines), howto)
 
 
-def _baselines(data: ReportData) -> list[Record]:
-    """Return the newest run at depth 1 of each disk and load, those of sweeps left out."""
+def _find_baselines(data: ReportData) -> list[Record]:
+    """Return the latest run at depth 1 of each disk and load, without runs of sweeps."""
     swept = {id(record) for sweep in data.sweeps for record in sweep.records}
-    found: dict[object, Record] = {}
-    for record in sorted(data.records, key=lambda each: each.time):
+    latest: dict[object, Record] = {}
+    for record in sorted(data.records, key=lambda record: record.time):
         result = record.result
         if result is None or record.proof is not None or id(record) in swept:
             continue
         if result.workload.issued == 1 and result.workload.rate is None:
-            found[record.id, load_text(result.workload)] = record
-    return sorted(found.values(), key=lambda each: natural_key(each.target))
+            latest[record.id, load_text(result.workload)] = record
+    return sorted(latest.values(), key=lambda record: natural_key(record.target))
 
 
-def _latency_block(data: ReportData, records: list[Record]) -> Block:
-    drawn = [record for record in records if _drawable(record)][:MAX_DISKS]
-    tables = [_latency_table(records, "The newest result of each disk"), _standings(data, records)]
+def _make_latency_block(data: ReportData, records: list[Record]) -> Block:
+    drawn = [record for record in records if _is_drawable(record)][:MAX_DISKS]
+    tables = [
+        _make_latency_table(records, "The newest result of each disk"),
+        _make_standings_table(data, records),
+    ]
     return Block(
         notes=tuple(dict.fromkeys(stale_notes(data.stale(*records)))),
-        figures=(_strip(drawn),) if drawn else (),
+        figures=(_draw_percentiles(drawn),) if drawn else (),
         tables=tuple(table for table in tables if table.rows),
     )
 
 
-def _standings(data: ReportData, records: list[Record]) -> PageTable:
-    """Return a table that compares the results with objective, documents and links."""
+def _make_standings_table(data: ReportData, records: list[Record]) -> PageTable:
+    """Return a table that compares the results with objective, source documents and links."""
     heads = ("Disk", "p99", "Objective", "IOPS", "Documents, such a medium", "Share of the link")
     rows = []
     for record in records:
-        found = None if record.result is None else data.standing(record.result)
-        if record.result is not None and found is not None and (found.document or found.links):
-            figures, links = record.result.figures, ", ".join(map(_link, found.links))
-            goal, document = _goal(found.goal), _document(found.document)
+        standing = None if record.result is None else data.standing(record.result)
+        if (
+            record.result is not None
+            and standing is not None
+            and (standing.document or standing.links)
+        ):
+            figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
+            goal, document = _describe_goal(standing.goal), _describe_document(standing.document)
             first = (record.target, latency(figures.p99_us), goal)
             rows.append((*first, rate(figures.iops), document, shown(links or None)))
     return PageTable("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))
 
 
-def _goal(goal: Goal | None) -> str:
+def _describe_goal(goal: Goal | None) -> str:
     if goal is None:
         return NOTHING
     met = "met" if goal.met else "missed"
     spare = percent_change(1 + abs(goal.spare)).removeprefix("+")
-    rest = f"{spare} to spare" if goal.met else f"by {spare}"
-    return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {rest}"
+    margin = f"{spare} to spare" if goal.met else f"by {spare}"
+    return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {margin}"
 
 
-def _document(document: MediumFigures | None) -> str:
+def _describe_document(document: MediumFigures | None) -> str:
     if document is None:
         return NOTHING
     low, high = document.iops
-    there = f"p99 {document.p99_ms:g} ms, {low:,} to {high:,} IOPS at depth {document.depth}"
+    text = f"p99 {document.p99_ms:g} ms, {low:,} to {high:,} IOPS at depth {document.depth}"
     mean = ""
     if document.mean_ms is not None:
         low_ms, high_ms = document.mean_ms
-        of = f"{low_ms:g}" if low_ms == high_ms else f"{low_ms:g} to {high_ms:g}"
-        mean = f"; mean {of} ms ({document.mean_source})"
-    return f"{there} ({document.source}){mean}"
+        range_text = f"{low_ms:g}" if low_ms == high_ms else f"{low_ms:g} to {high_ms:g}"
+        mean = f"; mean {range_text} ms ({document.mean_source})"
+    return f"{text} ({document.source}){mean}"
 
 
-def _link(link: LinkShare) -> str:
+def _describe_link(link: LinkShare) -> str:
     used = percent_change(1 + link.used).removeprefix("+")
     return f"{used} of {digits(link.ceiling)} GB/s"
 
 
-def _quantiles(figures: Figures) -> tuple[float, ...]:
+def _list_quantiles(figures: Figures) -> tuple[float, ...]:
     return figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us
 
 
-def _drawable(record: Record) -> bool:
-    # A logarithmic axis has no place for zero.
-    return record.result is not None and min(_quantiles(record.result.figures)) > 0
+def _is_drawable(record: Record) -> bool:
+    # A logarithmic axis cannot show zero.
+    return record.result is not None and min(_list_quantiles(record.result.figures)) > 0
 
 
-def _strip(records: list[Record]) -> Figure:
+def _draw_percentiles(records: list[Record]) -> Figure:
     results = [record.result for record in records if record.result is not None]
-    values = [us / 1000 for result in results for us in _quantiles(result.figures)]
+    values = [us / 1000 for result in results for us in _list_quantiles(result.figures)]
     name = "Percentiles of latency"
     chart = Rows(
-        name, logarithmic("latency, ms", values), tuple(map(_latency_row, results)), _KEYS, pitch=44
+        name,
+        logarithmic("latency, ms", values),
+        tuple(map(_make_latency_row, results)),
+        _KEYS,
+        pitch=44,
     )
     caption = (
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
@@ -158,24 +170,24 @@ def _strip(records: list[Record]) -> Figure:
     return rows_figure(chart, caption)
 
 
-def _latency_row(result: ProbeResult) -> ChartRow:
-    found = [us / 1000 for us in _quantiles(result.figures)]
-    marks = zip(found, _KEYS, strict=True)
+def _make_latency_row(result: ProbeResult) -> ChartRow:
+    times = [us / 1000 for us in _list_quantiles(result.figures)]
+    marks = zip(times, _KEYS, strict=True)
     return ChartRow(
         result.target,
         brief(result.workload),
-        (Bar(min(found), max(found), "spread", 3),),
+        (Bar(min(times), max(times), "spread", 3),),
         tuple(Mark(value, key.shape or Shape.CIRCLE, key.style) for value, key in marks),
     )
 
 
-def _latency_table(records: list[Record], caption: str) -> PageTable:
+def _make_latency_table(records: list[Record], caption: str) -> PageTable:
     heads = ("Disk", "Workload", "Measured", "IOPS", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO")
     rows = []
     for record in records:
         if record.result is not None:
             figures = record.result.figures
-            times = map(latency, (figures.mean_us, *_quantiles(figures)))
+            times = map(latency, (figures.mean_us, *_list_quantiles(figures)))
             first = (record.target, workload_text(record.result.workload), format_time(record.time))
             cpu = f"{digits(figures.cost_us_per_io)} µs"
             rows.append((*first, rate(figures.iops), *times, cpu))
@@ -183,13 +195,13 @@ def _latency_table(records: list[Record], caption: str) -> PageTable:
 
 
 MAX_ADAPTERS = 6
-"""The most adapters that are drawn."""
+"""Maximum number of adapters drawn."""
 MAX_RUNS = 12
-"""The most runs of one command that are drawn as rows."""
+"""Maximum number of runs of one command drawn as rows."""
 _FEWEST = 3
-"""Block sizes from which on they make a curve."""
+"""Minimum number of block sizes for a curve."""
 _NEAR = 3.0
-"""A link's ceiling is drawn where it is at most so many times the most that was measured."""
+"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn."""
 _RATE = "IOPS, I/Os per second"
 
 
@@ -201,21 +213,21 @@ class _Run(Struct, frozen=True):
 
     @property
     def alone(self) -> float:
-        """The sum of the IOPS of each disk alone."""
+        """The sum of the IOPS of each disk when measured separately."""
         return sum(self.found.alone_iops)
 
     @property
     def gb_per_s(self) -> float:
-        """What the disks moved at once."""
+        """The throughput of all disks in parallel, in GB/s."""
         return self.found.figures.bandwidth / 1e9
 
 
 def together(data: ReportData) -> PageSection:
-    """Return the section, the adapter that was measured last first."""
+    """Return the section, the latest measured adapter first."""
     runs = [
-        _Run(each, each.together)
-        for each in sorted(data.records, key=lambda record: record.time)
-        if each.together is not None and each.together.targets
+        _Run(record, record.together)
+        for record in sorted(data.records, key=lambda record: record.time)
+        if record.together is not None and record.together.targets
     ]
     adapters: dict[str, list[_Run]] = {}
     for run in reversed(runs):
@@ -224,103 +236,107 @@ def together(data: ReportData) -> PageSection:
         "The disks of no adapter have been measured at once yet. Name two or more.",
         f"hbatune probe block-sweep-small {data.disk} DISK --together",
     )
-    blocks = [_adapter_block(data, adapter) for adapter in list(adapters.values())[:MAX_ADAPTERS]]
+    blocks = [
+        _make_adapter_block(data, adapter) for adapter in list(adapters.values())[:MAX_ADAPTERS]
+    ]
     if len(adapters) > MAX_ADAPTERS:
-        more = len(adapters) - MAX_ADAPTERS
-        blocks.append(Block(notes=(f"{more} more adapters are in `hbatune history`.",)))
+        omitted = len(adapters) - MAX_ADAPTERS
+        blocks.append(Block(notes=(f"{omitted} more adapters are in `hbatune history`.",)))
     name = "What an adapter does with all its disks"
     return PageSection("together", name, tuple(blocks), howto)
 
 
-def _adapter_block(data: ReportData, runs: Sequence[_Run]) -> Block:
-    """Return the newest runs of each command, and those of other numbers of disks."""
-    newest = _newest(runs)
-    loads = [load for made in newest for load in _loads(made)]
+def _make_adapter_block(data: ReportData, runs: Sequence[_Run]) -> Block:
+    """Return the latest runs of each command, and a curve over the number of disks."""
+    newest = _group_latest(runs)
+    loads = [load for command_runs in newest for load in _group_by_load(command_runs)]
     sweeps = [load for load in loads if _is_sweep(load)]
-    rest = [run for load in loads if not _is_sweep(load) for run in load]
-    figures = [figure for load in sweeps for figure in _over_blocks(load, apart=len(sweeps) > 1)]
-    if rest:
-        figures.append(_side_by_side(rest[:MAX_RUNS]))
-    if (scaled := _scaling(newest[0][-1], runs)) is not None:
+    single_runs = [run for load in loads if not _is_sweep(load) for run in load]
+    figures = [
+        figure for load in sweeps for figure in _draw_over_blocks(load, apart=len(sweeps) > 1)
+    ]
+    if single_runs:
+        figures.append(_draw_side_by_side(single_runs[:MAX_RUNS]))
+    if (scaled := _draw_scaling(newest[0][-1], runs)) is not None:
         figures.append(scaled)
-    stale = data.stale(*(made[-1].record for made in newest))
-    notes = [note for sweep in (*sweeps, rest) if sweep for note in _adapter_notes(sweep)]
+    stale = data.stale(*(command_runs[-1].record for command_runs in newest))
+    notes = [note for sweep in (*sweeps, single_runs) if sweep for note in _describe_adapter(sweep)]
     return Block(
         name=runs[0].record.target,
         notes=(*notes, *stale_notes(stale)),
         figures=tuple(figures),
-        folded=(_adapter_table([run for made in newest for run in made]),),
+        folded=(_make_adapter_table([run for command_runs in newest for run in command_runs]),),
     )
 
 
-def _newest(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Return the runs that each command has made last, in their order, the newest command first."""
+def _group_latest(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Return the latest runs of each command, in their order, the latest command first."""
     last: dict[str, tuple[float, str]] = {}
     for run in runs:
         last.setdefault(run.record.command, (run.record.time, run.record.boot_id))
     return [
         [
-            each
-            for each in reversed(runs)
-            if (each.record.command, each.record.time, each.record.boot_id) == (command, *asked)
+            run
+            for run in reversed(runs)
+            if (run.record.command, run.record.time, run.record.boot_id) == (command, *moment)
         ]
-        for command, asked in last.items()
+        for command, moment in last.items()
     ]
 
 
-def _loads(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Return the runs of one command by load: those of one differ in the size of blocks only."""
-    found: dict[Workload, list[_Run]] = {}
+def _group_by_load(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Group the runs of one command by load. The runs of a load differ only in block size."""
+    runs_by_load: dict[Workload, list[_Run]] = {}
     for run in runs:
-        found.setdefault(Swept.BLOCK.without(run.found.workload), []).append(run)
-    return list(found.values())
+        runs_by_load.setdefault(Swept.BLOCK.without(run.found.workload), []).append(run)
+    return list(runs_by_load.values())
 
 
 def _is_sweep(load: Sequence[_Run]) -> bool:
-    """Whether there are enough sizes of blocks for a curve, one run of each."""
-    sizes = {each.found.workload.block_size for each in load}
+    """Return whether a load has enough block sizes for a curve, with one run of each."""
+    sizes = {run.found.workload.block_size for run in load}
     return len(sizes) == len(load) >= _FEWEST
 
 
-def _adapter_notes(runs: Sequence[_Run]) -> Iterator[str]:
+def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     first = runs[0]
-    disks, made = quantity(len(first.found.targets), "disk"), format_time(first.record.time)
-    named, sweep = targets_text(first.found.targets), _is_sweep(runs)
-    what = f"{disks} at once, {pattern(first.found.workload)}" if sweep else f"{disks} at once"
-    yield f"{what}, measured {made} on kernel {first.record.kernel}: {named}."
+    disks, time_text = quantity(len(first.found.targets), "disk"), format_time(first.record.time)
+    targets, sweep = targets_text(first.found.targets), _is_sweep(runs)
+    heading = f"{disks} at once, {pattern(first.found.workload)}" if sweep else f"{disks} at once"
+    yield f"{heading}, measured {time_text} on kernel {first.record.kernel}: {targets}."
     for text in dict.fromkeys(bottleneck_text(run.found) for run in runs):
-        of = [run for run in runs if bottleneck_text(run.found) == text]
-        names = [_name(each) if sweep else brief(each.found.workload) for each in of]
-        which = "" if len(of) == len(runs) else f"{', '.join(names)}: "
-        told = f"{which}{text}."
-        yield f"{told[0].upper()}{told[1:]}"
+        matching = [run for run in runs if bottleneck_text(run.found) == text]
+        names = [_name_block_size(run) if sweep else brief(run.found.workload) for run in matching]
+        prefix = "" if len(matching) == len(runs) else f"{', '.join(names)}: "
+        sentence = f"{prefix}{text}."
+        yield f"{sentence[0].upper()}{sentence[1:]}"
 
 
-def _name(run: _Run) -> str:
+def _name_block_size(run: _Run) -> str:
     return block(run.found.workload.block_size)
 
 
-def _over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
-    """Yield the pictures of a load over the size of blocks, told ``apart`` by their names."""
+def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
+    """Yield the pictures of a load over block size. With ``apart``, their names show the load."""
     kind = f": {pattern(runs[0].found.workload)}" if apart else ""
-    untrusted = _untrusted(runs)
+    untrusted = _caption_untrusted(runs)
     caption = f"Where the lines part, the disks hold each other back (D1-5).{untrusted}"
     name = f"IOPS of all disks over block size{kind}"
-    yield _against_sum(runs, name, _RATE, caption, lambda _, iops: iops)
+    yield _draw_against_sum(runs, name, _RATE, caption, lambda _, iops: iops)
     ceiling = runs[0].found.ceiling
     caption = "Large blocks show what adapter and link carry (D4-9)."
     if ceiling is not None:
         caption += f" The adapter's link carries {digits(ceiling)} GB/s."
     caption += untrusted
     name = f"Throughput of all disks over block size{kind}"
-    yield _against_sum(
+    yield _draw_against_sum(
         runs, name, "throughput, GB/s", caption, lambda size, iops: size * iops / 1e9, ceiling
     )
     dots = tuple(
         Dot(
             cpu_percent(run.found.figures),
             run.found.figures.iops,
-            _name(run),
+            _name_block_size(run),
             doubted=run.found.doubt is not None,
         )
         for run in runs
@@ -338,12 +354,12 @@ def _over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
     )
 
 
-def _untrusted(runs: Iterable[_Run]) -> str:
-    """Return the end of a caption that says what hollow points are, empty where there are none."""
+def _caption_untrusted(runs: Iterable[_Run]) -> str:
+    """Return the caption for hollow points, or an empty text if all points are trusted."""
     return HOLLOW if any(run.found.doubt for run in runs) else ""
 
 
-def _against_sum(
+def _draw_against_sum(
     runs: Sequence[_Run],
     name: str,
     unit: str,
@@ -351,17 +367,17 @@ def _against_sum(
     take: Callable[[int, float], float],
     ceiling: float | None = None,
 ) -> Figure:
-    """Return what the disks do at once beside the sum of each alone, over the size of blocks.
+    """Draw the disks in parallel against the sum of single disks, over block size.
 
-    ``take`` makes a value of the size in bytes and the IOPS.
+    ``take`` computes a value from the size in bytes and the IOPS.
     """
     sizes = [run.found.workload.block_size for run in runs]
     pairs = list(zip(sizes, runs, strict=True))
     at_once = [
-        Dot(size, take(size, each.found.figures.iops), doubted=each.found.doubt is not None)
-        for size, each in pairs
+        Dot(size, take(size, run.found.figures.iops), doubted=run.found.doubt is not None)
+        for size, run in pairs
     ]
-    added = [Dot(size, take(size, each.alone)) for size, each in pairs]
+    added = [Dot(size, take(size, run.alone)) for size, run in pairs]
     values = [dot.y for dot in (*at_once, *added)]
     level = None
     if ceiling is not None and ceiling <= _NEAR * max(values):
@@ -377,8 +393,8 @@ def _against_sum(
     return curves_figure(chart, caption)
 
 
-def _side_by_side(runs: Sequence[_Run]) -> Figure:
-    """Return a row for each load, with what the disks do at once and the sum of each alone."""
+def _draw_side_by_side(runs: Sequence[_Run]) -> Figure:
+    """Draw a row for each load, with the disks in parallel and the sum of single disks."""
     rows = tuple(
         ChartRow(
             brief(run.found.workload),
@@ -395,40 +411,40 @@ def _side_by_side(runs: Sequence[_Run]) -> Figure:
     )
 
 
-def _scaling(last: _Run, runs: Sequence[_Run]) -> Figure | None:
-    """Return the rate over the number of disks, by the newest run of each number.
+def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> Figure | None:
+    """Draw the rate over the number of disks, from the latest run of the same load for each number.
 
-    The same load is meant; what one disk does is the mean of each alone. None where that is all.
+    The rate of one disk is the mean of single disks. Return None without other numbers of disks.
     """
-    alike = [run for run in runs if run.found.workload == last.found.workload]
+    same_load = [run for run in runs if run.found.workload == last.found.workload]
     newest: dict[int, _Run] = {}
-    for each in alike:
-        newest.setdefault(len(each.found.targets), each)
+    for run in same_load:
+        newest.setdefault(len(run.found.targets), run)
     if len(newest) < 2 or not last.found.alone_iops:
         return None
-    one = last.alone / len(last.found.alone_iops)
+    per_disk = last.alone / len(last.found.alone_iops)
     counts = sorted(newest)
-    several = [newest[each] for each in counts]
+    several = [newest[count] for count in counts]
     at_once = [
-        Dot(1, one),
+        Dot(1, per_disk),
         *(
-            Dot(count, each.found.figures.iops, doubted=each.found.doubt is not None)
-            for count, each in zip(counts, several, strict=True)
+            Dot(count, run.found.figures.iops, doubted=run.found.doubt is not None)
+            for count, run in zip(counts, several, strict=True)
         ),
     ]
-    in_proportion = [Dot(each, each * one) for each in (1, *counts)]
+    in_proportion = [Dot(count, count * per_disk) for count in (1, *counts)]
     values = [dot.y for dot in (*at_once, *in_proportion)]
     chart = Curves(
         "IOPS over the number of disks",
-        linear("disks at once", [1, *counts], whole=True),
+        linear("disks at once", [1, *counts], integral=True),
         linear(_RATE, values),
         (Series("at once", tuple(at_once)), Series("in proportion", tuple(in_proportion))),
     )
-    caption = f"{brief(last.found.workload)} on each disk (D4-10).{_untrusted(several)}"
+    caption = f"{brief(last.found.workload)} on each disk (D4-10).{_caption_untrusted(several)}"
     return curves_figure(chart, caption)
 
 
-def _adapter_table(runs: Sequence[_Run]) -> PageTable:
+def _make_adapter_table(runs: Sequence[_Run]) -> PageTable:
     heads = (
         "Load of each disk",
         "At once",

@@ -1,10 +1,7 @@
-"""The sections on changes, proofs and searches.
+"""The sections on changes, verdicts and searches.
 
-The section on changes and their reasons, from the journal, the plan and the history.
-
-The section on proofs: verdicts with intervals.
-
-The section on searches: what `autotune` tried on each disk, and what it answered.
+The changes and their reasons come from the journal, the plan and the history. Verdicts have
+intervals. A search shows the settings that `autotune` tried on each disk, and its result.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,28 +45,32 @@ _WHY = "Why (source)"
 
 
 def changes(data: ReportData) -> PageSection:
-    """Return the section: settings changed, settings reverted, and the rest of the plan."""
+    """Return the section: changed settings, reverted settings, and the remaining plan."""
     blocks = [
-        _change_block(
+        _make_change_block(
             "Set",
             "Settings that hbatune has changed since this host was booted",
-            _set(data),
+            _list_set(data),
         ),
-        _change_block(
-            "Tried and put back", "Settings that cost more than they gave", _put_back(data)
+        _make_change_block(
+            "Tried and put back", "Settings that cost more than they gave", _list_reverted(data)
         ),
-        _change_block("Still to change", "Settings that differ from the profile", _drift(data)),
-        _change_block(
-            "Cannot be changed here", "Settings that the kernel or the driver fixes", _fixed(data)
+        _make_change_block(
+            "Still to change", "Settings that differ from the profile", _list_drift(data)
+        ),
+        _make_change_block(
+            "Cannot be changed here",
+            "Settings that the kernel or the driver fixes",
+            _list_fixed(data),
         ),
     ]
-    found = tuple(block for block in blocks if block is not None)
-    howto = Howto(_nothing(data), data.apply)
-    return PageSection("changes", "What was changed, and why", found, howto)
+    filled = tuple(block for block in blocks if block is not None)
+    howto = Howto(_explain_empty(data), data.apply)
+    return PageSection("changes", "What was changed, and why", filled, howto)
 
 
-def _nothing(data: ReportData) -> str:
-    """Return the reason why there is nothing to show."""
+def _explain_empty(data: ReportData) -> str:
+    """Return the reason why the section is empty."""
     then = "no profile is active" if data.plan is None else "nothing differs from the profile"
     if data.recorded:
         return f"A snapshot holds no values from before, and {then}."
@@ -77,49 +78,51 @@ def _nothing(data: ReportData) -> str:
 
 
 def set_count(data: ReportData) -> int:
-    """Return how many settings differ from their baselines."""
-    return sum(1 for _ in _changed(data))
+    """Return the number of settings that differ from their baselines."""
+    return sum(1 for _ in _find_changed(data))
 
 
-def _change_block(
-    name: str, caption: str, found: tuple[tuple[str, ...], list[list[str]]]
+def _make_change_block(
+    name: str, caption: str, table: tuple[tuple[str, ...], list[list[str]]]
 ) -> Block | None:
-    heads, rows = found
+    heads, rows = table
     if not rows:
         return None
     return Block(name, tables=(PageTable(caption, heads, tuple(map(tuple, rows)), wide=True),))
 
 
-def _set(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    return ("Target", "Setting", "Before", "Set to", _WHY), list(_change_cells(_changed(data)))
+def _list_set(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+    return ("Target", "Setting", "Before", "Set to", _WHY), list(
+        _list_change_cells(_find_changed(data))
+    )
 
 
-def _change_cells(rows: Iterable[Row]) -> Iterator[list[str]]:
-    """Yield one line for all targets with the same change for the same reason."""
-    for alike in _alike(rows):
-        targets = targets_text([row.target for row in alike])
-        row, now, value = alike[0], _span(alike, "current"), _span(alike, "value")
-        yield [targets, row.setting, now, value, _why(row)]
+def _list_change_cells(rows: Iterable[Row]) -> Iterator[list[str]]:
+    """Yield one line for all targets with the same change and reason."""
+    for group in _group_rows(rows):
+        targets = targets_text([row.target for row in group])
+        row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
+        yield [targets, row.setting, current, value, _explain_row(row)]
 
 
-def _alike(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield groups of equal rows; the CPUs of vectors may differ within a group."""
-    found: dict[object, list[Row]] = {}
+def _group_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield groups of equal rows. The CPUs of vectors may differ within a group."""
+    groups: dict[object, list[Row]] = {}
     for row in rows:
         values = () if row.setting == AFFINITY else (row.current, row.value)
         key = (row.adapter, row.setting, row.limit, row.rule, *values)
-        found.setdefault(key, []).append(row)
-    for alike in found.values():
-        yield sorted(alike, key=lambda row: natural_key(row.target))
+        groups.setdefault(key, []).append(row)
+    for group in groups.values():
+        yield sorted(group, key=lambda row: natural_key(row.target))
 
 
-def _span(rows: Sequence[Row], field: str) -> str:
-    """Return the value that the rows share, or the first and the last of several."""
+def _show_span(rows: Sequence[Row], field: str) -> str:
+    """Return the common value of the rows, or the first and the last value."""
     values = list(dict.fromkeys(shown(getattr(row, field)) for row in rows))
     return values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
 
 
-def _changed(data: ReportData) -> Iterator[Row]:
+def _find_changed(data: ReportData) -> Iterator[Row]:
     """Yield a row for each changed setting in the journal, with the reason from the plan."""
     planned = {(row.id, row.setting): row for row in data.plan.rows} if data.plan else {}
     for entry in data.journal.entries:
@@ -135,15 +138,15 @@ def _changed(data: ReportData) -> Iterator[Row]:
             wanted=entry.value,
             value=entry.value,
             state=State.OK,
-            limit=_since(entry.value, row),
+            limit=_describe_limit(entry.value, row),
             why=row.why if row else "no rule of this profile is about it",
             source=row.source if row else "",
             rule=row.rule if row else "",
         )
 
 
-def _since(value: Value, row: Row | None) -> str | None:
-    """Return that the value has changed since, or else the limit that decided it."""
+def _describe_limit(value: Value, row: Row | None) -> str | None:
+    """Return a note if the value has changed since, otherwise its limit."""
     if row is None:
         return None
     if row.current is not None and row.current != value:
@@ -151,60 +154,66 @@ def _since(value: Value, row: Row | None) -> str | None:
     return row.limit
 
 
-def _put_back(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    found: dict[ValueChange, Record] = {}
+def _list_reverted(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+    reverts: dict[ValueChange, Record] = {}
     for record in sorted(data.records, key=lambda record: record.time):
         for setting in record.settings:
             if setting.setting in record.reverted:
-                # A revert has several proofs; the newest one that shows the cost explains it.
+                # A revert has several proofs. The latest proof of a regression explains it.
                 beyond = record.proof is not None and record.proof.verdict.beyond
-                if beyond or setting not in found:
-                    found[setting] = record
+                if beyond or setting not in reverts:
+                    reverts[setting] = record
     heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
     rows = [
-        [each.target, each.setting, shown(each.before), shown(each.after), _cost(record)]
-        for each, record in found.items()
+        [
+            change.target,
+            change.setting,
+            shown(change.before),
+            shown(change.after),
+            _describe_cost(record),
+        ]
+        for change, record in reverts.items()
     ]
     return heads, rows
 
 
-def _cost(record: Record) -> str:
+def _describe_cost(record: Record) -> str:
     if record.proof is None:
         return shown(None)
     beyond = [change for change in record.proof.verdict.changes if change.beyond]
-    return "; ".join(f"{METRICS[each.metric]} {change_text(each)}" for each in beyond) or shown(
-        None
-    )
+    return "; ".join(
+        f"{METRICS[change.metric]} {change_text(change)}" for change in beyond
+    ) or shown(None)
 
 
-def _drift(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+def _list_drift(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     heads = ("Target", "Setting", "Current", "Wanted", _WHY)
-    return heads, list(_change_cells(_in_state(data, State.DRIFT)))
+    return heads, list(_list_change_cells(_select_state(data, State.DRIFT)))
 
 
-def _fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+def _list_fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     heads = ("Target", "Setting", "Current", "Wanted", "Why not")
     rows = []
-    for alike in _alike(_in_state(data, State.FIXED)):
-        row, targets = alike[0], targets_text([row.target for row in alike])
-        now = _span(alike, "current")
-        rows.append([targets, row.setting, now, shown(row.wanted), shown(row.limit)])
+    for group in _group_rows(_select_state(data, State.FIXED)):
+        row, targets = group[0], targets_text([row.target for row in group])
+        current = _show_span(group, "current")
+        rows.append([targets, row.setting, current, shown(row.wanted), shown(row.limit)])
     return heads, rows
 
 
-def _in_state(data: ReportData, state: State) -> list[Row]:
+def _select_state(data: ReportData, state: State) -> list[Row]:
     return [row for row in data.plan.rows if row.state is state] if data.plan else []
 
 
-def _why(row: Row) -> str:
+def _explain_row(row: Row) -> str:
     reason = f"{row.why} ({row.source})" if row.source else row.why
     return f"{row.limit}; {reason}" if row.limit else reason
 
 
 MAX_VERDICTS = 12
-"""The most verdicts that are drawn; `hbatune history` lists all of them."""
+"""Maximum number of verdicts drawn. `hbatune history` lists all of them."""
 _EDGE = 200.0
-"""Percent at which an interval is cut off: one noisy verdict must not flatten all others."""
+"""Maximum of an interval in percent: one noisy verdict must not flatten all others."""
 
 _SIGNS = {
     Conclusion.IMPROVED: (Shape.CIRCLE, "s2"),
@@ -215,34 +224,34 @@ _SIGNS = {
 
 
 def proofs(data: ReportData) -> PageSection:
-    """Return the section, the newest verdict first."""
-    judged = newest(data)
-    blocks = [_proof_block(data, record, proof) for record, proof in judged[:MAX_VERDICTS]]
-    if len(judged) > MAX_VERDICTS:
+    """Return the section, the latest verdict first."""
+    verdicts = newest(data)
+    blocks = [_make_proof_block(data, record, proof) for record, proof in verdicts[:MAX_VERDICTS]]
+    if len(verdicts) > MAX_VERDICTS:
         blocks.append(
-            Block(notes=(f"{len(judged) - MAX_VERDICTS} older verdicts: `hbatune history`.",))
+            Block(notes=(f"{len(verdicts) - MAX_VERDICTS} older verdicts: `hbatune history`.",))
         )
     howto = Howto("No change has been measured with and without.", data.apply)
     return PageSection("before-after", "Before and after", tuple(blocks), howto)
 
 
 def newest(data: ReportData) -> list[tuple[Record, Proof]]:
-    """Return the newest proof of each disk and set of settings, the newest first."""
+    """Return the latest proof of each disk and set of settings, the latest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
-    found: dict[object, tuple[Record, Proof]] = {}
+    latest: dict[object, tuple[Record, Proof]] = {}
     for record in ordered:
         if record.proof is not None:
             key = (record.id, record.proof.settings, record.proof.group, record.proof.again)
-            # Removed first, since a dict keeps the place of an old key: the newest go last.
-            found.pop(key, None)
-            found[key] = (record, record.proof)
-    return list(reversed(found.values()))
+            # A dict keeps the position of an existing key: remove it, so the latest is last.
+            latest.pop(key, None)
+            latest[key] = (record, record.proof)
+    return list(reversed(latest.values()))
 
 
-def _proof_block(data: ReportData, record: Record, proof: Proof) -> Block:
-    what = what_text(proof)
+def _make_proof_block(data: ReportData, record: Record, proof: Proof) -> Block:
+    subject = what_text(proof)
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
-    notes = list(_proof_notes(data, record, proof))
+    notes = list(_describe_proof(data, record, proof))
     values = [
         (
             setting.setting,
@@ -252,28 +261,28 @@ def _proof_block(data: ReportData, record: Record, proof: Proof) -> Block:
         for setting in record.settings
     ]
     heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
-    figures = [_proof_cells(change) for change in proof.verdict.changes]
+    figures = [_list_proof_cells(change) for change in proof.verdict.changes]
     tables = [PageTable("What was switched", ("Setting", "Without", "With"), tuple(values))]
     if figures:
         table = PageTable("Means of all runs", heads, tuple(figures), frozenset({1, 2, 3}))
         tables.append(table)
     return Block(
-        name=f"{proof.target}, {what}: {verdict}",
+        name=f"{proof.target}, {subject}: {verdict}",
         notes=tuple(notes),
-        figures=(_forest(data, record, proof),) if figures else (),
+        figures=(_draw_proof(data, record, proof),) if figures else (),
         tables=tuple(table for table in tables if table.rows),
         paired=True,
     )
 
 
-def _proof_notes(data: ReportData, record: Record, proof: Proof) -> Iterator[str]:
+def _describe_proof(data: ReportData, record: Record, proof: Proof) -> Iterator[str]:
     verdict = proof.verdict
-    turns = (
+    order = (
         "with and without in turns, in an order drawn by lot"
         if verdict.design is Design.INTERLEAVED
         else "all runs before, then all after, since it cannot be switched back and forth"
     )
-    yield f"Measured {format_time(record.time)}: {quantity(verdict.runs, 'run')} of each, {turns}."
+    yield f"Measured {format_time(record.time)}: {quantity(verdict.runs, 'run')} of each, {order}."
     if proof.doubted:
         doubted = quantity(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
@@ -284,7 +293,7 @@ def _proof_notes(data: ReportData, record: Record, proof: Proof) -> Iterator[str
     yield from stale_notes(data.stale(record))
 
 
-def _proof_cells(change: MetricChange) -> tuple[str, ...]:
+def _list_proof_cells(change: MetricChange) -> tuple[str, ...]:
     unit = "" if METRICS[change.metric] == "IOPS" else " µs"
     return (
         METRICS[change.metric],
@@ -295,16 +304,22 @@ def _proof_cells(change: MetricChange) -> tuple[str, ...]:
     )
 
 
-def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
+def _draw_proof(data: ReportData, record: Record, proof: Proof) -> Figure:
     tolerance = None
-    # The tolerance of another profile would be the wrong band for this verdict.
+    # Another profile's tolerance would be the wrong band for this verdict.
     if data.profile is not None and data.profile.name == record.profile:
         tolerance = data.profile.tolerance
     changes = proof.verdict.changes
-    ends = [_held(_percent(ratio)) for each in changes for ratio in (each.low, each.high)]
-    tolerated = [] if tolerance is None else [_allowed(each, tolerance) for each in changes]
+    ends = [
+        _clamp_percent(_to_percent(ratio))
+        for change in changes
+        for ratio in (change.low, change.high)
+    ]
+    tolerated = (
+        [] if tolerance is None else [_get_tolerated(change, tolerance) for change in changes]
+    )
     axis = linear("change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)])
-    words = list(dict.fromkeys(each.word for each in changes))
+    words = list(dict.fromkeys(change.word for change in changes))
     keys = [LegendEntry(str(word), _SIGNS[word][1], _SIGNS[word][0]) for word in words]
     if tolerance is not None:
         keys.append(LegendEntry("tolerated", "tolerated", None))
@@ -312,7 +327,7 @@ def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
     chart = Rows(
         name,
         axis,
-        tuple(_proof_row(change, tolerance) for change in changes),
+        tuple(_make_proof_row(change, tolerance) for change in changes),
         tuple(keys),
         pitch=46,
         upright=Guide(0, "no change"),
@@ -321,36 +336,40 @@ def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
         "The mark is the change, the bar the interval in which it lies, 99 % sure of all three "
         "together. More IOPS and less latency are better."
     )
-    if any(abs(_percent(ratio)) > _EDGE for each in changes for ratio in (each.low, each.high)):
+    if any(
+        abs(_to_percent(ratio)) > _EDGE for change in changes for ratio in (change.low, change.high)
+    ):
         caption += " A bar that reaches the edge goes on beyond it."
     return rows_figure(chart, caption)
 
 
-def _proof_row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:
-    low, middle, high = (_held(_percent(each)) for each in (change.low, change.ratio, change.high))
+def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:
+    low, middle, high = (
+        _clamp_percent(_to_percent(ratio)) for ratio in (change.low, change.ratio, change.high)
+    )
     shape, style = _SIGNS[change.word]
     bars = [Bar(low, high, style.split()[0], 3)]
     if tolerance is not None:
-        allowed = _allowed(change, tolerance)
+        allowed = _get_tolerated(change, tolerance)
         bars.insert(0, Bar(-allowed, allowed, "tolerated", 22))
     mark = Mark(middle, shape, style)
     return ChartRow(METRICS[change.metric], change_text(change), tuple(bars), (mark,))
 
 
-def _allowed(change: MetricChange, tolerance: Tolerance) -> float:
+def _get_tolerated(change: MetricChange, tolerance: Tolerance) -> float:
     return 100 * change.metric.tolerated(tolerance)
 
 
-def _percent(ratio: float) -> float:
+def _to_percent(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-def _held(percent: float) -> float:
+def _clamp_percent(percent: float) -> float:
     return max(-100.0, min(_EDGE, percent))
 
 
 MAX_SEARCHES = 6
-"""The most disks that are drawn, the newest first."""
+"""Maximum number of disks drawn, the latest first."""
 _WORDS = {
     "best": "better than what was in force",
     "as good as": "as good as the best",
@@ -361,78 +380,83 @@ _LEADER, _REST = ("s2", Shape.DIAMOND), ("s0", Shape.CIRCLE)
 
 
 def search(data: ReportData) -> PageSection:
-    """Return the section, the newest search of each disk first."""
+    """Return the section with the latest search of each disk, the latest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
-    newest = {each.id: (each, each.search) for each in ordered if each.search is not None}
-    found = sorted(newest.values(), key=lambda each: -each[0].time)
+    newest = {record.id: (record, record.search) for record in ordered if record.search is not None}
+    searches = sorted(newest.values(), key=lambda entry: -entry[0].time)
     profile = "oltp" if data.profile is None else data.profile.name
     howto = Howto(
         "No disk's best settings have been searched yet.",
         f"hbatune autotune {data.disk} --profile {profile}",
     )
-    blocks = [_search_block(data, record, searched) for record, searched in found[:MAX_SEARCHES]]
-    if len(found) > MAX_SEARCHES:
+    blocks = [
+        _make_search_block(data, record, searched) for record, searched in searches[:MAX_SEARCHES]
+    ]
+    if len(searches) > MAX_SEARCHES:
         blocks.append(
-            Block(notes=(f"{len(found) - MAX_SEARCHES} more searches: `hbatune history`.",))
+            Block(notes=(f"{len(searches) - MAX_SEARCHES} more searches: `hbatune history`.",))
         )
     return PageSection("search", "The search for the best settings", tuple(blocks), howto)
 
 
-def _search_block(data: ReportData, record: Record, found: Searched) -> Block:
+def _make_search_block(data: ReportData, record: Record, searched: Searched) -> Block:
     figures, tables = list[Figure](), list[PageTable]()
-    if found.depth is not None and _drawable(found.depth):
-        figures += _depth_figures(found.depth, found.objective_us)
-        tables.append(_depth_table(found.depth))
-    for setting in found.settings:
-        if figure := _tournament(setting):
+    if searched.depth is not None and _is_drawable(searched.depth):
+        figures += _draw_depths(searched.depth, searched.objective_us)
+        tables.append(_make_depth_table(searched.depth))
+    for setting in searched.settings:
+        if figure := _draw_candidates(setting):
             figures.append(figure)
     return Block(
         name=record.target,
-        notes=(*_search_notes(record, found), *stale_notes(data.stale(record))),
+        notes=(*_describe_search(record, searched), *stale_notes(data.stale(record))),
         figures=tuple(figures),
         folded=tuple(tables),
     )
 
 
-def _search_notes(record: Record, found: Searched) -> Iterator[str]:
+def _describe_search(record: Record, searched: Searched) -> Iterator[str]:
     yield f"Searched {format_time(record.time)} on kernel {record.kernel}."
-    if (depth := found.depth) is not None:
+    if (depth := searched.depth) is not None:
+        conclusion = _describe_conclusion(depth.word)
         yield (
-            f"queue_depth {depth.depth}: {_told(depth.word)}, {percent(depth.chance)} sure; "
+            f"queue_depth {depth.depth}: {conclusion}, {percent(depth.chance)} sure; "
             f"in force was {depth.current}."
         )
-    for setting in found.settings:
+    for setting in searched.settings:
         if setting.leader < len(setting.candidates):
-            leader = _values(setting.candidates[setting.leader], setting.in_force)
-            beside = " beside a bulk writer" if setting.interference else ""
-            yield f"{leader}: {_told(setting.word)}, {setting.depth} deep{beside}."
+            leader = _show_values(setting.candidates[setting.leader], setting.in_force)
+            suffix = " beside a bulk writer" if setting.interference else ""
+            yield f"{leader}: {_describe_conclusion(setting.word)}, {setting.depth} deep{suffix}."
     if record.rule is not None:
         yield f"Written to {record.rule}."
 
 
-def _told(word: str) -> str:
-    return _WORDS.get(word, word)
+def _describe_conclusion(conclusion: str) -> str:
+    return _WORDS.get(conclusion, conclusion)
 
 
-def _drawable(found: SearchedDepth) -> bool:
+def _is_drawable(searched: SearchedDepth) -> bool:
     figures = [
-        figure for probe in found.probes for figure in (probe.depth, probe.iops, probe.p99_us)
+        figure for probe in searched.probes for figure in (probe.depth, probe.iops, probe.p99_us)
     ]
     return bool(figures) and min(figures) > 0
 
 
-def _depth_figures(found: SearchedDepth, objective_us: float | None) -> Iterator[Figure]:
-    depths = {probe.depth: str(probe.depth) for probe in found.probes}
-    axis = measured("depth, I/Os in flight", {**depths, max(found.depth, 1): str(found.depth)})
-    answer = Guide(found.depth, f"answer: {found.depth}")
-    rates = [(probe.depth, probe.iops) for probe in found.probes]
-    times = [(probe.depth, probe.p99_us / 1000) for probe in found.probes]
+def _draw_depths(searched: SearchedDepth, objective_us: float | None) -> Iterator[Figure]:
+    depths = {probe.depth: str(probe.depth) for probe in searched.probes}
+    axis = measured(
+        "depth, I/Os in flight", {**depths, max(searched.depth, 1): str(searched.depth)}
+    )
+    answer = Guide(searched.depth, f"answer: {searched.depth}")
+    rates = [(probe.depth, probe.iops) for probe in searched.probes]
+    times = [(probe.depth, probe.p99_us / 1000) for probe in searched.probes]
     yield curves_figure(
         Curves(
             "IOPS at the depths tried",
             axis,
             linear("IOPS, I/Os per second", [rate for _, rate in rates]),
-            (_series("IOPS", rates, found.depth),),
+            (_make_series("IOPS", rates, searched.depth),),
             upright=answer,
         ),
         "Each point is a probe; its number says when it was made. The dashed line is the answer.",
@@ -450,7 +474,7 @@ def _depth_figures(found: SearchedDepth, objective_us: float | None) -> Iterator
             "p99 at the depths tried",
             axis,
             logarithmic("p99 latency, ms", values),
-            (_series("p99", times, found.depth),),
+            (_make_series("p99", times, searched.depth),),
             upright=answer,
             level=level,
         ),
@@ -458,8 +482,8 @@ def _depth_figures(found: SearchedDepth, objective_us: float | None) -> Iterator
     )
 
 
-def _series(name: str, points: list[tuple[int, float]], answer: int) -> Series:
-    """Return the probes by rising depth, each with its number."""
+def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> Series:
+    """Return the probes in order of depth, each with its number."""
     numbered = sorted((depth, number, value) for number, (depth, value) in enumerate(points, 1))
     dots = (
         Dot(depth, value, f"{number}.", chosen=depth == answer) for depth, number, value in numbered
@@ -467,22 +491,22 @@ def _series(name: str, points: list[tuple[int, float]], answer: int) -> Series:
     return Series(name, tuple(dots))
 
 
-def _depth_table(found: SearchedDepth) -> PageTable:
+def _make_depth_table(searched: SearchedDepth) -> PageTable:
     rows = tuple(
-        (str(number), str(each.depth), digits(each.iops), latency(each.p99_us))
-        for number, each in enumerate(found.probes, 1)
+        (str(number), str(probe.depth), digits(probe.iops), latency(probe.p99_us))
+        for number, probe in enumerate(searched.probes, 1)
     )
     heads = ("Probe", "Depth", "IOPS", "p99")
     return PageTable("The probes of this search", heads, rows, frozenset(range(4)))
 
 
-def _tournament(found: SearchedSettings) -> Figure | None:
-    """Return a row for each candidate, None where there is nothing to draw."""
-    scores = [score for candidate in found.candidates for score in candidate.scores]
+def _draw_candidates(searched: SearchedSettings) -> Figure | None:
+    """Draw a row for each candidate, or return None without positive scores."""
+    scores = [score for candidate in searched.candidates for score in candidate.scores]
     if not scores or min(scores) <= 0:
         return None
     axis: Axis
-    if found.interference:
+    if searched.interference:
         name = "Candidates beside a bulk writer"
         axis = logarithmic("p99 of the reader, ms", [score / 1000 for score in scores])
         caption = "Less is better; the rates below the names are the writer's. "
@@ -491,8 +515,8 @@ def _tournament(found: SearchedSettings) -> Figure | None:
         axis = linear("IOPS, less where p99 misses the objective", scores)
         caption = "More is better. "
     rows = tuple(
-        _search_row(each, found, leads=number == found.leader)
-        for number, each in enumerate(found.candidates)
+        _make_search_row(candidate, searched, leads=number == searched.leader)
+        for number, candidate in enumerate(searched.candidates)
     )
     keys = (LegendEntry("a probe of the answer", *_LEADER), LegendEntry("another probe", *_REST))
     caption += (
@@ -502,21 +526,23 @@ def _tournament(found: SearchedSettings) -> Figure | None:
     return rows_figure(Rows(name, axis, rows, keys, pitch=44), caption)
 
 
-def _search_row(candidate: CandidateTried, found: SearchedSettings, *, leads: bool) -> ChartRow:
+def _make_search_row(
+    candidate: CandidateTried, searched: SearchedSettings, *, leads: bool
+) -> ChartRow:
     style, shape = _LEADER if leads else _REST
-    scale = 1000 if found.interference else 1
+    scale = 1000 if searched.interference else 1
     values = [score / scale for score in candidate.scores]
     bars = (Bar(min(values), max(values), "spread", 3),) if values else ()
-    known = [] if candidate.values else ["in force"]
+    notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
-        known.append(f"{digits(candidate.written / 1e6)} MB/s")
+        notes.append(f"{digits(candidate.written / 1e6)} MB/s")
     else:
-        known.append(quantity(len(candidate.scores), "probe"))
+        notes.append(quantity(len(candidate.scores), "probe"))
     marks = tuple(Mark(value, shape, style) for value in values)
-    return ChartRow(_values(candidate, found.in_force), ", ".join(known), bars, marks)
+    return ChartRow(_show_values(candidate, searched.in_force), ", ".join(notes), bars, marks)
 
 
-def _values(candidate: CandidateTried, in_force: Mapping[str, Value]) -> str:
-    """Return what a candidate sets; of what was in force, the values that others changed."""
+def _show_values(candidate: CandidateTried, in_force: Mapping[str, Value]) -> str:
+    """Return a candidate's settings. The current settings show the values that others change."""
     values = candidate.values or in_force
     return ", ".join(f"{name} {value}" for name, value in values.items()) or shown(None)

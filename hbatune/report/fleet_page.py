@@ -1,9 +1,8 @@
-"""The page of an audit: a table of hosts that can be filtered, and what they have in common.
+"""The page of an audit: a table of hosts with filters, and tables of all findings.
 
-It has no script, as no page of hbatune has. The filters are radio buttons, and style sheets hide
-the rows that do not have the class of the one that is chosen (the selector ``:has``, which browsers
-have since 2023; an older one shows every row). A script would filter no better, and a page without
-one can be opened wherever it came from, under any policy.
+Like every page of hbatune, it has no script, so it can be opened from any source under any policy.
+The filters are radio buttons. Style sheets hide the rows without the class of the selected button
+with the selector ``:has``. Browsers support it since 2023, and older browsers show every row.
 """
 
 import time
@@ -33,14 +32,14 @@ from hbatune.text.plan_tables import shown
 from hbatune.text.units import format_time
 
 MOST_OPTIONS = 40
-"""Options of a filter at most: the largest groups and the most common profiles come first."""
+"""Maximum number of filter options. The largest groups and most common profiles come first."""
 
 MOST_FACTS = 12
-"""Facts of one host that its row shows; the table of odd hosts has them all."""
+"""Maximum number of facts in a host's row. The table of outliers has all of them."""
 
 
 class FilterOption(Struct, frozen=True):
-    """A choice of a filter: the class that rows must have, empty for all, and its label."""
+    """An option of a filter: the required class of rows, empty for all, and its label."""
 
     mark: str
     label: str
@@ -48,7 +47,7 @@ class FilterOption(Struct, frozen=True):
 
 
 class HostFilter(Struct, frozen=True):
-    """A filter of the hosts: its id, its name, and its choices, the first of which hides none."""
+    """A filter of the hosts: its id, name and options. The first option shows all hosts."""
 
     id: str
     name: str
@@ -56,7 +55,7 @@ class HostFilter(Struct, frozen=True):
 
 
 class HostRow(Struct, frozen=True):
-    """A host in the table: the classes that filters look at, its cells, and what it is odd in."""
+    """A host in the table: its classes for the filters, its cells, and its outlier facts."""
 
     marks: tuple[str, ...]
     cells: tuple[str, ...]
@@ -64,7 +63,7 @@ class HostRow(Struct, frozen=True):
 
 
 class FleetPage(Struct, frozen=True):
-    """The whole page of an audit."""
+    """The complete page of an audit."""
 
     made: str
     version: str
@@ -82,29 +81,31 @@ _RIGHT = frozenset({1, 3, 4, 5})
 
 def fleet_page(audit: Audit) -> FleetPage:
     """Return the page of an audit."""
-    marks = {profile: f"p{n}" for n, (profile, _) in enumerate(_profiles(audit), 1)}
+    marks = {profile: f"p{n}" for n, (profile, _) in enumerate(_count_profiles(audit), 1)}
     odd: dict[str, list[str]] = defaultdict(list)
-    for each in audit.odd:
-        said = f"{about(each)}: {found_text(each.found)}, usually {values_text(each.usual)}"
-        odd[each.host].append(said)
+    for outlier in audit.odd:
+        text = (
+            f"{about(outlier)}: {found_text(outlier.found)}, usually {values_text(outlier.usual)}"
+        )
+        odd[outlier.host].append(text)
     return FleetPage(
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        tiles=tuple(_tiles(audit)),
-        filters=tuple(_filters(audit, marks)),
+        tiles=tuple(_list_tiles(audit)),
+        filters=tuple(_list_filters(audit, marks)),
         heads=_HEADS,
         right=_RIGHT,
-        hosts=tuple(_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
-        sections=tuple((id, table) for id, table in _tables(audit) if table.rows),
+        hosts=tuple(_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
+        sections=tuple((id, table) for id, table in _list_tables(audit) if table.rows),
     )
 
 
-def _profiles(audit: Audit) -> list[tuple[str | None, int]]:
+def _count_profiles(audit: Audit) -> list[tuple[str | None, int]]:
     return Counter(host.profile for host in audit.hosts).most_common()
 
 
-def _tiles(audit: Audit) -> Iterator[Tile]:
-    for number, noun, more in (
+def _list_tiles(audit: Audit) -> Iterator[Tile]:
+    for number, noun, suffix in (
         (len(audit.hosts), "host", ""),
         (len(audit.groups), "group", " of alike hosts"),
         (len(audit.drifting), "host", " with drift"),
@@ -112,11 +113,11 @@ def _tiles(audit: Audit) -> Iterator[Tile]:
         (len(audit.unusable), "file", " not audited"),
     ):
         if number or noun != "file":
-            counted, named = quantity(number, noun).split(" ", 1)
-            yield Tile(counted, f"{named}{more}")
+            count, label = quantity(number, noun).split(" ", 1)
+            yield Tile(count, f"{label}{suffix}")
 
 
-def _marks(host: AuditedHost, profile: str) -> Iterator[str]:
+def _list_marks(host: AuditedHost, profile: str) -> Iterator[str]:
     yield from (f"g{host.group}", profile)
     yield "drift" if host.drift else "steady"
     if host.odd:
@@ -135,9 +136,11 @@ _STATES = (
 )
 
 
-def _filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]:
+def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]:
     everyone = FilterOption("", "all", len(audit.hosts))
-    counted = Counter(mark for host in audit.hosts for mark in _marks(host, marks[host.profile]))
+    counted = Counter(
+        mark for host in audit.hosts for mark in _list_marks(host, marks[host.profile])
+    )
     states = (FilterOption(mark, label, counted[mark]) for mark, label in _STATES)
     yield HostFilter("state", "Hosts that", (everyone, *(state for state in states if state.count)))
     groups = (
@@ -151,23 +154,26 @@ def _filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]
     yield HostFilter("group", "Alike hosts", (everyone, *groups))
     profiles = (
         FilterOption(marks[profile], profile or "none", count)
-        for profile, count in _profiles(audit)[:MOST_OPTIONS]
+        for profile, count in _count_profiles(audit)[:MOST_OPTIONS]
     )
     yield HostFilter("profile", "Profile", (everyone, *profiles))
 
 
-def _row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
+def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
     cells = (
         *(host.name, str(host.group), shown(host.profile), str(host.drift)),
-        *(str(host.findings.get(each, 0)) for each in (Severity.CRITICAL, Severity.WARNING)),
+        *(
+            str(host.findings.get(severity, 0))
+            for severity in (Severity.CRITICAL, Severity.WARNING)
+        ),
         *(host.kernel, format_time(host.taken)),
     )
-    more = len(odd) - MOST_FACTS
-    said = [*odd[:MOST_FACTS], f"and {more} more"] if more > 0 else odd
-    return HostRow(tuple(_marks(host, profile)), cells, tuple(said))
+    hidden = len(odd) - MOST_FACTS
+    facts = [*odd[:MOST_FACTS], f"and {hidden} more"] if hidden > 0 else odd
+    return HostRow(tuple(_list_marks(host, profile)), cells, tuple(facts))
 
 
-def _tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
+def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
     yield (
         "odd",
         PageTable(
@@ -219,7 +225,7 @@ def _tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
                 "Found on the first of them",
                 "What to do",
             ),
-            tuple(_finding_rows(audit)),
+            tuple(_list_finding_rows(audit)),
             right=frozenset({2}),
             wide=True,
         ),
@@ -247,9 +253,9 @@ def _tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
     )
 
 
-def _finding_rows(audit: Audit) -> Iterable[tuple[str, ...]]:
-    for each in map(told, audit.findings):
+def _list_finding_rows(audit: Audit) -> Iterable[tuple[str, ...]]:
+    for finding in map(told, audit.findings):
         yield (
-            *(str(each.severity), each.id, str(len(each.hosts)), each.source),
-            *(hosts_text(each.hosts), each.evidence, each.advice),
+            *(str(finding.severity), finding.id, str(len(finding.hosts)), finding.source),
+            *(hosts_text(finding.hosts), finding.evidence, finding.advice),
         )

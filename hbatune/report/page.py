@@ -1,4 +1,4 @@
-"""The data that a report is made from, and the parts of the page, which the template renders."""
+"""The input data of a report, and the parts of the page that the template renders."""
 
 from markupsafe import Markup
 from msgspec import Struct
@@ -15,10 +15,10 @@ from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
 
 
 class ReportData(Struct, frozen=True):
-    """A machine with its profile and plan, the journal of changes, and the results measured.
+    """A machine with its profile and plan, the journal of changes, and the measured results.
 
-    ``profile`` and ``plan`` are None where no profile is active and none was named. ``recorded``
-    says whether the machine comes from a snapshot, which holds no earlier values.
+    ``profile`` and ``plan`` are None if no profile is active or named. ``recorded`` is true if the
+    machine comes from a snapshot, which contains no original values.
     """
 
     machine: Machine
@@ -31,37 +31,37 @@ class ReportData(Struct, frozen=True):
 
     @property
     def sweeps(self) -> list[Sweep]:
-        """The newest sweeps, the newest first."""
+        """The latest sweep of each type, the latest first."""
         return find_sweeps(self.records)
 
     @property
     def corners(self) -> list[Corners]:
-        """The newest sweeps of random and sequential I/Os that one command made."""
+        """The latest sweeps of random and sequential I/Os by one command."""
         return find_corners(self.sweeps)
 
     @property
     def apply(self) -> str:
-        """The command that applies the profile, or a common one where there is none."""
+        """The command that applies the profile, or a common profile if the host has no profile."""
         return f"hbatune apply --profile {'oltp' if self.profile is None else self.profile.name}"
 
     @property
     def disk(self) -> str:
-        """The disk to name in commands that the page suggests."""
+        """The disk in the commands that the page suggests."""
         return next(
             (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map), "sda"
         )
 
     def standing(self, result: ProbeResult) -> Standing | None:
-        """Return the comparisons of a result on this machine, None where its disk is gone."""
+        """Compare a result on this machine, or return None if its disk is missing."""
         return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
 
     def stale(self, *records: Record) -> list[HistoryEntry]:
-        """Return the stale ones of the records."""
+        """Return the stale records."""
         return [entry for entry in history_entries(records, self.machine) if entry.stale]
 
 
 class PageTable(Struct, frozen=True):
-    """A table of text; columns in ``right`` hold figures; a ``wide`` one ends in prose."""
+    """A table of text. Columns in ``right`` contain numbers. A ``wide`` table ends in prose."""
 
     caption: str
     heads: tuple[str, ...]
@@ -71,10 +71,10 @@ class PageTable(Struct, frozen=True):
 
 
 class ShownValue(Struct, frozen=True):
-    """One value that a picture shows: what carries it, and its place on the axes.
+    """One value in a picture: its series and sign, and its position on the axes.
 
-    A point has ``x`` and ``y``; a mark on a single axis has ``x`` alone, and a bar on it goes from
-    ``x`` to ``x_end``. ``sign`` tells marks of one row from each other. The axes' titles name their
+    A point has ``x`` and ``y``. A mark on a single axis has only ``x``, and a bar on it extends
+    from ``x`` to ``x_end``. ``sign`` distinguishes the marks of a row. The axis titles name the
     units. ``trusted`` is false for a point that breaks Little's law.
     """
 
@@ -89,7 +89,7 @@ class ShownValue(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """A picture with its name and its caption, and the values that it shows."""
+    """A picture with its name, caption and values."""
 
     name: str
     picture: Markup
@@ -106,10 +106,10 @@ class Node(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A part of a section: name, sentences, pictures, tables; ``folded`` ones open on a click.
+    """A part of a section: name, sentences, pictures, tables. ``folded`` tables open on a click.
 
-    The name may be empty where the section's own is enough. ``paired`` puts pictures and tables
-    side by side where there is room.
+    The name is empty if the section's name is enough. ``paired`` places pictures and tables side by
+    side if the screen is wide enough.
     """
 
     name: str = ""
@@ -122,14 +122,14 @@ class Block(Struct, frozen=True):
 
 
 class Howto(Struct, frozen=True):
-    """The reason why there is nothing to show, and a command that would change that."""
+    """The reason why a section is empty, and a command that would fill it."""
 
     why: str
     command: str
 
 
 class PageSection(Struct, frozen=True):
-    """A section of the page; without blocks it shows the ``howto``."""
+    """A section of the page. Without blocks it shows the ``howto``."""
 
     id: str
     name: str
@@ -138,14 +138,14 @@ class PageSection(Struct, frozen=True):
 
 
 class Tile(Struct, frozen=True):
-    """A number at the head of the page, with its meaning."""
+    """A number at the top of the page, with its meaning."""
 
     value: str
     what: str
 
 
 class Page(Struct, frozen=True):
-    """The whole report."""
+    """The complete report."""
 
     hostname: str
     made: str

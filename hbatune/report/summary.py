@@ -1,8 +1,6 @@
-"""The whole page with its head, and all values of its pictures.
+"""The complete page with a summary of the host, and the values of its pictures.
 
-The values of all pictures of a page as comma-separated values, for other programs to draw.
-
-The whole page, and its head: the host and a few figures on it.
+The values are also available as comma-separated values, for use in other programs.
 """
 
 import time
@@ -29,22 +27,22 @@ HEAD = (
     *("section", "part", "picture", "series", "sign"),
     *("x_axis", "x", "x_end", "y_axis", "y", "trusted"),
 )
-"""The columns: where a value stands on the page, and the fields of ``ShownValue``."""
+"""The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
 
 def values_csv(page: Page) -> str:
-    """Return a line for each point, mark and bar that the page's pictures show."""
-    return csv_text(HEAD, _rows(page))
+    """Return a line for each point, mark and bar in the page's pictures."""
+    return csv_text(HEAD, _list_rows(page))
 
 
-def _rows(page: Page) -> Iterator[tuple[Field, ...]]:
+def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
     for section in page.sections:
         for block in section.blocks:
             for figure in block.figures:
                 for value in figure.values:
-                    where = (section.name, block.name, figure.name, value.series, value.sign)
-                    place = (value.x_axis, value.x, value.x_end, value.y_axis, value.y)
-                    yield (*where, *place, "yes" if value.trusted else "no")
+                    name_cells = (section.name, block.name, figure.name, value.series, value.sign)
+                    value_cells = (value.x_axis, value.x, value.x_end, value.y_axis, value.y)
+                    yield (*name_cells, *value_cells, "yes" if value.trusted else "no")
 
 
 _SECTIONS = (
@@ -55,18 +53,18 @@ _GIB = 1 << 30
 
 
 def page(data: ReportData) -> Page:
-    """Return the whole report."""
+    """Return the complete report."""
     return Page(
         hostname=data.machine.hostname,
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        facts=tuple(_facts(data)),
-        tiles=tuple(_tiles(data)),
+        facts=tuple(_list_facts(data)),
+        tiles=tuple(_list_tiles(data)),
         sections=tuple(section(data) for section in _SECTIONS),
     )
 
 
-def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
+def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
     machine = data.machine
     yield "Kernel", machine.kernel
     yield "CPUs", str(machine.cpus)
@@ -76,25 +74,24 @@ def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
     yield "Profile", shown(None if data.profile is None else data.profile.name)
 
 
-def _tiles(data: ReportData) -> Iterator[Tile]:
+def _list_tiles(data: ReportData) -> Iterator[Tile]:
     changed = set_count(data)
     number, noun = quantity(changed, "setting").split()
     yield Tile(number, f"{noun} changed")
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
-    whole = (proof for _, proof in newest_proofs(data) if proof.group is None and not proof.again)
-    words = Counter(proof.verdict.word for proof in whole)
+    single = (proof for _, proof in newest_proofs(data) if proof.group is None and not proof.again)
+    words = Counter(proof.verdict.word for proof in single)
     for word in Conclusion:
         if words[word]:
             number, noun = quantity(words[word], "verdict").split()
             yield Tile(number, f"{noun}: {word}")
     spec = ProbeSpec() if data.profile is None else data.profile.probe
-    sweeps = (each for each in data.sweeps if each.swept is Swept.DEPTH)
+    sweeps = (sweep for sweep in data.sweeps if sweep.swept is Swept.DEPTH)
     for sweep in sweeps:
-        # Neither one that has changed the LUN's own depth, nor one of another load, shows the disk
-        # as it is used.
+        # A sweep with another LUN depth or another load does not represent normal use.
         if is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
-            at = "knee of" if knee.past is not None else "no knee up to this depth:"
-            yield Tile(str(knee.depth), f"{at} {target}")
+            label = "knee of" if knee.past is not None else "no knee up to this depth:"
+            yield Tile(str(knee.depth), f"{label} {target}")
             return

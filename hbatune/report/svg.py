@@ -1,13 +1,10 @@
-"""Elements of SVG, and the layout of a chart.
+"""SVG elements, and the layout of a chart: axes with ticks, and labels that do not overlap. Pure.
 
-Elements of SVG. Text cannot become markup: the serialiser escapes it.
+Text cannot become markup, because the serialiser escapes it. The page's style sheet sets the
+colours by class, for light and dark mode.
 
-Colours are in the page's style sheet, by class, so that they can follow light and dark.
-
-The layout of a chart: axes with their ticks, and texts of which none overlaps another. Pure.
-
-There is no font to measure with: widths are estimated for the widest font that browsers commonly
-use for sans-serif (DejaVu Sans), so that texts turn out shorter than estimated, never longer.
+Text widths are estimates, since no font is available. They use the widest common sans-serif font
+(DejaVu Sans), so a text may be shorter than estimated, but never longer.
 """
 
 import math
@@ -19,16 +16,16 @@ from markupsafe import Markup
 from msgspec import Struct
 
 WIDTH = 460.0
-"""The width of every picture: a phone scales it to three quarters, still readable."""
+"""The width of every picture. A phone scales it to three quarters, which is still readable."""
 TEXT = 13.0
-"""The font size in pixels; the style sheet must have the same."""
+"""The font size in pixels. The style sheet must use the same size."""
 LINE = 18.0
 _KEY = 22.0
-"""The width of a legend's sign with its gap, in pixels."""
+"""The width of a legend's mark with its gap, in pixels."""
 
 
 class Shape(StrEnum):
-    """The shape of a point's mark; some readers cannot distinguish colours alone."""
+    """The shape of a point's mark, for readers who cannot distinguish the colours."""
 
     CIRCLE = "circle"
     SQUARE = "square"
@@ -46,7 +43,7 @@ _OUTLINES = {
 
 
 class LegendEntry(Struct, frozen=True):
-    """An entry of a legend: a mark of this shape, or a bar where it is None."""
+    """An entry of a legend: a mark of this shape, or a bar if ``shape`` is None."""
 
     text: str
     style: str
@@ -54,55 +51,55 @@ class LegendEntry(Struct, frozen=True):
 
 
 def picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
-    """Return a whole picture; screen readers announce its ``title``."""
+    """Return a complete picture. Screen readers announce its ``title``."""
     svg = Element("svg", {"viewBox": f"0 0 {WIDTH:g} {round(height)}", "role": "img"})
     heading = Element("title")
     heading.text = title
     svg.append(heading)
     svg.extend(parts)
-    # Already escaped by the serialiser: Markup keeps the template from escaping it once more.
+    # The serialiser has escaped it: Markup prevents the template from escaping it again.
     return Markup(tostring(svg, encoding="unicode"))
 
 
 def text(content: str, x: float, y: float, style: str = "", anchor: str = "start") -> Element:
-    """Return a text whose baseline starts, ends or is centred at the point."""
-    found = _element("text", style, x=x, y=y)
+    """Return a text whose baseline starts at, ends at or is centred on the point."""
+    element = _make_element("text", style, x=x, y=y)
     if anchor != "start":
-        found.set("text-anchor", anchor)
-    found.text = content
-    return found
+        element.set("text-anchor", anchor)
+    element.text = content
+    return element
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
     """Return a straight line."""
-    return _element("line", style, x1=x1, y1=y1, x2=x2, y2=y2)
+    return _make_element("line", style, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
 def rectangle(x: float, y: float, across: float, high: float, style: str) -> Element:
     """Return a rectangle from its upper left corner."""
-    return _element("rect", style, x=x, y=y, width=max(across, 0.0), height=high)
+    return _make_element("rect", style, x=x, y=y, width=max(across, 0.0), height=high)
 
 
 def polyline(points: Sequence[tuple[float, float]], style: str) -> Element:
     """Return the line through the points."""
-    found = _element("polyline", style)
-    found.set("points", " ".join(f"{_number(x)},{_number(y)}" for x, y in points))
-    return found
+    element = _make_element("polyline", style)
+    element.set("points", " ".join(f"{_format_number(x)},{_format_number(y)}" for x, y in points))
+    return element
 
 
 def mark(shape: Shape, x: float, y: float, style: str) -> Element:
     """Return a mark centred on the point."""
     if shape is Shape.CIRCLE:
-        return _element("circle", f"mark {style}", cx=x, cy=y, r=4.2)
-    found = _element("path", f"mark {style}")
-    found.set("d", _OUTLINES[shape])
-    found.set("transform", f"translate({_number(x)} {_number(y)})")
-    return found
+        return _make_element("circle", f"mark {style}", cx=x, cy=y, r=4.2)
+    element = _make_element("path", f"mark {style}")
+    element.set("d", _OUTLINES[shape])
+    element.set("transform", f"translate({_format_number(x)} {_format_number(y)})")
+    return element
 
 
 def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], float]:
     """Return a legend, broken into lines as needed, and its height."""
-    found, x, y = list[Element](), 0.0, top
+    elements, x, y = list[Element](), 0.0, top
     for key in keys:
         name = fitted(key.text, WIDTH - _KEY, TEXT)
         across = _KEY + width(name, TEXT) + 12
@@ -110,30 +107,30 @@ def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], floa
             x, y = 0.0, y + LINE
         middle = y + LINE / 2
         if key.shape is None:
-            found.append(rectangle(x, middle - 4, 14, 8, key.style))
+            elements.append(rectangle(x, middle - 4, 14, 8, key.style))
         else:
-            found.append(line(x, middle, x + 16, middle, f"curve {key.style}"))
-            found.append(mark(key.shape, x + 8, middle, key.style))
-        found.append(text(name, x + _KEY, middle + 4.5))
+            elements.append(line(x, middle, x + 16, middle, f"curve {key.style}"))
+            elements.append(mark(key.shape, x + 8, middle, key.style))
+        elements.append(text(name, x + _KEY, middle + 4.5))
         x += across
-    return found, (y + LINE - top) if keys else 0.0
+    return elements, (y + LINE - top) if keys else 0.0
 
 
-def _element(tag: str, style: str, **numbers: float) -> Element:
-    found = Element(tag, {name: _number(value) for name, value in numbers.items()})
+def _make_element(tag: str, style: str, **numbers: float) -> Element:
+    element = Element(tag, {name: _format_number(value) for name, value in numbers.items()})
     if style:
-        found.set("class", style)
-    return found
+        element.set("class", style)
+    return element
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
 _STEPS = (1.0, 2.0, 5.0)
 """Round steps for ticks (Heckbert, "Nice numbers for graph labels", Graphics Gems 1990)."""
 _DECADES_FULL = 2.5
-"""Decades up to which a logarithmic axis has room for 1, 2 and 5 of each."""
+"""Maximum number of decades on a logarithmic axis with 1, 2 and 5 of each decade."""
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 _NARROW, _WIDE = frozenset("iljtf.,:;'|!()[] "), frozenset("mwMW@%&—…µ")
@@ -152,7 +149,7 @@ class Tick(Struct, frozen=True):
 
 
 class Axis(Struct, frozen=True):
-    """The range of an axis with its ticks; ``title`` names its quantity and unit."""
+    """The range of an axis with its ticks. ``title`` names its quantity and unit."""
 
     title: str
     low: float
@@ -163,49 +160,49 @@ class Axis(Struct, frozen=True):
     def place(self, value: float, start: float, end: float) -> float:
         """Return the position of a value on an axis drawn from ``start`` to ``end``.
 
-        A value beyond the axis is put at its end.
+        A value beyond the axis is placed at its end.
         """
-        held = min(max(value, self.low), self.high)
+        clamped = min(max(value, self.low), self.high)
         low, high = self.low, self.high
         if self.logarithmic:
-            held, low, high = math.log(held), math.log(low), math.log(high)
-        return start + (held - low) / (high - low) * (end - start)
+            clamped, low, high = math.log(clamped), math.log(low), math.log(high)
+        return start + (clamped - low) / (high - low) * (end - start)
 
 
-def linear(title: str, values: Iterable[float], *, count: int = 5, whole: bool = False) -> Axis:
-    """Return an axis from zero, or the least negative value, to just beyond the greatest value.
+def linear(title: str, values: Iterable[float], *, count: int = 5, integral: bool = False) -> Axis:
+    """Return an axis from zero, or the lowest negative value, to just beyond the highest value.
 
-    It has about ``count`` ticks; with ``whole`` their distance is at least one.
+    It has about ``count`` ticks. With ``integral`` their distance is at least one.
     """
-    found = [0.0, *values]
-    low, high = min(found), max(found)
+    all_values = [0.0, *values]
+    low, high = min(all_values), max(all_values)
     if low == high:
         high = 1.0
-    step = _nice((high - low) / count)
-    step = max(1.0, step) if whole else step
-    # The small terms keep rounding errors from adding an empty step at either end.
+    step = _round_step((high - low) / count)
+    step = max(1.0, step) if integral else step
+    # The small terms prevent rounding errors from adding an empty step at either end.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = [number * step for number in range(first, last + 1)]
-    return Axis(title, ticks[0], ticks[-1], _labelled(ticks, step))
+    return Axis(title, ticks[0], ticks[-1], _label_ticks(ticks, step))
 
 
 def logarithmic(title: str, values: Iterable[float]) -> Axis:
-    """Return an axis over positive values, in steps of 1, 2 and 5 where they fit, else of 10.
+    """Return an axis over positive values, in steps of 1, 2 and 5 if they fit, otherwise of 10.
 
-    ValueError where no value is positive.
+    Raise ValueError if no value is positive.
     """
-    found = [value for value in values if value > 0]
-    low, high = _below(min(found)), _above(max(found))
+    positive = [value for value in values if value > 0]
+    low, high = _round_down(min(positive)), _round_up(max(positive))
     if low >= high:
         # A single value, or values on one step, still need an axis with a length.
-        high = _above(low * 1.01)
+        high = _round_up(low * 1.01)
     full = math.log10(high / low) <= _DECADES_FULL
-    ticks = _decades(low, high, _STEPS if full else _STEPS[:1])
+    ticks = _list_ticks(low, high, _STEPS if full else _STEPS[:1])
     return Axis(title, low, high, tuple(Tick(tick, plain(tick)) for tick in ticks), True)
 
 
 def measured(title: str, labels: Mapping[int, str]) -> Axis:
-    """Return a logarithmic axis with a tick at each value that was measured, all positive."""
+    """Return a logarithmic axis with a tick at each measured value. All are positive."""
     ticks = tuple(Tick(value, labels[value]) for value in sorted(labels))
     low, high = ticks[0].value, ticks[-1].value
     if low == high:
@@ -214,40 +211,40 @@ def measured(title: str, labels: Mapping[int, str]) -> Axis:
 
 
 def plain(value: float) -> str:
-    """Return a number in short form: ``0.5``, ``20``, ``1.5k``."""
-    factor, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
+    """Format a number in short form: ``0.5``, ``20``, ``1.5k``."""
+    factor, prefix = next((entry for entry in _PREFIXES if abs(value) >= entry[0]), (1.0, ""))
     return f"{value / factor:.3g}{prefix}"
 
 
-def _labelled(ticks: list[float], step: float) -> tuple[Tick, ...]:
-    """Write all ticks of an axis with the same prefix and the same decimals."""
-    most = max(map(abs, ticks))
-    factor, prefix = next((each for each in _PREFIXES if most >= 2 * each[0]), (1.0, ""))
+def _label_ticks(ticks: list[float], step: float) -> tuple[Tick, ...]:
+    """Label all ticks of an axis with the same prefix and the same decimals."""
+    maximum = max(map(abs, ticks))
+    factor, prefix = next((entry for entry in _PREFIXES if maximum >= 2 * entry[0]), (1.0, ""))
     decimals = max(0, -math.floor(math.log10(step / factor) + 1e-9))
     return tuple(
         Tick(value, f"{value / factor:.{decimals}f}{prefix}" if value else "0") for value in ticks
     )
 
 
-def _nice(rough: float) -> float:
+def _round_step(rough: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(rough))
-    return next((each * power for each in _STEPS if each * power >= rough * 0.999), 10 * power)
+    return next((step * power for step in _STEPS if step * power >= rough * 0.999), 10 * power)
 
 
-def _below(value: float) -> float:
+def _round_down(value: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return max(each * power for each in _STEPS if each * power <= value * (1 + 1e-9))
+    return max(step * power for step in _STEPS if step * power <= value * (1 + 1e-9))
 
 
-def _above(value: float) -> float:
+def _round_up(value: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return min(each * power for each in (*_STEPS, 10.0) if each * power >= value * (1 - 1e-9))
+    return min(step * power for step in (*_STEPS, 10.0) if step * power >= value * (1 - 1e-9))
 
 
-def _decades(low: float, high: float, steps: Iterable[float]) -> list[float]:
+def _list_ticks(low: float, high: float, steps: Iterable[float]) -> list[float]:
     powers = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    every = [step * 10.0**power for power in powers for step in steps]
-    return sorted(each for each in every if low * 0.999 <= each <= high * 1.001)
+    values = [step * 10.0**power for power in powers for step in steps]
+    return sorted(value for value in values if low * 0.999 <= value <= high * 1.001)
 
 
 class Box(Struct, frozen=True):
@@ -258,25 +255,25 @@ class Box(Struct, frozen=True):
     right: float
     bottom: float
 
-    def overlaps(self, other: "Box") -> bool:
-        """Whether the two share more than an edge."""
-        across = self.left < other.right and other.left < self.right
-        return across and self.top < other.bottom and other.top < self.bottom
+    def overlaps(self, box: "Box") -> bool:
+        """Return whether the two boxes share more than an edge."""
+        across = self.left < box.right and box.left < self.right
+        return across and self.top < box.bottom and box.top < self.bottom
 
-    def within(self, other: "Box") -> bool:
-        """Whether it lies wholly inside the other."""
-        across = other.left <= self.left and self.right <= other.right
-        return across and other.top <= self.top and self.bottom <= other.bottom
+    def within(self, box: "Box") -> bool:
+        """Return whether the box is completely inside another box."""
+        across = box.left <= self.left and self.right <= box.right
+        return across and box.top <= self.top and self.bottom <= box.bottom
 
     def held(self, points: Iterable[tuple[float, float]]) -> int:
-        """Return how many of the points lie in it."""
-        # Without a call for each point: there are thousands of them, for each of many boxes.
+        """Return the number of points in the box."""
+        # No call for each point: many boxes are checked against thousands of points.
         left, top, right, bottom = self.left, self.top, self.right, self.bottom
         return sum(1 for x, y in points if left <= x <= right and top <= y <= bottom)
 
 
 class Wish(Struct, frozen=True):
-    """A point that wants a label beside it."""
+    """A point that needs a label."""
 
     x: float
     y: float
@@ -284,11 +281,11 @@ class Wish(Struct, frozen=True):
 
 
 def width(text: str, size: float) -> float:
-    """Return the greatest width of a text in pixels, in a font of this size."""
-    return size * sum(map(_em, text))
+    """Return the maximum width of a text in pixels, in a font of this size."""
+    return size * sum(map(_estimate_em, text))
 
 
-def _em(char: str) -> float:
+def _estimate_em(char: str) -> float:
     if char in _NARROW:
         return 0.42
     if char in _WIDE:
@@ -299,7 +296,7 @@ def _em(char: str) -> float:
 
 
 def fitted(text: str, room: float, size: float) -> str:
-    """Return the text, cut with an ellipsis where it is wider than there is room."""
+    """Return the text, cut with an ellipsis if it is wider than ``room``."""
     if width(text, size) <= room:
         return text
     while text and width(text + ELLIPSIS, size) > room:
@@ -308,57 +305,57 @@ def fitted(text: str, room: float, size: float) -> str:
 
 
 def centred(text: str, x: float, baseline: float, size: float) -> Box:
-    """Return the box of a text in the middle of ``x``."""
+    """Return the box of a text centred on ``x``."""
     half = width(text, size) / 2
     return Box(x - half, baseline - 0.8 * size, x + half, baseline + 0.25 * size)
 
 
 def apart(boxes: Sequence[Box]) -> list[int]:
-    """Return the numbers of the boxes that can stay without overlap.
+    """Return the indices of boxes that do not overlap.
 
-    The first and the last have priority, then earlier ones over later ones.
+    The first and the last box have priority, then earlier boxes over later boxes.
     """
     order = [*dict.fromkeys((0, len(boxes) - 1)), *range(1, len(boxes) - 1)] if boxes else []
-    kept: list[int] = []
+    retained: list[int] = []
     for number in order:
-        if not any(boxes[number].overlaps(boxes[other]) for other in kept):
-            kept.append(number)
-    return sorted(kept)
+        if not any(boxes[number].overlaps(boxes[index]) for index in retained):
+            retained.append(number)
+    return sorted(retained)
 
 
 def beside(
     wishes: Iterable[Wish],
     frame: Box,
-    taken: Sequence[Box],
+    obstacles: Sequence[Box],
     lines: Sequence[tuple[float, float]],
     size: float,
 ) -> list[Box | None]:
-    """Return the place of each wish's label, None where there is no room; earlier ones go first.
+    """Return the box of each wish's label, or None if it does not fit. Earlier wishes go first.
 
-    A label lies within ``frame`` and overlaps neither a box in ``taken`` nor another label. Of the
-    free places it takes the one that covers the fewest points of ``lines``.
+    A label is inside ``frame`` and does not overlap a box in ``obstacles`` or another label. It
+    uses the free position that covers the fewest points of ``lines``.
     """
-    occupied, found = list(taken), list[Box | None]()
+    occupied, labels = list(obstacles), list[Box | None]()
     for wish in wishes:
         free = [
             box
-            for box in _around(wish, size)
-            if box.within(frame) and not any(box.overlaps(other) for other in occupied)
+            for box in _list_positions(wish, size)
+            if box.within(frame) and not any(box.overlaps(obstacle) for obstacle in occupied)
         ]
         best = min(free, key=lambda box: box.held(lines), default=None)
         occupied += [] if best is None else [best]
-        found.append(best)
-    return found
+        labels.append(best)
+    return labels
 
 
-def _around(wish: Wish, size: float) -> list[Box]:
-    """Return the places beside a point: above, right, left, below, and the four corners."""
+def _list_positions(wish: Wish, size: float) -> list[Box]:
+    """Return the positions next to a point: above, right, left, below, and the four corners."""
     across, high = width(wish.text, size), _HEIGHT * size
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []
     for right, down in middles:
-        part = 0.7 if right and down else 1.0
-        x = wish.x + right * (part * _GAP + across / 2)
-        y = wish.y + down * (part * _GAP + high / 2)
+        factor = 0.7 if right and down else 1.0
+        x = wish.x + right * (factor * _GAP + across / 2)
+        y = wish.y + down * (factor * _GAP + high / 2)
         boxes.append(Box(x - across / 2, y - high / 2, x + across / 2, y + high / 2))
     return boxes

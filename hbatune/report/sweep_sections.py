@@ -1,14 +1,10 @@
-"""The sections on sweeps: block sizes, read share, several depths, corners, rising load.
+"""The sections on sweeps of block size, read share, four corners and rising load.
 
-The sections on block sizes and on the read share, and the parts that all sweeps share.
+Several depth sweeps share a block, with a curve for each LUN depth or number of jobs. The four
+corners are random and sequential reads and writes over depth.
 
-Blocks of several sweeps of depth: a curve for each depth of the LUN, or number of jobs.
-
-The section on the four corners: random and sequential I/Os, read and written, over depth.
-
-The section on rising load: response time over IOPS, as document D4 draws it.
-
-Mixed loads are here, and any load of which several disks have a sweep: each disk is a curve.
+The section on rising load shows response time over IOPS, as in document D4. It contains mixed
+loads, and loads with sweeps of several disks, with a curve for each disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +31,7 @@ from hbatune.text.probe_tables import (
 from hbatune.text.units import block, digits, latency, measurement_conditions, pattern, rate
 
 MOST = 6
-"""The most sweeps of one kind that are drawn, the newest first."""
+"""Maximum number of sweeps of one type that are drawn, the latest first."""
 
 HOLLOW = " Hollow points break Little's law: they must not be trusted."
 CPU = "CPU time, % of one CPU"
@@ -47,43 +43,43 @@ def blocks(data: ReportData) -> PageSection:
     howto = Howto(
         "No block size sweep has been made yet.", f"hbatune probe block-sweep {data.disk}"
     )
-    return _section(data, Swept.BLOCK, "What block size buys", howto, _block_figures)
+    return _make_section(data, Swept.BLOCK, "What block size buys", howto, _draw_blocks)
 
 
 def mixes(data: ReportData) -> PageSection:
-    """Return the section on the share of reads, whose workload destroys data on the disk."""
+    """Return the section on the read share. Its workload destroys data on the disk."""
     howto = Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "No sweep of the read share has been made yet. It writes: name an empty disk.",
         "hbatune probe mix-sweep DISK --destructive",
     )
-    return _section(data, Swept.MIX, "What writes cost", howto, _mix_figures)
+    return _make_section(data, Swept.MIX, "What writes cost", howto, _draw_mixes)
 
 
 def chosen(data: ReportData, swept: Swept) -> list[Sweep]:
-    """Return the newest sweeps of a kind that can be drawn."""
+    """Return the latest sweeps of a type that can be drawn."""
     return [sweep for sweep in data.sweeps if sweep.swept is swept and drawable(sweep)]
 
 
 def drawable(sweep: Sweep) -> bool:
-    """Whether all its figures are above zero, as logarithmic axes need."""
+    """Return whether all figures of a sweep are above zero, as logarithmic axes require."""
     figures = [result.figures for result in sweep.results]
     return all(min(figure.iops, figure.p50_us, figure.p99_us) > 0 for figure in figures)
 
 
-def older(found: Sequence[Sweep]) -> Iterator[Block]:
-    """Yield a note on sweeps that are not drawn, if any."""
-    if len(found) > MOST:
-        yield Block(notes=(f"{len(found) - MOST} more sweeps are in `hbatune history`.",))
+def older(sweeps: Sequence[Sweep]) -> Iterator[Block]:
+    """Yield a note if some sweeps are not drawn."""
+    if len(sweeps) > MOST:
+        yield Block(notes=(f"{len(sweeps) - MOST} more sweeps are in `hbatune history`.",))
 
 
 def series(sweep: Sweep, name: str, take: Take) -> Series:
-    """Return one figure of every run as a curve over the swept value."""
-    return Series(name, tuple(_dot(sweep, result, take) for result in sweep.results))
+    """Return one metric of every run as a curve over the swept value."""
+    return Series(name, tuple(_make_dot(sweep, result, take) for result in sweep.results))
 
 
 def doubts(sweep: Sweep) -> str:
-    """Return a note on points that must not be trusted, empty where there are none."""
+    """Return a note on untrusted points, or an empty text if all are trusted."""
     return HOLLOW if any(result.doubt for result in sweep.results) else ""
 
 
@@ -99,17 +95,17 @@ def over(sweep: Sweep) -> Axis:
 
 
 def cpu_percent(figures: Figures) -> float:
-    """Return the CPU time that a run took, in percent of one CPU."""
+    """Return the CPU time of a run in percent of one CPU."""
     return figures.iops * figures.cost_us_per_io / 10_000
 
 
 def rate_by_cpu(sweep: Sweep) -> Figure:
-    """Return the IOPS of each run over the CPU time that they took (D1-1)."""
+    """Draw the IOPS of each run over its CPU time (D1-1)."""
     dots = tuple(
         Dot(
             cpu_percent(result.figures),
             result.figures.iops,
-            _value(sweep.swept, result.workload),
+            _show_value(sweep.swept, result.workload),
             doubted=result.doubt is not None,
         )
         for result in sweep.results
@@ -120,89 +116,93 @@ def rate_by_cpu(sweep: Sweep) -> Figure:
         linear("IOPS, I/Os per second", [dot.y for dot in dots]),
         (Series("IOPS", dots),),
     )
-    what = {Swept.DEPTH: "depth", Swept.BLOCK: "block size", Swept.MIX: "share of reads"}
+    labels = {Swept.DEPTH: "depth", Swept.BLOCK: "block size", Swept.MIX: "share of reads"}
     caption = (
-        f"Each point is a {what[sweep.swept]}, which stands beside it. The steeper, the less an "
+        f"Each point is a {labels[sweep.swept]}, which stands beside it. The steeper, the less an "
         "I/O costs the CPUs (D1-1)."
     )
     return curves_figure(chart, caption + doubts(sweep))
 
 
 def table(sweep: Sweep) -> PageTable:
-    """Return the figures behind the curves."""
+    """Return a table of the values in the curves."""
     heads = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     first = {Swept.DEPTH: "Depth", Swept.BLOCK: "Block", Swept.MIX: "Reads"}[sweep.swept]
     rows = tuple(
-        (_value(sweep.swept, result.workload), *_cells(result)) for result in sweep.results
+        (_show_value(sweep.swept, result.workload), *_list_cells(result))
+        for result in sweep.results
     )
     return PageTable("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
 
 
-def joined_table(found: Sequence[Sweep], what: str, name: Callable[[Sweep], str]) -> PageTable:
-    """Return the figures behind several curves, each row with the name of its curve first."""
-    tables = [table(sweep) for sweep in found]
+def joined_table(sweeps: Sequence[Sweep], head: str, name: Callable[[Sweep], str]) -> PageTable:
+    """Return a table of the values in several curves. Each row starts with its curve's name."""
+    tables = [table(sweep) for sweep in sweeps]
     rows = tuple(
-        (name(sweep), *row) for sweep, made in zip(found, tables, strict=True) for row in made.rows
+        (name(sweep), *row)
+        for sweep, sweep_table in zip(sweeps, tables, strict=True)
+        for row in sweep_table.rows
     )
     first = tables[0]
     right = frozenset(column + 1 for column in first.right)
-    return replace(first, heads=(what, *first.heads), rows=rows, right=right)
+    return replace(first, heads=(head, *first.heads), rows=rows, right=right)
 
 
-def _section(
+def _make_section(
     data: ReportData,
     swept: Swept,
     name: str,
     howto: Howto,
     figures: Callable[[Sweep], Iterable[Figure]],
 ) -> PageSection:
-    found = chosen(data, swept)
-    made = [
+    sweeps = chosen(data, swept)
+    drawn_blocks = [
         Block(
-            name=_name(sweep),
+            name=_name_sweep(sweep),
             notes=(
-                *_costs(data, sweep),
+                *_describe_costs(data, sweep),
                 measurement_conditions(sweep.records[-1]),
                 *stale_notes(data.stale(sweep.records[-1])),
             ),
             figures=tuple(figures(sweep)),
             folded=(table(sweep),),
         )
-        for sweep in found[:MOST]
+        for sweep in sweeps[:MOST]
     ]
-    return PageSection(str(swept), name, (*made, *older(found)), howto)
+    return PageSection(str(swept), name, (*drawn_blocks, *older(sweeps)), howto)
 
 
-def _costs(data: ReportData, sweep: Sweep) -> Iterator[str]:
-    """Yield what writes cost beside the documents' figures (D0-15), where that was measured."""
-    if (found := mix_cost(sweep.results, data.yardsticks)) is not None:
-        line = mix_line(found)
+def _describe_costs(data: ReportData, sweep: Sweep) -> Iterator[str]:
+    """Yield the cost of writes compared with the source documents (D0-15), if it was measured."""
+    if (cost := mix_cost(sweep.results, data.yardsticks)) is not None:
+        line = mix_line(cost)
         yield f"{line[0].upper()}{line[1:]}."
 
 
-def _name(sweep: Sweep) -> str:
-    asked = sweep.workload
+def _name_sweep(sweep: Sweep) -> str:
+    workload = sweep.workload
+    target = sweep.results[0].target
     if sweep.swept is Swept.BLOCK:
-        return f"{sweep.results[0].target}: {pattern(asked)}, {asked.issued} deep"
-    return f"{sweep.results[0].target}: {block(asked.block_size)} random I/O, {asked.issued} deep"
+        return f"{target}: {pattern(workload)}, {workload.issued} deep"
+    return f"{target}: {block(workload.block_size)} random I/O, {workload.issued} deep"
 
 
-def _block_figures(sweep: Sweep) -> Iterator[Figure]:
-    yield _plain(
+def _draw_blocks(sweep: Sweep) -> Iterator[Figure]:
+    yield _draw_curve(
         sweep,
         "IOPS over block size",
         "IOPS, I/Os per second",
         lambda figures: figures.iops,
         "Small blocks show how many I/Os disk and adapter manage.",
     )
-    yield _plain(
+    yield _draw_curve(
         sweep,
         "Throughput over block size",
         "throughput, MB/s",
         lambda figures: figures.bandwidth / 1e6,
         "Large blocks show what disk and link carry.",
     )
-    yield _plain(
+    yield _draw_curve(
         sweep,
         "CPU time over block size",
         CPU,
@@ -212,8 +212,8 @@ def _block_figures(sweep: Sweep) -> Iterator[Figure]:
     yield rate_by_cpu(sweep)
 
 
-def _mix_figures(sweep: Sweep) -> Iterator[Figure]:
-    yield _plain(
+def _draw_mixes(sweep: Sweep) -> Iterator[Figure]:
+    yield _draw_curve(
         sweep,
         "IOPS over the share of reads",
         "IOPS, I/Os per second",
@@ -230,23 +230,23 @@ def _mix_figures(sweep: Sweep) -> Iterator[Figure]:
     yield curves_figure(chart, f"Reads and writes together.{doubts(sweep)}")
 
 
-def _plain(sweep: Sweep, name: str, unit: str, take: Take, caption: str) -> Figure:
+def _draw_curve(sweep: Sweep, name: str, unit: str, take: Take, caption: str) -> Figure:
     curve = series(sweep, unit, take)
     chart = Curves(name, over(sweep), linear(unit, [dot.y for dot in curve.dots]), (curve,))
     return curves_figure(chart, caption + doubts(sweep))
 
 
-def _dot(sweep: Sweep, result: ProbeResult, take: Take) -> Dot:
+def _make_dot(sweep: Sweep, result: ProbeResult, take: Take) -> Dot:
     value = sweep.swept.of(result.workload)
     return Dot(value, take(result.figures), doubted=result.doubt is not None)
 
 
-def _value(swept: Swept, workload: Workload) -> str:
+def _show_value(swept: Swept, workload: Workload) -> str:
     value = swept.of(workload)
     return {Swept.BLOCK: block(value), Swept.MIX: f"{value} %"}.get(swept, str(value))
 
 
-def _cells(result: ProbeResult) -> tuple[str, ...]:
+def _list_cells(result: ProbeResult) -> tuple[str, ...]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     return (
@@ -258,41 +258,41 @@ def _cells(result: ProbeResult) -> tuple[str, ...]:
     )
 
 
-_Name = Callable[[Sweep], str]
+_CurveName = Callable[[Sweep], str]
 
 
-def lun_depths(data: ReportData, found: Sequence[Sweep]) -> Iterator[Block]:
-    """Yield a block for each disk with sweeps at several depths of its own (D2-1)."""
+def lun_depths(data: ReportData, sweeps: Sequence[Sweep]) -> Iterator[Block]:
+    """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks: dict[object, list[Sweep]] = {}
-    for sweep in found:
+    for sweep in sweeps:
         disks.setdefault(sweep.records[0].id, []).append(sweep)
-    for alike in list(disks.values())[:MOST]:
-        yield _lun_block(data, sorted(alike, key=_own_depth)[: charts.MOST])
+    for disk_sweeps in list(disks.values())[:MOST]:
+        yield _make_lun_block(data, sorted(disk_sweeps, key=_get_lun_depth)[: charts.MOST])
 
 
-def jobs_block(data: ReportData, found: Sequence[Sweep]) -> Block:
-    """Return the block of sweeps that differ in their jobs (D0-14)."""
-    advice = advise_jobs(found)
-    told: tuple[str, ...] = ()
+def jobs_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
+    """Return the block of sweeps with different numbers of jobs (D0-14)."""
+    advice = advise_jobs(sweeps)
+    notes: tuple[str, ...] = ()
     if advice is not None:
         line = jobs_line(advice)
-        told = (f"{line[0].upper()}{line[1:]}.",)
-    return _several_block(
+        notes = (f"{line[0].upper()}{line[1:]}.",)
+    return _make_several_block(
         data,
-        found[: charts.MOST],
+        sweeps[: charts.MOST],
         "by number of jobs",
         lambda sweep: quantity(sweep.workload.jobs, "job"),
         ("The same I/Os in flight, by one thread or by several (D0-14).", "The same for p99."),
-        told,
+        notes,
     )
 
 
-def _lun_block(data: ReportData, found: Sequence[Sweep]) -> Block:
-    return _several_block(
+def _make_lun_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
+    return _make_several_block(
         data,
-        found,
+        sweeps,
         "by depth of the LUN itself",
-        lambda sweep: f"LUN depth {_own_depth(sweep)}",
+        lambda sweep: f"LUN depth {_get_lun_depth(sweep)}",
         (
             "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
             "What waits above the LUN is in its latency, too.",
@@ -300,222 +300,229 @@ def _lun_block(data: ReportData, found: Sequence[Sweep]) -> Block:
     )
 
 
-def _own_depth(sweep: Sweep) -> int:
+def _get_lun_depth(sweep: Sweep) -> int:
     return sweep.workload.queue_depth or 0
 
 
-def _several_block(
+def _make_several_block(
     data: ReportData,
-    found: Sequence[Sweep],
-    what: str,
-    name: _Name,
+    sweeps: Sequence[Sweep],
+    criterion: str,
+    name: _CurveName,
     captions: tuple[str, str],
-    told: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> Block:
-    asked, last = found[0].workload, found[-1].records[-1]
-    stale = dict.fromkeys(stale_notes(data.stale(*(each.records[-1] for each in found))))
-    of = what.removeprefix("by ").removesuffix(" itself")
+    workload, last = sweeps[0].workload, sweeps[-1].records[-1]
+    stale = dict.fromkeys(stale_notes(data.stale(*(sweep.records[-1] for sweep in sweeps))))
+    variable = criterion.removeprefix("by ").removesuffix(" itself")
     return Block(
-        name=f"{last.target}: {block(asked.block_size)} {pattern(asked)}, {what}",
-        notes=(*told, *_several_notes(found, name), measurement_conditions(last), *stale),
+        name=f"{last.target}: {block(workload.block_size)} {pattern(workload)}, {criterion}",
+        notes=(*notes, *_describe_several(sweeps, name), measurement_conditions(last), *stale),
         figures=(
-            _several_figure(
-                found,
-                f"IOPS over depth, by {of}",
+            _draw_several(
+                sweeps,
+                f"IOPS over depth, by {variable}",
                 "IOPS, I/Os per second",
                 name,
                 lambda figures: figures.iops,
                 captions[0],
             ),
-            _several_figure(
-                found,
-                f"p99 over depth, by {of}",
+            _draw_several(
+                sweeps,
+                f"p99 over depth, by {variable}",
                 "p99 latency, ms",
                 name,
                 lambda figures: figures.p99_us / 1000,
                 captions[1],
             ),
         ),
-        folded=(joined_table(found, "Curve", name),),
+        folded=(joined_table(sweeps, "Curve", name),),
     )
 
 
-def _several_notes(found: Sequence[Sweep], name: _Name) -> Iterator[str]:
-    for sweep in found:
+def _describe_several(sweeps: Sequence[Sweep], name: _CurveName) -> Iterator[str]:
+    for sweep in sweeps:
         if (knee := sweep.knee) is not None:
             yield f"{name(sweep)}: {knee_line(knee)}."
         for line in limits(sweep.results):
             yield f"{name(sweep)}: {line}."
 
 
-def _several_figure(
-    found: Sequence[Sweep], title: str, unit: str, name: _Name, take: Take, caption: str
+def _draw_several(
+    sweeps: Sequence[Sweep], title: str, unit: str, name: _CurveName, take: Take, caption: str
 ) -> Figure:
-    curves = tuple(series(sweep, name(sweep), take) for sweep in found)
+    curves = tuple(series(sweep, name(sweep), take) for sweep in sweeps)
     values = [dot.y for curve in curves for dot in curve.dots]
     make = logarithmic if "latency" in unit else linear
-    chart = Curves(title, _over(found), make(unit, values), curves)
-    return curves_figure(chart, caption + next(filter(None, map(doubts, found)), ""))
+    chart = Curves(title, _make_depth_axis(sweeps), make(unit, values), curves)
+    return curves_figure(chart, caption + next(filter(None, map(doubts, sweeps)), ""))
 
 
-def _over(found: Sequence[Sweep]) -> Axis:
-    depths = {result.workload.issued for sweep in found for result in sweep.results}
+def _make_depth_axis(sweeps: Sequence[Sweep]) -> Axis:
+    depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
     return measured(
         "depth of the workload, I/Os in flight", {depth: str(depth) for depth in depths}
     )
 
 
 _NEAR = 3.0
-"""A link's ceiling is drawn where it is at most so many times the most that was measured: a line
+"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn. A line
 far above would flatten the curves."""
 
 
 def corners(data: ReportData) -> PageSection:
-    """Return the section, the newest disk first."""
-    found = [corner for corner in data.corners if all(map(drawable, corner.sweeps))]
+    """Return the section, the latest disk first."""
+    measured_corners = [corner for corner in data.corners if all(map(drawable, corner.sweeps))]
     howto = Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "The four corners have not been measured yet. They write: name an empty disk.",
         "hbatune probe four-corners DISK --destructive",
     )
-    blocks = [_corners_block(data, each) for each in found[:MOST]]
-    if len(found) > MOST:
-        blocks.append(Block(notes=(f"{len(found) - MOST} more disks are in `hbatune history`.",)))
+    blocks = [_make_corners_block(data, corner) for corner in measured_corners[:MOST]]
+    if len(measured_corners) > MOST:
+        blocks.append(
+            Block(notes=(f"{len(measured_corners) - MOST} more disks are in `hbatune history`.",))
+        )
     name = "What it does at most: the four corners"
     return PageSection("corners", name, tuple(blocks), howto)
 
 
-def _corners_block(data: ReportData, found: Corners) -> Block:
-    last = found.sweeps[-1].records[-1]
-    ceiling = _ceiling(data, found)
+def _make_corners_block(data: ReportData, corners: Corners) -> Block:
+    last = corners.sweeps[-1].records[-1]
+    ceiling = _find_ceiling(data, corners)
     return Block(
         name=last.target,
         notes=(
-            *_corners_notes(data, found),
+            *_describe_corners(data, corners),
             measurement_conditions(last),
             *stale_notes(data.stale(last)),
         ),
         figures=(
-            _corners_figure(
-                found.random,
+            _draw_corners(
+                corners.random,
                 "IOPS of random I/O over depth",
                 "IOPS, I/Os per second",
-                lambda each: each.iops,
+                lambda figures: figures.iops,
                 "Random I/Os ask of disk and adapter how many they manage (D4-8).",
             ),
-            _corners_figure(
-                found.sequential,
+            _draw_corners(
+                corners.sequential,
                 "Throughput of sequential I/O over depth",
                 "throughput, GB/s",
-                lambda each: each.bandwidth / 1e9,
-                f"Sequential I/Os ask of the link what it carries (D4-8, D4-9).{_beyond(ceiling)}",
+                lambda figures: figures.bandwidth / 1e9,
+                "Sequential I/Os ask of the link what it carries (D4-8, D4-9)."
+                + _describe_ceiling(ceiling),
                 ceiling,
             ),
         ),
-        folded=(joined_table(found.sweeps, "Load", _load),),
+        folded=(joined_table(corners.sweeps, "Load", _name_load),),
     )
 
 
-def _corners_notes(data: ReportData, found: Corners) -> Iterator[str]:
-    for sweep in found.sweeps:
+def _describe_corners(data: ReportData, corners: Corners) -> Iterator[str]:
+    for sweep in corners.sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{_load(sweep)}: {knee_line(knee)}."
-        best = max(sweep.results, key=lambda each: each.figures.iops)
+            yield f"{_name_load(sweep)}: {knee_line(knee)}."
+        best = max(sweep.results, key=lambda result: result.figures.iops)
         standing = data.standing(best)
         if standing is not None and standing.raid:
-            # What such pairs of adapters gave by RAID level (D4-12).
+            # The results of such pairs of adapters by RAID level (D4-12).
             raid = replace(standing, goal=None, document=None, links=())
             yield from standing_lines(best, raid, "")
 
 
-def _ceiling(data: ReportData, found: Corners) -> float | None:
-    """Return what the narrowest link below the disk carries in GB/s, None where it is unknown."""
-    standing = data.standing(found.sequential[0].results[0])
+def _find_ceiling(data: ReportData, corners: Corners) -> float | None:
+    """Return the bandwidth of the disk's narrowest link in GB/s, or None if it is unknown."""
+    standing = data.standing(corners.sequential[0].results[0])
     links = () if standing is None else standing.links
     return min((link.ceiling for link in links), default=None)
 
 
-def _beyond(ceiling: float | None) -> str:
+def _describe_ceiling(ceiling: float | None) -> str:
     return "" if ceiling is None else f" The adapter's link carries {digits(ceiling)} GB/s."
 
 
-def _corners_figure(
-    found: Sequence[Sweep],
+def _draw_corners(
+    sweeps: Sequence[Sweep],
     name: str,
     unit: str,
     take: Take,
     caption: str,
     ceiling: float | None = None,
 ) -> Figure:
-    curves = tuple(series(sweep, _load(sweep), take) for sweep in found)
+    curves = tuple(series(sweep, _name_load(sweep), take) for sweep in sweeps)
     values = [dot.y for curve in curves for dot in curve.dots]
     level = None
     if ceiling is not None and ceiling <= _NEAR * max(values):
         level = Guide(ceiling, f"link: {digits(ceiling)} GB/s")
         values.append(ceiling)
-    depths = {result.workload.issued for sweep in found for result in sweep.results}
+    depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
     axis = measured("depth, I/Os in flight", {depth: str(depth) for depth in depths})
-    doubted = any(result.doubt for sweep in found for result in sweep.results)
+    doubted = any(result.doubt for sweep in sweeps for result in sweep.results)
     chart = Curves(name, axis, linear(unit, values), curves, level=level)
     return curves_figure(chart, caption + (HOLLOW if doubted else ""))
 
 
-def _load(sweep: Sweep) -> str:
+def _name_load(sweep: Sweep) -> str:
     return f"{block(sweep.workload.block_size)} {pattern(sweep.workload)}"
 
 
 def load(data: ReportData) -> PageSection:
-    """Return the section, the newest load first."""
+    """Return the section, the latest load first."""
     loads: dict[Workload, list[Sweep]] = {}
-    elsewhere = [each for corners in data.corners for each in corners.sweeps]
+    elsewhere = [sweep for corners in data.corners for sweep in corners.sweeps]
     for sweep in chosen(data, Swept.DEPTH):
         if sweep.workload.queue_depth is None and sweep not in elsewhere:
             loads.setdefault(Swept.DEPTH.without(sweep.workload), []).append(sweep)
-    found = [each for each in loads.values() if is_mix(each[0]) or len(each) > 1]
+    groups = [group for group in loads.values() if is_mix(group[0]) or len(group) > 1]
     howto = Howto(
         "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
         "hbatune probe oltp1-load --file DIR",
     )
-    blocks = [_load_block(data, each) for each in found[:MOST]]
-    if len(found) > MOST:
-        blocks.append(Block(notes=(f"{len(found) - MOST} more loads are in `hbatune history`.",)))
+    blocks = [_make_load_block(data, group) for group in groups[:MOST]]
+    if len(groups) > MOST:
+        blocks.append(Block(notes=(f"{len(groups) - MOST} more loads are in `hbatune history`.",)))
     return PageSection("load", "Response time as the load rises", tuple(blocks), howto)
 
 
 def is_mix(sweep: Sweep) -> bool:
-    """Whether a sweep is of reads and writes together."""
+    """Return whether a sweep mixes reads and writes."""
     return sweep.workload.pattern is Pattern.RANDOM_MIX
 
 
-def _load_block(data: ReportData, found: Sequence[Sweep]) -> Block:
-    drawn = found[: charts.MOST]
-    asked = found[0].workload
+def _make_load_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
+    drawn = sweeps[: charts.MOST]
+    workload = sweeps[0].workload
     return Block(
-        name=f"{block(asked.block_size)} {pattern(asked)}",
-        notes=tuple(_load_notes(data, found, drawn)),
+        name=f"{block(workload.block_size)} {pattern(workload)}",
+        notes=tuple(_describe_load(data, sweeps, drawn)),
         figures=(
-            _load_figure(drawn, "Mean response time over IOPS", "mean", lambda each: each.mean_us),
-            _load_figure(drawn, "p99 over IOPS", "p99", lambda each: each.p99_us),
+            _draw_load(
+                drawn, "Mean response time over IOPS", "mean", lambda figures: figures.mean_us
+            ),
+            _draw_load(drawn, "p99 over IOPS", "p99", lambda figures: figures.p99_us),
         ),
         folded=(joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
     )
 
 
-def _load_notes(data: ReportData, found: Sequence[Sweep], drawn: Sequence[Sweep]) -> Iterator[str]:
+def _describe_load(
+    data: ReportData, sweeps: Sequence[Sweep], drawn: Sequence[Sweep]
+) -> Iterator[str]:
     for sweep in drawn:
         last = sweep.records[-1]
-        # The knee of a load that only reads is told in the section on depth.
+        # The section on depth reports the knee of a read-only load.
         knee = sweep.knee if is_mix(sweep) else None
-        told = "" if knee is None else f"{knee_line(knee)}. "
-        yield f"{last.target}: {told}{measurement_conditions(last)}"
-    if len(found) > len(drawn):
-        more = ", ".join(each.results[0].target for each in found[len(drawn) :])
-        yield f"Not drawn, for there are only so many curves in a picture: {more}."
-    stale = stale_notes(data.stale(*(each.records[-1] for each in drawn)))
+        knee_text = "" if knee is None else f"{knee_line(knee)}. "
+        yield f"{last.target}: {knee_text}{measurement_conditions(last)}"
+    if len(sweeps) > len(drawn):
+        omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
+        yield f"Not drawn, for there are only so many curves in a picture: {omitted}."
+    stale = stale_notes(data.stale(*(sweep.records[-1] for sweep in drawn)))
     yield from dict.fromkeys(stale)
 
 
-def _load_figure(found: Sequence[Sweep], name: str, what: str, take: Take) -> Figure:
+def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: Take) -> Figure:
     curves = tuple(
         Series(
             sweep.results[0].target,
@@ -529,13 +536,13 @@ def _load_figure(found: Sequence[Sweep], name: str, what: str, take: Take) -> Fi
                 for result in sweep.results
             ),
         )
-        for sweep in found
+        for sweep in sweeps
     )
     dots = [dot for curve in curves for dot in curve.dots]
     chart = Curves(
         name,
         linear("IOPS, I/Os per second", [dot.x for dot in dots]),
-        logarithmic(f"{what} response time, ms", [dot.y for dot in dots]),
+        logarithmic(f"{metric} response time, ms", [dot.y for dot in dots]),
         curves,
     )
     caption = (

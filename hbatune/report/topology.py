@@ -26,9 +26,9 @@ from hbatune.text.plan_tables import medium_text, targets_text
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
-"""Pixels from row to row that a mark needs; in thinner rows a bar shows the CPU."""
+"""Minimum row height for a mark in pixels. In thinner rows a bar shows the CPU."""
 _HIGH = 420.0
-"""The wanted height of one interrupt map in pixels; rows become thinner for it."""
+"""The target height of one interrupt map in pixels. Rows become thinner to fit."""
 
 _FREE = ("s0", Shape.CIRCLE, "data, free to move")
 _SIGNS = {
@@ -44,48 +44,48 @@ def topology(data: ReportData) -> PageSection:
     howto = Howto("No storage adapter was found.", "hbatune list")
     if not machine.adapters and not machine.endpoints:
         return PageSection("adapters", "Adapters and links", (), howto)
-    links = _links(machine.adapters)
-    made = Block(tree=tuple(_tree(machine)), figures=() if links is None else (links,))
-    return PageSection("adapters", "Adapters and links", (made,), howto)
+    links = _draw_links(machine.adapters)
+    block = Block(tree=tuple(_list_nodes(machine)), figures=() if links is None else (links,))
+    return PageSection("adapters", "Adapters and links", (block,), howto)
 
 
 def interrupts(data: ReportData) -> PageSection:
     """Return the section: a map of each adapter that has interrupts."""
     machine = data.machine
     figures = [
-        _map(adapter, found, machine)
+        _draw_interrupts(adapter, vectors, machine)
         for adapter in machine.adapters
-        if (found := [vector for vector in machine.vectors if vector.adapter == adapter.target])
+        if (vectors := [vector for vector in machine.vectors if vector.adapter == adapter.target])
     ]
     howto = Howto("No interrupt of an adapter could be read.", "hbatune list")
     blocks = (Block(figures=tuple(figures)),) if figures else ()
     return PageSection("interrupts", "Which CPU serves which interrupt", blocks, howto)
 
 
-def _tree(machine: Machine) -> Iterator[Node]:
-    """Yield the NUMA nodes with adapters and endpoints, then maps over several adapters."""
-    ordered = sorted(machine.adapters, key=_node)
-    for node, adapters in groupby(ordered, key=_node):
-        below = tuple(_adapter(adapter, machine) for adapter in adapters)
+def _list_nodes(machine: Machine) -> Iterator[Node]:
+    """Yield the NUMA nodes with adapters and endpoints, then maps of several adapters."""
+    ordered = sorted(machine.adapters, key=_get_node)
+    for node, adapters in groupby(ordered, key=_get_node):
+        below = tuple(_make_adapter_node(adapter, machine) for adapter in adapters)
         yield Node("No NUMA node" if node < 0 else f"NUMA node {node}", below=below)
-    alone = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]
-    if alone:
-        yield Node("Over several adapters", below=tuple(_endpoints(alone)))
+    shared = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]
+    if shared:
+        yield Node("Over several adapters", below=tuple(_group_endpoints(shared)))
 
 
-def _node(adapter: Adapter) -> int:
+def _get_node(adapter: Adapter) -> int:
     return -1 if adapter.numa_node is None else adapter.numa_node
 
 
-def _adapter(adapter: Adapter, machine: Machine) -> Node:
-    found = [endpoint for endpoint in machine.endpoints if endpoint.adapter == adapter.target]
+def _make_adapter_node(adapter: Adapter, machine: Machine) -> Node:
+    endpoints = [endpoint for endpoint in machine.endpoints if endpoint.adapter == adapter.target]
     name = " ".join(filter(None, (adapter.target, adapter.family, adapter.product)))
-    return Node(name, tuple(_facts(adapter)), tuple(_endpoints(found)))
+    return Node(name, tuple(_list_facts(adapter)), tuple(_group_endpoints(endpoints)))
 
 
-def _facts(adapter: Adapter) -> Iterator[str]:
+def _list_facts(adapter: Adapter) -> Iterator[str]:
     if adapter.link is not None:
-        yield _link(adapter.link)
+        yield _describe_link(adapter.link)
     if isinstance(adapter.hw_queues, int):
         yield quantity(adapter.hw_queues, "hardware queue")
     for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
@@ -93,40 +93,45 @@ def _facts(adapter: Adapter) -> Iterator[str]:
             yield f"{label} {value}"
 
 
-def _link(link: Link) -> str:
+def _describe_link(link: Link) -> str:
     if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return "link not readable"
-    now = f"link {link.speed:g} GT/s x{link.width}"
+    current = f"link {link.speed:g} GT/s x{link.width}"
     if isinstance(link.max_speed, Missing) or isinstance(link.max_width, Missing):
-        return now
+        return current
     if (link.speed, link.width) == (link.max_speed, link.max_width):
-        return f"{now}, as fast as it can"
-    return f"{now} where {link.max_speed:g} GT/s x{link.max_width} can be"
+        return f"{current}, as fast as it can"
+    return f"{current} where {link.max_speed:g} GT/s x{link.max_width} can be"
 
 
-def _endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
+def _group_endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
     """Yield one node for each group of equal endpoints."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    targets_by_facts: dict[tuple[str, ...], list[str]] = {}
     for endpoint in endpoints:
         model = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        alike.setdefault((medium_text(endpoint), str(endpoint.kind), model), []).append(
+        targets_by_facts.setdefault((medium_text(endpoint), str(endpoint.kind), model), []).append(
             endpoint.target
         )
-    for facts, targets in alike.items():
+    for facts, targets in targets_by_facts.items():
         yield Node(targets_text(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
 
-def _links(adapters: Sequence[Adapter]) -> Figure | None:
+def _draw_links(adapters: Sequence[Adapter]) -> Figure | None:
     rows, values = [], []
     for adapter in adapters:
         link = adapter.link
-        now = None if link is None else link_ceiling(link)
-        if link is None or now is None:
+        current = None if link is None else link_ceiling(link)
+        if link is None or current is None:
             continue
-        most = link_ceiling(Link(link.max_speed, link.max_width, link.max_speed, link.max_width))
-        bars = (*(() if most is None else (Bar(0, most, "room", 14),)), Bar(0, now, "s0", 8))
-        values += [now, most or now]
-        rows.append(ChartRow(adapter.target, _link(link).split(" where")[0].split(",")[0], bars))
+        maximum = link_ceiling(Link(link.max_speed, link.max_width, link.max_speed, link.max_width))
+        bars = (
+            *(() if maximum is None else (Bar(0, maximum, "room", 14),)),
+            Bar(0, current, "s0", 8),
+        )
+        values += [current, maximum or current]
+        rows.append(
+            ChartRow(adapter.target, _describe_link(link).split(" where")[0].split(",")[0], bars)
+        )
     if not rows:
         return None
     name = "What the PCI links carry"
@@ -142,13 +147,13 @@ def _links(adapters: Sequence[Adapter]) -> Figure | None:
     return rows_figure(Rows(name, axis, tuple(rows), keys, pitch=44), caption)
 
 
-def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
+def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
     pitch = max(_THIN, min(_THICK, _HIGH / len(vectors)))
-    # With CPUs offline the numbers have gaps, and the last one is beyond their count.
+    # Offline CPUs leave gaps in the numbers, so the last number can exceed the count.
     last = max((machine.cpus - 1, *machine.processors.online))
     near = machine.local_cpus.get(adapter.target, ())
     partial = 0 < len(near) < machine.cpus
-    signs = list(dict.fromkeys(_sign(vector) for vector in vectors))
+    signs = list(dict.fromkeys(_choose_sign(vector) for vector in vectors))
     marked = pitch >= _MARKED
     keys = [LegendEntry(text, style, shape if marked else None) for style, shape, text in signs]
     keys.append(LegendEntry("may be served there", "allowed", None))
@@ -157,11 +162,11 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     name = f"Interrupts of {adapter.target} ({adapter.family})"
     chart = Rows(
         name,
-        _cpus(last),
-        tuple(_row(vector, pitch) for vector in vectors),
+        _make_cpu_axis(last),
+        tuple(_make_row(vector, pitch) for vector in vectors),
         tuple(keys),
         pitch=pitch,
-        bands=tuple(_stretches(near)) if partial else (),
+        bands=tuple(_find_stretches(near)) if partial else (),
     )
     caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
     if machine.processors.isolated:
@@ -169,38 +174,38 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     return rows_figure(chart, caption)
 
 
-def _cpus(last: int) -> Axis:
+def _make_cpu_axis(last: int) -> Axis:
     """Return an axis on which each CPU has a width of one."""
-    ticks = linear("", [max(last, 1)], count=8, whole=True).ticks
+    ticks = linear("", [max(last, 1)], count=8, integral=True).ticks
     fits = tuple(Tick(tick.value, f"{tick.value:.0f}") for tick in ticks if tick.value <= last)
     return Axis("CPU", -0.5, last + 0.5, fits)
 
 
-def _row(vector: Vector, pitch: float) -> ChartRow:
-    style, shape, _ = _sign(vector)
-    allowed = _parsed(vector.affinity.text) if isinstance(vector.affinity, Attribute) else ()
-    serving = _parsed(vector.effective or "")
+def _make_row(vector: Vector, pitch: float) -> ChartRow:
+    style, shape, _ = _choose_sign(vector)
+    allowed = _parse_cpus(vector.affinity.text) if isinstance(vector.affinity, Attribute) else ()
+    serving = _parse_cpus(vector.effective or "")
     thick = pitch - 6 if pitch >= _MARKED else pitch - 1
-    bars = [Bar(low, high, "allowed", thick) for low, high in _stretches(allowed)]
+    bars = [Bar(low, high, "allowed", thick) for low, high in _find_stretches(allowed)]
     if pitch < _MARKED:
-        bars += [Bar(low, high, style, thick) for low, high in _stretches(serving)]
+        bars += [Bar(low, high, style, thick) for low, high in _find_stretches(serving)]
         serving = ()
     marks = tuple(Mark(cpu, shape, style) for cpu in serving)
     return ChartRow(f"{vector.irq} {' '.join(vector.names)}".strip(), "", tuple(bars), marks)
 
 
-def _sign(vector: Vector) -> tuple[str, Shape, str]:
+def _choose_sign(vector: Vector) -> tuple[str, Shape, str]:
     return _SIGNS.get((vector.role, vector.managed), _OTHER)
 
 
-def _parsed(text: str) -> tuple[int, ...]:
+def _parse_cpus(text: str) -> tuple[int, ...]:
     with suppress(ValueError):
         return names.parse_cpus(text)
     return ()
 
 
-def _stretches(cpus: Sequence[int]) -> Iterator[tuple[float, float]]:
+def _find_stretches(cpus: Sequence[int]) -> Iterator[tuple[float, float]]:
     """Yield the ends of each unbroken run of CPUs on the axis."""
     for _, run in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
-        found = [cpu for _, cpu in run]
-        yield found[0] - 0.5, found[-1] + 0.5
+        stretch = [cpu for _, cpu in run]
+        yield stretch[0] - 0.5, stretch[-1] + 0.5

@@ -36,7 +36,7 @@ def test_an_axis_goes_below_zero_where_values_do() -> None:
 
 
 def test_whole_ticks_are_not_parted() -> None:
-    assert labels(linear("", [2], count=8, whole=True)) == ["0", "1", "2"]
+    assert labels(linear("", [2], count=8, integral=True)) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
