@@ -382,8 +382,8 @@ _HOST = ("host", "profile", "kernel", "version", "group")
 _ADAPTER = ("host", "adapter", "family", "product", "firmware", "driver", "link")
 
 
-def exposition(audit: Audit, now: float) -> bytes:
-    """Return an audit in Prometheus's text format. ``now`` is in seconds since the epoch.
+def exposition(audit: Audit, timestamp: float) -> bytes:
+    """Return an audit in Prometheus's text format. ``timestamp`` is in seconds since the epoch.
 
     Raise UsageError if the metrics library is not installed.
     """
@@ -392,14 +392,14 @@ def exposition(audit: Audit, now: float) -> bytes:
 
     class Collector:
         def collect(self) -> "Iterator[GaugeMetricFamily]":
-            return _collect_metrics(audit, now)
+            return _collect_metrics(audit, timestamp)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())
     return bytes(generate_latest(registry))
 
 
-def _collect_metrics(audit: Audit, now: float) -> "Iterator[GaugeMetricFamily]":
+def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFamily]":
     from prometheus_client.core import GaugeMetricFamily
 
     def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
@@ -429,5 +429,5 @@ def _collect_metrics(audit: Audit, now: float) -> "Iterator[GaugeMetricFamily]":
     unusable.add_metric((), len(audit.unusable))
     yield unusable
     audit_time = gauge("timestamp_seconds", "When the audit was made.")
-    audit_time.add_metric((), now)
+    audit_time.add_metric((), timestamp)
     yield audit_time

@@ -319,8 +319,11 @@ def _draw_proof(data: ReportData, record: Record, proof: Proof) -> Figure:
         [] if tolerance is None else [_get_tolerated(change, tolerance) for change in changes]
     )
     axis = linear("change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)])
-    words = list(dict.fromkeys(change.word for change in changes))
-    keys = [LegendEntry(str(word), _SIGNS[word][1], _SIGNS[word][0]) for word in words]
+    conclusions = list(dict.fromkeys(change.word for change in changes))
+    keys = [
+        LegendEntry(str(conclusion), _SIGNS[conclusion][1], _SIGNS[conclusion][0])
+        for conclusion in conclusions
+    ]
     if tolerance is not None:
         keys.append(LegendEntry("tolerated", "tolerated", None))
     name = f"What the settings changed on {proof.target}"

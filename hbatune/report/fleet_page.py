@@ -1,4 +1,4 @@
-"""The page of an audit: a table of hosts with filters, and tables of all findings.
+"""The page of an audit: a table of hosts with filters, and tables of their common facts.
 
 Like every page of hbatune, it has no script, so it can be opened from any source under any policy.
 The filters are radio buttons. Style sheets hide the rows without the class of the selected button

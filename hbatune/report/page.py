@@ -31,7 +31,7 @@ class ReportData(Struct, frozen=True):
 
     @property
     def sweeps(self) -> list[Sweep]:
-        """The latest sweep of each type, the latest first."""
+        """The latest sweep of each disk, workload and command, the latest first."""
         return find_sweeps(self.records)
 
     @property
@@ -41,7 +41,7 @@ class ReportData(Struct, frozen=True):
 
     @property
     def apply(self) -> str:
-        """The command that applies the profile, or a common profile if the host has no profile."""
+        """The command that applies the profile, or a common profile if ``profile`` is None."""
         return f"hbatune apply --profile {'oltp' if self.profile is None else self.profile.name}"
 
     @property

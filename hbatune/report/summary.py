@@ -81,11 +81,11 @@ def _list_tiles(data: ReportData) -> Iterator[Tile]:
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
     single = (proof for _, proof in newest_proofs(data) if proof.group is None and not proof.again)
-    words = Counter(proof.verdict.word for proof in single)
-    for word in Conclusion:
-        if words[word]:
-            number, noun = quantity(words[word], "verdict").split()
-            yield Tile(number, f"{noun}: {word}")
+    counts = Counter(proof.verdict.word for proof in single)
+    for conclusion in Conclusion:
+        if counts[conclusion]:
+            number, noun = quantity(counts[conclusion], "verdict").split()
+            yield Tile(number, f"{noun}: {conclusion}")
     spec = ProbeSpec() if data.profile is None else data.profile.probe
     sweeps = (sweep for sweep in data.sweeps if sweep.swept is Swept.DEPTH)
     for sweep in sweeps:
