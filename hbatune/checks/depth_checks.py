@@ -1,4 +1,4 @@
-"""Checks of depths: hosts whose limit starves their LUNs, and depths that the kernel lowered."""
+"""Checks of queue depths: limits of hosts and array ports, and depths lowered by the kernel."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,114 +15,119 @@ from hbatune.settings.table import SETTINGS
 _DEPTH = SETTINGS["queue_depth"]
 
 
-def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
+def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find hosts whose can_queue, divided by their LUNs, is below the depth of one LUN.
 
-    That is the profile's, or the one in force if that is more. The latter is only informational:
-    drivers set depths that all LUNs together cannot reach.
+    The depth is the maximum of the profile's and the current depth. If it is the current depth, the
+    finding is only informational: drivers set depths that all LUNs together cannot reach.
     """
-    luns = Counter(endpoint.host.name for endpoint in seen.machine.endpoints if endpoint.host)
-    deepest = _deepest(seen)
-    for adapter in seen.adapters:
+    luns = Counter(endpoint.host.name for endpoint in inputs.machine.endpoints if endpoint.host)
+    deepest = _find_deepest(inputs)
+    for adapter in inputs.adapters:
         for host in adapter.hosts:
             if isinstance(host.can_queue, Missing) or host.name not in deepest:
                 continue
-            depth, planned = deepest[host.name]
+            depth, is_planned = deepest[host.name]
             share = host.can_queue // luns[host.name]
-            if share < depth and luns[host.name] > 1:  # one alone starves nobody
+            if share < depth and luns[host.name] > 1:  # a single LUN has no competitor
                 yield check.found(
-                    Severity.WARNING if planned else Severity.INFO,
+                    Severity.WARNING if is_planned else Severity.INFO,
                     adapter,
                     host=host.name,
                     can_queue=host.can_queue,
                     luns=luns[host.name],
                     share=share,
                     wanted=depth,
-                    by_profile=planned,
-                    options=_options(adapter),
+                    by_profile=is_planned,
+                    options=_find_options(adapter),
                 )
 
 
-def _options(adapter: Adapter) -> tuple[str, ...]:
-    """Return the module's options for the host's limit."""
+def _find_options(adapter: Adapter) -> tuple[str, ...]:
+    """Return the module options for the host limit."""
     return tuple(o.name for o in family_of(adapter).options if o.purpose is Purpose.HOST_DEPTH)
 
 
-def _deepest(seen: CheckInput) -> dict[str, tuple[int, bool]]:
-    """Return for each host the largest depth wanted on it, and whether it is the profile's."""
-    found: dict[str, tuple[int, bool]] = {}
-    for endpoint in seen.endpoints:
+def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
+    """Return each host's largest depth, and whether the profile sets it."""
+    deepest: dict[str, tuple[int, bool]] = {}
+    for endpoint in inputs.endpoints:
         if endpoint.host is None:
             continue
-        row = seen.planned.get((endpoint.id, _DEPTH.name))
-        now = depth_of(endpoint)
-        # The depth in force loads the host as well, also where the profile wants less than that.
-        wishes = [(row.wanted, True)] if row and isinstance(row.wanted, int) else []
-        wishes += [] if now is None else [(now, False)]
-        for wanted in wishes:
-            known = found.get(endpoint.host.name, (0, False))
-            found[endpoint.host.name] = max(known, wanted)
-    return found
+        row = inputs.planned.get((endpoint.id, _DEPTH.name))
+        current = depth_of(endpoint)
+        # The current depth loads the host too, even if the profile requires a lower one.
+        candidates = [(row.wanted, True)] if row and isinstance(row.wanted, int) else []
+        candidates += [] if current is None else [(current, False)]
+        for candidate in candidates:
+            previous = deepest.get(endpoint.host.name, (0, False))
+            deepest[endpoint.host.name] = max(previous, candidate)
+    return deepest
 
 
-def find_crowded_ports(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find array ports to which this host alone may send more than their maker lets all hosts."""
+def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find array ports whose limit for all hosts is below the depths of this one host."""
     depths: dict[tuple[str, str], list[int]] = defaultdict(list)
     limits: dict[tuple[str, str], ArrayModel] = {}
     adapters: dict[tuple[str, str], str | None] = {}
-    for endpoint in seen.machine.endpoints:
-        known = (
-            model_of(endpoint.vendor, endpoint.model, seen.arrays) if is_shared(endpoint) else None
+    for endpoint in inputs.machine.endpoints:
+        array_model = (
+            model_of(endpoint.vendor, endpoint.model, inputs.arrays)
+            if is_shared(endpoint)
+            else None
         )
         depth = depth_of(endpoint) if endpoint.kind is not Kind.MAP else None
-        if known is None or known.port_limit is None or depth is None:
+        if array_model is None or array_model.port_limit is None or depth is None:
             continue
-        port = (known.name, endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0])
+        port = (
+            array_model.name,
+            endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0],
+        )
         depths[port].append(depth)
-        limits[port], adapters[port] = known, endpoint.adapter
-    asked = {adapter.target for adapter in seen.adapters}
-    for port, each_depth in depths.items():
-        array, total = limits[port], sum(each_depth)
+        limits[port], adapters[port] = array_model, endpoint.adapter
+    targets = {adapter.target for adapter in inputs.adapters}
+    for port, port_depths in depths.items():
+        array, total = limits[port], sum(port_depths)
         if array.port_limit is not None and total > array.port_limit:
-            on = next((a for a in seen.adapters if a.target == adapters[port]), None)
-            if on is not None and on.target in asked:
+            adapter = next((a for a in inputs.adapters if a.target == adapters[port]), None)
+            if adapter is not None and adapter.target in targets:
                 yield check.found(
                     Severity.ADVICE,
-                    on,
+                    adapter,
                     array=array.name,
                     port=port[1],
-                    luns=len(each_depth),
+                    luns=len(port_depths),
                     depths=total,
                     limit=array.port_limit,
                     paper=array.port_source,
                 )
 
 
-def find_small_hosts(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find hosts that take less than half of the commands that the firmware offers."""
-    for adapter in seen.adapters:
-        health = seen.of_adapter(adapter)
+def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find hosts that use less than half of the commands that the firmware offers."""
+    for adapter in inputs.adapters:
+        health = inputs.of_adapter(adapter)
         for host in adapter.hosts:
-            offered, most = health.credits.get(host.name) if health else None, host.can_queue
-            if isinstance(offered, int) and isinstance(most, int) and 2 * most < offered:
+            offered, limit = health.credits.get(host.name) if health else None, host.can_queue
+            if isinstance(offered, int) and isinstance(limit, int) and 2 * limit < offered:
                 yield check.found(
                     Severity.ADVICE,
                     adapter,
                     host=host.name,
-                    can_queue=most,
+                    can_queue=limit,
                     offered=offered,
-                    options=_options(adapter),
+                    options=_find_options(adapter),
                 )
 
 
-def find_unused_credits(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find drivers loaded with a limit below the commands that the firmware offers."""
-    for adapter in seen.adapters:
-        health = seen.of_adapter(adapter)
+def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find drivers loaded with a limit below the number of commands that the firmware offers."""
+    for adapter in inputs.adapters:
+        health = inputs.of_adapter(adapter)
         if health is None:
             continue
         for host, offered in health.credits.items():
-            for option, value in _numbers(adapter, health, Purpose.HOST_DEPTH):
+            for option, value in _read_numbers(adapter, health, Purpose.HOST_DEPTH):
                 # 0 and -1 leave the choice to the driver.
                 if isinstance(offered, int) and 0 < value < offered:
                     yield check.found(
@@ -135,69 +140,70 @@ def find_unused_credits(check: Check, seen: CheckInput) -> Iterator[Finding]:
                     )
 
 
-def _numbers(
+def _read_numbers(
     adapter: Adapter, health: AdapterHealth, purpose: Purpose
 ) -> Iterator[tuple[str, int]]:
     for option in family_of(adapter).options:
         value = health.options.get(option.name)
         if option.purpose is purpose and isinstance(value, str):
-            number = _number(value)
+            number = _parse_number(value)
             if number is not None:
                 yield option.name, number
 
 
-def find_lowered_depths(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find depths below the driver's initial one, on drivers that lower them on a full queue.
+def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find depths below the driver's initial depth, on drivers that lower depths on a full queue.
 
-    The initial depth is that of the module option, or else the largest depth of an equal LUN on the
-    same adapter: the kernel does not show the ceiling of the ramp in any file.
+    The module option gives the initial depth. Without it, the largest depth of an equal LUN on the
+    same adapter is used, since no file of the kernel shows the ceiling of the ramp.
     """
-    adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
-    like = _like(seen.machine.endpoints)
-    for endpoint in seen.endpoints:
+    adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
+    largest = _find_largest_depths(inputs.machine.endpoints)
+    for endpoint in inputs.endpoints:
         depth, adapter = depth_of(endpoint), adapters.get(endpoint.adapter or "")
         if depth is None or adapter is None or not family_named(endpoint.family).depth_ramps:
             continue
-        row = seen.planned.get((endpoint.id, _DEPTH.name))
+        row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
-            continue  # the depth that the profile wants
-        option = _loaded_with(seen, adapter)
-        began = option[1] if option else like[_kind(endpoint)]
-        if depth < began:
-            # Without an option, the other LUN may have been raised, for example by hbatune itself.
+            continue  # the depth that the profile requires
+        option = _find_loaded_depth(inputs, adapter)
+        initial = option[1] if option else largest[_make_group_key(endpoint)]
+        if depth < initial:
+            # Without an option, something may have raised the other LUN, for example hbatune.
             severity = Severity.ADVICE if option else Severity.INFO
-            by = option[0] if option else None
-            yield check.found(severity, endpoint, depth=depth, began=began, option=by)
+            option_name = option[0] if option else None
+            yield check.found(severity, endpoint, depth=depth, began=initial, option=option_name)
 
 
-def _loaded_with(seen: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
-    """Return the module option for the initial depth of LUNs, and its value."""
-    health = seen.of_adapter(adapter)
-    numbers = _numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()
+def _find_loaded_depth(inputs: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
+    """Return the module option for the initial LUN depth, and its value."""
+    health = inputs.of_adapter(adapter)
+    numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()
     return next((number for number in numbers if number[1] > 0), None)
 
 
-def _like(endpoints: Iterable[Endpoint]) -> dict[object, int]:
-    """Return the largest depth of each kind of LUN on each adapter."""
-    found: dict[object, int] = defaultdict(int)
+def _find_largest_depths(endpoints: Iterable[Endpoint]) -> dict[object, int]:
+    """Return the largest depth of each type of LUN on each adapter."""
+    largest: dict[object, int] = defaultdict(int)
     for endpoint in endpoints:
-        found[_kind(endpoint)] = max(found[_kind(endpoint)], depth_of(endpoint) or 0)
-    return found
+        key = _make_group_key(endpoint)
+        largest[key] = max(largest[key], depth_of(endpoint) or 0)
+    return largest
 
 
-def _kind(endpoint: Endpoint) -> object:
-    # The depth of a volume depends on its members, which no attribute shows.
-    own = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
-    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, own
+def _make_group_key(endpoint: Endpoint) -> object:
+    # A volume's depth depends on its members, which no attribute shows, so it has its own group.
+    volume = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
+    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, volume
 
 
 def depth_of(endpoint: Endpoint) -> int | None:
     """Return the endpoint's current queue depth."""
-    found = endpoint.attributes.get(_DEPTH.path)
-    return _number(found.text) if isinstance(found, Attribute) else None
+    attribute = endpoint.attributes.get(_DEPTH.path)
+    return _parse_number(attribute.text) if isinstance(attribute, Attribute) else None
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:

@@ -1,12 +1,8 @@
-"""Checks of disks, their paths and names, and of facts that could not be read.
+"""Checks of disks: caches, mounts, statistics, paths, names, and unread facts.
 
-Checks of disks: caches, mounts, and statistics.
-
-No finding here is a reason to switch a drive's own cache on: its content is lost with the power.
-
-Checks of paths and names: several paths, evenly preferred (D4-4), and unique names.
-
-Checks for facts that exist but could not be read: such a machine must not be called clean.
+No finding recommends enabling a drive's internal cache, which loses its content without power. The
+path checks look for several, evenly preferred paths (D4-4). A machine with facts that exist but
+could not be read must not be called clean.
 """
 
 import os
@@ -46,29 +42,29 @@ from hbatune.settings.table import SETTINGS
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
-def show_drive_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Report each drive's cache type; maps are left out, since their paths have it."""
-    for endpoint in seen.endpoints:
-        health = seen.of_disk(endpoint)
-        drives = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
-        if drives and health and isinstance(health.cache, str):
+def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report each drive's cache type. Maps are skipped, since their paths report it."""
+    for endpoint in inputs.endpoints:
+        health = inputs.of_disk(endpoint)
+        is_drive = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
+        if is_drive and health and isinstance(health.cache, str):
             yield check.found(Severity.INFO, endpoint, cache=health.cache)
 
 
-def find_adapter_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Report adapters with volumes: no attribute shows their protected cache."""
-    for adapter, volumes in _with_volumes(seen):
+def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report adapters with volumes, since no attribute shows their protected cache."""
+    for adapter, volumes in _find_volume_adapters(inputs):
         if _has_cache(adapter) is not False:
             yield check.found(Severity.INFO, adapter, volumes=volumes, family=adapter.family)
 
 
-def find_cacheless_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Report adapters with volumes that have no write cache at all, and the disks that turn."""
-    for adapter, volumes in _with_volumes(seen):
+def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report adapters with volumes but without a write cache, and their rotational disks."""
+    for adapter, volumes in _find_volume_adapters(inputs):
         if _has_cache(adapter) is False:
             spinning = tuple(
                 endpoint.target
-                for endpoint in seen.endpoints
+                for endpoint in inputs.endpoints
                 if endpoint.adapter == adapter.target and endpoint.medium is Medium.HDD
             )
             yield check.found(
@@ -80,12 +76,12 @@ def find_cacheless_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]
             )
 
 
-def _with_volumes(seen: CheckInput) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
-    """Yield the adapters with volumes, and those volumes."""
-    for adapter in seen.adapters:
+def _find_volume_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
+    """Yield the adapters that have volumes, with these volumes."""
+    for adapter in inputs.adapters:
         volumes = tuple(
             endpoint.target
-            for endpoint in seen.endpoints
+            for endpoint in inputs.endpoints
             if endpoint.adapter == adapter.target and endpoint.protocol is Protocol.VOLUME
         )
         if volumes:
@@ -97,32 +93,32 @@ def _has_cache(adapter: Adapter) -> bool | None:
     return None if product is None else product.cache
 
 
-def find_access_times(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find mounts that update access times: at each read, or at most daily (relatime)."""
-    options = {mount.point: mount.options for mount in seen.health.mounts}
-    told: set[str] = set()
-    # Maps before paths: a mount is reported once, on the map.
-    for endpoint in sorted(seen.endpoints, key=lambda each: each.kind is Kind.PATH):
+def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find mounts that update access times, at each read or at most daily (relatime)."""
+    options = {mount.point: mount.options for mount in inputs.health.mounts}
+    reported: set[str] = set()
+    # Maps come before paths, so a mount is reported once, on the map.
+    for endpoint in sorted(inputs.endpoints, key=lambda endpoint: endpoint.kind is Kind.PATH):
         for point in endpoint.mounts:
-            if point in told or point == SWAP or point not in options:
+            if point in reported or point == SWAP or point not in options:
                 continue
-            told.add(point)
+            reported.add(point)
             if not _NO_UPDATES.intersection(options[point]):
-                relative = "relatime" in options[point]
+                is_relative = "relatime" in options[point]
                 yield check.found(
-                    Severity.INFO if relative else Severity.ADVICE,
+                    Severity.INFO if is_relative else Severity.ADVICE,
                     endpoint,
                     point=point,
-                    relatime=relative,
+                    relatime=is_relative,
                 )
 
 
-def find_statistics_off(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks whose statistics are off, so that they cannot be watched."""
+def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks that cannot be watched because their statistics are off."""
     path = SETTINGS["iostats"].path
-    for endpoint in seen.endpoints:
-        found = endpoint.attributes.get(path)
-        if isinstance(found, Attribute) and found.text == "0":
+    for endpoint in inputs.endpoints:
+        attribute = endpoint.attributes.get(path)
+        if isinstance(attribute, Attribute) and attribute.text == "0":
             yield check.found(Severity.INFO, endpoint)
 
 
@@ -132,8 +128,8 @@ _OPTIMIZED = ("active/optimized", "optimized")
 class Balance(Struct, frozen=True):
     """The distribution of preferred paths over adapters that reach the same LUNs.
 
-    ``preferred`` has for each adapter the number of LUNs that prefer it; ``undecided`` is the
-    number of LUNs that prefer none of them, or several.
+    ``preferred`` contains the number of LUNs that prefer each adapter. ``undecided`` is the number
+    of LUNs that prefer no adapter, or several.
     """
 
     preferred: dict[str, int]
@@ -141,92 +137,96 @@ class Balance(Struct, frozen=True):
 
     @property
     def even(self) -> bool:
-        """Whether the numbers of LUNs per adapter differ by one at most."""
+        """Whether the numbers of LUNs per adapter differ by at most one."""
         counts = self.preferred.values()
         return max(counts) - min(counts) <= 1
 
 
-def find_single_paths(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find NVMe drives with one path, native or behind an HBA, for which there is an objective.
+def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find NVMe drives with an objective but only one path, native or behind an HBA.
 
-    The rate of I/Os to come is not known here, so the finding is only informational.
+    The future I/O rate is unknown here, so the finding is only informational.
     """
-    if seen.profile is None:
+    if inputs.profile is None:
         return
-    adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
-    for endpoint in seen.endpoints:
-        alone = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
-        if not alone or endpoint.storage is Storage.VIRTUAL:
+    adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
+    for endpoint in inputs.endpoints:
+        has_one_path = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
+        if not has_one_path or endpoint.storage is Storage.VIRTUAL:
             continue
-        goal = objective(seen.profile, traits(endpoint, adapters.get(endpoint.adapter or "")))
+        goal = objective(inputs.profile, traits(endpoint, adapters.get(endpoint.adapter or "")))
         if goal is not None:
             yield check.found(
-                Severity.INFO, endpoint, profile=seen.profile.name, objective_ms=goal.p99_ms
+                Severity.INFO, endpoint, profile=inputs.profile.name, objective_ms=goal.p99_ms
             )
 
 
-def find_uneven_preference(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find adapters that the arrays prefer more often than others that reach the same LUNs."""
-    adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
-    for balance in uneven_balances(seen.endpoints):
-        busiest, most = Counter(balance.preferred).most_common(1)[0]
+def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find adapters that the arrays prefer more often than other adapters of the same LUNs."""
+    adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
+    for balance in uneven_balances(inputs.endpoints):
+        busiest, preferred = Counter(balance.preferred).most_common(1)[0]
         yield check.found(
             Severity.ADVICE,
             adapters[busiest],
-            preferred=most,
+            preferred=preferred,
             least=min(balance.preferred.values()),
             adapters=tuple(balance.preferred),
         )
 
 
 def path_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
-    """Return the balance of each set of adapters that reach the same LUNs, the uneven ones too.
+    """Return the balance of each set of adapters that reach the same LUNs, even or uneven.
 
-    The path that an array prefers is the one whose ``preferred_path`` says so, or else the one that
-    ALUA or ANA calls optimized. LUNs without any of this information are left out.
+    ``preferred_path`` identifies the path that an array prefers. Without it, the preferred path is
+    the optimized path of ALUA or ANA. LUNs without this information are skipped.
     """
     sets: dict[frozenset[str], list[str | None]] = defaultdict(list)
-    for paths in _luns(endpoints):
+    for paths in _group_paths(endpoints):
         adapters = frozenset(path.adapter for path in paths if path.adapter)
-        if len(adapters) > 1 and any(_says_something(path) for path in paths):
-            sets[adapters].append(_first(paths))
-    return tuple(_balance(adapters, firsts) for adapters, firsts in sets.items())
+        if len(adapters) > 1 and any(_has_preference(path) for path in paths):
+            sets[adapters].append(_find_preferred(paths))
+    return tuple(
+        _make_balance(adapters, preferred_adapters) for adapters, preferred_adapters in sets.items()
+    )
 
 
 def uneven_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
-    """Return the balances that are uneven."""
-    return tuple(found for found in path_balances(endpoints) if not found.even)
+    """Return the uneven balances."""
+    return tuple(balance for balance in path_balances(endpoints) if not balance.even)
 
 
-def find_shared_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks that share a name without a map: one LUN seen twice, or two drives."""
-    asked = {endpoint.id for endpoint in seen.endpoints}
-    named: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in seen.machine.endpoints:
-        if endpoint.kind is Kind.DISK and not _nameless(endpoint):
-            named[stable_part(endpoint.id)].append(endpoint)
-    for name, alike in named.items():
-        for each in alike if len(alike) > 1 else ():
-            if each.id in asked:
-                others = tuple(other.target for other in alike if other is not each)
-                yield check.found(Severity.WARNING, each, name=name, others=others)
+def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks that share a name without a map: one LUN found twice, or two drives."""
+    ids = {endpoint.id for endpoint in inputs.endpoints}
+    by_name: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in inputs.machine.endpoints:
+        if endpoint.kind is Kind.DISK and not _is_nameless(endpoint):
+            by_name[stable_part(endpoint.id)].append(endpoint)
+    for name, namesakes in by_name.items():
+        for endpoint in namesakes if len(namesakes) > 1 else ():
+            if endpoint.id in ids:
+                other_targets = tuple(
+                    namesake.target for namesake in namesakes if namesake is not endpoint
+                )
+                yield check.found(Severity.WARNING, endpoint, name=name, others=other_targets)
 
 
-def find_missing_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks without a name, which can only be identified by their place."""
-    for endpoint in seen.endpoints:
-        if endpoint.kind is not Kind.MAP and _nameless(endpoint):
+def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks without a name, which only their address identifies."""
+    for endpoint in inputs.endpoints:
+        if endpoint.kind is not Kind.MAP and _is_nameless(endpoint):
             yield check.found(Severity.INFO, endpoint)
 
 
-def find_unmatched_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
+def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find names in [site] that match nothing on this machine."""
-    for each in unmatched(seen.machine, seen.site):
-        yield check.found(Severity.WARNING, MACHINE, key=each.key, name=each.name)
+    for entry in unmatched(inputs.machine, inputs.site):
+        yield check.found(Severity.WARNING, MACHINE, key=entry.key, name=entry.name)
 
 
-def _luns(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
-    """Return the paths to each LUN: those of one map, or those of one stable name."""
+def _group_paths(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
+    """Group the paths by LUN: by their map, or else by their stable name."""
     luns: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         if endpoint.kind is not Kind.MAP:
@@ -234,58 +234,58 @@ def _luns(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
     return luns.values()
 
 
-def _says_something(path: Endpoint) -> bool:
+def _has_preference(path: Endpoint) -> bool:
     return isinstance(path.access, str) or isinstance(path.preferred, bool)
 
 
-def _first(paths: Iterable[Endpoint]) -> str | None:
-    """Return the adapter that the LUN prefers, None where there is none or several."""
+def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
+    """Return the adapter that the LUN prefers, or None if it prefers none or several."""
     preferring = {path.adapter for path in paths if path.preferred is True}
     serving = preferring or {path.adapter for path in paths if path.access in _OPTIMIZED}
     return serving.pop() if len(serving) == 1 else None
 
 
-def _balance(adapters: Iterable[str], firsts: list[str | None]) -> Balance:
-    counts = Counter(firsts)
+def _make_balance(adapters: Iterable[str], preferred_adapters: list[str | None]) -> Balance:
+    counts = Counter(preferred_adapters)
     return Balance({adapter: counts[adapter] for adapter in sorted(adapters)}, counts[None])
 
 
-def _nameless(disk: Endpoint) -> bool:
-    """Whether a disk's id consists of vendor and model only."""
+def _is_nameless(disk: Endpoint) -> bool:
+    """Return whether a disk's id consists only of vendor and model."""
     return stable_part(disk.id) in (UNNAMED, stable_name("", disk.vendor, disk.model))
 
 
-def find_unread_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
+def find_unread_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with unreadable facts that checks need."""
-    for adapter in seen.adapters:
-        yield from _told(check, adapter, _of_adapter(seen, adapter))
+    for adapter in inputs.adapters:
+        yield from _report_unread(check, adapter, _list_adapter_facts(inputs, adapter))
 
 
-def find_unread_disks(check: Check, seen: CheckInput) -> Iterator[Finding]:
+def find_unread_disks(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find endpoints with unreadable facts that checks need."""
-    for endpoint in seen.endpoints:
-        yield from _told(check, endpoint, _of_disk(seen, endpoint))
+    for endpoint in inputs.endpoints:
+        yield from _report_unread(check, endpoint, _list_disk_facts(inputs, endpoint))
 
 
-def _told(
-    check: Check, on: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
+def _report_unread(
+    check: Check, subject: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
 ) -> Iterator[Finding]:
-    """Yield a finding if any of the facts could not be read, with what each read ended with."""
+    """Yield a finding with the errors of the reads if any of the facts could not be read."""
     missing = [(name, fact) for name, fact in facts if isinstance(fact, Missing) and unread(fact)]
     if missing:
-        roots = tuple(name for name, fact in missing if denied(fact))
+        root_only = tuple(name for name, fact in missing if denied(fact))
         yield check.found(
             Severity.ADVICE,
-            on,
+            subject,
             facts=tuple(name for name, _ in missing),
-            reasons=tuple(dict.fromkeys(_reason(fact) for _, fact in missing)),
-            roots=roots,
-            failed=() if roots else tuple(name for name, _ in missing),
+            reasons=tuple(dict.fromkeys(_describe_reason(fact) for _, fact in missing)),
+            roots=root_only,
+            failed=() if root_only else tuple(name for name, _ in missing),
         )
 
 
-def _reason(fact: Missing) -> str:
-    """Return why a fact is missing: what the read ended with, or the text that makes no sense."""
+def _describe_reason(fact: Missing) -> str:
+    """Describe why a fact is missing: the error of the read, or the text that makes no sense."""
     if fact.reason is Reason.UNPARSABLE:
         return f"makes no sense: {fact.text}"
     if fact.text:
@@ -293,7 +293,7 @@ def _reason(fact: Missing) -> str:
     return os.strerror(fact.errno) if fact.errno else str(fact.reason)
 
 
-def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, object]]:
+def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[str, object]]:
     yield "firmware", adapter.firmware
     if adapter.link:
         for name, fact in (("speed", adapter.link.speed), ("width", adapter.link.width)):
@@ -302,19 +302,19 @@ def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, objec
                 yield f"link {name}", fact
     for host in adapter.hosts:
         yield f"can_queue of {host.name}", host.can_queue
-    health = seen.of_adapter(adapter)
+    health = inputs.of_adapter(adapter)
     if health is None:
         return
-    for place, errors in (
+    for location, errors in (
         ("adapter", health.errors),
         ("port", health.port and health.port.errors),
         ("root port", health.root and health.root.errors),
     ):
         if errors:
             for kind in ("correctable", "nonfatal", "fatal"):
-                yield f"{kind} errors of the {place}", getattr(errors, kind)
+                yield f"{kind} errors of the {location}", getattr(errors, kind)
     yield "interrupt vectors", health.vectors
-    if any(each.target == adapter.target for each, _ in on_a_line(seen)):
+    if any(line_adapter.target == adapter.target for line_adapter, _ in on_a_line(inputs)):
         yield "capabilities", health.offers_msi
     for name, value in health.options.items():
         yield f"option {name}", value
@@ -322,9 +322,9 @@ def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, objec
         yield f"firmware's credits of {name}", offered
 
 
-def _of_disk(seen: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
+def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
     yield "queue_depth", endpoint.attributes.get("device/queue_depth")
-    health = seen.of_disk(endpoint)
+    health = inputs.of_disk(endpoint)
     if health is not None:
         yield "cache type", health.cache
         yield "commands without good status", health.errors

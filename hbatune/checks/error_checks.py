@@ -1,17 +1,19 @@
-"""The error model: what counters, states and the kernel's log say went wrong on a disk.
+"""Checks of errors: disk faults from counters, device states and the kernel log.
 
-What the kernel shows, and what it is evidence of:
+The kernel's sources of evidence:
 
-- ``ioerr_cnt`` counts every command with a status other than good: failed ones, but also
-  pass-through that succeeded or that the drive refused (each poll of smartd), unit attentions and
-  full queues (drivers/scsi/scsi_lib.c: scsi_complete). Alone it is evidence of nothing.
-- ``iotmo_cnt`` counts commands that had no answer in time, whatever they were.
-- The kernel's log has a line for each I/O that failed for good, none for pass-through; the SCSI
-  layer's lines before it tell medium, hardware and transport apart (``facts/kernel_log.py``).
-- A full queue lowers queue_depth, on drivers that do that (``depth.find_lowered_depths``).
-- The links of Fibre Channel and SAS, and PCI Express, have counters of their own, which start long
-  before anybody looks: evidence where they rise.
-- A device's state says whether the kernel has given it up.
+- ``ioerr_cnt`` counts every command with a status other than good (drivers/scsi/scsi_lib.c:
+  scsi_complete). It includes failed commands, but also pass-through that succeeded or that the
+  drive refused (each poll of smartd), unit attentions and full queues. Without other evidence it
+  proves nothing.
+- ``iotmo_cnt`` counts all commands that got no answer in time.
+- The kernel log has a line for each I/O that failed for good, and no line for pass-through. The
+  SCSI layer's preceding lines distinguish medium, hardware and transport errors
+  (``facts/kernel_log.py``).
+- A full queue lowers queue_depth with some drivers (``depth_checks.find_lowered_depths``).
+- Fibre Channel links, SAS links and PCI Express have separate counters, which start long before the
+  first check. They are evidence if they rise.
+- A device's state shows whether the kernel took it offline.
 """
 
 from collections.abc import Iterator
@@ -33,9 +35,9 @@ _GIVEN_UP = frozenset({"offline", "transport-offline", "dead"})
 
 
 class Grade(Struct, frozen=True):
-    """The faults that one check looks for, and how much they matter: new ones, and known ones.
+    """The faults that one check finds, and their severity: ``new`` and ``known`` faults.
 
-    Known are those that were there at an earlier look, and have not become more since.
+    A fault is known if an earlier check counted it and its count has not risen since.
     """
 
     faults: tuple[ErrorKind, ...]
@@ -44,7 +46,7 @@ class Grade(Struct, frozen=True):
 
 
 GRADES = {
-    # Sectors that cannot be read stay so: what is known is no better for it.
+    # Unreadable sectors stay unreadable, so a known fault is still serious.
     "medium-errors": Grade(
         (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION),
         Severity.CRITICAL,
@@ -57,18 +59,18 @@ GRADES = {
 """The checks of the kernel's log, by id."""
 
 
-def find_logged(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks whose I/O failed for good, as the kernel's log says, for the check's kinds."""
+def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks whose I/O failed for good in the kernel log, for the error types of the check."""
     grade = GRADES[check.id]
-    for endpoint in seen.endpoints:
-        disk = seen.of_disk(endpoint)
+    for endpoint in inputs.endpoints:
+        disk = inputs.of_disk(endpoint)
         kinds = [fault for fault in grade.faults if disk and disk.logged.get(fault)]
         if disk is None or not kinds:
             continue
-        known = all(_known_of(seen, endpoint, f"{LOGGED}{fault}") for fault in kinds)
+        is_known = all(_is_known(inputs, endpoint, f"{LOGGED}{fault}") for fault in kinds)
         volume = endpoint.protocol is Protocol.VOLUME
         yield check.found(
-            grade.known if known else grade.new,
+            grade.known if is_known else grade.new,
             endpoint,
             count=sum(disk.logged[fault] for fault in kinds),
             kinds=tuple(kinds),
@@ -80,98 +82,98 @@ def find_logged(check: Check, seen: CheckInput) -> Iterator[Finding]:
         )
 
 
-def find_timeouts(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks on which commands timed out: by the SCSI layer's count, or by the log."""
-    for endpoint in seen.endpoints:
-        disk = seen.of_disk(endpoint)
-        counted = _count(disk.timeouts) if disk else None
+def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks with timed-out commands, from the SCSI layer's counter or the kernel log."""
+    for endpoint in inputs.endpoints:
+        disk = inputs.of_disk(endpoint)
+        counted = _as_count(disk.timeouts) if disk else None
         logged = disk.logged.get(ErrorKind.TIMEOUT, 0) if disk else 0
         if disk is None or not (counted or logged):
             continue
         name = "timeouts" if counted else f"{LOGGED}{ErrorKind.TIMEOUT}"
-        severity = Severity.INFO if _known_of(seen, endpoint, name) else Severity.WARNING
+        severity = Severity.INFO if _is_known(inputs, endpoint, name) else Severity.WARNING
         yield check.found(
             severity,
             endpoint,
             timeouts=counted or logged,
-            done=_count(disk.done) if counted else None,
-            **needs_root(seen),
+            done=_as_count(disk.done) if counted else None,
+            **needs_root(inputs),
         )
 
 
-def find_unexplained(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks with commands of which only the log could say whether they failed.
+def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks with an error count that only the kernel log could explain.
 
-    Where the log was read it has the answer. Where it was not, the count alone is no reason to
-    doubt a disk, and is only worth knowing.
+    If the log was read, it shows the failures. If not, the count proves no fault, and the finding
+    is only informational.
     """
-    if seen.health.log is True:
+    if inputs.health.log is True:
         return
-    for endpoint in seen.endpoints:
-        disk = seen.of_disk(endpoint)
+    for endpoint in inputs.endpoints:
+        disk = inputs.of_disk(endpoint)
         if disk and isinstance(disk.errors, int) and disk.errors > PROBES:
             yield check.found(
                 Severity.INFO,
                 endpoint,
                 errors=disk.errors,
-                done=_count(disk.done),
-                denied="log" if denied(seen.health.log) else None,
+                done=_as_count(disk.done),
+                denied="log" if denied(inputs.health.log) else None,
             )
 
 
-def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find counters of errors that have risen since the last check.
+def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find error counters that have risen since the last check.
 
-    Those alone that are evidence, and without the log's, which have findings of their own.
+    Only counters that are evidence count. The log's counters are skipped: other checks report them.
     """
-    now, before = seen.counted, seen.earlier
-    if now is None or before is None:
+    current, previous = inputs.counted, inputs.earlier
+    if current is None or previous is None:
         return
     targets: list[tuple[str, Endpoint | Adapter]] = [
-        (endpoint.id, endpoint) for endpoint in seen.endpoints
+        (endpoint.id, endpoint) for endpoint in inputs.endpoints
     ]
-    targets += [(adapter.target, adapter) for adapter in seen.adapters]
+    targets += [(adapter.target, adapter) for adapter in inputs.adapters]
     for key, target in targets:
-        for name, count in sorted(now.values.get(key, {}).items()):
-            was = before.value(key, name)
-            if count > was and is_evidence(name) and not name.startswith(LOGGED):
+        for name, count in sorted(current.values.get(key, {}).items()):
+            former = previous.value(key, name)
+            if count > former and is_evidence(name) and not name.startswith(LOGGED):
                 disk = isinstance(target, Endpoint)
                 kind = name.rpartition(" ")[2]
                 yield check.found(
                     Severity.WARNING if kind in GRAVE else Severity.ADVICE,
                     target,
                     counter=name,
-                    was=was,
+                    was=former,
                     now=count,
-                    minutes=max(1, (now.at - before.at) // 60),
+                    minutes=max(1, (current.at - previous.at) // 60),
                     disk=target.target if disk else None,
                     card=target.target if kind in BUS else None,
                     link=name.partition(" ")[0] if not disk and kind not in BUS else None,
-                    **(needs_root(seen) if disk else {}),
+                    **(needs_root(inputs) if disk else {}),
                 )
 
 
-def find_given_up(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find devices that the kernel no longer sends commands to."""
-    for endpoint in seen.endpoints:
+def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find offline devices, to which the kernel sends no commands."""
+    for endpoint in inputs.endpoints:
         if endpoint.state in _GIVEN_UP:
-            scsi = endpoint.address is not None
+            is_scsi = endpoint.address is not None
             yield check.found(
                 Severity.WARNING,
                 endpoint,
                 state=str(endpoint.state),
-                disk=endpoint.target if scsi else None,
-                controller=endpoint.controller if not scsi else None,
-                **({} if scsi else needs_root(seen)),
+                disk=endpoint.target if is_scsi else None,
+                controller=endpoint.controller if not is_scsi else None,
+                **({} if is_scsi else needs_root(inputs)),
             )
 
 
-def _known_of(seen: CheckInput, endpoint: Endpoint, name: str) -> bool:
-    """Whether a counter has not risen since the last check: its cause is over."""
-    if seen.counted is None or seen.earlier is None:
+def _is_known(inputs: CheckInput, endpoint: Endpoint, name: str) -> bool:
+    """Return whether a counter has not risen since the last check: its cause is over."""
+    if inputs.counted is None or inputs.earlier is None:
         return False
-    return seen.counted.value(endpoint.id, name) <= seen.earlier.value(endpoint.id, name)
+    return inputs.counted.value(endpoint.id, name) <= inputs.earlier.value(endpoint.id, name)
 
 
-def _count(value: object) -> int | None:
+def _as_count(value: object) -> int | None:
     return value if isinstance(value, int) else None

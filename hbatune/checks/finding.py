@@ -24,18 +24,18 @@ MACHINE = "machine"
 
 
 class Severity(StrEnum):
-    """How much a finding matters; a machine with any above ``info`` is not clean."""
+    """The severity of a finding. A machine is clean if no finding is above ``info``."""
 
-    INFO = "info"  # worth knowing
+    INFO = "info"  # for information
     ADVICE = "advice"  # could be better
     WARNING = "warning"  # costs performance or safety now
-    CRITICAL = "critical"  # data or the device are in danger
+    CRITICAL = "critical"  # puts data or the device in danger
 
 
 class Finding(Struct, frozen=True):
     """One finding on one target, with typed evidence and the id of its source.
 
-    ``id`` is the check's, which selects the text; None in ``evidence`` means unknown.
+    ``id`` is the id of the check and selects the text. None in ``evidence`` means unknown.
     """
 
     id: str
@@ -49,9 +49,9 @@ class Finding(Struct, frozen=True):
 class CheckInput(Struct, frozen=True, dict=True):
     """A machine with its health, and the adapters and endpoints to check.
 
-    ``rows`` are the plan of ``profile``, empty without one. ``counted`` are the error counters now,
-    and ``earlier`` those of an earlier check, if known. ``arrays`` are the makes that are known,
-    and ``advice`` is what vendors ask for, where the site wants to see it.
+    ``rows`` are the plan of ``profile``, and empty without a profile. ``counted`` are the current
+    error counters, ``earlier`` the counters of an earlier check, if known. ``arrays`` are the known
+    array models. ``advice`` contains vendor recommendations if the configuration enables them.
     """
 
     machine: Machine
@@ -76,26 +76,26 @@ class CheckInput(Struct, frozen=True, dict=True):
 
     @cached_property
     def planned(self) -> dict[tuple[str, str], Row]:
-        """The rows by the endpoint's id and the setting."""
+        """The rows by endpoint id and setting."""
         return {(row.id, row.setting): row for row in self.rows}
 
 
 class Check(Struct, frozen=True):
-    """One check: the id of its findings, their source, and the function that looks."""
+    """One check: the id and source of its findings, and the function that finds them."""
 
     id: str
     source: str
     look: Callable[["Check", CheckInput], Iterable[Finding]]
 
     def found(
-        self, severity: Severity, on: Adapter | Endpoint | str, /, **evidence: Fact
+        self, severity: Severity, subject: Adapter | Endpoint | str, /, **evidence: Fact
     ) -> Finding:
         """Return this check's finding on an adapter, an endpoint, or the machine."""
-        if isinstance(on, str):
-            target, adapter = on, None
+        if isinstance(subject, str):
+            target, adapter = subject, None
         else:
-            target = on.target
-            adapter = on.adapter if isinstance(on, Endpoint) else on.target
+            target = subject.target
+            adapter = subject.adapter if isinstance(subject, Endpoint) else subject.target
         return Finding(self.id, severity, target, adapter, evidence, self.source)
 
 
@@ -105,20 +105,20 @@ def family_of(adapter: Adapter) -> Family:
 
 
 def known(fact: int | str | bool | float | Missing) -> int | str | bool | float | None:
-    """Return the fact, None where it is missing."""
+    """Return the fact, or None if it is missing."""
     return None if isinstance(fact, Missing) else fact
 
 
 def denied(fact: object) -> bool:
-    """Whether a fact could not be read by this user, and root may read it."""
+    """Return whether only root can read a fact that this user could not read."""
     return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
 
 
-def needs_root(seen: CheckInput) -> dict[str, Fact]:
-    """Return the evidence for advice to look into the kernel's log, where only root may."""
-    return {"denied": "log"} if denied(seen.health.log) else {}
+def needs_root(inputs: CheckInput) -> dict[str, Fact]:
+    """Return the evidence that only root can read the kernel log."""
+    return {"denied": "log"} if denied(inputs.health.log) else {}
 
 
 def unread(fact: object) -> bool:
-    """Whether a fact exists but could not be read; an absent one does not count."""
+    """Return whether a fact exists but could not be read. An absent fact does not count."""
     return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

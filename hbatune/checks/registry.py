@@ -1,7 +1,6 @@
-"""The one list of all checks, and the function that runs them."""
+"""The list of all checks, and the function that runs them."""
 
 from hbatune.checks import adapter_checks, depth_checks, disk_checks, error_checks, software_checks
-from hbatune.checks import disk_checks as names
 from hbatune.checks.finding import Check, CheckInput, Finding, Severity
 
 CHECKS = (
@@ -34,9 +33,9 @@ CHECKS = (
     Check("counters-rising", "K-error-counters", error_checks.find_rising_counters),
     Check("preferred-paths", "D4-4", disk_checks.find_uneven_preference),
     Check("single-path", "D0-9", disk_checks.find_single_paths),
-    Check("same-name", "K-stable-name", names.find_shared_names),
-    Check("no-name", "K-stable-name", names.find_missing_names),
-    Check("site-name", "K-stable-name", names.find_unmatched_names),
+    Check("same-name", "K-stable-name", disk_checks.find_shared_names),
+    Check("no-name", "K-stable-name", disk_checks.find_missing_names),
+    Check("site-name", "K-stable-name", disk_checks.find_unmatched_names),
     Check("drive-cache", "D1-4", disk_checks.show_drive_caches),
     Check("adapter-cache", "D4-6", disk_checks.find_adapter_caches),
     Check("adapter-cacheless", "D4-12", disk_checks.find_cacheless_adapters),
@@ -54,15 +53,15 @@ CHECKS = (
     Check("processes-hidden", "K-last-write", software_checks.find_hidden_processes),
 )
 
-_ORDER = {severity: place for place, severity in enumerate(reversed(Severity))}
+_ORDER = {severity: position for position, severity in enumerate(reversed(Severity))}
 
 
-def run_checks(seen: CheckInput) -> tuple[Finding, ...]:
-    """Return the findings of all checks, the gravest first, otherwise in the list's order."""
-    found = (finding for check in CHECKS for finding in check.look(check, seen))
-    return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))
+def run_checks(inputs: CheckInput) -> tuple[Finding, ...]:
+    """Return the findings of all checks, most severe first, otherwise in the order of the list."""
+    findings = (finding for check in CHECKS for finding in check.look(check, inputs))
+    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
 
 
 def is_clean(findings: tuple[Finding, ...]) -> bool:
-    """Whether no finding is more than informational."""
+    """Return whether all findings are informational."""
     return all(finding.severity is Severity.INFO for finding in findings)
