@@ -1,7 +1,7 @@
 """The daemon: it tunes new devices, repairs drift, and steps aside for administrators and tools.
 
-``loop`` listens and waits: ``schedule`` says when the next pass is due, and keeps what it needs of
-earlier ones. Each pass over the machine runs in a process of its own (``passes``, ``child``), so
-that nothing that hangs keeps the daemon from answering, and nothing stays behind in its memory.
-Only a pass writes; this room has no text for people (``cli``).
+``loop`` listens and waits. ``schedule`` decides when the next pass is due and keeps the results
+that it needs of earlier passes. Each pass runs in a separate process (``passes``, ``child``), so a
+hanging pass cannot block the daemon or fill its memory. Only a pass writes. Text for people is in
+``text``.
 """

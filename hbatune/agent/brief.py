@@ -1,6 +1,6 @@
-"""The status of a daemon that is well, read without the types of all that others have to tell.
+"""The status of a healthy daemon, read without importing the types of a full status.
 
-A monitoring agent asks often, and most daemons are well: what only the others need is not imported.
+A monitoring agent reads the status often, and most daemons are healthy.
 """
 
 import json
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "hbatune.status/1"
 
-_MOST = 1 << 16
-"""Bytes of a status with nothing open, and many times more."""
+_MAX_BYTES = 1 << 16
+"""Maximum bytes of a status: many times the size of a status with nothing open."""
 
 _YEAR_9999 = 253_402_214_400
 _NOTHING: dict[str, object] = {
@@ -32,53 +32,55 @@ _COUNTS = ("endpoints", "passes", "written", "overruns")
 
 
 class Brief:
-    """The figures of a daemon that is well; times are in seconds since the epoch.
+    """The figures of a healthy daemon. Times are in seconds since the epoch.
 
-    ``last`` is the time and the reason of its last pass, None before the first.
+    ``last`` is the time and the reason of its last pass, or None before the first pass.
     """
 
-    def __init__(self, found: dict[str, object]) -> None:
-        """Take them from a status file. Raises ValueError where there is more to tell, or less."""
-        process, last, profile = found["process"], found["last"], found["profile"]
+    def __init__(self, fields: dict[str, object]) -> None:
+        """Read them from a status file. Raises ValueError if it contains more, or less."""
+        process, last, profile = fields["process"], fields["last"], fields["profile"]
         _require(
-            found.keys()
+            fields.keys()
             == _NOTHING.keys() | {*_COUNTS, "process", "since", "profile", "last", "times"}
         )
-        _require_current(found["times"])
+        _require_current(fields["times"])
         for name, value in _NOTHING.items():
-            _require(found[name] == value and type(found[name]) is type(value))
+            _require(fields[name] == value and type(fields[name]) is type(value))
         _require(isinstance(profile, str) and profile.isprintable())
         self.profile = str(profile)
-        self.endpoints, self.passes, self.written, _ = (_count(found[name]) for name in _COUNTS)
-        self.since = _moment(found["since"])
+        self.endpoints, self.passes, self.written, _ = (
+            _parse_count(fields[name]) for name in _COUNTS
+        )
+        self.since = _parse_moment(fields["since"])
         _require(isinstance(process, dict) and process.keys() == {"pid", "start_time"})
         assert isinstance(process, dict)
-        pid = _count(process["pid"])
-        self.runs = lives(pid, _count(process["start_time"])) and not is_stopped(pid)
+        pid = _parse_count(process["pid"])
+        self.runs = lives(pid, _parse_count(process["start_time"])) and not is_stopped(pid)
         self.last: tuple[float, str] | None = None
         if last is not None:
             _require(isinstance(last, dict) and last.keys() == {"time", "reason", "written"})
             assert isinstance(last, dict)
             _require(isinstance(last["reason"], str) and last["reason"].isprintable())
-            self.last = _moment(last["time"]), last["reason"]
+            self.last = _parse_moment(last["time"]), last["reason"]
 
 
 def brief(path: "Path") -> Brief | None:
-    """Return the status of a running daemon that is well and has nothing more to tell, or None.
+    """Return the status of a running, healthy daemon, or None.
 
-    None says nothing of the daemon: ``status.load`` tells.
+    None has several possible causes, which ``status.load`` distinguishes.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
             _require(stat.S_ISREG(os.fstat(descriptor).st_mode))
-            data = os.read(descriptor, _MOST)
+            data = os.read(descriptor, _MAX_BYTES)
         finally:
             os.close(descriptor)
-        found = Brief(json.loads(data))
+        status = Brief(json.loads(data))
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return None
-    return found if found.runs else None
+    return status if status.runs else None
 
 
 def _require_current(times: object) -> None:
@@ -86,22 +88,22 @@ def _require_current(times: object) -> None:
     _require(isinstance(times, dict) and times.keys() == _TIMES)
     assert isinstance(times, dict)
     _require(times["clock"] == clock_id())
-    now = time.monotonic()
-    _require(0 <= times["saved"] <= now <= min(times["save_due"], times["pass_due"]))
+    current_time = time.monotonic()
+    _require(0 <= times["saved"] <= current_time <= min(times["save_due"], times["pass_due"]))
 
 
-def _require(true: bool) -> None:
-    if not true:
+def _require(condition: bool) -> None:
+    if not condition:
         raise ValueError
 
 
-def _count(value: object) -> int:
+def _parse_count(value: object) -> int:
     _require(type(value) is int and 0 <= value < 1 << 63)
     assert isinstance(value, int)
     return value
 
 
-def _moment(value: object) -> float:
+def _parse_moment(value: object) -> float:
     _require(type(value) in (int, float))
     assert isinstance(value, int | float)
     _require(0 <= value <= _YEAR_9999)

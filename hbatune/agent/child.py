@@ -1,4 +1,4 @@
-"""Runs work in a process of its own, so that the daemon goes on listening if it hangs or dies."""
+"""Run work in a separate process, so the daemon keeps listening if the work hangs or crashes."""
 
 import os
 import select
@@ -15,13 +15,13 @@ from hbatune.errors import HbatuneError
 from hbatune.workers.worker import close_others, die_with_parent
 
 QUIET = 2.0
-"""Seconds without a request: events mostly come several at once, or one after another."""
+"""Seconds without a request before idle work: events mostly arrive in quick succession."""
 DIED = "its process has died"
-"""What is said of a child that has sent nothing."""
+"""The error message for a child that exited without a reply."""
 
 
 class ChildError(HbatuneError):
-    """No process can be started for some work."""
+    """No process can be started."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(
@@ -31,9 +31,9 @@ class ChildError(HbatuneError):
 
 
 class Child:
-    """A fork that does ``work`` and sends its result; ``fileno`` is readable once data has come.
+    """A fork that does ``work`` and sends its result. ``fileno`` is readable once data arrives.
 
-    A child that dies sends nothing. Raises ChildError where none can be started.
+    A child that crashes sends nothing. Raises ChildError if the fork fails.
     """
 
     def __init__(self, work: Callable[[], bytes]) -> None:
@@ -50,7 +50,7 @@ class Child:
             os.close(writer)
             raise ChildError(error) from error
         if self.pid == 0:
-            _run(work, writer, parent)
+            _run_work(work, writer, parent)
         os.close(writer)
 
     def fileno(self) -> int:
@@ -58,33 +58,33 @@ class Child:
         return self._reader
 
     def read(self) -> bytes | None:
-        """Receive what has arrived; return all of it once the child has ended, None before."""
+        """Receive available data. Return all data once the child has ended, or None before that."""
         part = os.read(self._reader, 1 << 16)
         if part:
             self._parts.append(part)
             return None
-        self.kill()  # past its last write, so nothing is lost
+        self.kill()  # after its last write, so nothing is lost
         return b"".join(self._parts)
 
     def kill(self) -> None:
-        """Kill it and collect its exit status, or abandon it (``children``)."""
+        """Kill the process and collect its exit status, or abandon it (``children``)."""
         os.close(self._reader)
         children.kill(self.pid)
 
 
 class Server:
-    """A fork that answers requests with ``serve``, one after another; ``fileno`` is as for a child.
+    """A fork that answers requests with ``serve``, one by one. ``fileno`` is as in ``Child``.
 
-    It keeps what ``serve`` remembers, and no descriptor of the daemon's. Where nothing is asked for
-    ``quiet`` seconds after an answer, it calls ``rest`` once. One that dies answers nothing. Raises
-    ChildError where none can be started.
+    It keeps the state of ``serve``, but no descriptor of the daemon. If no request arrives within
+    ``quiet`` seconds after an answer, it calls ``on_idle`` once. A server that crashes does not
+    answer. Raises ChildError if the fork fails.
     """
 
     def __init__(
         self,
         serve: Callable[[bytes], bytes],
         *,
-        rest: Callable[[], None] = lambda: None,
+        on_idle: Callable[[], None] = lambda: None,
         quiet: float = QUIET,
     ) -> None:
         self._received = bytearray()
@@ -95,13 +95,13 @@ class Server:
 
         def work() -> bytes:
             # A connection that the daemon closes must not stay open here.
-            close_others(requests, self._child_end, *_log_connections())
+            close_others(requests, self._child_end, *_find_log_connections())
             poll = select.poll()
             poll.register(requests, select.POLLIN)
             while (request := _read_message(requests)) is not None:
                 _write_message(self._child_end, serve(request))
                 if not poll.poll(quiet * 1000):
-                    rest()
+                    on_idle()
             return b""
 
         try:
@@ -118,7 +118,7 @@ class Server:
                 os.close(descriptor)
             raise ChildError(error) from error
         if self.pid == 0:
-            _run(work, self._child_end, parent)
+            _run_work(work, self._child_end, parent)
         os.close(requests)
         os.close(self._child_end)
 
@@ -127,11 +127,11 @@ class Server:
         return self._reader
 
     def ask(self, request: bytes) -> None:
-        """Send a request; BrokenPipeError where it has died."""
+        """Send a request. Raises BrokenPipeError if the server has died."""
         _write_message(self._writer, request)
 
     def read(self) -> bytes | None:
-        """Receive what has arrived; return a whole answer, None before, nothing if it has died."""
+        """Receive available data. Return a complete answer, None before, or b"" if it has died."""
         part = os.read(self._reader, 1 << 16)
         if not part:
             self.kill()
@@ -147,21 +147,21 @@ class Server:
         return answer
 
     def kill(self) -> None:
-        """Kill it and collect its exit status, or abandon it (``children``)."""
+        """Kill the process and collect its exit status, or abandon it (``children``)."""
         os.close(self._reader)
         os.close(self._writer)
         children.kill(self.pid)
 
 
-def _log_connections() -> Iterator[int]:
-    """Yield the connections to systemd's journal, which is told of a fault in a pass."""
+def _find_log_connections() -> Iterator[int]:
+    """Yield the connections to systemd's journal, which receives the errors of a pass."""
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
-        with suppress(OSError):  # the folder's own is closed
+        with suppress(OSError):  # the directory's descriptor is closed
             if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 continue
-            with socket.socket(fileno=os.dup(descriptor)) as it:
-                if (it.family, it.type) == (socket.AF_UNIX, socket.SOCK_DGRAM):
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                if (connection.family, connection.type) == (socket.AF_UNIX, socket.SOCK_DGRAM):
                     yield descriptor
 
 
@@ -169,17 +169,17 @@ _LENGTH = struct.Struct("!Q")
 
 
 def _write_message(descriptor: int, message: bytes) -> None:
-    _write(descriptor, _LENGTH.pack(len(message)) + message)
+    _write_bytes(descriptor, _LENGTH.pack(len(message)) + message)
 
 
 def _read_message(descriptor: int) -> bytes | None:
-    """Return the next message, None at the end."""
-    (length,) = _LENGTH.unpack(_read(descriptor, _LENGTH.size) or bytes(_LENGTH.size))
-    return _read(descriptor, length) or None
+    """Return the next message, or None at the end."""
+    (length,) = _LENGTH.unpack(_read_bytes(descriptor, _LENGTH.size) or bytes(_LENGTH.size))
+    return _read_bytes(descriptor, length) or None
 
 
-def _read(descriptor: int, length: int) -> bytes:
-    """Return so many bytes, none at the end."""
+def _read_bytes(descriptor: int, length: int) -> bytes:
+    """Return exactly ``length`` bytes, or b"" at the end."""
     parts = []
     while length:
         part = os.read(descriptor, length)
@@ -190,26 +190,26 @@ def _read(descriptor: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    sent = memoryview(data)
-    while sent:
-        sent = sent[os.write(descriptor, sent) :]
+def _write_bytes(descriptor: int, data: bytes) -> None:
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
-def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
-    """Do the work in the child; it never returns."""
+def _run_work(work: Callable[[], bytes], writer: int, parent: int) -> None:
+    """Do the work in the child. Never returns."""
     code = 1
     try:
-        # A daemon that is killed must not leave a pass behind that goes on writing.
+        # A pass must not continue to write after the daemon is killed.
         die_with_parent(parent)
-        # The inherited descriptor is the daemon's: a signal for this process would wake the daemon.
+        # The descriptor is inherited: a signal for this process would wake the daemon.
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _write(writer, work())
+        _write_bytes(writer, work())
         code = 0
     except BaseException:
-        # os._exit below tells nobody, and a fault of hbatune must be seen in the journal.
+        # os._exit below reports nothing, and an internal error must appear in the journal.
         sys.excepthook(*sys.exc_info())
         raise
     finally:

@@ -1,4 +1,4 @@
-"""The daemon as commands see it: whether it runs, waking it, and waiting for its pass to end."""
+"""Commands' access to the daemon: find it, wake it, and wait for its pass to end."""
 
 import os
 import select
@@ -18,9 +18,9 @@ from hbatune.loader import UnusableFileError
 from hbatune.workers import Process
 
 PATIENCE = 60.0
-"""Seconds to wait for the daemon's passes: the one after a boot may take long."""
+"""Seconds to wait for the daemon's passes: the first pass after boot may take long."""
 AGAIN = 0.02
-"""Seconds after which the lock is tried again: a pass over a disk has ended by then."""
+"""Seconds after which the lock is tried again: a pass on one disk has ended by then."""
 
 
 class _Status(Struct, frozen=True):
@@ -30,44 +30,44 @@ class _Status(Struct, frozen=True):
 
 
 def daemon(path: Path) -> Process | None:
-    """Return the daemon with this status file, None where none runs or the file cannot be read."""
+    """Return the running daemon of a status file, or None, also if the file is unreadable."""
     try:
-        found = loader.load(path, _Status, loader.OWN).process
+        process = loader.load(path, _Status, loader.OWN).process
     except (OSError, UnusableFileError):
         return None
-    return found if found.alive() else None
+    return process if process.alive() else None
 
 
 def nudge(path: Path) -> None:
-    """Have the running daemon, if there is one, read the configuration and look at everything."""
-    found = daemon(path)
-    if found is not None:
+    """Make a running daemon reload the configuration and scan everything."""
+    process = daemon(path)
+    if process is not None:
         with suppress(ProcessLookupError):
-            os.kill(found.pid, signal.SIGHUP)
+            os.kill(process.pid, signal.SIGHUP)
 
 
 class LockAfterPass:
-    """The lock, taken as soon as a pass of the daemon that is under way has ended.
+    """The lock, taken as soon as the daemon's current pass has ended.
 
-    Raises LockedError where another command holds it, or the daemon for more than ``PATIENCE``.
+    Raises LockedError if another command holds it, or the daemon for more than ``PATIENCE``.
     """
 
     def __init__(self) -> None:
         self._lock = Lock(paths.LOCK, spare=paths.LOCK_SPARE)
 
     def __enter__(self) -> Lock:
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 self._lock.__enter__()
             except LockedError as error:
-                left = until - time.monotonic()
-                # Only a pass of the daemon is waited for, since it ends soon; another command may
-                # run for hours.
-                if left <= 0 or not (_has_ended(error.pid) or _makes_a_pass(error.pid)):
+                remaining = deadline - time.monotonic()
+                # Wait only for a pass of the daemon, which ends soon. Another command may run for
+                # hours.
+                if remaining <= 0 or not (_has_ended(error.pid) or _is_pass_process(error.pid)):
                     raise
-                # Its process may stay and wait for the next event, so that its end says nothing.
-                _wait_for_end(error.pid, min(left, AGAIN))
+                # Its process may stay and wait for the next event, so retry the lock regularly.
+                _wait_for_end(error.pid, min(remaining, AGAIN))
             else:
                 return self._lock
 
@@ -81,21 +81,21 @@ class LockAfterPass:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process has ended since it was seen to hold the lock."""
+    """Return whether the process that held the lock has ended."""
     return pid > 0 and not os.path.exists(f"/proc/{pid}")
 
 
-def _makes_a_pass(pid: int) -> bool:
-    """Whether a process was started by the daemon for a pass."""
-    found = daemon(paths.STATUS)
+def _is_pass_process(pid: int) -> bool:
+    """Return whether the daemon started a process for a pass."""
+    process = daemon(paths.STATUS)
     with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
         parent = int(file.read().rpartition(b")")[2].split()[1])  # proc(5)
-        return found is not None and parent == found.pid
+        return process is not None and parent == process.pid
     return False
 
 
 def _wait_for_end(pid: int, seconds: float) -> None:
-    """Wait for a process to end, and so many seconds at most."""
+    """Wait for a process to end, for at most ``seconds``."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:

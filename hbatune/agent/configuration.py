@@ -1,6 +1,6 @@
-"""The configuration in force: the newest one without a mistake.
+"""The active configuration: the latest valid one.
 
-A mistake made while the daemon runs must not stop it, and must not go unreported.
+An invalid edit must not stop a running daemon, and must be reported.
 """
 
 import os
@@ -14,39 +14,39 @@ from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 
 Signature = tuple[tuple[str, int, int, int, int], ...]
-"""Of every file: path, inode, size, and the times of its last change and status change in ns."""
+"""For every file: path, inode, size, and the times of its last change and status change in ns."""
 
 
 class Policy(Struct, frozen=True):
-    """A configuration and its active profile, None where none is active."""
+    """A configuration and its active profile, or None if no profile is active."""
 
     config: Config
     profile: Profile | None
 
 
 class LastGoodConfiguration:
-    """The last configuration without a mistake; ``mistake`` is the one in the files now, if any.
+    """The last valid configuration. ``mistake`` is the error in the current files, if any.
 
-    Raises as ``load`` does where the first reading fails.
+    Raises the exceptions of ``load`` if the first reading fails.
     """
 
     def __init__(self, site: Path, load: Callable[[], Policy]) -> None:
         self._site, self._load = site, load
-        # Before the reading: a change during it is then found at the next look.
-        self._seen = signature(site)
+        # Before the reading, so the next refresh notices a change during it.
+        self._signature = signature(site)
         self.policy = load()
         self.mistake: UsageError | None = None
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Read again where a file has changed, or in any case with ``force``.
+        """Read the files again if one has changed, or always with ``force``.
 
-        Return whether there is another policy now.
+        Return whether the policy has changed.
         """
-        seen = signature(self._site)
-        if seen == self._seen and not force:
+        current = signature(self._site)
+        if current == self._signature and not force:
             return False
-        # Also for a mistake: it is reported once, and not read again before the files change.
-        self._seen = seen
+        # Also for an error: it is reported once, and the files are read again when they change.
+        self._signature = current
         try:
             policy = self._load()
         except UsageError as error:
@@ -59,15 +59,15 @@ class LastGoodConfiguration:
 
 
 def signature(site: Path) -> Signature:
-    """Return a value that changes whenever a file below the site's folder does."""
-    found = []
+    """Return a value that changes whenever a file below the site's directory changes."""
+    entries = []
     for folder, _, names in sorted(os.walk(site)):
         for name in ("", *sorted(names)):
             path = os.path.join(folder, name)
             try:
                 status = os.stat(path)
             except OSError:
-                continue  # removed since the folder was listed
+                continue  # removed since the directory was listed
             times = status.st_mtime_ns, status.st_ctime_ns
-            found.append((path, status.st_ino, status.st_size, *times))
-    return tuple(found)
+            entries.append((path, status.st_ino, status.st_size, *times))
+    return tuple(entries)

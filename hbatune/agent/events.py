@@ -1,8 +1,8 @@
-"""udev's events: their source, which of them call for a pass, and what the kernel resets with them.
+"""udev's events: their source, the passes that they cause, and the kernel's resets behind them.
 
-An event does not prove that a disk is new: udev can be asked to announce all disks again, so the
-pass looks at the disk itself. A plain ``change`` calls for nothing: udev makes one up each time
-that a writer closes a disk.
+An event does not prove that a disk is new: udev can announce all disks again on request. The pass
+therefore checks the disk itself. A plain ``change`` causes no pass: udev generates one each time a
+writer closes a disk.
 """
 
 import contextlib
@@ -20,23 +20,23 @@ from hbatune.facts.udev import SEEN, context
 from hbatune.settings.table import Cause
 
 HEARD = (("block", "disk"), ("nvme", None), ("pci", None), ("scsi", "scsi_device"))
-"""Subsystems, and the type of device where it has several: the kernel drops all other events."""
+"""Subsystems, each with a device type if it has several. The kernel drops all other events."""
 
 _STORAGE = 0x01
 """PCI base class of mass storage controllers."""
 _FIBRE_CHANNEL = 0x0C04
 _WAS_RESET = "POWER_ON_RESET_OCCURRED"
-"""The ``SDEV_UA`` of a SCSI device whose first command after a reset said so
+"""The ``SDEV_UA`` of a SCSI device whose first command after a reset reported the reset
 (drivers/scsi/scsi_lib.c: scsi_evt_emit)."""
 _PATH_EVENT = "PATH_"
-"""How ``DM_ACTION`` begins where a path failed or came back (drivers/md/dm-uevent.c)."""
+"""The prefix of ``DM_ACTION`` if a path failed or returned (drivers/md/dm-uevent.c)."""
 
 
 class DeviceEvent(Struct, frozen=True):
-    """The device to look at, and why the kernel has reset its values, None where it has not.
+    """The device to check, and why the kernel has reset its values, or None if it has not.
 
-    ``whole`` is whether everything is to be looked at with it. ``unmarked`` is a disk that
-    hbatune's udev rules have not run for: nothing of it is saved in udev's database.
+    ``whole`` is whether the event requires a full scan. ``unmarked`` marks a disk without hbatune's
+    values in udev's database, because hbatune's udev rules have not run for it.
     """
 
     name: str
@@ -48,19 +48,22 @@ class DeviceEvent(Struct, frozen=True):
 def relevant_event(
     action: str | None, subsystem: str | None, name: str, properties: Mapping[str, str]
 ) -> DeviceEvent | None:
-    """Return the meaning of a udev event, None where it calls for nothing.
+    """Return the meaning of a udev event, or None if it requires no action.
 
-    Relevant are a disk that appears, a map that is activated or gets another table, an NVMe
-    controller that is connected again (drivers/nvme/host/core.c: nvme_start_ctrl), an adapter that
-    gets its driver, and a SCSI device that was reset: its whole host is then looked at, since the
-    other devices of a controller that was reset say so no sooner than at their next command.
+    These events are relevant:
+
+    - a disk appears,
+    - a map is activated or gets another table,
+    - an NVMe controller is reconnected (drivers/nvme/host/core.c: nvme_start_ctrl),
+    - an adapter gets its driver,
+    - a SCSI device was reset. Its entire host is then checked, since the other devices of a reset
+      controller report the reset only at their next command.
     """
     match subsystem, action:
         case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
             return DeviceEvent(name, unmarked=not properties.get(SEEN))
         case "block", "change" if _is_activated_map(properties):
-            # A path that fails or returns leaves the map's table, and with it the map's values, as
-            # they are.
+            # A path that fails or returns changes neither the map's table nor its values.
             of_a_path = properties.get("DM_ACTION", "").startswith(_PATH_EVENT)
             return DeviceEvent(name, None if of_a_path else Cause.LOADED)
         case "nvme", "change" if properties.get("NVME_EVENT") == "connected":
@@ -80,9 +83,9 @@ class EventBatch(Struct, frozen=True):
 
 
 class UdevMonitor:
-    """Listens to udev with room for ``buffer`` bytes of events; readable when there are some.
+    """Listens to udev with a buffer of ``buffer`` bytes. Readable if events wait.
 
-    Events come after udev has processed them, so that its own rules have been applied.
+    Events arrive after udev has processed them, so its rules have been applied.
     """
 
     def __init__(self, buffer: int) -> None:
@@ -91,7 +94,7 @@ class UdevMonitor:
         self._monitor = pyudev.Monitor.from_netlink(context())
         for subsystem, device_type in HEARD:
             self._monitor.filter_by(subsystem, device_type)
-        # SO_RCVBUFFORCE; without CAP_NET_ADMIN the kernel's own limit stays.
+        # SO_RCVBUFFORCE. Without CAP_NET_ADMIN the kernel's default limit stays.
         with contextlib.suppress(OSError):
             self._monitor.set_receive_buffer_size(buffer)
         self._monitor.start()
@@ -112,7 +115,7 @@ class UdevMonitor:
                 device = receive()
             except OSError as error:
                 # netlink(7): the kernel dropped the events that did not fit, and reports it once.
-                if errno.ENOBUFS not in (error.errno, self._pending_error()):
+                if errno.ENOBUFS not in (error.errno, self._take_pending_error()):
                     raise
                 overrun = True
                 continue
@@ -124,25 +127,25 @@ class UdevMonitor:
             if event is not None and _resets_settings(event):
                 events[event] = None
 
-    def _pending_error(self) -> int:
-        """Take the socket's error: pyudev polls before it reads, and raises without its number."""
+    def _take_pending_error(self) -> int:
+        """Take the socket's error: pyudev polls before it reads, and raises without an errno."""
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 def _resets_settings(event: DeviceEvent) -> bool:
-    """Whether an event resets a setting, if it is a reset: with most drivers none does."""
+    """Return whether a reset event resets a setting: with most drivers it does not."""
     return event.cause is not Cause.RESET or bool(family_of_host(event.name).resets)
 
 
 def _is_disk(properties: Mapping[str, str]) -> bool:
-    """Whether it is a whole disk on real storage: no loop, ram or zram."""
-    whole = properties.get("DEVTYPE") == "disk"
-    return whole and not is_virtual(properties.get("DEVPATH", ""))
+    """Return whether it is an entire disk on real storage: no partition, loop, ram or zram."""
+    is_disk = properties.get("DEVTYPE") == "disk"
+    return is_disk and not is_virtual(properties.get("DEVPATH", ""))
 
 
 def _is_activated_map(properties: Mapping[str, str]) -> bool:
-    activated = properties.get("DM_ACTIVATION") == "1"
-    return activated and properties.get("DM_UUID", "").startswith(MULTIPATH_UUID)
+    is_activated = properties.get("DM_ACTIVATION") == "1"
+    return is_activated and properties.get("DM_UUID", "").startswith(MULTIPATH_UUID)
 
 
 def _serves_storage(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""The daemon's loop: waits for events, signals and the end of passes, and starts the next pass.
+"""The daemon's loop: wait for events, signals and the end of passes, and start the next pass.
 
-It wakes up for the watchdog and the audit, and otherwise only when something happens.
+The loop wakes up for the watchdog and for timers, otherwise only when something happens.
 """
 
 import gc
@@ -46,19 +46,19 @@ from hbatune.workers import this_process
 from hbatune.workers.worker import give_memory_back, keep_large_blocks_apart
 
 CONFLICT = 0.5
-"""Seconds to wait where another program has changed a value between plan and write."""
+"""Seconds to wait if another program has changed a value between plan and write."""
 RETRY = 2.0
-"""Seconds to wait while another hbatune is at work."""
+"""Seconds to wait while another hbatune process holds the lock."""
 AFTER_LOSS = 0.05
-"""Seconds to wait after events were lost, for the rest of the storm that has come too fast."""
+"""Seconds to wait after events were lost, until the burst of events is over."""
 AFTER_RESET = 1.5
-"""Seconds to wait after a reset of a controller, unless its driver has put depths back before."""
+"""Seconds to wait after a controller reset, unless its driver resets depths earlier."""
 LATER = 30.0
-"""Seconds to wait after a pass that could not be made."""
+"""Seconds to wait after a pass that failed."""
 PASS_LIMIT_S = 300.0
 """Seconds after which a pass counts as stalled. The deadlines of its workers keep it far below."""
 PASS_TIMEOUT_S = 900.0
-"""Seconds after which a pass is given up: it may still go through thousands of slow disks."""
+"""Seconds after which a pass is killed: it may have to process thousands of slow disks."""
 SHOWN_AFTER_S = 2.0
 """Seconds after which the status shows the pass in progress. Most passes end within milliseconds,
 and two more writes would cost as much as they do."""
@@ -68,13 +68,13 @@ SAVE_LIMIT_S = 180.0
 """Seconds after which a status is overdue: more than one interval and the end of the daemon take
 (``STOP_TIMEOUT_S``, ``PUTTING_BACK``)."""
 MOST_ABANDONED = 3
-"""Processes that hang in the kernel, at which no other pass is started."""
+"""The number of processes hanging in the kernel at which no further pass is started."""
 PASS_PROCESS_MAX_AGE_S = 3600.0
 """Seconds for which one process makes the audits."""
 STOP_TIMEOUT_S = 20.0
-"""Seconds for a pass under way to end when the daemon is stopped."""
+"""Seconds for the current pass to end when the daemon stops."""
 PUTTING_BACK = 120.0
-"""Seconds for putting everything back then; the unit's TimeoutStopSec is above both together."""
+"""Seconds for restoring all values then. The unit's TimeoutStopSec exceeds the sum of both."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -97,41 +97,41 @@ class EventSource(Protocol):
         """Return the descriptor to wait for."""
 
     def take(self) -> EventBatch:
-        """Take all events that wait."""
+        """Take all waiting events."""
 
 
 class Reporter(Protocol):
-    """Reports the daemon's actions: in systemd's journal, by way of ``cli``."""
+    """Reports the daemon's actions, in systemd's journal."""
 
     def began(self, profile: str | None) -> None:
-        """The daemon is ready."""
+        """Report that the daemon is ready."""
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
-        """A pass has ended."""
+        """Report the end of a pass."""
 
     def left(self, changes: Collection[SettingChange]) -> None:
-        """Other programs keep setting these back, so that they are left alone from now on."""
+        """Report settings that are skipped from now on: other programs keep changing them."""
 
     def overrun(self) -> None:
-        """Events were lost, so that everything is looked at."""
+        """Report that events were lost and everything is scanned."""
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
-        """Another configuration is in force, or the old one stays because of this mistake."""
+        """Report the new configuration, or the error because of which the old one stays."""
 
-    def probed(self, found: NewEndpointProbe) -> None:
-        """New endpoints were measured."""
+    def probed(self, result: NewEndpointProbe) -> None:
+        """Report the probe of new endpoints."""
 
     def alerted(self, event: AlertEvent) -> None:
-        """An alert was raised or cleared."""
+        """Report an alert that was raised or cleared."""
 
     def unpublished(self, problem: str) -> None:
-        """There are no metrics although they are configured."""
+        """Report why the configured metrics are not published."""
 
     def restored(self, problem: str | None) -> None:
-        """Everything was put back at the end, or could not be for this problem."""
+        """Report that all values were restored at the end, or the problem that prevented it."""
 
     def ended(self) -> None:
-        """The daemon stops."""
+        """Report that the daemon stops."""
 
 
 class DaemonLoop:
@@ -166,32 +166,31 @@ class DaemonLoop:
         self._unwritten: dict[str, tuple[UnwrittenFile, ...]] = {}
         self._schedule = Schedule(clock())
         audit = configuration.policy.config.daemon.audit_seconds
-        self._history = PassHistory(audit, open, now=clock(), epoch=time.time())
+        self._history = PassHistory(audit, open, current_time=clock(), epoch=time.time())
         self._problem: str | None = None
         self._alive = clock()
         self._server: tuple[Server, Policy, float] | None = None
-        self._under_way: tuple[Server, Order, float] | None = None
+        self._running: tuple[Server, Order, float] | None = None
         self._probes = EndpointProbes()
         self._ready = False
-        self._asked: list[int] = []
+        self._signals: list[int] = []
 
     def run(self) -> None:
-        """Keep the profile in force until SIGTERM or SIGINT."""
-        # The tables of thousands of disks are made anew with each sample of the watch.
+        """Maintain the profile until SIGTERM or SIGINT."""
+        # Each sample of the watch builds new tables of thousands of disks.
         keep_large_blocks_apart()
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # The handler only notes the signal: the loop acts on it where its state is consistent.
-        before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
-        # A pipe rather than EINTR: a signal that comes just before the poll is not missed (PEP
-        # 475).
+        before = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
+        # A pipe instead of EINTR, so a signal just before the poll is not missed (PEP 475).
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._save_status()
         try:
-            while not self._to_stop():
-                self._start()
-                self._measure()
-                self._wait(wake)
-            self._stop()
+            while not self._must_stop():
+                self._start_pass()
+                self._probe_endpoints()
+                self._wait_for_event(wake)
+            self._shut_down()
         finally:
             signal.set_wakeup_fd(-1)
             for number, handler in before.items():
@@ -199,78 +198,81 @@ class DaemonLoop:
             os.close(wake)
             os.close(woken)
 
-    def _ask(self, number: int, frame: object) -> None:
-        self._asked.append(number)
+    def _note_signal(self, number: int, frame: object) -> None:
+        self._signals.append(number)
 
-    def _to_stop(self) -> bool:
-        return signal.SIGTERM in self._asked or signal.SIGINT in self._asked
+    def _must_stop(self) -> bool:
+        return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
     # -- passes and probes to start -----------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start the pass that is due, unless one is under way."""
-        now = self._clock()
-        if self._under_way is not None or not self._schedule.is_due(now):
+    def _start_pass(self) -> None:
+        """Start the pass that is due, unless a pass is in progress."""
+        current_time = self._clock()
+        if self._running is not None or not self._schedule.is_due(current_time):
             return
-        self._refresh()
+        self._refresh_configuration()
         config, profile = self._configuration.policy.config, self._configuration.policy.profile
         reason, events = self._schedule.take()
-        # Read at each pass: a rollback is obeyed whatever the configuration says.
+        # Read at each pass: a rollback overrides the configuration.
         records = rollback_record.load(self._paths)
-        # If records cannot be read, the pass says so.
+        # If records cannot be read, the pass reports it.
         if profile is None or (records.covers_all and not records.damaged):
-            self._idle()
+            self._stop_tuning()
             return
-        order = self._history.order(reason, events, now)
+        order = self._history.order(reason, events, current_time)
         try:
             server = self._order_pass(order, config, profile)
         except (ChildError, HangingPassesError) as error:
-            self._take(order, PassReport(error=error.message, hint=error.hint))
+            self._handle_report(order, PassReport(error=error.message, hint=error.hint))
             return
-        self._under_way = server, order, self._clock()
+        self._running = server, order, self._clock()
 
     def _order_pass(self, order: Order, config: Config, profile: Profile) -> Server:
-        """Have a pass made: of a part by the process that knows the rest, else by a new one.
+        """Order a pass and return the process that makes it.
 
-        An audit is made by the same, too, since a new one has to load its modules: for as long as
-        it is young, so that none grows old.
+        A partial pass uses the existing process, which knows the other devices. A full pass uses a
+        new process. An audit uses the existing process up to a maximum age, since a new process
+        must load its modules.
         """
-        policy, now = self._configuration.policy, self._clock()
+        policy, current_time = self._configuration.policy, self._clock()
         if self._server is not None:
-            server, of, since = self._server
-            audit = order.reason is PassReason.AUDIT and now - since < PASS_PROCESS_MAX_AGE_S
-            if of is policy and (audit or order.names is not None):
-                # It remembers the levels, which are many, until it looks at everything again.
-                asked = order if audit else replace(order, levels={})
+            server, server_policy, started = self._server
+            audit = (
+                order.reason is PassReason.AUDIT and current_time - started < PASS_PROCESS_MAX_AGE_S
+            )
+            if server_policy is policy and (audit or order.names is not None):
+                # The process keeps the levels, which are many, until its next full scan.
+                request = order if audit else replace(order, levels={})
                 with suppress(BrokenPipeError):
-                    server.ask(work.encode_order(asked))
+                    server.ask(work.encode_order(request))
                     return server
-        self._retire()
+        self._end_server()
         if (hanging := children.abandoned()) >= MOST_ABANDONED:
             raise HangingPassesError(hanging)
-        # Collections in the new process would otherwise make copies of all that both share.
+        # Otherwise, collections in the new process would copy all shared memory.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
         passes = work.PassMaker(config, profile)
-        server = Server(passes.make, rest=passes.rest)
-        self._server = server, policy, now
+        server = Server(passes.make, on_idle=passes.rest)
+        self._server = server, policy, current_time
         try:
             server.ask(work.encode_order(order))
         except BrokenPipeError as error:
-            self._retire()
+            self._end_server()
             raise ChildError(error) from error
         return server
 
-    def _retire(self) -> None:
+    def _end_server(self) -> None:
         """End the process that makes passes."""
         if self._server is not None:
             self._server[0].kill()
             self._server = None
 
-    def _measure(self) -> None:
-        """Probe new endpoints, while no pass waits and the hour's budget lasts."""
-        busy = self._under_way is not None or self._schedule.has_events
+    def _probe_endpoints(self) -> None:
+        """Probe new endpoints if no pass waits and the hourly budget allows it."""
+        busy = self._running is not None or self._schedule.has_events
         policy = self._configuration.policy
         if not busy and self._probes.is_due and policy.profile is not None:
             failed = self._probes.start(
@@ -279,8 +281,8 @@ class DaemonLoop:
             if failed is not None:
                 self._reporter.probed(failed)
 
-    def _refresh(self, *, force: bool = False) -> None:
-        """Read the configuration, and take it if it has no mistake."""
+    def _refresh_configuration(self, *, force: bool = False) -> None:
+        """Read the configuration, and apply it if it is valid."""
         mistake = self._configuration.mistake
         changed = self._configuration.refresh(force=force)
         if changed:
@@ -291,11 +293,11 @@ class DaemonLoop:
             name = None if profile is None else profile.name
             self._reporter.reloaded(name, self._configuration.mistake)
 
-    def _idle(self) -> None:
-        """Set nothing: no profile is active, or everything was rolled back."""
-        self._put_off_audit()
-        self._put_off_pass_due()
-        self._retire()
+    def _stop_tuning(self) -> None:
+        """Stop tuning: no profile is active, or everything was rolled back."""
+        self._postpone_audit()
+        self._postpone_pass_due()
+        self._end_server()
         self._monitor.stop_watching()
         self._depths.stop()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
@@ -305,38 +307,38 @@ class DaemonLoop:
 
     # -- waiting for events ------------------------------------------------------------------
 
-    def _wait(self, wake: int) -> None:
+    def _wait_for_event(self, wake: int) -> None:
         """Wait for the next event, signal, result or deadline, and handle it."""
-        # Built at each turn: children and the metrics' socket come and go.
+        # Built each time: children and the metrics socket come and go.
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         poll.register(self._source.fileno(), select.POLLIN)
-        if self._under_way is not None:
+        if self._running is not None:
             # POLLHUP, since a child that dies only closes its end.
-            poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
-        probing = self._probes.fileno()
-        if probing is not None:
-            poll.register(probing, select.POLLIN | select.POLLHUP)
-        asked = self._monitor.fileno()
-        if asked is not None:
-            poll.register(asked, select.POLLIN)
+            poll.register(self._running[0].fileno(), select.POLLIN | select.POLLHUP)
+        probe_pipe = self._probes.fileno()
+        if probe_pipe is not None:
+            poll.register(probe_pipe, select.POLLIN | select.POLLHUP)
+        metrics_socket = self._monitor.fileno()
+        if metrics_socket is not None:
+            poll.register(metrics_socket, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(self._timeout_ms())}
         self._feed_watchdog()
         if wake in ready:
-            # Emptied before the signals are looked at, so that none is left without a wake-up.
+            # Emptied before the signals are read, so each signal causes a wake-up.
             os.read(wake, 512)
-            self._reload()
+            self._handle_reload()
         if self._source.fileno() in ready:
-            self._listen()
-        if asked in ready:
+            self._receive_events()
+        if metrics_socket in ready:
             self._monitor.serve()
         if self._clock() >= self._monitor.due:
-            self._watch()
-        if self._under_way is None and self._clock() >= self._depths.due:
-            self._look_at_depths()
-        if self._under_way is not None:
-            self._look_after(*self._under_way, ready)
-        probed = self._probes.receive(self._clock(), ready=probing in ready)
+            self._take_sample()
+        if self._running is None and self._clock() >= self._depths.due:
+            self._check_depths()
+        if self._running is not None:
+            self._receive_report(*self._running, ready)
+        probed = self._probes.receive(self._clock(), ready=probe_pipe in ready)
         if probed is not None:
             self._unwritten["probe"] = probed.unwritten
             self._reporter.probed(probed)
@@ -345,28 +347,26 @@ class DaemonLoop:
 
     def _timeout_ms(self) -> float:
         """Return the milliseconds to wait if nothing happens."""
-        now = self._clock()
-        times = [
-            self._schedule.due if self._under_way is None else self._under_way[2] + PASS_TIMEOUT_S
-        ]
+        current_time = self._clock()
+        times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
         times += [self._probes.limit, self._monitor.due, self._save_due]
-        if self._under_way is None:
+        if self._running is None:
             times.append(self._depths.due)
         if self._service.watchdog is not None:
             # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
             times.append(self._alive + self._service.watchdog / 2)
-        return max(0.0, min(times) - now) * 1000
+        return max(0.0, min(times) - current_time) * 1000
 
     def _feed_watchdog(self) -> None:
         """Notify systemd's watchdog once half of its time has passed."""
         if self._service.watchdog is not None:
-            now = self._clock()
-            # The tolerance is that of the poll, which counts in milliseconds.
-            if now - self._alive >= self._service.watchdog / 2 - 0.001:
+            current_time = self._clock()
+            # Tolerance for the poll, which counts in milliseconds.
+            if current_time - self._alive >= self._service.watchdog / 2 - 0.001:
                 self._service.notify("WATCHDOG=1")
-                self._alive = now
+                self._alive = current_time
 
-    def _watch(self) -> None:
+    def _take_sample(self) -> None:
         """Take a sample, and report alerts that were raised or cleared."""
         state, events = self._monitor.tick(self._status)
         if self._monitor.problem != self._problem:
@@ -379,112 +379,116 @@ class DaemonLoop:
         if events:
             self._publish_status(replace(self._status, alerts=state.alerts))
 
-    def _look_at_depths(self) -> None:
-        """Have a pass set those that the driver has put back. Not during one, which may do so."""
-        now = self._clock()
-        found = self._depths.look(now)
-        if found:
-            self._schedule.add_events(map(DeviceEvent, found), now)
+    def _check_depths(self) -> None:
+        """Schedule a pass for depths that the driver has reset. Not called during a pass."""
+        current_time = self._clock()
+        disks = self._depths.look(current_time)
+        if disks:
+            self._schedule.add_events(map(DeviceEvent, disks), current_time)
 
-    def _reload(self) -> None:
-        if signal.SIGHUP not in self._asked:
+    def _handle_reload(self) -> None:
+        if signal.SIGHUP not in self._signals:
             return
-        self._asked = [number for number in self._asked if number != signal.SIGHUP]
-        # sd_notify(3) wants the time here: systemd tells this reload from an earlier one by it.
+        self._signals = [number for number in self._signals if number != signal.SIGHUP]
+        # sd_notify(3) requires the time: systemd uses it to distinguish reloads.
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._reset_history()
         self._schedule.add_everything(PassReason.RELOAD, self._clock())
-        self._refresh(force=True)
+        self._refresh_configuration(force=True)
         if self._ready:
             self._service.notify("READY=1")
 
     def _reset_history(self) -> None:
         audit = self._configuration.policy.config.daemon.audit_seconds
-        self._history.reset(audit, self._under_way[1] if self._under_way else None)
+        self._history.reset(audit, self._running[1] if self._running else None)
 
-    def _listen(self) -> None:
+    def _receive_events(self) -> None:
         batch = self._source.take()
         if batch.overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
-            # The kernel does not say which events were lost.
+            # The kernel does not report which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, self._clock() + AFTER_LOSS)
-        now = self._clock()
+        current_time = self._clock()
         resets = [event for event in batch.events if event.cause is Cause.RESET]
-        others = [event for event in batch.events if event.cause is not Cause.RESET]
-        if others:
-            self._schedule.add_events(others, now)
+        other_events = [event for event in batch.events if event.cause is not Cause.RESET]
+        if other_events:
+            self._schedule.add_events(other_events, current_time)
         if resets:
-            # A look at depths sees sooner when the driver has put them back, and a pass that comes
-            # before that would only be in the way.
-            self._schedule.add_events(resets, now, AFTER_RESET)
-            self._depths.hurry(now)
+            # The depth watch notices earlier when the driver has reset the depths. A pass before
+            # that would be useless.
+            self._schedule.add_events(resets, current_time, AFTER_RESET)
+            self._depths.hurry(current_time)
 
     # -- results of child processes ------------------------------------------------------------
 
-    def _look_after(self, server: Server, order: Order, started: float, ready: set[int]) -> None:
-        """Receive the report of a pass; kill the pass where it takes too long."""
+    def _receive_report(
+        self, server: Server, order: Order, started: float, ready: set[int]
+    ) -> None:
+        """Receive the report of a pass, and kill a pass that takes too long."""
         if server.fileno() in ready:
             sent = server.read()
             if sent is None:
                 return
-            self._under_way = None
+            self._running = None
             if not sent:
                 self._server = None
-            known = self._monitor.disks if order.names is None else ()
-            # No name for the report: as soon as it is dealt with, its memory is free.
-            self._take(order, decode_report(sent, known) if sent else PassReport(error=DIED))
+            disks = self._monitor.disks if order.names is None else ()
+            # The report has no name here, so its memory is freed as soon as possible.
+            self._handle_report(
+                order, decode_report(sent, disks) if sent else PassReport(error=DIED)
+            )
             if order.names is not None:
                 return
             del sent
-            give_memory_back()  # a report on everything has taken much
+            give_memory_back()  # a report on everything needs much memory
         elif self._clock() >= started + PASS_TIMEOUT_S:
-            self._retire()
-            self._under_way = None
-            self._take(order, PassReport(error=_OVERDUE))
+            self._end_server()
+            self._running = None
+            self._handle_report(order, PassReport(error=_OVERDUE))
 
-    def _take(self, order: Order, report: PassReport) -> None:
+    def _handle_report(self, order: Order, report: PassReport) -> None:
         """Act on the report of a pass."""
-        now = self._clock()
+        current_time = self._clock()
         if report.locked:
-            self._schedule.repeat(order, now + RETRY)
+            self._schedule.repeat(order, current_time + RETRY)
             if not self._ready:
-                # A daemon that waits for another hbatune's lock at its start must not fail for it.
+                # Waiting for another hbatune's lock must not time out the daemon's start.
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
         self._unwritten["pass"] = report.unwritten
-        # The pass saw nothing, so it is repeated as a whole.
+        # The pass has read nothing, so all of it is repeated.
         if report.subjects is None and report.error is not None:
-            self._schedule.repeat(order, now + LATER)
+            self._schedule.repeat(order, current_time + LATER)
         else:
-            self._pass_ended = now
-            self._put_off_pass_due()
+            self._pass_ended = current_time
+            self._postpone_pass_due()
             if order.names is None:
-                self._put_off_audit()
-                self._unwritten.pop("probe", None)  # a lost result is shown until here
-        again, report = self._history.retry_conflicts(order, report)
-        if again is not None:
-            self._schedule.repeat(again, now + CONFLICT)
-        left, report = self._history.record(order, report, now, time.time())
-        if left:
-            self._reporter.left(left)
+                self._postpone_audit()
+                self._unwritten.pop("probe", None)  # a lost result is shown until now
+        retry, report = self._history.retry_conflicts(order, report)
+        if retry is not None:
+            self._schedule.repeat(retry, current_time + CONFLICT)
+        skipped, report = self._history.record(order, report, current_time, time.time())
+        if skipped:
+            self._reporter.left(skipped)
         self._reporter.passed(order.reason, replace(report, changes=self._status.news(report)))
-        for look in report.later:
-            self._schedule.add_later(look.events, now + look.seconds)
-        # Only hotplugged endpoints: at the start of the daemon every endpoint would be new.
+        for scan in report.later:
+            self._schedule.add_later(scan.events, current_time + scan.seconds)
+        # Only hotplugged endpoints: when the daemon starts, every endpoint is new.
         if order.reason is PassReason.EVENT:
             self._probes.add(report.new)
         policy = self._configuration.policy
         if policy.profile is not None:
             self._monitor.watch(report, policy.config)
-            self._depths.watch(report, now)
+            self._depths.watch(report, current_time)
         self._publish_status(self._status.after(order, report, time.time()))
 
-    def _put_off_audit(self) -> None:
+    def _postpone_audit(self) -> None:
         seconds = self._configuration.policy.config.daemon.audit_seconds
         self._schedule.set_audit(self._clock() + seconds)
 
-    def _put_off_pass_due(self) -> None:
+    def _postpone_pass_due(self) -> None:
         seconds = self._configuration.policy.config.daemon.audit_seconds
         self._pass_due = self._clock() + seconds + PASS_LIMIT_S
 
@@ -492,22 +496,22 @@ class DaemonLoop:
     def _save_due(self) -> float:
         """The time of the next save of the status, if nothing happens until then."""
         due = self._saved + SAVE_EVERY_S
-        if self._under_way is not None:
-            shown = self._under_way[2] + SHOWN_AFTER_S
-            if self._saved < shown:
-                return min(due, shown)
+        if self._running is not None:
+            show_due = self._running[2] + SHOWN_AFTER_S
+            if self._saved < show_due:
+                return min(due, show_due)
         return due
 
     def _save_status(self) -> None:
-        """Save the status with the times that show its readers whether the daemon works."""
+        """Save the status with the times that show whether the daemon works."""
         self._saved = self._clock()
-        started = None if self._under_way is None else self._under_way[2]
+        started = None if self._running is None else self._running[2]
         times = Times(
             clock=self._clock_id,
             started=self._started,
             saved=self._saved,
             save_due=self._saved + SAVE_LIMIT_S,
-            # Not later for a pass in progress: one after another may be refused the lock.
+            # A pass in progress does not postpone it: each pass may fail to get the lock.
             pass_due=self._pass_due
             if started is None
             else min(self._pass_due, started + PASS_LIMIT_S),
@@ -520,54 +524,54 @@ class DaemonLoop:
         )
         self._save(self._status)
 
-    def _publish_status(self, found: Status) -> None:
-        """Save the status; the first time, tell systemd that the daemon is ready."""
+    def _publish_status(self, status: Status) -> None:
+        """Save the status. The first time, notify systemd that the daemon is ready."""
         mistake = self._configuration.mistake
         message = None if mistake is None else mistake.message
-        self._status = replace(found, mistake=message, ready=True)
+        self._status = replace(status, mistake=message, ready=True)
         self._save_status()
         if not self._ready:
             self._ready = True
             self._service.notify("READY=1")
             self._reporter.began(self._status.profile)
 
-    def _stop(self) -> None:
-        """Let a pass under way end, and put everything back if that is configured.
+    def _shut_down(self) -> None:
+        """Let the current pass end, and restore all values if that is configured.
 
-        A daemon of which a package has a newer version is started again, and puts nothing back.
+        During a package upgrade the daemon is restarted, so it restores nothing.
         """
         self._service.notify("STOPPING=1")
         self._monitor.close()
         self._probes.stop()
-        pending = None if self._under_way is None else self._under_way[0]
-        if pending is not None and not _finish(
+        pending = None if self._running is None else self._running[0]
+        if pending is not None and not _await_result(
             pending, self._clock() + STOP_TIMEOUT_S, self._clock
         ):
             self._server = None  # killed
-        self._retire()
+        self._end_server()
         config = self._configuration.policy.config.daemon
         if config.rollback_on_stop and not author_lives(self._paths.replacing):
-            self._reporter.restored(self._put_back().error)
+            self._reporter.restored(self._restore_values().error)
         self._reporter.ended()
 
-    def _put_back(self) -> PassReport:
+    def _restore_values(self) -> PassReport:
         config = self._configuration.policy.config
         try:
             child = Child(lambda: work.put_back(config))
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
             return decode_report(work.put_back(config))
-        sent = _finish(child, self._clock() + PUTTING_BACK, self._clock)
+        sent = _await_result(child, self._clock() + PUTTING_BACK, self._clock)
         return decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 
 _OVERDUE = "it did not come to its end"
 
 
-def _finish(child: Child | Server, limit: float, clock: Callable[[], float]) -> bytes | None:
-    """Wait for the result of a child and return it; kill the child at the limit."""
-    while (left := limit - clock()) > 0:
-        if select.select([child], [], [], left)[0] and (sent := child.read()) is not None:
+def _await_result(child: Child | Server, limit: float, clock: Callable[[], float]) -> bytes | None:
+    """Wait for the result of a child and return it. Kill the child at the limit."""
+    while (remaining := limit - clock()) > 0:
+        if select.select([child], [], [], remaining)[0] and (sent := child.read()) is not None:
             return sent
     child.kill()
     return None

@@ -1,8 +1,7 @@
 """The daemon's monitor: samples, alerts, metrics, and depths that a driver has reset.
 
-Queue depths that a driver has put back without an event: found by a cheap look now and then.
-
-The daemon's monitor: a sample at each interval, alerts, and metrics if they are configured.
+It takes a sample at each interval and publishes metrics if they are configured. A cheap poll finds
+queue depths that a driver has reset without an event.
 """
 
 import time
@@ -30,71 +29,72 @@ if TYPE_CHECKING:
 
 NEVER = float("inf")
 EVERY = 5.0
-"""Seconds between two looks: with the pass that follows, a depth is right again within 10 s."""
+"""Seconds between two polls: with the pass that follows, a depth is correct within 10 s."""
 SOON = 0.25
-"""Seconds between two looks while a controller comes back from a reset."""
+"""Seconds between two polls while a controller recovers from a reset."""
 RETURN = 15.0
-"""Seconds of that. The driver lets commands through first, upon which the kernel tells of the
-reset, and puts depths back half a second later or more (drivers/scsi/mpi3mr/mpi3mr_os.c:
-mpi3mr_fwevt_bh waits for MPI3_EVENT_WAIT_FOR_DEVICES_TO_REFRESH)."""
+"""Seconds of fast polling after a reset. The driver first lets commands through, and the kernel
+then reports the reset. The driver resets depths half a second later or more
+(drivers/scsi/mpi3mr/mpi3mr_os.c: mpi3mr_fwevt_bh waits for
+MPI3_EVENT_WAIT_FOR_DEVICES_TO_REFRESH)."""
 
 
 class DepthWatch:
-    """The disks whose driver puts depths back, and which of them were seen to be put back.
+    """The disks whose driver resets depths, and the disks with a reset depth.
 
-    ``due`` is the time of the next look on the daemon's clock. A depth that was found is found
-    again only after a pass has set it anew: what a pass has left, it had a reason to leave.
+    ``due`` is the time of the next poll on the daemon's clock. A reset depth is reported again only
+    after a pass has set it: if a pass skipped it, there was a reason.
     """
 
     def __init__(self, read: Callable[[Collection[str]], Mapping[str, int]] | None = None) -> None:
         self.due = NEVER
         self._read = DepthFiles().read if read is None else read
-        self._own: dict[str, int] = {}
-        self._found: set[str] = set()
-        self._returned = 0.0
+        self._resettable: dict[str, int] = {}
+        self._reset: set[str] = set()
+        self._hurry_until = 0.0
 
-    def watch(self, report: PassReport, now: float) -> None:
-        """Look at the disks of this pass from now on; one over a part leaves the others."""
+    def watch(self, report: PassReport, current_time: float) -> None:
+        """Poll the disks of this pass from now on. A partial pass keeps the other disks."""
         if report.subjects is None:
             return
-        part = set() if report.whole else {disk.target for disk in report.subjects.disks}
-        others = {} if report.whole else self._own
-        kept = {target: own for target, own in others.items() if target not in part}
-        self._own = {**kept, **report.resettable}
-        self._found -= {each.target for each in report.written if each.setting == QUEUE_DEPTH}
-        self._put_off(now)
-        if self._own and now < self._returned:
-            self.due = now  # the pass may have been too early, and may have taken a while
+        targets = set() if report.whole else {disk.target for disk in report.subjects.disks}
+        previous = {} if report.whole else self._resettable
+        retained = {target: depth for target, depth in previous.items() if target not in targets}
+        self._resettable = {**retained, **report.resettable}
+        self._reset -= {change.target for change in report.written if change.setting == QUEUE_DEPTH}
+        self._schedule_next(current_time)
+        if self._resettable and current_time < self._hurry_until:
+            self.due = current_time  # the pass may have been too early, and may have taken a while
 
-    def hurry(self, now: float) -> None:
-        """Look more often for a while: a controller was reset."""
-        self._returned = now + RETURN
-        if self._own:
-            self.due = now
+    def hurry(self, current_time: float) -> None:
+        """Poll more often for a while: a controller was reset."""
+        self._hurry_until = current_time + RETURN
+        if self._resettable:
+            self.due = current_time
 
     def stop(self) -> None:
-        """Look at nothing any more."""
-        self._own, self._found, self.due = {}, set(), NEVER
+        """Stop polling."""
+        self._resettable, self._reset, self.due = {}, set(), NEVER
 
-    def look(self, now: float) -> tuple[str, ...]:
-        """Return the disks whose depth was put back since it was last set."""
-        self._put_off(now)
-        depths = self._read(self._own.keys())
-        back = {target for target, depth in depths.items() if depth == self._own[target]}
-        new = back - self._found
-        self._found = back
+    def look(self, current_time: float) -> tuple[str, ...]:
+        """Return the disks whose depth was reset since it was last set."""
+        self._schedule_next(current_time)
+        depths = self._read(self._resettable.keys())
+        reset = {target for target, depth in depths.items() if depth == self._resettable[target]}
+        new = reset - self._reset
+        self._reset = reset
         return tuple(sorted(new))
 
-    def _put_off(self, now: float) -> None:
-        pause = SOON if now < self._returned else EVERY
-        self.due = now + pause if self._own else NEVER
+    def _schedule_next(self, current_time: float) -> None:
+        pause = SOON if current_time < self._hurry_until else EVERY
+        self.due = current_time + pause if self._resettable else NEVER
 
 
 class MetricsMonitor:
-    """Samples the endpoints of the last pass. Mutable: the watcher, and the outlets of its metrics.
+    """Samples the endpoints of the last pass. Its watcher and metrics outlets are mutable.
 
-    ``raised`` are the alerts that an earlier daemon has left raised. ``problem`` is why there are
-    no metrics although they are configured.
+    ``raised`` are the active alerts of an earlier daemon. ``problem`` is the reason why configured
+    metrics are missing.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class MetricsMonitor:
 
     @property
     def disks(self) -> tuple[WatchedDisk, ...]:
-        """What is watched."""
+        """The watched disks."""
         return () if self._watch is None else self._watch.subjects.disks
 
     @property
@@ -122,25 +122,25 @@ class MetricsMonitor:
         return (UnwrittenFile(self._wanted.textfile or self._wanted.listen or "", self.problem),)
 
     def watch(self, report: PassReport, config: Config) -> None:
-        """Watch the endpoints of a pass from now on; one over a part leaves the others."""
+        """Watch the endpoints of a pass from now on. A partial pass keeps the other endpoints."""
         if report.subjects is None:
             return
-        found, places = report.subjects, report.places
+        subjects, places = report.subjects, report.places
         if self._watch is not None and self._sampler is not None and not report.whole:
             self._sampler.update(places)
-            self._watch.subjects = _with_part(self._watch.subjects, found)
+            self._watch.subjects = _merge_subjects(self._watch.subjects, subjects)
             return
         if self._sampler is None:
             self._sampler = Sampler(places)
         self._sampler.sample_these(places)
         self._sampler.every = config.watch.counters_seconds
         if self._watch is None or self._watch.config != config.watch:
-            # Alerts outlive a restart and a new configuration, so that none is raised twice.
+            # Alerts survive a restart and a new configuration, so no alert is raised twice.
             standing = self._raised if self._watch is None else self._watch.standing
-            self._watch = Watcher(config.watch, found, standing=standing)
+            self._watch = Watcher(config.watch, subjects, standing=standing)
             self.due = self._clock()
-        self._watch.subjects = found
-        self._open(config.metrics)
+        self._watch.subjects = subjects
+        self._open_outlets(config.metrics)
 
     def stop_watching(self) -> None:
         """Stop watching: no profile is active."""
@@ -149,13 +149,13 @@ class MetricsMonitor:
         self.close()
 
     def tick(self, status: Status) -> tuple[WatchState, tuple[AlertEvent, ...]]:
-        """Take a sample; return the state and the alerts that were raised or cleared."""
+        """Take a sample. Return the state and the alerts that were raised or cleared."""
         assert self._watch is not None
         assert self._sampler is not None
-        now = self._clock()
+        current_time = self._clock()
         # In step with the interval, but without a burst of samples after a delay.
-        self.due = max(self.due + self._watch.config.interval_seconds, now)
-        sample = self._sampler.sample(now, time.time())
+        self.due = max(self.due + self._watch.config.interval_seconds, current_time)
+        sample = self._sampler.sample(current_time, time.time())
         intervals = latency.load(paths.LATENCY).intervals
         published = self._outlets is not None
         state, events = self._watch.tick(sample, intervals, detailed=published)
@@ -163,14 +163,14 @@ class MetricsMonitor:
             from hbatune.watch import metrics
 
             try:
-                self._outlets.publish(metrics.exposition(state, _keeping(status)))
+                self._outlets.publish(metrics.exposition(state, _make_figures(status)))
                 self.problem = None
             except OSError as error:
                 self.problem = f"metrics cannot be written: {error.strerror}"
         return state, events
 
     def fileno(self) -> int | None:
-        """Return the descriptor to wait for before ``serve``, None where no metrics are served."""
+        """Return the descriptor to wait for before ``serve``, or None if no metrics are served."""
         return None if self._outlets is None else self._outlets.fileno()
 
     def serve(self) -> None:
@@ -185,14 +185,14 @@ class MetricsMonitor:
             self._outlets.close()
             self._outlets = None
 
-    def _open(self, wanted: MetricsConfig) -> None:
-        """Publish metrics where they are wanted, and nowhere else."""
+    def _open_outlets(self, wanted: MetricsConfig) -> None:
+        """Publish metrics as configured, and close other outlets."""
         if wanted == self._metrics:
             return
         self.close()
         self.problem, self._wanted = None, wanted
         if wanted != MetricsConfig():
-            # Most daemons publish none, and stay smaller without.
+            # Most daemons publish no metrics, and need less memory without these modules.
             from hbatune.watch import metrics
             from hbatune.watch.exporter import Exporter
 
@@ -205,13 +205,15 @@ class MetricsMonitor:
         self._metrics = wanted
 
 
-def _with_part(known: Subjects, part: Subjects) -> Subjects:
-    """Return the subjects with those of a part in the place of the same disks."""
-    disks = {disk.target: disk for disk in known.disks} | {disk.target: disk for disk in part.disks}
-    return replace(known, disks=tuple(disks.values()))
+def _merge_subjects(subjects: Subjects, part: Subjects) -> Subjects:
+    """Return the subjects with the disks of a partial pass replaced."""
+    disks = {disk.target: disk for disk in subjects.disks} | {
+        disk.target: disk for disk in part.disks
+    }
+    return replace(subjects, disks=tuple(disks.values()))
 
 
-def _keeping(status: Status) -> "DaemonFigures":
+def _make_figures(status: Status) -> "DaemonFigures":
     from hbatune.watch.metrics import DaemonFigures
 
     return DaemonFigures(

@@ -1,13 +1,8 @@
-"""Orders that passes get, and reports that they return in pieces.
+"""Orders for passes, their reports, and the time budget and results of short probes (``probing``).
 
-The orders that passes get and the reports that they return, as frozen values.
-
-The reports of passes on their way to the daemon: in pieces, so that it stays small.
-
-A report on thousands of disks repeats their names and ids. Decoded at once, it would take the
-daemon's memory to a size that it never needs again, and that the allocator keeps.
-
-The budget of time for short probes of new endpoints, and the result of one (``probing``).
+Passes send reports to the daemon in pieces to save its memory. A report on thousands of disks
+repeats their names and ids. Decoded as a unit, it would require memory that the daemon never needs
+again but that the allocator keeps.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,20 +25,20 @@ SettingKey = tuple[str, str]
 
 
 class PassReason(StrEnum):
-    """Why a pass is made."""
+    """The reason for a pass."""
 
     START = "start"
     EVENT = "event"
     AUDIT = "audit"
-    OVERRUN = "overrun"  # udev's events came faster than they were read: some are lost
+    OVERRUN = "overrun"  # udev events arrived faster than they were read, and some are lost
     CONFIGURED = "configured"  # a file of the configuration has changed
-    RELOAD = "reload"  # requested: settings that the profile no longer wants go back, too
+    RELOAD = "reload"  # requested: also restores settings that the profile no longer requires
 
 
 class DepthLevel(Struct, frozen=True, gc=False):
-    """A queue depth, and the errors of its target's LUNs at this look and at the previous one.
+    """A queue depth, and the errors of its target's LUNs at this pass and at the previous pass.
 
-    ``ramping`` is whether the kernel had lowered it.
+    ``ramping`` is whether the kernel has lowered it.
     """
 
     depth: int
@@ -55,10 +50,10 @@ class DepthLevel(Struct, frozen=True, gc=False):
 class Order(Struct, frozen=True):
     """The scope of a pass: the devices of the ``events``, or everything for any other reason.
 
-    ``left`` are settings that are left alone for good because others keep setting them back,
-    ``fought`` those that have been repaired as often as is allowed. ``due`` could not be set at an
-    earlier look and is tried again now, ``waiting`` later. ``levels`` are by endpoint id the levels
-    of queue depths that a full queue lowers, as last seen.
+    ``left`` are settings that are skipped permanently because others keep changing them. ``fought``
+    are settings with the maximum number of repairs. ``due`` are settings that an earlier pass could
+    not set and that are tried again now, ``waiting`` later. ``levels`` are by endpoint id the
+    latest levels of queue depths that a full queue lowers.
     """
 
     reason: PassReason
@@ -71,42 +66,42 @@ class Order(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the devices in its scope, None for everything."""
+        """The names of the devices in its scope, or None for everything."""
         if self.reason is not PassReason.EVENT:
             return None
         return tuple(dict.fromkeys(event.name for event in self.events))
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The names of the disks of which nothing is saved in udev's database, by all events."""
+        """The names of the disks that all their events call unmarked (``DeviceEvent``)."""
         marked = {event.name for event in self.events if not event.unmarked}
         return frozenset(event.name for event in self.events) - marked
 
 
 class Handled(StrEnum):
-    """How a setting that was not as the profile wants it was handled."""
+    """How a setting that differed from the profile value was handled."""
 
     WRITTEN = "written"
-    FAILED = "failed"  # ``outcome`` says how, ``retry`` when it is tried again
+    FAILED = "failed"  # see ``outcome``; ``retry`` is the time of the next try
     WAITING = "waiting"  # it could not be set, and is tried again later
-    RAMPING = "ramping"  # the kernel lowered it after a full queue, and raises it again
-    REPORTED = "reported"  # the site wants drift reported and not repaired
-    LEFT = "left"  # others keep setting it back, so it is left alone
-    HELD = "held"  # a run is switching it for its measurements
+    RAMPING = "ramping"  # the kernel lowered it after a full queue, and is raising it
+    REPORTED = "reported"  # the configuration requires drift to be reported, not repaired
+    LEFT = "left"  # others keep changing it, so it is skipped
+    HELD = "held"  # a run is switching it for measurements
 
 
 class ChangeOrigin(StrEnum):
-    """The origin of a value that is not as the profile wants it."""
+    """The origin of a value that differs from the profile value."""
 
-    NEW = "new"  # its device is new, and was never tuned
+    NEW = "new"  # its device is new and was never tuned
     RESET = "reset"  # the kernel or the driver has reset it
-    UNSET = "unset"  # it could not be set at an earlier look
-    SHARE = "share"  # it is as hbatune has set it: its share of an array's limit is another now
+    UNSET = "unset"  # an earlier pass could not set it
+    SHARE = "share"  # hbatune set it, but its share of an array's limit has changed
     DRIFT = "drift"  # an administrator or another tool has changed it
 
 
 class Retry(Struct, frozen=True, gc=False):
-    """The time when a setting first could not be set, the number of tries, and the next try.
+    """The time of the first failure to set a setting, the number of tries, and the next try.
 
     Times are in seconds since the epoch.
     """
@@ -117,9 +112,9 @@ class Retry(Struct, frozen=True, gc=False):
 
 
 class SettingChange(Struct, frozen=True, gc=False):
-    """One setting that was not as the profile wants it, and how it was handled.
+    """One setting that differed from the profile value, and how it was handled.
 
-    ``step_seconds`` is how long the kernel takes to raise a lowered queue depth by one.
+    ``step_seconds`` is the time in which the kernel raises a lowered queue depth by one.
     """
 
     target: str
@@ -142,7 +137,7 @@ class SettingChange(Struct, frozen=True, gc=False):
 
     @property
     def amiss(self) -> bool:
-        """Whether it needs attention: a ramp ends by itself."""
+        """Whether it needs attention. A ramp ends without intervention."""
         return self.handled not in (Handled.WRITTEN, Handled.RAMPING)
 
 
@@ -154,25 +149,27 @@ class UnwrittenFile(Struct, frozen=True):
 
 
 class DelayedScan(Struct, frozen=True):
-    """A look at the devices of some events, so many seconds from now."""
+    """A scan of the devices of some events, to be started after ``seconds``."""
 
     seconds: float
     events: tuple[DeviceEvent, ...]
 
 
 class PassReport(Struct, frozen=True):
-    """The result of a pass on a machine of ``endpoints``; ``unreadable`` counts unread settings.
+    """The result of a pass on a machine with ``endpoints`` endpoints.
 
-    ``looked`` are the ids of endpoints that events named, ``new`` of those the new ones, and
-    ``levels`` the queue depths that a full queue lowers. ``resettable`` are the values to which the
-    driver puts queue depths back without an event, where the profile wants another, by target.
+    ``unreadable`` is the number of unread settings. ``looked`` are the ids of endpoints that events
+    named, ``new`` the new ones among them. ``levels`` are the levels of queue depths that a full
+    queue lowers. ``resettable`` are by target the driver's queue depths that differ from the
+    profile value and that the driver restores without an event.
 
-    ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
-    ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
-    what is to be watched of what was looked at, None where nothing was, and ``places`` where its
-    counters are: of everything or only of a part (``whole``), as ``resettable`` is. ``unmatched``
-    are the names in [site] that match nothing on the machine. ``later`` are the looks to take
-    after this pass. ``unwritten`` are hbatune's own files that could not be written.
+    ``locked`` is whether another hbatune process held the lock, so nothing was scanned. ``error``
+    and ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
+    the scanned devices to watch, or None if nothing was scanned. ``places`` are the locations of
+    their counters. ``whole`` is whether the pass covered everything, not only a part.
+
+    ``unmatched`` are the names in [site] that match nothing on the machine. ``later`` are the scans
+    after this pass. ``unwritten`` are hbatune's files that could not be written.
     """
 
     profile: str | None = None
@@ -200,16 +197,16 @@ class PassReport(Struct, frozen=True):
 
     @property
     def open(self) -> tuple[SettingChange, ...]:
-        """The settings that are still not as they should be."""
+        """The settings that were not repaired."""
         return tuple(change for change in self.changes if change.handled is not Handled.WRITTEN)
 
 
 SIZE = 64
-"""Disks in a piece, and changes."""
+"""The maximum number of disks and of changes in a piece."""
 
 
 class _Piece(Struct, frozen=True, array_like=True):
-    """A report's part on some disks: the fields of ``PassReport`` that grow with the machine."""
+    """A piece of a report: the fields of ``PassReport`` that grow with the number of disks."""
 
     changes: tuple[SettingChange, ...]
     disks: tuple[WatchedDisk, ...]
@@ -225,41 +222,39 @@ _decode_piece = msgspec.json.Decoder(_Piece).decode
 
 
 def encode_report(report: PassReport) -> bytes:
-    """Return a report as bytes: a line of JSON for what is left of it without its disks' parts,
-    and one for each piece of those.
-    """
-    known = report.subjects
+    """Return a report as lines of JSON: a head without per-disk fields, and a line per piece."""
+    subjects = report.subjects
     head = replace(
         report,
         changes=(),
-        subjects=None if known is None else replace(known, disks=()),
+        subjects=None if subjects is None else replace(subjects, disks=()),
         places=SampledPlaces(ways=report.places.ways),
         levels={},
         resettable={},
     )
-    return b"\n".join((_encode(head), *map(_encode, _pieces(report))))
+    return b"\n".join((_encode(head), *map(_encode, _split_report(report))))
 
 
-def decode_report(sent: bytes, known: Iterable[WatchedDisk] = ()) -> PassReport:
-    """Return the report; equal texts in it are one object, and so are disks ``known`` before."""
-    before = {disk.id: disk for disk in known}
+def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassReport:
+    """Return the report. To save memory, it shares equal texts and disks of ``known_disks``."""
+    disks_by_id = {disk.id: disk for disk in known_disks}
     texts = _Texts()
-    for disk in before.values():
-        texts.share_of(disk)
-    lines = _lines(sent)
+    for disk in disks_by_id.values():
+        texts.share_disk(disk)
+    lines = _split_lines(sent)
     head = _decode_head(next(lines))
     changes, disks, scsi = list[SettingChange](), list[WatchedDisk](), list[str]()
     names, levels, resettable = dict[str, str](), dict[str, DepthLevel](), dict[str, int]()
     for line in lines:
         piece = _decode_piece(line)
         for disk in piece.disks:
-            former = before.get(disk.id)
-            disks.append(former if former == disk else texts.share_of(disk))
-        changes += map(texts.share_of_change, piece.changes)
-        scsi += map(texts.one, piece.scsi)
-        names.update((texts.one(name), texts.one(id)) for name, id in piece.names.items())
-        levels.update((texts.one(id), each) for id, each in piece.levels.items())
-        resettable.update((texts.one(name), each) for name, each in piece.resettable.items())
+            known_disk = disks_by_id.get(disk.id)
+            disks.append(known_disk if known_disk == disk else texts.share_disk(disk))
+        changes += map(texts.share_change, piece.changes)
+        scsi += map(texts.share, piece.scsi)
+        names.update((texts.share(name), texts.share(id)) for name, id in piece.names.items())
+        levels.update((texts.share(id), level) for id, level in piece.levels.items())
+        resettable.update((texts.share(name), depth) for name, depth in piece.resettable.items())
     return replace(
         head,
         changes=tuple(changes),
@@ -271,43 +266,43 @@ def decode_report(sent: bytes, known: Iterable[WatchedDisk] = ()) -> PassReport:
 
 
 class _Texts:
-    """Texts of which each is kept once."""
+    """A pool of texts, each stored once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
 
-    def one(self, text: str) -> str:
-        """Return the equal text that was seen first."""
-        return self._known.setdefault(text, text)
+    def share(self, text: str) -> str:
+        """Return the pool's copy of a text."""
+        return self._texts.setdefault(text, text)
 
-    def share_of(self, disk: WatchedDisk) -> WatchedDisk:
-        """Return a disk with texts that others have, too."""
-        adapter = None if disk.adapter is None else self.one(disk.adapter)
-        source = None if disk.knee_source is None else self.one(disk.knee_source)
+    def share_disk(self, disk: WatchedDisk) -> WatchedDisk:
+        """Return a disk with shared texts."""
+        adapter = None if disk.adapter is None else self.share(disk.adapter)
+        source = None if disk.knee_source is None else self.share(disk.knee_source)
         return replace(
             disk,
-            id=self.one(disk.id),
-            target=self.one(disk.target),
+            id=self.share(disk.id),
+            target=self.share(disk.target),
             adapter=adapter,
             knee_source=source,
-            paths=tuple(map(self.one, disk.paths)),
+            paths=tuple(map(self.share, disk.paths)),
         )
 
-    def share_of_change(self, change: SettingChange) -> SettingChange:
-        """Return a change with texts that others have, too."""
+    def share_change(self, change: SettingChange) -> SettingChange:
+        """Return a change with shared texts."""
         before, value = change.before, change.value
         return replace(
             change,
-            target=self.one(change.target),
-            id=self.one(change.id),
-            setting=self.one(change.setting),
-            before=self.one(before) if isinstance(before, str) else before,
-            value=self.one(value) if isinstance(value, str) else value,
-            rule=self.one(change.rule),
+            target=self.share(change.target),
+            id=self.share(change.id),
+            setting=self.share(change.setting),
+            before=self.share(before) if isinstance(before, str) else before,
+            value=self.share(value) if isinstance(value, str) else value,
+            rule=self.share(change.rule),
         )
 
 
-def _pieces(report: PassReport) -> Iterator[_Piece]:
+def _split_report(report: PassReport) -> Iterator[_Piece]:
     disks = () if report.subjects is None else report.subjects.disks
     names, scsi = iter(report.places.disks.items()), report.places.scsi
     levels, resettable = iter(report.levels.items()), iter(report.resettable.items())
@@ -315,24 +310,24 @@ def _pieces(report: PassReport) -> Iterator[_Piece]:
         map(len, (report.changes, disks, report.places.disks, report.levels, report.resettable))
     )
     for start in range(0, longest, SIZE):
-        some = slice(start, start + SIZE)
+        piece = slice(start, start + SIZE)
         yield _Piece(
-            changes=report.changes[some],
-            disks=disks[some],
+            changes=report.changes[piece],
+            disks=disks[piece],
             names=dict(islice(names, SIZE)),
-            scsi=scsi[some],
+            scsi=scsi[piece],
             levels=dict(islice(levels, SIZE)),
             resettable=dict(islice(resettable, SIZE)),
         )
 
 
-def _lines(sent: bytes) -> Iterator[memoryview]:
-    """Yield the lines; JSON that msgspec makes has no line break of its own."""
-    whole, start = memoryview(sent), 0
+def _split_lines(sent: bytes) -> Iterator[memoryview]:
+    """Yield the lines. JSON from msgspec contains no line breaks."""
+    view, start = memoryview(sent), 0
     while start <= len(sent):
         end = sent.find(b"\n", start)
         end = len(sent) if end < 0 else end
-        yield whole[start:end]
+        yield view[start:end]
         start = end + 1
 
 
@@ -340,24 +335,24 @@ HOUR = 3600.0
 
 
 class ProbeTime(Struct, frozen=True):
-    """The times of probes on a monotonic clock, with the seconds that each was given."""
+    """The times of probes on a monotonic clock, each with its number of seconds."""
 
     probes: tuple[tuple[float, float], ...] = ()
 
-    def left(self, budget: float, now: float) -> float:
-        """Return the seconds that are left of the hour's budget."""
-        return budget - sum(seconds for time, seconds in self.probes if now - time < HOUR)
+    def left(self, budget: float, current_time: float) -> float:
+        """Return the remaining seconds of the hourly budget."""
+        return budget - sum(seconds for time, seconds in self.probes if current_time - time < HOUR)
 
-    def plus(self, seconds: float, now: float) -> "ProbeTime":
-        """Return a copy with a probe of so many seconds made now."""
-        recent = tuple(probe for probe in self.probes if now - probe[0] < HOUR)
-        return ProbeTime((*recent, (now, seconds)))
+    def plus(self, seconds: float, current_time: float) -> "ProbeTime":
+        """Return a copy with a further probe of this duration at ``current_time``."""
+        recent = tuple(probe for probe in self.probes if current_time - probe[0] < HOUR)
+        return ProbeTime((*recent, (current_time, seconds)))
 
 
 class NewEndpointProbe(Struct, frozen=True):
-    """The result: how many were measured, and why none could be kept, if so.
+    """The result of a probe: the number of measured endpoints, and the error, if any.
 
-    ``unwritten`` is the history if it could not be written.
+    ``unwritten`` contains the history file if it could not be written.
     """
 
     measured: int = 0

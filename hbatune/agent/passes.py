@@ -1,4 +1,4 @@
-"""One pass of the daemon: a look, the writes that may be made (``judge``), and its report."""
+"""One pass of the daemon: scan, permitted writes (``judge``), and report."""
 
 import errno
 import os
@@ -39,22 +39,22 @@ from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import subjects
 
 PATIENCE = 0.5
-"""Seconds to wait for writers that an interrupted run left."""
+"""Seconds to wait for the writers of an interrupted run."""
 AFTER_CONNECT = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 5.0)
-"""Seconds after the pass for an NVMe controller that is connected again, until its disks are looked
-at once more. The kernel tells of the connection before it sets their limits anew, in a scan of the
-namespaces (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work), which mostly takes
-milliseconds, as does a look."""
+"""Seconds between the pass for a reconnected NVMe controller and the next scans of its disks. The
+kernel reports the connection before it resets their limits in a scan of the namespaces
+(drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work). This usually takes milliseconds,
+as does a scan of the disks."""
 INTERRUPTS_AFTER = 0.5
-"""Seconds until its interrupts are looked at, and with them everything."""
+"""Seconds until its interrupts are checked, which requires a full scan."""
 
 
 class Memory:
-    """What one pass keeps for the next one of the same process. Mutable.
+    """The state that one pass leaves for the next pass of the same process. Mutable.
 
-    ``last`` is the machine, ``levels`` are those of queue depths (``Order.levels``), None before
-    the first pass, and ``knees`` are those that probes have found. ``yardsticks`` are the figures
-    of the documents, once they were needed.
+    ``last`` is the machine. ``levels`` are queue depth levels (``Order.levels``), or None before
+    the first pass. ``knees`` are the knees from probes. ``yardsticks`` are the reference values,
+    loaded at first use.
     """
 
     def __init__(self) -> None:
@@ -64,62 +64,66 @@ class Memory:
         self.yardsticks: Yardsticks | None = None
 
     def close(self) -> None:
-        """End what is kept ready; a process that ends need not."""
+        """Release the resources. A process that exits need not call it."""
         self.last.close()
 
 
 def run(order: Order, config: Config, profile: Profile, memory: Memory | None = None) -> bytes:
-    """Make the pass and return its report, encoded (``messages.decode_report``). Nothing is raised.
+    """Make the pass and return its encoded report (``orders.decode_report``). Raises nothing.
 
-    The ``memory`` of earlier passes lets one that is called for by events look at a part of the
-    machine; it must be of the same configuration and profile.
+    With the ``memory`` of earlier passes, a pass for events can scan only a part of the machine.
+    The memory must belong to the same configuration and profile.
     """
-    kept = Memory() if memory is None else memory
+    pass_memory = Memory() if memory is None else memory
     try:
-        return encode_report(_pass(order, config, profile, kept))
+        return encode_report(_make_pass(order, config, profile, pass_memory))
     except LockedError:
         return encode_report(PassReport(profile=profile.name, locked=True))
     except HbatuneError as error:
         failed = PassReport(profile=profile.name, error=error.message, hint=error.hint)
-        return encode_report(replace(failed, unwritten=_unwritten(error)))
+        return encode_report(replace(failed, unwritten=_find_unwritten(error)))
     except OSError as error:
-        failed = PassReport(profile=profile.name, error=str(error), unwritten=_unwritten(error))
+        failed = PassReport(
+            profile=profile.name, error=str(error), unwritten=_find_unwritten(error)
+        )
         return encode_report(failed)
     finally:
         if memory is None:
-            kept.close()
+            pass_memory.close()
 
 
 def put_back(config: Config) -> bytes:
-    """Put back everything in the journal. Nothing is raised."""
+    """Restore all values in the journal. Raises nothing."""
     problems = _Problems()
     try:
-        rows = rollback.put_back(_context(problems), config)
+        rows = rollback.put_back(_make_context(problems), config)
     except (HbatuneError, OSError) as error:
         return encode_report(PassReport(error=str(error)))
-    lost = sum(not row.done for row in rows)
-    problem = f"could not be put back: {lost} of {len(rows)} values" if lost else problems.last
+    failures = sum(not row.done for row in rows)
+    problem = (
+        f"could not be put back: {failures} of {len(rows)} values" if failures else problems.last
+    )
     return encode_report(PassReport(error=problem))
 
 
 class _Problems(SilentReporter):
-    """A reporter that keeps the last failure: a pass has one line for it."""
+    """A reporter that keeps only the last failure: a pass reports one."""
 
     def __init__(self) -> None:
         self.last: str | None = None
         self.unwritten: tuple[UnwrittenFile, ...] = ()
 
     def note(self, note: Note) -> None:
-        """Keep the note's error where a task has failed."""
+        """Keep the note's error if a task has failed."""
         if isinstance(note, TaskFailed):
             self.last = note.error.message
-            self.unwritten += _unwritten(note.error)
+            self.unwritten += _find_unwritten(note.error)
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-def _unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
+def _find_unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
     """Return the file that could not be written if that is the cause of an error."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if not isinstance(cause, OSError):
@@ -131,8 +135,8 @@ def _unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
     return ()
 
 
-def _context(problems: _Problems) -> Context:
-    """Return the daemon's context: it waits for no lock, and tells irqbalance of changes only."""
+def _make_context(problems: _Problems) -> Context:
+    """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes."""
     return Context(
         lock=lambda: Lock(paths.LOCK, spare=paths.LOCK_SPARE),
         reporter=problems,
@@ -141,40 +145,42 @@ def _context(problems: _Problems) -> Context:
     )
 
 
-def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
-    """Make a pass over what the order is for.
+def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
+    """Make a pass for an order.
 
-    Of an NVMe controller that is connected again its disks come first, and are looked at once more
-    later. Its interrupts, which need a look at everything, wait until the first of these are over.
+    For a reconnected NVMe controller, the disks come first and are scanned again later. The
+    interrupts require a full scan, which waits until the first of these scans are over.
     """
-    back = _disks_of_controllers(order, memory.last)
-    if not back:
-        return _pass_over(_disks(order, memory.last), order, config, profile, memory)
-    disks = tuple(DeviceEvent(name, Cause.CONNECTED) for each in back.values() for name in each)
-    others = tuple(event for event in order.events if event not in back)
-    now = replace(order, events=(*others, *disks))
-    report = _pass_over(_disks(now, memory.last), now, config, profile, memory)
-    controllers = tuple(replace(event, whole=True) for event in back)
+    connected = _find_controller_disks(order, memory.last)
+    if not connected:
+        return _run_pass(_choose_names(order, memory.last), order, config, profile, memory)
+    disks = tuple(
+        DeviceEvent(name, Cause.CONNECTED) for names in connected.values() for name in names
+    )
+    other_events = tuple(event for event in order.events if event not in connected)
+    disk_order = replace(order, events=(*other_events, *disks))
+    report = _run_pass(_choose_names(disk_order, memory.last), disk_order, config, profile, memory)
+    controllers = tuple(replace(event, whole=True) for event in connected)
     later = [DelayedScan(seconds, disks) for seconds in AFTER_CONNECT]
     return replace(report, later=(*later, DelayedScan(INTERRUPTS_AFTER, (*disks, *controllers))))
 
 
-def _pass_over(
+def _run_pass(
     names: Collection[str] | None,
     order: Order,
     config: Config,
     profile: Profile,
     memory: Memory,
 ) -> PassReport:
-    """Make a pass over the disks and SCSI hosts with these names, None for everything."""
+    """Make a pass on the disks and SCSI hosts with these names, or on everything if None."""
     if memory.levels is not None:
         order = replace(order, levels=memory.levels)
     problems, judge = _Problems(), Judge(order)
-    # Only a requested reload puts back settings that the profile no longer wants: a rules file that
-    # is missing for a moment must not.
+    # Only a requested reload restores settings that the profile no longer requires. A rules file
+    # that is missing for a moment must not cause this.
     put_back = order.reason is PassReason.RELOAD
-    made = reconcile(
-        _context(problems),
+    reconciled = reconcile(
+        _make_context(problems),
         config,
         profile,
         judge,
@@ -183,41 +189,41 @@ def _pass_over(
         unmarked=order.unmarked,
         put_back=put_back,
     )
-    if made is None:
-        # Superseded: the daemon repeats the order with the configuration and record then in force.
+    if reconciled is None:
+        # Superseded: the daemon repeats the order with its current configuration and record.
         return PassReport(profile=profile.name, locked=True)
-    chosen, new, machine = judge.chosen, judge.new, made.machine
-    kept = {} if order.names is None else order.levels
-    memory.levels = {**kept, **judge.levels}
-    if made.whole:
-        memory.knees = _knees(profile.probe)
-    known = memory.last.machine
+    chosen, new, machine = judge.chosen, judge.new, reconciled.machine
+    retained = {} if order.names is None else order.levels
+    memory.levels = {**retained, **judge.levels}
+    if reconciled.whole:
+        memory.knees = _load_knees(profile.probe)
+    endpoints = memory.last.machine
     return PassReport(
         profile=profile.name,
-        endpoints=len(machine.endpoints) if known is None else len(known),
-        changes=tuple(judge.change(row, made) for row in made.drift.values()),
+        endpoints=len(machine.endpoints) if endpoints is None else len(endpoints),
+        changes=tuple(judge.change(row, reconciled) for row in reconciled.drift.values()),
         unreadable=memory.last.unreadable,
-        looked=() if chosen is None else _endpoints(machine, chosen),
-        new=() if chosen is None else _endpoints(machine, new & chosen),
+        looked=() if chosen is None else _select_ids(machine, chosen),
+        new=() if chosen is None else _select_ids(machine, new & chosen),
         error=problems.last,
         unwritten=problems.unwritten,
-        subjects=_subjects(made, profile, memory),
+        subjects=_choose_subjects(reconciled, profile, memory),
         places=sampled_places(machine),
-        whole=made.whole,
+        whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
         unmatched=memory.last.unmatched,
     )
 
 
-def _subjects(made: Reconciled, profile: Profile, memory: Memory) -> Subjects:
-    """Return what the daemon watches of the machine that was looked at."""
+def _choose_subjects(reconciled: Reconciled, profile: Profile, memory: Memory) -> Subjects:
+    """Return the subjects that the daemon watches on the scanned machine."""
     if memory.yardsticks is None:
         memory.yardsticks = load_yardsticks(shipped("rules"))
-    set_to = {row.id: row.value for row in made.rows if row.setting == QUEUE_DEPTH}
-    depths = {id: value for id, value in set_to.items() if isinstance(value, int)}
+    values = {row.id: row.value for row in reconciled.rows if row.setting == QUEUE_DEPTH}
+    depths = {id: value for id, value in values.items() if isinstance(value, int)}
     return subjects(
-        without_attributes(made.machine),
+        without_attributes(reconciled.machine),
         profile,
         depths=depths,
         knees=memory.knees,
@@ -225,41 +231,45 @@ def _subjects(made: Reconciled, profile: Profile, memory: Memory) -> Subjects:
     )
 
 
-def _disks_of_controllers(order: Order, last: MachineCache) -> dict[DeviceEvent, tuple[str, ...]]:
-    """Return the events of NVMe controllers that are connected again, with the disks known of each.
+def _find_controller_disks(order: Order, last: MachineCache) -> dict[DeviceEvent, tuple[str, ...]]:
+    """Return the events of reconnected NVMe controllers, with the known disks of each.
 
-    Those that take a look at everything in any case are left out.
+    Events that require a full scan are skipped.
     """
-    known = last.machine
-    if known is None:
+    endpoints = last.machine
+    if endpoints is None:
         return {}
-    events = [each for each in order.events if each.cause is Cause.CONNECTED and not each.whole]
-    found = {each: tuple(disk.target for disk in known.of_controller(each.name)) for each in events}
-    return {event: disks for event, disks in found.items() if disks}
+    events = [event for event in order.events if event.cause is Cause.CONNECTED and not event.whole]
+    disks_by_event = {
+        event: tuple(disk.target for disk in endpoints.of_controller(event.name))
+        for event in events
+    }
+    return {event: disks for event, disks in disks_by_event.items() if disks}
 
 
-def _disks(order: Order, last: MachineCache) -> tuple[str, ...] | None:
-    """Return the names of the disks and SCSI hosts that the order is for, None for everything.
+def _choose_names(order: Order, last: MachineCache) -> tuple[str, ...] | None:
+    """Return the names of an order's disks and SCSI hosts, or None for everything.
 
-    Where an adapter gets its driver or an NVMe controller comes back, its interrupts are new, and
-    those of all adapters are placed together. A disk of such a controller has none.
+    If an adapter gets its driver or an NVMe controller reconnects, its interrupts are new, and
+    the interrupts of all adapters are placed together. A disk of such a controller has no
+    interrupts.
     """
-    known = last.machine
+    endpoints = last.machine
     for event in order.events:
-        is_disk = known is not None and known.get(event.name) is not None
+        is_disk = endpoints is not None and endpoints.get(event.name) is not None
         bound = event.cause is Cause.BOUND or (event.cause is Cause.CONNECTED and not is_disk)
         if event.whole or bound:
             return None
     return order.names
 
 
-def _knees(spec: ProbeSpec) -> dict[str, int]:
-    """Return the knees that probes have found; none from a history that cannot be read."""
+def _load_knees(spec: ProbeSpec) -> dict[str, int]:
+    """Return the knees from probes, or an empty dict if the history cannot be read."""
     try:
         return latest_knees(history.load(paths.HISTORY).records, spec)
     except HbatuneError:
         return {}
 
 
-def _endpoints(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
+def _select_ids(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
     return tuple(endpoint.id for endpoint in machine.endpoints if endpoint.id in ids)

@@ -1,4 +1,4 @@
-"""Which new endpoints the daemon probes, and when: each once, within the hour's budget."""
+"""Schedule the daemon's probes of new endpoints: each once, within the hourly budget."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,9 @@ NEVER = float("inf")
 
 
 class EndpointProbes:
-    """The endpoints that wait for their probe, and the process of the one under way. Mutable.
+    """The endpoints that wait for their probe, and the process of the current probe. Mutable.
 
-    ``limit`` is the time of the daemon's clock at which that is given up.
+    ``limit`` is the time of the daemon's clock at which the current probe is killed.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class EndpointProbes:
         self._waiting: dict[str, None] = {}
         self._tried: set[str] = set()
         self._spent = ProbeTime()
-        self._under_way: tuple[Child, float] | None = None
+        self._running: tuple[Child, float] | None = None
 
     def add(self, ids: Iterable[str]) -> None:
         """Probe these endpoints, once each."""
@@ -30,54 +30,54 @@ class EndpointProbes:
 
     @property
     def is_due(self) -> bool:
-        """Whether endpoints wait, and none is being probed."""
-        return bool(self._waiting) and self._under_way is None
+        """Whether endpoints wait and no probe is in progress."""
+        return bool(self._waiting) and self._running is None
 
     def fileno(self) -> int | None:
-        """Return the descriptor to wait for, None where no probe is under way."""
-        return None if self._under_way is None else self._under_way[0].fileno()
+        """Return the descriptor to wait for, or None if no probe is in progress."""
+        return None if self._running is None else self._running[0].fileno()
 
     def start(
-        self, config: Config, profile: Profile, now: float, longest: float
+        self, config: Config, profile: Profile, current_time: float, longest: float
     ) -> NewEndpointProbe | None:
-        """Probe what waits, if that is wanted; return the result of one that cannot be started."""
+        """Probe the waiting endpoints if configured. Return a result only if the start fails."""
         ids, self._waiting = tuple(self._waiting), {}
-        seconds = self._spent.left(config.daemon.probe_seconds, now)
+        seconds = self._spent.left(config.daemon.probe_seconds, current_time)
         if not config.daemon.probe or seconds <= 0:
             return None
-        # Before the probe: an endpoint whose probe fails is not tried again, either.
+        # Before the probe, so an endpoint is not tried again if its probe fails.
         self._tried.update(ids)
         try:
             child = Child(lambda: work.probe(ids, config, profile, seconds))
         except ChildError as error:
             return NewEndpointProbe(error=error.message)
-        self._under_way, self.limit = (child, seconds), now + longest
+        self._running, self.limit = (child, seconds), current_time + longest
         return None
 
-    def receive(self, now: float, *, ready: bool) -> NewEndpointProbe | None:
-        """Return the result of a probe that has ended, and charge its time to the budget.
+    def receive(self, current_time: float, *, ready: bool) -> NewEndpointProbe | None:
+        """Return the result of a finished probe, and charge its time to the budget.
 
-        ``ready`` is whether its descriptor is; one that takes too long is killed.
+        ``ready`` is whether its descriptor is ready. A probe that takes too long is killed.
         """
-        if self._under_way is None:
+        if self._running is None:
             return None
-        child, seconds = self._under_way
+        child, seconds = self._running
         if ready:
             sent = child.read()
             if sent is None:
                 return None
-        elif now >= self.limit:
+        elif current_time >= self.limit:
             child.kill()
             sent = b""
         else:
             return None
-        self._under_way, self.limit = None, NEVER
-        found = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, DIED)
-        self._spent = self._spent.plus(found.seconds, now)
-        return found
+        self._running, self.limit = None, NEVER
+        result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, DIED)
+        self._spent = self._spent.plus(result.seconds, current_time)
+        return result
 
     def stop(self) -> None:
-        """Kill the one under way: a probe only reads, and leaves nothing unfinished."""
-        if self._under_way is not None:
-            self._under_way[0].kill()
-            self._under_way, self.limit = None, NEVER
+        """Kill the current probe: it only reads and leaves nothing unfinished."""
+        if self._running is not None:
+            self._running[0].kill()
+            self._running, self.limit = None, NEVER

@@ -1,4 +1,4 @@
-"""A short probe of new endpoints: once, while the host is idle, and within a budget of time."""
+"""A short probe of new endpoints: once, while the host is idle, and within a time budget."""
 
 import time
 from collections.abc import Collection
@@ -22,41 +22,42 @@ from hbatune.settings.table import attributes
 
 
 def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
-    """Probe one endpoint of each kind, in so many seconds, for the history.
+    """Probe one endpoint of each type within ``seconds``, for the history.
 
-    Under the lock, so that nothing is set meanwhile, and not while a command holds targets: it may
-    be measuring. Returns the result, encoded (``new_endpoints.decode``). Raises nothing.
+    The probe holds the lock, so nothing is set during it. It does not run while a command has
+    reserved targets, since the command may be measuring. Returns the encoded result
+    (``orders.decode_probe``). Raises nothing.
     """
     try:
         with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
-            # Their run measures, and a second load would spoil both results.
+            # The other run measures, and a second load would distort both results.
             if lock.held(paths.HOLDS):
                 return msgspec.json.encode(NewEndpointProbe())
-            return msgspec.json.encode(_probed(ids, config, profile, seconds))
-    # No error: a command is at work, and a probe is only for an idle host.
+            return msgspec.json.encode(_probe_endpoints(ids, config, profile, seconds))
+    # No error: a command is running, and a probe requires an idle host.
     except LockedError:
         return msgspec.json.encode(NewEndpointProbe())
     except HbatuneError as error:
         return msgspec.json.encode(NewEndpointProbe(error=error.message))
 
 
-def _probed(
+def _probe_endpoints(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
 ) -> NewEndpointProbe:
     gathered = gather(attributes(), deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
-    there = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
+    targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
     shared = config.daemon.probe_shared
-    subjects = choose_representatives(machine, there, shared=shared).subjects
-    asked = short_form(profile.probe, float(config.probe.seconds))
-    budget = fit_time(subjects, asked, 1, seconds)
+    subjects = choose_representatives(machine, targets, shared=shared).subjects
+    workload = short_form(profile.probe, float(config.probe.seconds))
+    budget = fit_time(subjects, workload, 1, seconds)
     results = [
-        each
-        for each in run.probe(budget.subjects, budget.workload)
-        if isinstance(each, ProbeResult)
+        result
+        for result in run.probe(budget.subjects, budget.workload)
+        if isinstance(result, ProbeResult)
     ]
-    now = time.time()
-    records = [history.record(machine, profile.name, "daemon", result, now) for result in results]
+    epoch = time.time()
+    records = [history.record(machine, profile.name, "daemon", result, epoch) for result in results]
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:

@@ -1,7 +1,7 @@
 """The daemon's status, in a file that `hbatune status` reads.
 
-The daemon saves it at regular intervals. A reader takes it for evidence only until the time by
-which the next one must have been saved.
+The daemon saves it at regular intervals. For a reader it is valid until the deadline for the
+next one.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _GROWTH = 1024
 
 
 class LastPass(Struct, frozen=True):
-    """The newest pass: its end in seconds since the epoch, its reason, and its number of writes."""
+    """The latest pass: its end in seconds since the epoch, its reason, and its number of writes."""
 
     time: Moment
     reason: PassReason
@@ -46,9 +46,9 @@ class Times(Struct, frozen=True):
     """Times of the daemon in seconds of CLOCK_MONOTONIC, which does not run during a suspend.
 
     ``clock`` is the clock's id (``processes.clock_id``). The daemon ``started``, and ``saved`` this
-    status. It saves the next one before ``save_due``. ``pass_started`` belongs to the pass in
+    status. It saves the next status before ``save_due``. ``pass_started`` belongs to the pass in
     progress, and is missing in its first seconds. ``pass_ended`` belongs to the last pass that
-    could read the machine. By ``pass_due`` the pass in progress, or else the next one, has ended.
+    could read the machine. The pass in progress, or else the next one, must end by ``pass_due``.
     """
 
     clock: str
@@ -66,17 +66,17 @@ class DaemonState(StrEnum):
     OK = "ok"
     IDLE = "idle"  # no profile is active, or everything was rolled back
     STARTING = "starting"  # before the end of the first pass
-    ATTENTION = "attention"  # it works, and something needs attention
+    ATTENTION = "attention"  # it works, but something needs attention
     STALLED = "stalled"  # it does not work: see ``Stall``
     UNKNOWN = "unknown"  # a daemon of another version wrote no times
     NOT_RUNNING = "not_running"
 
 
 class StallCause(StrEnum):
-    """Why a daemon is stalled."""
+    """The reason why a daemon is stalled."""
 
     SIGNAL = "signal"  # a signal has stopped its process
-    STATUS = "status"  # it does not save its status any more
+    STATUS = "status"  # it no longer saves its status
     START = "start"  # it has not finished its first pass
     PASS = "pass"  # the pass in progress does not end
     NO_PASS = "no_pass"  # passes cannot be made
@@ -84,7 +84,7 @@ class StallCause(StrEnum):
 
 
 class Stall(Struct, frozen=True):
-    """A cause, with its age and the limit that it has passed, or the file."""
+    """A cause, with its age and the limit that it exceeds, or with the file."""
 
     cause: StallCause
     seconds: float | None = None
@@ -103,14 +103,14 @@ class Ages(Struct, frozen=True):
 class Status(Struct, frozen=True):
     """The state of the daemon.
 
-    ``since`` is in seconds since the epoch. ``open`` are the settings that are not as the profile
-    wants them, ``error`` is the failure that ended the last pass early, ``mistake`` the reason why
-    the configuration in the files is not in force. ``passes`` and ``written`` count since the
-    start. ``alerts`` are those that are raised. ``unreadable`` settings could not be read at the
-    last pass. ``rolled_back`` is whether nothing is tuned because everything was rolled back,
-    ``ready`` whether there was a pass. ``times`` are missing in a status of an older version.
-    ``unwritten`` are files that could not be written, ``abandoned`` is the number of processes that
-    hang in the kernel and were given up.
+    ``since`` is in seconds since the epoch. ``open`` are the settings that differ from the profile
+    values. ``error`` is the failure that ended the last pass early. ``mistake`` is the reason why
+    the configuration in the files is not active. ``passes`` and ``written`` count since the start.
+    ``alerts`` are the active alerts. ``unreadable`` is the number of settings that the last pass
+    could not read. ``rolled_back`` is whether nothing is tuned because everything was rolled back.
+    ``ready`` is whether a pass has ended. ``times`` are missing in a status of an older version.
+    ``unwritten`` are files that could not be written. ``abandoned`` is the number of abandoned
+    processes that hang in the kernel.
     """
 
     process: Process
@@ -135,7 +135,7 @@ class Status(Struct, frozen=True):
 
     @property
     def of_this_boot(self) -> bool:
-        """Whether it was not left by another boot, in which its process was another one."""
+        """Whether this boot's daemon wrote it. A process of another boot is a different one."""
         return self.times is None or self.times.clock.split()[:1] == clock_id().split()[:1]
 
     @property
@@ -153,41 +153,44 @@ class Status(Struct, frozen=True):
 
     @property
     def amiss(self) -> tuple[SettingChange, ...]:
-        """The settings that are not as the profile wants them and will not become so unaided."""
-        return tuple(each for each in self.open if each.amiss)
+        """The settings that differ from the profile values and need attention."""
+        return tuple(change for change in self.open if change.amiss)
 
     def news(self, report: PassReport) -> tuple[SettingChange, ...]:
-        """Return the changes of a report that were not reported before.
+        """Return the changes of a report that are new.
 
-        A ramp is reported once, not at each of its steps.
+        A ramp is reported once, not at each step.
         """
-        known = frozenset(self.open)
-        ramping = {each.key for each in self.open if each.handled is Handled.RAMPING}
+        previous = frozenset(self.open)
+        ramping = {change.key for change in self.open if change.handled is Handled.RAMPING}
         return tuple(
             change
             for change in report.changes
-            if change not in known
+            if change not in previous
             and not (change.handled is Handled.RAMPING and change.key in ramping)
         )
 
-    def after(self, order: Order, report: PassReport, now: float) -> "Status":
-        """Return the status after a pass; a pass over a part leaves the rest as it was.
+    def after(self, order: Order, report: PassReport, epoch: float) -> "Status":
+        """Return the status after a pass. A partial pass keeps the state of other devices.
 
-        ``now`` is in seconds since the epoch.
+        ``epoch`` is in seconds since the epoch.
         """
-        # The pass saw nothing, so the settings that were open before are open still.
+        # The pass has read nothing, so all open settings are still open.
         if report.subjects is None and report.error is not None:
             return replace(self, error=report.error)
-        still = report.open
+        open_changes = report.open
         if order.names is not None:
-            seen = {change.id for change in report.changes} | set(report.looked)
-            still = (*(each for each in self.open if each.id not in seen), *still)
+            scanned_ids = {change.id for change in report.changes} | set(report.looked)
+            open_changes = (
+                *(change for change in self.open if change.id not in scanned_ids),
+                *open_changes,
+            )
         return replace(
             self,
             profile=report.profile,
             endpoints=report.endpoints,
-            open=still,
-            last=LastPass(now, order.reason, len(report.written)),
+            open=open_changes,
+            last=LastPass(epoch, order.reason, len(report.written)),
             passes=self.passes + 1,
             written=self.written + len(report.written),
             unreadable=report.unreadable,
@@ -197,7 +200,7 @@ class Status(Struct, frozen=True):
 
 
 class DaemonHealth(Struct, frozen=True):
-    """The state of a daemon that runs, as a reader of its status sees it."""
+    """The state of a running daemon for a reader of its status."""
 
     state: DaemonState
     stalls: tuple[Stall, ...] = ()
@@ -209,17 +212,21 @@ class DaemonHealth(Struct, frozen=True):
         return self.state in (DaemonState.OK, DaemonState.IDLE)
 
 
-def assess(status: Status, *, clock: str, now: float, stopped: bool) -> DaemonHealth:
+def assess(status: Status, *, clock: str, current_time: float, stopped: bool) -> DaemonHealth:
     """Compare the times of a status with the current time.
 
-    ``now`` is in seconds of the CLOCK_MONOTONIC with the id ``clock``, and ``stopped`` is whether a
-    signal has stopped the daemon.
+    ``current_time`` is in seconds of the CLOCK_MONOTONIC with the id ``clock``. ``stopped`` is
+    whether a signal has stopped the daemon.
     """
     stalls = [Stall(StallCause.FILE, file=file) for file in status.unwritten]
     times, ages = status.times, None
-    if times is not None and times.clock == clock and times.saved <= now:
-        ages = Ages(now - times.saved, _age(now, times.pass_ended), _age(now, times.pass_started))
-        stalls = [*_overdue(times, now, stopped=stopped), *stalls]
+    if times is not None and times.clock == clock and times.saved <= current_time:
+        ages = Ages(
+            current_time - times.saved,
+            _compute_age(current_time, times.pass_ended),
+            _compute_age(current_time, times.pass_started),
+        )
+        stalls = [*_find_stalls(times, current_time, stopped=stopped), *stalls]
     elif stopped:
         stalls = [Stall(StallCause.SIGNAL), *stalls]
     if stalls:
@@ -235,23 +242,23 @@ def assess(status: Status, *, clock: str, now: float, stopped: bool) -> DaemonHe
     return DaemonHealth(state, tuple(stalls), ages)
 
 
-def _overdue(times: Times, now: float, *, stopped: bool) -> Iterator[Stall]:
+def _find_stalls(times: Times, current_time: float, *, stopped: bool) -> Iterator[Stall]:
     if stopped:
-        yield Stall(StallCause.SIGNAL, now - times.saved)
-    elif now > times.save_due:
-        yield Stall(StallCause.STATUS, now - times.saved, times.save_due - times.saved)
-    if now > times.pass_due:
+        yield Stall(StallCause.SIGNAL, current_time - times.saved)
+    elif current_time > times.save_due:
+        yield Stall(StallCause.STATUS, current_time - times.saved, times.save_due - times.saved)
+    if current_time > times.pass_due:
         if times.pass_started is not None and times.pass_started < times.pass_due:
             cause, since = StallCause.PASS, times.pass_started
         elif times.pass_ended is not None:
             cause, since = StallCause.NO_PASS, times.pass_ended
         else:
             cause, since = StallCause.START, times.started
-        yield Stall(cause, now - since, times.pass_due - since)
+        yield Stall(cause, current_time - since, times.pass_due - since)
 
 
-def _age(now: float, moment: float | None) -> float | None:
-    return None if moment is None else now - moment
+def _compute_age(current_time: float, moment: float | None) -> float | None:
+    return None if moment is None else current_time - moment
 
 
 class StatusError(HbatuneError):
@@ -259,18 +266,18 @@ class StatusError(HbatuneError):
 
 
 def load(path: Path) -> Status | None:
-    """Return the status of the running daemon, None where none runs.
+    """Return the status of the running daemon, or None if no daemon runs.
 
     Raises StatusError for a file that cannot be read or parsed, UsageError without permission.
     """
-    found = last(path)
-    return found if found is not None and found.of_this_boot and found.process.alive() else None
+    status = last(path)
+    return status if status is not None and status.of_this_boot and status.process.alive() else None
 
 
 def last(path: Path) -> Status | None:
-    """Return the status of the last daemon, even if it has ended; raises as ``load`` does."""
+    """Return the status of the last daemon, even if it has ended. Raises the errors of ``load``."""
     try:
-        found = loader.load(path, Status, loader.OWN)
+        status = loader.load(path, Status, loader.OWN)
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -280,19 +287,19 @@ def last(path: Path) -> Status | None:
             f"the status {path} cannot be read: {error}",
             hint="restart hbatune.service, which writes it again",
         ) from error
-    if found.schema != SCHEMA:
+    if status.schema != SCHEMA:
         raise StatusError(
-            f"the status {path} is of schema {found.schema}, not {SCHEMA}",
+            f"the status {path} is of schema {status.schema}, not {SCHEMA}",
             hint="restart hbatune.service: another version wrote it",
         )
-    return found
+    return status
 
 
 def save(path: Path, status: Status) -> OSError | None:
-    """Write the status for everybody to read.
+    """Write the status, readable for all users.
 
-    If the file system is full, the status goes into the space that is reserved for it and names
-    itself as unwritten; this error is returned. Raises OSError if the status cannot be written.
+    If the file system is full, the status is written into its reserved space and lists itself as
+    unwritten, and this error is returned. Raises OSError if the status cannot be written.
     """
     data, problem = msgspec.json.encode(status), None
     try:
@@ -304,6 +311,6 @@ def save(path: Path, status: Status) -> OSError | None:
         status = replace(status, unwritten=(*status.unwritten, itself))
         data = msgspec.json.encode(status)
         files.replace(path, data, mode=files.READABLE)
-    with suppress(OSError):  # the next status then is missing, which its reader notices
+    with suppress(OSError):  # then the next status is missing, which its reader notices
         files.reserve_space(path, len(data) + _GROWTH)
     return problem

@@ -1,9 +1,9 @@
 """The work of the daemon's processes: passes and probes, whose modules only those processes load.
 
-The daemon itself stays small: it listens, and has no use for what looks, plans and writes. Since a
-process loads them later, they have to be of the daemon's own version: where the installed files
-were replaced since it started, passes and probes are refused until it is started again. What is to
-be put back as it stops is put back by the version that is installed by then.
+The daemon needs little memory, since it does not load the modules that scan, plan and write. A
+process loads them later, so they must have the daemon's version. If the installed files were
+replaced after the daemon started, passes and probes are refused until it is restarted. The
+currently installed version restores the values when the daemon stops.
 """
 
 import os
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from hbatune.agent.passes import Memory
 
 RESTORE_TIMEOUT_S = 110.0
-"""Seconds for another version to restore the values: within ``loop.PUTTING_BACK``."""
+"""Seconds for another version to restore the values: less than ``loop.PUTTING_BACK``."""
 
 encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(Order).decode
 
 
 class PassMaker:
-    """Makes one pass after another in one process, from and to encoded messages."""
+    """Makes consecutive passes in one process, with encoded orders and reports."""
 
     def __init__(self, config: Config, profile: Profile) -> None:
         self._config = config
@@ -41,62 +41,63 @@ class PassMaker:
         self._memory: Memory | None = None
 
     def make(self, sent: bytes) -> bytes:
-        """Make the pass of an order (``encode_order``); return its report (``decode_report``)."""
+        """Make the pass of an order (``encode_order``). Return its report (``decode_report``)."""
         if _is_replaced():
             return encode_report(_REPLACED)
         from hbatune.agent import passes
 
         order = _decode_order(sent)
         if self._memory is not None and order.names is None:
-            # A look at everything begins with nothing, as in a new process.
+            # A full scan starts with an empty memory, as in a new process.
             self._memory.close()
             self._memory = None
         self._memory = self._memory or passes.Memory()
         return passes.run(order, self._config, self._profile, self._memory)
 
     def rest(self) -> None:
-        """Give back memory, since nothing has been asked for lately."""
+        """Release memory, since no request has arrived recently."""
         if self._memory is not None:
             self._memory.last.renew_worker()
 
 
 def put_back(config: Config) -> bytes:
-    """Put back everything in the journal; return the report, encoded. Nothing is raised."""
+    """Restore all values in the journal. Return the encoded report. Raises nothing."""
     if _is_replaced():
-        return encode_report(PassReport(error=_put_back_by_successor()))
+        return encode_report(PassReport(error=_restore_by_successor()))
     from hbatune.agent import passes
 
     return passes.put_back(config)
 
 
 def put_back_for_predecessor() -> None:
-    """Put back everything for a daemon of the version that was installed before, which runs this.
+    """Restore all values for a daemon of the previously installed version, which calls this.
 
-    Prints why something could not be put back, and nothing where all is well. Older daemons call
-    this by its name: it stays.
+    Print the reason if values could not be restored, otherwise nothing. Older daemons call this
+    function by name, so it must keep its name.
     """
     from hbatune.policy.chosen import configuration
 
     try:
         config = configuration()
     except HbatuneError:
-        config = Config()  # the daemon's own may be older still; a mistake must not keep the values
+        # The daemon's own configuration may be even older. An error must not prevent the restore.
+        config = Config()
     error = decode_report(put_back(config)).error
     if error is not None:
         print(error)
 
 
-def _put_back_by_successor() -> str | None:
-    """Have the version that is installed now put everything back; return why not, if so.
+def _restore_by_successor() -> str | None:
+    """Restore all values with the currently installed version. Return the error, if any.
 
-    In an interpreter of its own: what this process has in memory is the old version's.
+    It runs in a separate interpreter, since this process has loaded the old version.
     """
     try:
         done = children.run(
             [sys.executable, "-P", "-c", _BY_SUCCESSOR],
             RESTORE_TIMEOUT_S,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            # Given up, it must not go on writing.
+            # It must not continue to write after a timeout.
             prepare=partial(die_with_parent, os.getpid()),
         )
     except TimeoutError as error:
@@ -112,7 +113,7 @@ _BY_SUCCESSOR = "from hbatune.agent import work; work.put_back_for_predecessor()
 
 
 def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
-    """Probe one new endpoint of each kind; return the result, encoded. Nothing is raised."""
+    """Probe one new endpoint of each type. Return the encoded result. Raises nothing."""
     if _is_replaced():
         return msgspec.json.encode(NewEndpointProbe(error=_REPLACED.error))
     from hbatune.agent import probing
@@ -120,16 +121,16 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
     return probing.probe(ids, config, profile, seconds)
 
 
-def _signature() -> tuple[int, int] | None:
-    """Return a value that changes when the package is installed anew."""
+def _read_signature() -> tuple[int, int] | None:
+    """Return a value that changes when the package is reinstalled."""
     try:
-        found = os.stat(hbatune.__file__)
+        status = os.stat(hbatune.__file__)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
-_INSTALLED = _signature()
+_INSTALLED = _read_signature()
 _REPLACED = PassReport(
     error="hbatune was installed anew since the daemon started",
     hint="systemctl restart hbatune",
@@ -138,4 +139,4 @@ _BROKEN = f"{_REPLACED.error}, and what is installed now does not run: install i
 
 
 def _is_replaced() -> bool:
-    return _signature() != _INSTALLED
+    return _read_signature() != _INSTALLED

@@ -65,7 +65,7 @@ def main(events: int) -> None:
     config = configuration()
     profile = chosen_profile(None, config)
     passes = work.PassMaker(config, profile)
-    server = Server(passes.make, rest=passes.rest)
+    server = Server(passes.make, on_idle=passes.rest)
     report, _ = asked(server, Order(PassReason.START))
     assert report.whole
     file = Path(f"/sys/class/block/{DISK}/queue/nr_requests")

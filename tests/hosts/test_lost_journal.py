@@ -48,7 +48,7 @@ from tests.bench.events import asked
 config = configuration()
 profile = chosen_profile(None, config)
 passes = work.PassMaker(config, profile)
-server = Server(passes.make, rest=passes.rest)
+server = Server(passes.make, on_idle=passes.rest)
 
 def event(name):
     return asked(server, Order(PassReason.EVENT, (DeviceEvent(name),)))[0]

@@ -23,7 +23,7 @@ class Keeper:
         self._last_good = LastGoodConfiguration(installed_library().site, _policy)
         audit = self._last_good.policy.config.daemon.audit_seconds
         self._memory: tuple[Policy, passes.Memory] | None = None
-        self._experience = PassHistory(audit, now=self._clock, epoch=self._clock)
+        self._experience = PassHistory(audit, current_time=self._clock, epoch=self._clock)
 
     @property
     def policy(self) -> Policy:

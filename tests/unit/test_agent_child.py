@@ -45,7 +45,7 @@ def test_it_rests_once_nothing_is_asked_for_and_goes_on_with_what_it_remembers(
     rested: Path,
 ) -> None:
     serve, rest = resting(rested)
-    server = Server(serve, rest=rest, quiet=0.0)
+    server = Server(serve, on_idle=rest, quiet=0.0)
     try:
         assert answer(server, b"one") == b"one after 0"
         assert rested.read_bytes() == b"rested"
@@ -56,7 +56,7 @@ def test_it_rests_once_nothing_is_asked_for_and_goes_on_with_what_it_remembers(
 
 def test_one_request_after_another_waits_for_no_rest(rested: Path) -> None:
     serve, rest = resting(rested)
-    server = Server(serve, rest=rest, quiet=3600.0)
+    server = Server(serve, on_idle=rest, quiet=3600.0)
     try:
         assert [answer(server, b"now") for _ in range(3)] == [b"now after 0"] * 3
     finally:

@@ -137,7 +137,7 @@ def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) 
 
 
 def test_an_hours_budget_comes_back_after_the_hour() -> None:
-    spent = ProbeTime().plus(20.0, now=0.0).plus(30.0, now=HOUR / 2)
+    spent = ProbeTime().plus(20.0, current_time=0.0).plus(30.0, current_time=HOUR / 2)
     assert spent.left(60.0, HOUR / 2) == 10.0
     assert spent.left(60.0, HOUR + 1) == 30.0
     assert spent.plus(1.0, 2 * HOUR).probes == ((2 * HOUR, 1.0),)

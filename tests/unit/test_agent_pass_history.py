@@ -39,13 +39,13 @@ def audits(experience: PassHistory, until: float, every: float, works: float) ->
 
 
 def test_an_array_with_a_hiccup_of_ten_minutes_is_tuned_again_without_a_reload() -> None:
-    tried = audits(PassHistory(300.0, now=0.0, epoch=EPOCH), 86_400.0, 300.0, works=600.0)
+    tried = audits(PassHistory(300.0, current_time=0.0, epoch=EPOCH), 86_400.0, 300.0, works=600.0)
     assert tried == [0.0, 300.0, 900.0]
 
 
 def test_what_never_works_is_tried_once_an_hour_and_not_given_up() -> None:
     day = 86_400.0
-    tried = audits(PassHistory(60.0, now=0.0, epoch=EPOCH), day, 60.0, works=10 * day)
+    tried = audits(PassHistory(60.0, current_time=0.0, epoch=EPOCH), day, 60.0, works=10 * day)
     pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
     assert pauses[:6] == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0]
     assert set(pauses[7:]) == {LONGEST}
@@ -56,7 +56,7 @@ def test_what_never_works_is_tried_once_an_hour_and_not_given_up() -> None:
 def test_the_pause_only_grows_and_is_bounded(audit: int, tries: int) -> None:
     retries, now, before = Retries(audit), 0.0, 0.0
     for number in range(1, tries + 1):
-        retries = retries.after([FAILED], now, EPOCH + now, whole=True)
+        retries = retries.after([FAILED], now, EPOCH + now, is_complete=True)
         [failure] = retries.failures.values()
         pause = failure.due - now
         assert before <= pause <= max(audit, LONGEST)
@@ -67,15 +67,15 @@ def test_the_pause_only_grows_and_is_bounded(audit: int, tries: int) -> None:
 
 
 def test_it_is_over_once_it_is_written_or_a_whole_look_does_not_speak_of_it() -> None:
-    failing = Retries(60.0).after([FAILED], 0.0, EPOCH, whole=True)
+    failing = Retries(60.0).after([FAILED], 0.0, EPOCH, is_complete=True)
     written = replace(FAILED, handled=Handled.WRITTEN)
-    assert failing.after([written], 60.0, EPOCH, whole=False).failures == {}
-    assert failing.after([], 60.0, EPOCH, whole=True).failures == {}
-    assert failing.after([], 60.0, EPOCH, whole=False).failures, "others were looked at"
+    assert failing.after([written], 60.0, EPOCH, is_complete=False).failures == {}
+    assert failing.after([], 60.0, EPOCH, is_complete=True).failures == {}
+    assert failing.after([], 60.0, EPOCH, is_complete=False).failures, "others were looked at"
 
 
 def test_a_report_says_when_it_is_tried_next() -> None:
-    experience = PassHistory(60.0, now=0.0, epoch=EPOCH)
+    experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     order = experience.order(PassReason.AUDIT, (), 0.0)
     _, told = experience.record(order, report(FAILED), 0.0, EPOCH)
     [change] = told.changes
@@ -84,17 +84,17 @@ def test_a_report_says_when_it_is_tried_next() -> None:
 
 
 def test_another_daemon_of_this_boot_goes_on_with_it() -> None:
-    experience = PassHistory(60.0, now=0.0, epoch=EPOCH)
+    experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     _, told = experience.record(
         experience.order(PassReason.AUDIT, (), 0.0), report(FAILED), 0.0, EPOCH
     )
-    later = PassHistory(60.0, told.changes, now=10.0, epoch=EPOCH + 10)
+    later = PassHistory(60.0, told.changes, current_time=10.0, epoch=EPOCH + 10)
     assert later.order(PassReason.START, (), 10.0).waiting == {FAILED.key}
     assert later.order(PassReason.AUDIT, (), 60.0).due == {FAILED.key}
 
 
 def test_a_reload_tries_at_once() -> None:
-    experience = PassHistory(60.0, now=0.0, epoch=EPOCH)
+    experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     experience.record(experience.order(PassReason.AUDIT, (), 0.0), report(FAILED), 0.0, EPOCH)
     experience.reset(60.0, None)
     order = experience.order(PassReason.RELOAD, (), 1.0)
@@ -108,7 +108,7 @@ def test_a_repair_upon_an_event_counts_where_it_was_drift() -> None:
         (ChangeOrigin.NEW, False),
         (ChangeOrigin.RESET, False),
     ):
-        experience = PassHistory(60.0, now=0.0, epoch=EPOCH)
+        experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
         done = replace(FAILED, handled=Handled.WRITTEN, origin=origin)
         for now in (1.0, 2.0):
             order = experience.order(PassReason.EVENT, (DeviceEvent("sda"),), now)
@@ -117,7 +117,7 @@ def test_a_repair_upon_an_event_counts_where_it_was_drift() -> None:
 
 
 def test_what_is_crossed_twice_in_a_row_has_failed() -> None:
-    experience = PassHistory(60.0, now=0.0, epoch=EPOCH)
+    experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     order = Order(PassReason.EVENT, (DeviceEvent("sda"),))
     conflict = replace(FAILED, outcome=Outcome.CONFLICT)
     again, left = experience.retry_conflicts(order, report(conflict))

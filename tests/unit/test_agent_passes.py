@@ -392,7 +392,7 @@ def test_a_depth_that_others_lower_is_drift(bench: Bench, tmp_path: Path, errors
 def test_what_the_driver_keeps_putting_back_is_repaired_for_as_long(
     bench: Bench, tmp_path: Path
 ) -> None:
-    lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, now=0.0, epoch=0.0)
+    lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, current_time=0.0, epoch=0.0)
     for now in range(10):
         # What a reset ends counts as an error, and is no full queue either.
         lun.set(254, 0x10 + now * 50)
@@ -439,7 +439,7 @@ def test_a_depth_that_a_run_of_ours_has_left_is_not_one_that_the_driver_has_put_
 
 
 def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_path: Path) -> None:
-    lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, now=0.0, epoch=0.0)
+    lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, current_time=0.0, epoch=0.0)
     handled = []
     for now, depth in enumerate((254, 100, 100, 100)):
         lun.set(depth, 0x10)

@@ -94,7 +94,7 @@ def _tell(*, as_json: bool) -> int:
     health = DaemonHealth(DaemonState.NOT_RUNNING)
     if found is not None:
         stopped = is_stopped(found.process.pid)
-        health = assess(found, clock=clock_id(), now=time.monotonic(), stopped=stopped)
+        health = assess(found, clock=clock_id(), current_time=time.monotonic(), stopped=stopped)
     elif (previous := last(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
