@@ -322,7 +322,7 @@ class DaemonLoop:
         metrics_socket = self._monitor.fileno()
         if metrics_socket is not None:
             poll.register(metrics_socket, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(self._timeout_ms())}
+        ready = {descriptor for descriptor, _ in poll.poll(self._compute_timeout_ms())}
         self._feed_watchdog()
         if wake in ready:
             # Emptied before the signals are read, so each signal causes a wake-up.
@@ -345,7 +345,7 @@ class DaemonLoop:
         if self._clock() >= self._save_due:
             self._save_status()
 
-    def _timeout_ms(self) -> float:
+    def _compute_timeout_ms(self) -> float:
         """Return the milliseconds to wait if nothing happens."""
         current_time = self._clock()
         times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]

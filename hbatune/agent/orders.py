@@ -73,7 +73,7 @@ class Order(Struct, frozen=True):
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The names of the disks that all their events call unmarked (``DeviceEvent``)."""
+        """The names of the disks whose events are all unmarked (``DeviceEvent``)."""
         marked = {event.name for event in self.events if not event.unmarked}
         return frozenset(event.name for event in self.events) - marked
 

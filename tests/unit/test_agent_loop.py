@@ -566,14 +566,14 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
     audited(bench)
     monkeypatch.setattr(loop, "RETRY", 0.5)
     polls = 0
-    patience = DaemonLoop._timeout_ms
+    patience = DaemonLoop._compute_timeout_ms
 
     def counted(daemon: DaemonLoop) -> float:
         nonlocal polls
         polls += 1
         return patience(daemon)
 
-    monkeypatch.setattr(DaemonLoop, "_timeout_ms", counted)
+    monkeypatch.setattr(DaemonLoop, "_compute_timeout_ms", counted)
     bench.reports = lambda order: (
         PassReport("test", locked=True)
         if order.reason == "audit" and len(bench.orders) < 4
