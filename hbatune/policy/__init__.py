@@ -1,5 +1,5 @@
-"""The wanted values: rules and profiles from TOML, validated, with their sources.
+"""Profile values: rules and profiles from TOML, validated, with their sources.
 
-Only files of rules and configuration are read here, and nothing is written. A mistake in a file
-becomes a ``PolicyError``, which names file, line and key.
+This package reads only rule and configuration files, and writes nothing. An invalid file raises
+``PolicyError``, which names file, line and key.
 """

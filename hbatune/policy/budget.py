@@ -1,6 +1,6 @@
-"""The depth of a LUN by the site's own facts: array budgets, and drives in an array. Pure.
+"""Compute the depth of a LUN from site facts: array budgets, and drives in an array. Pure.
 
-Only these facts may lower a depth. The arithmetic is data, so that `explain` can show it.
+Only these facts may lower a depth. The arithmetic is data, which `explain` can show.
 """
 
 from collections import defaultdict
@@ -19,38 +19,38 @@ from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Matc
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
-"""The depth that D2-1 found sound, once the default of FC cards; today's drivers have 64."""
+"""The depth that D2-1 found sound, a former default of FC cards. Current drivers have 64."""
 
 MOST = 256
-"""The most to which D2-2 lets the depth of a LUN be raised, however few hosts share the array."""
+"""The maximum depth of a LUN (D2-2), even if few hosts share the array."""
 
 PER_MEMBER = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
 
-The document gives no figure for Gen2, for links later than Gen3 or for links that cannot be read;
-they get the same."""
+The document gives no value for Gen2, for links later than Gen3 or for unreadable links. They get
+the same value."""
 
 GEN1_ARRAY = 64
-"""The least depth of an array in a Gen1 slot, however few drives it has (D4-1)."""
+"""The minimum depth of an array in a Gen1 slot, even with few drives (D4-1)."""
 
 SHARE_OF = "site-array-"
-"""The name of a rule for a LUN's share of its array's limit, before that of the array."""
+"""The prefix of the name of a rule for a LUN's share of its array's limit."""
 
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
 
 
 def is_shared(endpoint: Endpoint) -> bool:
-    """Whether other hosts may use the array ports in front of a LUN."""
-    # A snapshot of an older hbatune does not say where the data of a LUN is.
+    """Return whether other hosts may use the array ports in front of a LUN."""
+    # A snapshot from an older hbatune does not contain the location of a LUN's data.
     return endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
 
 
 class PortShare(Struct, frozen=True, omit_defaults=True):
     """This host's share of an array port's limit, for one LUN (D2-4, D2-3).
 
-    ``luns`` are this host's paths through the port, 1 if the limit is for each LUN by itself.
-    ``known`` is the make of array whose vendor gave the limit, and ``source`` that paper, None if
-    the site itself gave it.
+    ``luns`` is the number of this host's paths through the port, or 1 if the limit is for each LUN.
+    If a vendor gave the limit, ``known`` is the make of array and ``source`` is the vendor's paper.
+    Both are None if the site gave it.
     """
 
     limit: int
@@ -66,10 +66,10 @@ class PortShare(Struct, frozen=True, omit_defaults=True):
 
 
 class LunLimit(Struct, frozen=True):
-    """The array's limit for one LUN, over all the paths that serve it at once (D2-5).
+    """The array's limit for one LUN, over all paths that serve it concurrently (D2-5).
 
     ``data_drives`` and ``per_data_drive`` are 0 if the limit does not depend on the drives.
-    ``known`` is the make of array, None if the site itself gave the limit.
+    ``known`` is the make of array, or None if the site gave the limit.
     """
 
     base: int
@@ -98,15 +98,15 @@ class DepthBudget(Struct, frozen=True):
 
     @property
     def depth(self) -> int:
-        """The smallest of the limits that are known."""
-        return min(depth for depth, _ in self._limits())
+        """The smallest known limit."""
+        return min(depth for depth, _ in self._list_limits())
 
     @property
     def source(self) -> str:
         """The source of the smallest limit."""
-        return min(self._limits())[1]
+        return min(self._list_limits())[1]
 
-    def _limits(self) -> list[tuple[int, str]]:
+    def _list_limits(self) -> list[tuple[int, str]]:
         limits = [(MOST, "D2-2")]
         if self.port:
             limits.append((self.port.depth, self.port.source or "D2-4"))
@@ -116,164 +116,170 @@ class DepthBudget(Struct, frozen=True):
 
 
 class _Nexus(NamedTuple):
-    """The key of a port's limit within this host: all of its paths through that port share it."""
+    """The key of a port's limit. All of this host's paths through the port share the limit."""
 
     array: str
     port: str
 
 
 def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, DepthBudget]:
-    """Return the budget of each path to a LUN of an array that the site has described, by id.
+    """Return, by id, the budget of each path to a LUN of an array described by the site.
 
-    All of the machine's LUNs count, including those that are not tuned: they load the array, too.
+    All of the machine's LUNs count. Untuned LUNs load the array, too.
     """
-    listed = _listed(machine, site)
+    listed = _resolve_targets(machine, site)
     described = {
         endpoint.id: array
         for endpoint in machine.endpoints
         if is_shared(endpoint)
-        and endpoint.kind is not Kind.MAP  # a map has no queue_depth: its paths have
-        and (array := _described(endpoint, site.array, listed)) is not None
+        and endpoint.kind is not Kind.MAP  # only the paths of a map have a queue_depth
+        and (array := _find_array(endpoint, site.array, listed)) is not None
     }
     on_arrays = [endpoint for endpoint in machine.endpoints if endpoint.id in described]
     behind: dict[_Nexus, int] = defaultdict(int)
     for on_array in on_arrays:
-        behind[_nexus(on_array, described[on_array.id])] += 1
-    paths = _paths_by_lun(on_arrays)
-    found: dict[str, DepthBudget] = {}
+        behind[_find_nexus(on_array, described[on_array.id])] += 1
+    paths = _group_paths(on_arrays)
+    result: dict[str, DepthBudget] = {}
     for on_array in on_arrays:
         array = described[on_array.id]
-        port = _port_share(on_array, array, arrays, behind[_nexus(on_array, array)], site.vendors)
-        lun = _lun_limit(on_array, array, arrays, _serving(paths[_lun(on_array)]))
+        port = _compute_port_share(
+            on_array, array, arrays, behind[_find_nexus(on_array, array)], site.vendors
+        )
+        lun = _compute_lun_limit(
+            on_array, array, arrays, _count_serving_paths(paths[_identify_lun(on_array)])
+        )
         if port or lun:
-            found[on_array.id] = DepthBudget(array.name, port, lun)
-    return found
+            result[on_array.id] = DepthBudget(array.name, port, lun)
+    return result
 
 
 def site_rules(
     machine: Machine, site: Site, arrays: Collection[ArrayModel], file: str
 ) -> dict[str, Rule]:
-    """Return, by endpoint id, the rule for queue_depth that follows from the site's own facts.
+    """Return, by endpoint id, the rule for queue_depth that follows from the site's facts.
 
-    ``file`` is the one that has those facts.
+    ``file`` is the file with these facts.
     """
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     rules = {
-        id: _budget_rule(budget, file) for id, budget in budgets(machine, site, arrays).items()
+        id: _make_budget_rule(budget, file) for id, budget in budgets(machine, site, arrays).items()
     }
-    volumes = _volumes(machine, site.members) if site.members else {}
+    volumes = _find_volumes(machine, site.members) if site.members else {}
     for endpoint in machine.endpoints:
         members = volumes.get(endpoint.id)
-        it = traits(endpoint, adapters.get(endpoint.adapter or ""))
-        if members and it.family == "ipr":
-            rules[endpoint.id] = _members_rule(members, file, gen1=it.gen == 1)
+        properties = traits(endpoint, adapters.get(endpoint.adapter or ""))
+        if members and properties.family == "ipr":
+            rules[endpoint.id] = _make_members_rule(members, file, gen1=properties.gen == 1)
     return rules
 
 
-def decides(own: Rule, shipped: Rule | None) -> bool:
-    """Whether the site's facts take the place of the rule that won.
+def decides(site_rule: Rule, shipped: Rule | None) -> bool:
+    """Return whether the site's facts override the winning rule.
 
-    They do if that rule leaves the depth to the site, is a vendor's, or rests on the same source
-    without knowing the site. A profile without a rule for depths, and a site's explicit rule, keep
-    their say.
+    They do if this rule leaves the depth to the site, belongs to a vendor, or has the same source
+    but ignores the site. They override neither a profile without a rule for depths nor an explicit
+    local rule.
     """
     if shipped is None:
         return False
     return (
         isinstance(shipped.effect, Leave)
         or shipped.origin is Origin.VENDOR
-        or shipped.source == own.source
+        or shipped.source == site_rule.source
     )
 
 
-def _listed(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
-    """Return the ids of the endpoints that each list of ``targets`` names."""
+def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
+    """Return, for each list of ``targets``, the ids of the named endpoints."""
     lists = {array.targets for array in site.array if array.targets}
     names = SiteNames(machine) if lists else None
     return {targets: names.meant(targets) for targets in lists} if names else {}
 
 
-def _described(
+def _find_array(
     endpoint: Endpoint,
     arrays: Iterable[SiteArray],
     listed: Mapping[tuple[str, ...], Collection[str]],
 ) -> SiteArray | None:
-    """Return the array that the endpoint is on: of several that fit the last, as with rules."""
-    found = None
+    """Return the endpoint's array: the last one that matches, as with rules."""
+    last_fitting = None
     for array in arrays:
         fitting = matches_glob(endpoint.vendor, (array.vendor,)) and matches_glob(
             endpoint.model, (array.model,)
         )
         if fitting and (not array.targets or endpoint.id in listed[array.targets]):
-            found = array
-    return found
+            last_fitting = array
+    return last_fitting
 
 
-def _nexus(endpoint: Endpoint, array: SiteArray) -> _Nexus:
-    """Return the endpoint's port by name, else by host, channel and target of its address."""
+def _find_nexus(endpoint: Endpoint, array: SiteArray) -> _Nexus:
+    """Return the endpoint's port: its name, or host, channel and target of its address."""
     nexus = (endpoint.address or endpoint.id).rpartition(":")[0]
     return _Nexus(array.name, endpoint.port or nexus)
 
 
-def _lun(endpoint: Endpoint) -> str:
-    """Return the key that the paths to one LUN have in common.
+def _identify_lun(endpoint: Endpoint) -> str:
+    """Return the common key of the paths to one LUN.
 
-    That is its world-wide name, which a path also has before multipathd has joined it to the map;
-    else the map.
+    The key is the LUN's world-wide name, which a path has even before multipathd adds it to the
+    map. Without such a name, the key is the map.
     """
     name = stable_part(endpoint.id)
     return name if name.startswith(WORLD_WIDE) else endpoint.map or name
 
 
-def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
-    found: dict[str, list[Endpoint]] = defaultdict(list)
+def _group_paths(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
+    """Return the endpoints by LUN."""
+    paths_by_lun: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
-        found[_lun(endpoint)].append(endpoint)
-    return found
+        paths_by_lun[_identify_lun(endpoint)].append(endpoint)
+    return paths_by_lun
 
 
-def _serving(paths: Collection[Endpoint]) -> int:
-    """Return how many paths serve a LUN at once: the optimized ones, or all if none is.
+def _count_serving_paths(paths: Collection[Endpoint]) -> int:
+    """Return the number of paths that serve a LUN concurrently.
 
-    A path of which the kernel cannot tell yet counts: it may become one of them.
+    They are the optimized paths, or all paths if no path is optimized. A path whose state the
+    kernel does not know yet counts, because it may become optimized.
     """
     states = [path.access for path in paths]
     return sum(isinstance(state, Missing) or state in _IN_USE for state in states) or len(paths)
 
 
-def _port_share(
+def _compute_port_share(
     endpoint: Endpoint,
     array: SiteArray,
     arrays: Iterable[ArrayModel],
     luns: int,
     vendors: Vendors,
 ) -> PortShare | None:
-    """Return the share of the site's limit, else of the vendor's, where the site follows those."""
+    """Return the share of the site's limit, or of the vendor's if the site follows vendors."""
     counted = luns if array.counting is Counting.TARGET else 1
     if array.port_limit is not None:
         return PortShare(array.port_limit, array.hosts, counted)
-    known = model_of(endpoint.vendor, endpoint.model, arrays)
-    if vendors is not Vendors.FOLLOW or known is None or known.port_limit is None:
+    make = model_of(endpoint.vendor, endpoint.model, arrays)
+    if vendors is not Vendors.FOLLOW or make is None or make.port_limit is None:
         return None
-    return PortShare(known.port_limit, array.hosts, counted, known.name, known.port_source)
+    return PortShare(make.port_limit, array.hosts, counted, make.name, make.port_source)
 
 
-def _lun_limit(
+def _compute_lun_limit(
     endpoint: Endpoint, array: SiteArray, arrays: Iterable[ArrayModel], paths: int
 ) -> LunLimit | None:
-    """Return the site's figure, else the make's, None if that needs a number of drives."""
+    """Return the site's limit, or the make's, or None if it depends on an unknown drive count."""
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, paths, None)
-    known = model_of(endpoint.vendor, endpoint.model, arrays)
-    if known is None or (known.per_data_drive and array.data_drives is None):
+    make = model_of(endpoint.vendor, endpoint.model, arrays)
+    if make is None or (make.per_data_drive and array.data_drives is None):
         return None
-    drives = (array.data_drives or 0) if known.per_data_drive else 0
-    return LunLimit(known.lun_depth, known.per_data_drive, drives, paths, known.name)
+    drives = (array.data_drives or 0) if make.per_data_drive else 0
+    return LunLimit(make.lun_depth, make.per_data_drive, drives, paths, make.name)
 
 
-def _budget_rule(budget: DepthBudget, file: str) -> Rule:
-    # With a port's limit this host's share is known, and a depth may be raised to it. A limit for
-    # each LUN alone says nothing of the other LUNs behind the port: it only lowers.
+def _make_budget_rule(budget: DepthBudget, file: str) -> Rule:
+    # A port limit determines this host's share, so a depth may be raised to it. A limit for each
+    # LUN does not cover the other LUNs behind the port, so it only lowers.
     effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
     return Rule(
         name=f"{SHARE_OF}{budget.array}",
@@ -287,18 +293,18 @@ def _budget_rule(budget: DepthBudget, file: str) -> Rule:
     )
 
 
-def _volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
-    """Return, by id, the number of drives of each RAID volume that the site named."""
+def _find_volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
+    """Return, by id, the number of drives of each RAID volume named by the site."""
     names = SiteNames(machine)
-    meant = {id: count for name, count in members.items() for id in names.meant((name,))}
+    drives_by_id = {id: count for name, count in members.items() for id in names.meant((name,))}
     return {
-        endpoint.id: meant[endpoint.id]
+        endpoint.id: drives_by_id[endpoint.id]
         for endpoint in machine.endpoints
-        if endpoint.protocol is Protocol.VOLUME and endpoint.id in meant
+        if endpoint.protocol is Protocol.VOLUME and endpoint.id in drives_by_id
     }
 
 
-def _members_rule(members: int, file: str, *, gen1: bool) -> Rule:
+def _make_members_rule(members: int, file: str, *, gen1: bool) -> Rule:
     depth = max(PER_MEMBER * members, GEN1_ARRAY if gen1 else 0)
     because = f"{PER_MEMBER} for each of the {members} drives in the array"
     return Rule(

@@ -1,4 +1,4 @@
-"""The configuration that the site has made, and the profile that is chosen: named, or active."""
+"""Load the site's configuration and the chosen profile: the named one or the active one."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hbatune.policy.vendors import rules_followed
 
 
 def chosen_profile(name: str | None, config: Config) -> Profile:
-    """Return the named profile, or the active one; UsageError where there is neither."""
+    """Return the named profile, or the active one. Raise UsageError if there is neither."""
     wanted = name or config.profile
     if wanted is None:
         raise UsageError(

@@ -1,6 +1,6 @@
 """The site's configuration, ``hbatune.toml``: the active profile, limits and exclusions.
 
-Everything has a default: a machine without the file is a machine without a profile.
+Everything has a default. A machine without the file has no active profile.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The length of each short fio run in seconds; ``verify_`` is for the verdicts of `apply`.
 
-    Where time is short, runs of an apply without `--verify` are shorter than ``verify_seconds``.
-    The others are for `--verify` alone: ``verify_pairs`` is how often a change is compared with no
-    change (``verdict.PAIRS``), and ``verify_limit`` the seconds that all verdicts of one run may
-    take together. ``isolated`` gives the CPUs that are isolated to probes, which is where the
-    document had its load (D0-13); without it they are somebody else's.
+    If time is short, runs of an apply without `--verify` are shorter than ``verify_seconds``.
+    The other options apply only to `--verify`. ``verify_pairs`` is the number of comparisons with
+    and without a change (``verdict.PAIRS``). ``verify_limit`` limits the total time of all verdicts
+    of one run, in seconds. ``isolated`` lets probes use isolated CPUs, as the load of the document
+    did (D0-13). Without it these CPUs are reserved for other processes.
     """
 
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
@@ -45,13 +45,12 @@ class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The intervals and alert limits of `watch` and the daemon (D0-7, D0-8).
 
-    An alert is raised once a value has been over its limit for ``window_seconds``, and cleared
-    once it has been ``hysteresis`` below that (a share of the limit) for as long.
-    ``utilisation`` and ``cpu`` are shares of time; ``errors`` is the number of corrected errors of
-    the bus within the window that raises an alert. A single timeout or
-    uncorrected error raises one. Depths, links and error counters are read every
-    ``counters_seconds``. ``latency_seconds`` and ``latency_keys`` are for the measuring by
-    bpftrace: its interval, and how many I/Os in flight and how many buckets it counts at most.
+    An alert is raised if a value exceeds its limit for ``window_seconds``. It is cleared if the
+    value stays ``hysteresis`` (a fraction of the limit) below the limit for the same time.
+    ``utilisation`` and ``cpu`` are fractions of time. ``errors`` is the number of corrected bus
+    errors within the window that raises an alert. A single timeout or uncorrected error raises one.
+    Depths, links and error counters are read every ``counters_seconds``. ``latency_seconds`` is the
+    interval of bpftrace, ``latency_keys`` its maximum number of I/Os in flight and of buckets.
     """
 
     interval_seconds: Annotated[float, Meta(ge=0.5, le=3600)] = 10.0
@@ -78,8 +77,8 @@ Listen = Annotated[
 class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The destinations of the daemon's metrics, none by default.
 
-    ``textfile`` is the folder of node_exporter's textfile collector, ``listen`` a loopback
-    address or a unix socket on which they are served. Both need prometheus_client.
+    ``textfile`` is the directory of node_exporter's textfile collector. ``listen`` is the loopback
+    address or unix socket that serves the metrics. Both need prometheus_client.
     """
 
     textfile: Text | None = None
@@ -87,7 +86,7 @@ class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Approved(Struct, frozen=True, forbid_unknown_fields=True):
-    """Versions that a site approved for adapters of one family: globs, of which one must fit.
+    """Versions approved by a site for adapters of one family: globs, at least one must match.
 
     ``product`` is a glob, too. Without ``firmware`` or ``driver`` any version of it is approved.
     """
@@ -99,19 +98,18 @@ class Approved(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Counting(StrEnum):
-    """The scope of an array's limit: all LUNs behind a port together, or each of them."""
+    """The scope of an array's limit: all LUNs behind a port together, or each LUN."""
 
     TARGET = "target"
     LUN = "lun"
 
 
 class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
-    """A shared array: the number of hosts at each of its ports, and a port's limit for them all.
+    """A shared array: the number of hosts at each port, and a port's limit for all of them.
 
-    Its LUNs are those whose vendor and model fit the globs and, if ``targets`` names disks or
-    stable ids, that are among them. ``data_drives`` is the number of drives that hold the data of
-    each LUN (4 of a 4+1 RAID 5). ``lun_limit`` is the array's limit for each LUN, if the site knows
-    it better than the shipped table.
+    Vendor and model of its LUNs match the globs. If ``targets`` contains disks or stable ids, the
+    LUNs must be among them. ``data_drives`` is the number of data drives of each LUN (4 of a 4+1
+    RAID 5). ``lun_limit`` is the array's limit for each LUN and overrides the shipped table.
     """
 
     name: Name
@@ -126,7 +124,7 @@ class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Vendors(StrEnum):
-    """What becomes of the vendors' advice: nothing, shown beside the plan, or part of it."""
+    """The use of vendors' advice: none, shown with the plan, or part of the plan."""
 
     OFF = "off"
     ADVISE = "advise"
@@ -136,11 +134,11 @@ class Vendors(StrEnum):
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
     """The facts about this installation that only its administrators know.
 
-    ``exclude`` are disks, stable ids or PCI addresses that are left alone. ``array`` are the
-    arrays that it shares with other hosts. ``members`` has the number of drives of RAID volumes,
-    by disk or stable id. ``approved`` are the versions of firmware and drivers that it allows.
-    ``vendors`` is what becomes of the vendors' advice, and ``uses`` has the disks that are used for
-    something that a vendor has advice for, by its name (``oracle-asm``).
+    ``exclude`` contains the disks, stable ids or PCI addresses that hbatune does not change.
+    ``array`` contains the arrays shared with other hosts. ``members`` maps disks or stable ids to
+    the number of drives of the RAID volume. ``approved`` contains the allowed firmware and driver
+    versions. ``vendors`` is the use of vendors' advice. ``uses`` lists disks by a use that vendors
+    have advice for, such as ``oracle-asm``.
     """
 
     exclude: tuple[Text, ...] = ()
@@ -155,18 +153,18 @@ class Drift(StrEnum):
     """The reaction to a setting that was changed after it had been tuned."""
 
     REPAIR = "repair"
-    REPORT = "report"  # say so, and leave it
+    REPORT = "report"  # report it without changing it
     IGNORE = "ignore"
 
 
 class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The options of the daemon.
 
-    Every ``audit_seconds`` it looks for drift; ``drift`` is its reaction, and ``drift_of`` the one
-    for single settings. ``rollback_on_stop`` puts everything back when it stops. ``probe``
-    measures new endpoints once, while they are idle, ``probe_shared`` those on fc and iscsi as
-    well; ``probe_seconds`` is how long that may take in an hour. ``buffer_mib`` is the size of the
-    socket buffer for udev's events, which fills while the daemon is busy.
+    Every ``audit_seconds`` it checks for drift. ``drift`` is its reaction, and ``drift_of`` has the
+    reactions for single settings. ``rollback_on_stop`` restores everything when the daemon stops.
+    ``probe`` measures new endpoints once, while they are idle. ``probe_shared`` includes endpoints
+    on fc and iscsi. ``probe_seconds`` limits the probing time per hour. ``buffer_mib`` is the size
+    of the socket buffer for udev's events, which fills while the daemon is busy.
     """
 
     audit_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
@@ -184,14 +182,14 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unmatched(Struct, frozen=True):
-    """A name of ``[site]`` that means nothing on this machine, and the key that has it."""
+    """A name in ``[site]`` that matches nothing on this machine, and its key."""
 
     key: str
     name: str
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole configuration; ``profile`` is the active one, None if there is none."""
+    """The complete configuration. ``profile`` is the active profile, or None."""
 
     profile: Name | None = None
     act: ActConfig = ActConfig()
@@ -203,7 +201,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_config(library: Library) -> Config:
-    """Return the site's configuration, the defaults if there is none; raise ``PolicyError``."""
+    """Return the site's configuration, or the defaults. Raise ``PolicyError`` if it is invalid."""
     try:
         file = library.read_site(library.site / FILE)
     except FileNotFoundError:
@@ -216,9 +214,9 @@ def load_config(library: Library) -> Config:
 
 
 def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
-    """Raise ``PolicyError`` for the first name in ``[daemon.drift_of]`` that is no setting.
+    """Raise ``PolicyError`` for the first unknown setting in ``[daemon.drift_of]``.
 
-    The shape of the file cannot: there a setting is a key, and any text may be one.
+    The shape of the file cannot check it: a setting is a key there, and a key may be any text.
     """
     for name in names:
         if not known(name):
@@ -234,16 +232,16 @@ def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
 
 
 def with_profile(text: str, name: str | None) -> str:
-    """Return the text of a configuration with ``name`` as its active profile, None for no profile.
+    """Return the text of a configuration with ``name`` as its active profile, or without one.
 
-    Comments and everything else stay as the administrator wrote them. ValueError where the text
-    is no TOML.
+    Comments and everything else stay as the administrator wrote them. Raise ValueError if the text
+    is not TOML.
     """
     import tomllib  # a machine may have no configuration
 
     if tomllib.loads(text).get("profile") == name:
         return text
-    import tomlkit  # heavy, and needed only where the configuration changes
+    import tomlkit  # slow to import, and needed only to change the configuration
 
     document = tomlkit.parse(text)
     if name is None:

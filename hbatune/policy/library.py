@@ -1,22 +1,18 @@
-"""Find profiles and their tables, check them, and assemble each profile.
+"""Find profiles and the tables that rules refer to, check them, and assemble each profile.
 
-The shipped profiles as the build has compiled them: checked, and fast to load.
+A profile consists of its file, its includes and the local rules. A site's ``profiles/NAME.toml``
+overrides the shipped ``NAME.toml``, and may include it.
 
-Loading them is 13 times faster than parsing, which takes 11 of the 85 ms of a diff. A build
-checks the
-shipped files and puts the result beside this module; a checkout has none, and parses. What was
-compiled counts only for files with exactly the text that it was compiled from, and for the same
-version of hbatune: otherwise it is as if there were none. A site's own files are always parsed.
+The shipped tables contain:
 
-Finds profiles and the tables that rules refer to, and assembles each profile.
+- the sources, by id: recommendations of the documents and facts about the kernel
+- the LUN limits of each make of shared array
+- measurements from the documents, as reference values
 
-A profile is made of its file, its includes and the site's own rules. A site's
-``profiles/NAME.toml`` takes the place of the shipped ``NAME.toml``, and may include the one whose
-place it takes.
-
-The shipped tables are the sources (the documents' recommendations and the kernel's facts, by id),
-the LUN limits of each make of shared array, and the measurements of the documents, to compare
-results with.
+A build checks and compiles the shipped files and stores the result next to this module. Loading it
+is 13 times faster than parsing, which takes 11 of the 85 ms of a diff. The compiled file is used
+only if hbatune's version and the text of the files are unchanged. Otherwise, and in a checkout,
+which has no compiled file, the files are parsed. A site's files are always parsed.
 """
 
 import os
@@ -60,9 +56,9 @@ COMPILED_FILE = Path(__file__).resolve().parent / "compiled.msgpack"
 
 
 class CompiledProfiles(Struct, frozen=True):
-    """The shipped files of rules, compiled: each part and all sources, encoded, and the ``texts``.
+    """The compiled rule files: the encoded parts, the encoded sources, and the original texts.
 
-    ``parts`` are by the file's name without its suffix, ``texts`` by the name with it.
+    The keys of ``parts`` are file names without suffix, the keys of ``texts`` have the suffix.
     """
 
     version: str
@@ -71,25 +67,28 @@ class CompiledProfiles(Struct, frozen=True):
     sources: Raw
 
     def part(self, path: Path, text: str) -> Part | None:
-        """Return the part that was compiled of a file with this text, None if there is none."""
+        """Return the part compiled from a file with this text, or None."""
         if path.stem not in self.parts or self.texts[path.name] != text:
             return None
         return msgspec.msgpack.decode(self.parts[path.stem], type=Part).placed(path)
 
     def all_sources(self) -> Mapping[str, Source]:
-        """Return the sources that parts may cite, by their ids."""
+        """Return the sources that parts may cite, by id."""
         return msgspec.msgpack.decode(self.sources, type=dict[str, Source])
 
 
 @cache
 def load_compiled(sources: Path) -> CompiledProfiles | None:
-    """Return what was compiled for rules that cite this file of sources, None if nothing was."""
+    """Return the profiles compiled with this file of sources, or None."""
     try:
-        found = msgspec.msgpack.decode(COMPILED_FILE.read_bytes(), type=CompiledProfiles)
-        same = found.version == __version__ and found.texts.get(sources.name) == sources.read_text()
-    except (OSError, ValueError):  # as msgspec.DecodeError and UnicodeDecodeError are
+        compiled = msgspec.msgpack.decode(COMPILED_FILE.read_bytes(), type=CompiledProfiles)
+        is_current = (
+            compiled.version == __version__
+            and compiled.texts.get(sources.name) == sources.read_text()
+        )
+    except (OSError, ValueError):  # includes msgspec.DecodeError and UnicodeDecodeError
         return None
-    return found if same else None
+    return compiled if is_current else None
 
 
 SOURCES, ARRAYS, YARDSTICKS, SIZING = FILES = (
@@ -102,11 +101,11 @@ SOURCES, ARRAYS, YARDSTICKS, SIZING = FILES = (
 def load_sources(shipped: Path) -> Mapping[str, Source]:
     """Return every shipped source by its id, such as ``D0-1`` or ``K-nr-requests``.
 
-    Raises ``PolicyError`` if one cites a document that the file does not name.
+    Raise ``PolicyError`` if one cites a document that is not in the file.
     """
     if (ready := load_compiled(shipped / SOURCES)) is not None:
         return ready.all_sources()
-    from hbatune.policy.schema import SourcesFile, decode  # only where there is something to parse
+    from hbatune.policy.schema import SourcesFile, decode  # needed only for parsing
 
     file = read_toml(shipped / SOURCES)
     table = decode(file, SourcesFile)
@@ -130,9 +129,9 @@ Commands = Annotated[int, Meta(ge=1, le=65536)]
 class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     """One make of array: ``lun_depth`` commands for each LUN, and more for each data drive.
 
-    ``port_limit`` are the commands that one of its ports takes of all hosts, None if no paper says.
-    ``vendor`` and ``model`` are globs for the LUNs' standard INQUIRY data (SPC-4 6.6.2), of which
-    one each must fit.
+    ``port_limit`` is the number of commands that a port accepts from all hosts, or None if no paper
+    gives it. ``vendor`` and ``model`` are globs for the LUNs' standard INQUIRY data (SPC-4 6.6.2).
+    At least one of each must match.
     """
 
     name: Text
@@ -151,27 +150,27 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
-    """Return the known makes of arrays. Raises ``PolicyError``."""
+    """Return the known makes of arrays. Raise ``PolicyError`` if the file is invalid."""
     from hbatune.policy.schema import decode
 
     file = read_toml(shipped / ARRAYS)
     arrays = decode(file, _File).array
-    known = load_sources(shipped)
+    sources = load_sources(shipped)
     for number, array in enumerate(arrays):
         for key in ("source", "port_source"):
             source = getattr(array, key)
-            if source is not None and source not in known:
+            if source is not None and source not in sources:
                 raise PolicyError(
                     f"cites {source}, which is no source",
                     file=file.path,
                     line=file.line(("array", number, key)),
-                    hint=nearest(source, known),
+                    hint=nearest(source, sources),
                 )
     return arrays
 
 
 def model_of(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayModel | None:
-    """Return the make of array of a LUN with this vendor and model, None if it is not known."""
+    """Return the make of array of a LUN with this vendor and model, or None if it is unknown."""
     fitting = (a for a in arrays if matches_glob(vendor, a.vendor) and matches_glob(model, a.model))
     return next(fitting, None)
 
@@ -184,8 +183,8 @@ Range = tuple[Count, Count]
 class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """The measured 4K random reads of one medium: latencies at ``depth`` in ms, IOPS and knee.
 
-    ``iops``, ``knee`` and ``mean_ms`` go from the least to the most. Of the mean the document does
-    not say at what depth it was measured.
+    ``iops``, ``knee`` and ``mean_ms`` are minimum and maximum. The document does not give the depth
+    at which the mean was measured.
     """
 
     when: Match
@@ -201,7 +200,7 @@ class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MixFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """What so many percent of reads cost of the IOPS of reads alone, from the least to the most."""
+    """The loss of IOPS at ``reads`` percent of reads, as a fraction: minimum and maximum."""
 
     reads: Annotated[int, Meta(ge=0, le=100)]
     cost: tuple[Positive, Positive]
@@ -209,7 +208,7 @@ class MixFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """The highest measured throughput of ``adapters`` behind links of one kind, in GB/s."""
+    """The highest measured throughput of ``adapters`` behind links of one type, in GB/s."""
 
     when: LinkMatch
     adapters: Count
@@ -220,8 +219,8 @@ class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
 class RaidFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """The highest measured rates of ``adapters`` of one card with arrays of one RAID level.
 
-    ``card`` is the name in the documents (``Adapter.document``). Random ones are IOPS of 4 KiB, the
-    others GB/s of large sequential transfers, both of all ``drives`` together.
+    ``card`` is the name in the documents (``Adapter.document``). Random rates are IOPS of 4 KiB,
+    the others GB/s of large sequential transfers. Both are totals of all ``drives``.
     """
 
     card: Text
@@ -237,7 +236,7 @@ class RaidFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
-    """The measurements of the documents that results can be compared with."""
+    """The documents' measurements, as reference values for results."""
 
     medium: tuple[MediumFigures, ...] = ()
     mix: tuple[MixFigures, ...] = ()
@@ -247,30 +246,30 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_yardsticks(shipped: Path) -> Yardsticks:
-    """Return the measurements of the documents. Raises ``PolicyError``."""
+    """Return the documents' measurements. Raise ``PolicyError`` if the file is invalid."""
     from hbatune.policy.schema import decode
 
     file = read_toml(shipped / YARDSTICKS)
-    found = decode(file, Yardsticks)
-    known = load_sources(shipped)
+    yardsticks = decode(file, Yardsticks)
+    sources = load_sources(shipped)
     for table in ("medium", "link", "raid"):
-        for number, each in enumerate(getattr(found, table)):
-            if each.source not in known:
+        for number, figures in enumerate(getattr(yardsticks, table)):
+            if figures.source not in sources:
                 raise PolicyError(
-                    f"cites {each.source}, which is no source",
+                    f"cites {figures.source}, which is no source",
                     file=file.path,
                     line=file.line((table, number, "source")),
-                    hint=nearest(each.source, known),
+                    hint=nearest(figures.source, sources),
                 )
-    return found
+    return yardsticks
 
 
 class Library(Struct, frozen=True):
-    """The folders that rules and configuration are read from.
+    """The directories of rules and configuration.
 
-    ``owner`` is the uid that alone may write the site's files and the folders on the way to them,
-    None to skip that check; folders above ``top`` are not checked. Shipped files are trusted like
-    the code beside them.
+    Only the uid ``owner`` may have write access to the site's files and their parent directories.
+    None skips this check. Directories above ``top`` are not checked. Shipped files are trusted like
+    the code.
     """
 
     shipped: Path
@@ -287,47 +286,50 @@ class Library(Struct, frozen=True):
         return load_arrays(self.shipped)
 
     def yardsticks(self) -> Yardsticks:
-        """Return the measurements of the documents, to compare results with."""
+        """Return the documents' measurements, as reference values for results."""
         return load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
-        """Return one of the site's files; raise ``PolicyError`` or ``FileNotFoundError``."""
+        """Return one of the site's files. Raise ``PolicyError`` or ``FileNotFoundError``."""
         return read_toml(path, top=self.top, owner=self.owner)
 
     def site_files(self, folder: str) -> Iterator[TomlFile]:
-        """Yield the TOML files of one of the site's folders by name; raise ``PolicyError``."""
-        for path in _toml_files(self.site / folder):
-            yield _read(self, path, Origin.SITE)
+        """Yield the TOML files of one of the site's directories, sorted by name.
+
+        Raise ``PolicyError`` if a file is invalid.
+        """
+        for path in _list_toml_files(self.site / folder):
+            yield _read_file(self, path, Origin.SITE)
 
 
 def installed_library() -> Library:
-    """Return the library of this system; a process of root trusts only root's files."""
+    """Return the library of this system. A root process trusts only root's files."""
     return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
 
 
 def profiles(library: Library) -> tuple[Listed, ...]:
-    """Return the profiles that can be chosen, by name. Raises ``PolicyError``."""
-    found: dict[str, Listed] = {}
-    for name in _names(library):
-        if (at := _find(library, name)) is not None:
-            title = _title(library, *at)
+    """Return the available profiles, sorted by name. Raise ``PolicyError`` if one is invalid."""
+    listed: dict[str, Listed] = {}
+    for name in _list_names(library):
+        if (location := _find_file(library, name)) is not None:
+            title = _load_title(library, *location)
             if title is not None:
-                found[name] = Listed(name, title, at[1], str(at[0]))
-    return tuple(found[name] for name in sorted(found))
+                listed[name] = Listed(name, title, location[1], str(location[0]))
+    return tuple(listed[name] for name in sorted(listed))
 
 
 def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -> Profile:
     """Return a complete profile: its includes, its own rules, then the site's ``rules.d``.
 
-    The order decides, since the last matching rule wins. ``followed`` are the vendors' rules that
-    the site follows (``vendors.rules_followed``), which stand before its own. Raises
-    ``PolicyError``.
+    The order matters, since the last matching rule wins. ``followed`` are the vendor rules that the
+    site follows (``vendors.rules_followed``). They precede the local rules. Raise ``PolicyError``
+    if a file is invalid.
     """
     parts: dict[Path, Part] = {}
-    path, origin = _find(library, name) or _unknown(library, name)
-    _gather(library, (path, origin), parts, stack=())
-    own = parts[path]
-    if own.title is None:
+    path, origin = _find_file(library, name) or _raise_unknown(library, name)
+    _gather_parts(library, (path, origin), parts, stack=())
+    main_part = parts[path]
+    if main_part.title is None:
         raise PolicyError(
             "has no title, so it is a part for profiles to include and cannot be chosen itself",
             file=path,
@@ -335,120 +337,122 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
         )
     probes = [part.probe for part in parts.values() if part.probe is not None]
     tolerances = [part.tolerance for part in parts.values() if part.tolerance is not None]
-    # The site's rules come last, and so win.
-    site = tuple(_site_rules(library))
-    everything = [*parts.values(), *site]
+    # Local rules come last, so they win.
+    site = tuple(_load_site_rules(library))
+    all_parts = [*parts.values(), *site]
     rules = [rule for part in parts.values() for rule in part.rules]
     return Profile(
         name=name,
-        title=own.title,
+        title=main_part.title,
         origin=origin,
         rules=(*rules, *followed, *(rule for part in site for rule in part.rules)),
-        objectives=tuple(objective for part in everything for objective in part.objectives),
+        objectives=tuple(objective for part in all_parts for objective in part.objectives),
         probe=probes[-1] if probes else ProbeSpec(),
-        files=tuple(part.file for part in everything),
-        options=tuple(option for part in everything for option in part.options),
+        files=tuple(part.file for part in all_parts),
+        options=tuple(option for part in all_parts for option in part.options),
         tolerance=tolerances[-1] if tolerances else Tolerance(),
     )
 
 
-def _gather(
+def _gather_parts(
     library: Library,
-    at: tuple[Path, Origin],
+    location: tuple[Path, Origin],
     parts: dict[Path, Part],
     stack: tuple[Path, ...],
 ) -> None:
-    """Add the file to ``parts``, after the files that it includes, each file once."""
-    path, origin = at
-    if path in parts:  # two includes may share a third: its rules stand before those of both
+    """Add the file to ``parts``, after its includes, each file once."""
+    path, origin = location
+    if path in parts:  # two includes may share a third, whose rules precede theirs
         return
-    part = _part(library, path, origin)
+    part = _load_part(library, path, origin)
     for name in part.include:
-        # A site's profile may include the shipped one of its own name: not itself, then.
-        found = _find(library, name, not_in=path if origin is Origin.SITE else None)
-        if found is None:
+        # A site's profile may include the shipped profile of the same name, but not itself.
+        included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
+        if included is None:
             raise PolicyError(
                 f"found {quoted(name)}, which is no file in {library.site}/profiles or shipped",
                 file=path,
-                line=_line_of_include(library, path, origin),
+                line=_find_include_line(library, path, origin),
                 key="include",
                 found=quoted(name),
-                hint=nearest(name, _names(library)),
+                hint=nearest(name, _list_names(library)),
             )
-        if found[0] in (*stack, path):
-            circle = " → ".join(each.stem for each in (*stack, path, found[0]))
-            line = _line_of_include(library, path, origin)
+        if included[0] in (*stack, path):
+            circle = " → ".join(file.stem for file in (*stack, path, included[0]))
+            line = _find_include_line(library, path, origin)
             raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
-        _gather(library, found, parts, (*stack, path))
+        _gather_parts(library, included, parts, (*stack, path))
     parts[path] = part
 
 
-def _line_of_include(library: Library, path: Path, origin: Origin) -> int | None:
-    return _read(library, path, origin).line(("include",))
+def _find_include_line(library: Library, path: Path, origin: Origin) -> int | None:
+    return _read_file(library, path, origin).line(("include",))
 
 
-def _part(library: Library, path: Path, origin: Origin) -> Part:
-    """Return a file of a profile, checked: as the build has compiled it, or parsed."""
-    if (part := _ready(library, path, origin)) is not None:
+def _load_part(library: Library, path: Path, origin: Origin) -> Part:
+    """Return a checked profile file, either compiled by the build or parsed."""
+    if (part := _load_compiled_part(library, path, origin)) is not None:
         return part
-    from hbatune.policy.rules import part_of  # only where there is something to parse
+    from hbatune.policy.rules import part_of  # needed only for parsing
 
-    return part_of(_read(library, path, origin), origin, library.sources())
+    return part_of(_read_file(library, path, origin), origin, library.sources())
 
 
-def _title(library: Library, path: Path, origin: Origin) -> str | None:
-    """Return the title of a file of a profile, whose rules need make no sense."""
-    if (part := _ready(library, path, origin)) is not None:
+def _load_title(library: Library, path: Path, origin: Origin) -> str | None:
+    """Return the title of a profile file, whose rules may be invalid."""
+    if (part := _load_compiled_part(library, path, origin)) is not None:
         return part.title
     from hbatune.policy.schema import ProfileFile, decode
 
-    return decode(_read(library, path, origin), ProfileFile).title
+    return decode(_read_file(library, path, origin), ProfileFile).title
 
 
-def _ready(library: Library, path: Path, origin: Origin) -> Part | None:
-    """Return a shipped file as the build has compiled it, None where it is to be parsed."""
-    if origin is Origin.SITE or (found := load_compiled(library.shipped / SOURCES)) is None:
+def _load_compiled_part(library: Library, path: Path, origin: Origin) -> Part | None:
+    """Return a shipped file compiled by the build, or None if it must be parsed."""
+    if origin is Origin.SITE or (compiled := load_compiled(library.shipped / SOURCES)) is None:
         return None
-    return found.part(path, read_text(path))
+    return compiled.part(path, read_text(path))
 
 
-def _site_rules(library: Library) -> Iterator[Part]:
+def _load_site_rules(library: Library) -> Iterator[Part]:
     for file in library.site_files("rules.d"):
         from hbatune.policy.rules import rules_of  # few sites have such files
 
         yield rules_of(file, library.sources())
 
 
-def _folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
+def _list_folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
     return (Origin.SHIPPED, library.shipped), (Origin.SITE, library.site / "profiles")
 
 
-def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path, Origin] | None:
-    """Return the file of a profile or part, the site's first, but not the one in ``not_in``."""
-    if not re.match(NAME, name):  # nor may a name lead out of the folders, as ../../x would
+def _find_file(
+    library: Library, name: str, not_in: Path | None = None
+) -> tuple[Path, Origin] | None:
+    """Return the file of a profile or part, the site's first, except the file ``not_in``."""
+    if not re.match(NAME, name):  # this also rejects ../../x, which leads out of the directories
         return None
-    for origin, folder in reversed(_folders(library)):
+    for origin, folder in reversed(_list_folders(library)):
         path = folder / f"{name}.toml"
         if path.name not in FILES and path != not_in and _exists(path):
             return path, origin
     return None
 
 
-def _unknown(library: Library, name: str) -> tuple[Path, Origin]:
-    known = [profile.name for profile in profiles(library)]
+def _raise_unknown(library: Library, name: str) -> tuple[Path, Origin]:
+    names = [profile.name for profile in profiles(library)]
     raise PolicyError(
-        f"there is no profile {quoted(name)}, only {', '.join(known) or 'none at all'}",
+        f"there is no profile {quoted(name)}, only {', '.join(names) or 'none at all'}",
         found=quoted(name),
-        allowed=", ".join(known),
-        hint=nearest(name, known),
+        allowed=", ".join(names),
+        hint=nearest(name, names),
     )
 
 
-def _names(library: Library) -> list[str]:
-    return [path.stem for _, folder in _folders(library) for path in _toml_files(folder)]
+def _list_names(library: Library) -> list[str]:
+    return [path.stem for _, folder in _list_folders(library) for path in _list_toml_files(folder)]
 
 
-def _read(library: Library, path: Path, origin: Origin) -> TomlFile:
+def _read_file(library: Library, path: Path, origin: Origin) -> TomlFile:
     try:
         return library.read_site(path) if origin is Origin.SITE else read_toml(path)
     except FileNotFoundError as error:
@@ -457,7 +461,7 @@ def _read(library: Library, path: Path, origin: Origin) -> TomlFile:
 
 def _exists(path: Path) -> bool:
     try:
-        path.lstat()  # not stat(): a dangling link is a mistake to report, not an absent file
+        path.lstat()  # not stat(): a dangling link is an error, not an absent file
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -465,10 +469,10 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def _toml_files(folder: Path) -> list[Path]:
-    """Return the folder's ``*.toml`` by name, none if there is no such folder."""
+def _list_toml_files(folder: Path) -> list[Path]:
+    """Return the directory's ``*.toml`` sorted by name, or nothing if it does not exist."""
     try:
-        return sorted(each for each in folder.iterdir() if each.suffix == ".toml")
+        return sorted(path for path in folder.iterdir() if path.suffix == ".toml")
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -1,11 +1,10 @@
-"""Matches rules and the names in ``[site]`` with targets, and shows a profile by endpoint. Pure.
+"""Match rules and ``[site]`` names with targets, and list a profile's rules by endpoint. Pure.
 
 Thousands of identical LUNs are matched once.
 
-A name is anything that a command takes as a TARGET. A stable name is understood in any case and
-with any of the prefixes that links and tools put before it (``ids.canonical``), and a map, or the
-visible disk of an NVMe subsystem, means its paths as well. Names that mean nothing on the machine
-are found.
+A name is any TARGET of a command. Stable names are case-insensitive and may have any prefix that
+links and tools use (``ids.canonical``). A map, or the visible disk of an NVMe subsystem, includes
+its paths. Names that match nothing on the machine are reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +33,7 @@ from hbatune.settings.table import kind_of
 
 
 class Traits(Struct, frozen=True):
-    """All properties that a rule can match; targets with equal traits get the same rules."""
+    """The properties that a rule can match. Targets with equal traits get the same rules."""
 
     family: str
     protocol: Protocol
@@ -52,10 +51,10 @@ class Traits(Struct, frozen=True):
 
 
 def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
-    """Return the traits of an adapter's own vectors, controllers and hosts.
+    """Return the traits of an adapter's vectors, controllers and hosts.
 
-    These are its family and link, and for an NVMe controller protocol, medium, model and transport;
-    the drives behind any other adapter may be of several kinds.
+    The traits are family and link. An NVMe controller also has protocol, medium, model and
+    transport. Other adapters can have several types of drives.
     """
     nvme = adapter.controller is not None
     link = adapter.link
@@ -66,14 +65,14 @@ def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
         gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
         target=kind,
-        storage=_behind(adapter),
+        storage=_find_storage(adapter),
         model=(adapter.product or "") if nvme else "",
         transport=adapter.transport or "",
     )
 
 
-def _behind(adapter: Adapter) -> Storage:
-    """Return where the data of an NVMe controller is; behind other adapters it may be anywhere."""
+def _find_storage(adapter: Adapter) -> Storage:
+    """Return the location of an NVMe controller's data. For other adapters it is not known."""
     if adapter.controller is None:
         return Storage.LOCAL
     evidence = Evidence("nvme", pci=adapter.pci is not None, model=adapter.product or "")
@@ -81,14 +80,14 @@ def _behind(adapter: Adapter) -> Storage:
 
 
 def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
-    """Return the traits of ``endpoint``; ``adapter`` is None if it spans several."""
+    """Return the traits of ``endpoint``. ``adapter`` is None if it spans several."""
     link = None if adapter is None else adapter.link
     return Traits(
         family=endpoint.family,
         protocol=endpoint.protocol,
         medium=endpoint.medium,
         kind=endpoint.kind,
-        multipath=_multipath(endpoint),
+        multipath=_find_multipath(endpoint),
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
@@ -98,8 +97,8 @@ def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
     )
 
 
-def _multipath(endpoint: Endpoint) -> Multipath:
-    """Distinguish the two layers by the map's kernel name, which only device mapper calls dm-N."""
+def _find_multipath(endpoint: Endpoint) -> Multipath:
+    """Return the multipath layer. Only device mapper uses the kernel name dm-N for a map."""
     if endpoint.kind is Kind.DISK:
         return Multipath.NONE
     if endpoint.kind is Kind.MAP:
@@ -109,87 +108,92 @@ def _multipath(endpoint: Endpoint) -> Multipath:
     return Multipath.DM if endpoint.map.startswith("dm-") else Multipath.NVME
 
 
-def matches(when: Match, it: Traits) -> bool:
-    """Whether ``when`` matches a target with these traits."""
-    return all(holds for _, holds in _conditions(when, it))
+def matches(condition: Match, properties: Traits) -> bool:
+    """Return whether the condition matches a target with these traits."""
+    return all(holds for _, holds in _check_conditions(condition, properties))
 
 
-def unmet(when: Match, it: Traits) -> tuple[str, ...]:
-    """Return the conditions of ``when`` that do not hold for these traits, by their TOML keys."""
-    return tuple(name for name, holds in _conditions(when, it) if not holds)
+def unmet(condition: Match, properties: Traits) -> tuple[str, ...]:
+    """Return the TOML keys of the condition that do not match these traits."""
+    return tuple(name for name, holds in _check_conditions(condition, properties) if not holds)
 
 
-def _conditions(when: Match, it: Traits) -> Iterator[tuple[str, bool]]:
-    """Yield each condition by its TOML key, and whether it holds."""
-    yield "protocol", not when.protocol or it.protocol in when.protocol
-    yield "family", not when.family or it.family in when.family
-    yield "medium", not when.medium or it.medium in when.medium
-    yield "kind", not when.kind or it.kind in when.kind
-    yield "multipath", not when.multipath or it.multipath in when.multipath
-    yield "storage", not when.storage or it.storage in when.storage
-    yield "tri_mode", when.tri_mode is None or it.tri_mode == when.tri_mode
-    yield "link", _link_matches(when.link, it)
-    yield "vendor", _fits(when.vendor, it.vendor)
-    yield "model", _fits(when.model, it.model)
-    yield "transport", not when.transport or it.transport in when.transport
+def _check_conditions(condition: Match, properties: Traits) -> Iterator[tuple[str, bool]]:
+    """Yield each TOML key of the condition, and whether it matches."""
+    yield "protocol", not condition.protocol or properties.protocol in condition.protocol
+    yield "family", not condition.family or properties.family in condition.family
+    yield "medium", not condition.medium or properties.medium in condition.medium
+    yield "kind", not condition.kind or properties.kind in condition.kind
+    yield "multipath", not condition.multipath or properties.multipath in condition.multipath
+    yield "storage", not condition.storage or properties.storage in condition.storage
+    yield "tri_mode", condition.tri_mode is None or properties.tri_mode == condition.tri_mode
+    yield "link", _matches_link(condition.link, properties)
+    yield "vendor", _matches_globs(condition.vendor, properties.vendor)
+    yield "model", _matches_globs(condition.model, properties.model)
+    yield "transport", not condition.transport or properties.transport in condition.transport
 
 
 class NearRule(Struct, frozen=True):
-    """A rule that nearly matches a target: the conditions that do not hold, by their TOML keys."""
+    """A rule that nearly matches a target, with the TOML keys that do not match."""
 
     rule: Rule
     unmet: tuple[str, ...]
 
 
-def near_rules(rules: Iterable[Rule], it: Traits, most: int = 5) -> tuple[NearRule, ...]:
-    """Return the rules that come nearest to matching these traits, ``most`` of them at most.
+def near_rules(rules: Iterable[Rule], properties: Traits, limit: int = 5) -> tuple[NearRule, ...]:
+    """Return at most ``limit`` rules that nearly match these traits.
 
-    They have the fewest unmet conditions of all rules for this kind of target, and none has none.
+    They have the fewest unmet conditions of all rules for this type of target, at least one each.
     """
-    found = [
-        NearRule(rule, missing)
+    candidates = [
+        NearRule(rule, unmet_keys)
         for rule in rules
-        if kind_of(rule.setting) is it.target and (missing := unmet(rule.when, it))
+        if kind_of(rule.setting) is properties.target
+        and (unmet_keys := unmet(rule.when, properties))
     ]
-    least = min((len(each.unmet) for each in found), default=0)
-    return tuple(each for each in found if len(each.unmet) == least)[:most]
+    fewest = min((len(candidate.unmet) for candidate in candidates), default=0)
+    return tuple(candidate for candidate in candidates if len(candidate.unmet) == fewest)[:limit]
 
 
-def _link_matches(link: LinkMatch, it: Traits) -> bool:
-    return (not link.gen or it.gen in link.gen) and (not link.width or it.width in link.width)
+def _matches_link(link: LinkMatch, properties: Traits) -> bool:
+    return (not link.gen or properties.gen in link.gen) and (
+        not link.width or properties.width in link.width
+    )
 
 
-def _fits(globs: tuple[str, ...], text: str) -> bool:
+def _matches_globs(globs: tuple[str, ...], text: str) -> bool:
     return not globs or matches_glob(text, globs)
 
 
-def matching(rules: Iterable[Rule], it: Traits) -> tuple[Rule, ...]:
-    """Return the rules for a target with these traits, in order: the last of a setting wins."""
+def matching(rules: Iterable[Rule], properties: Traits) -> tuple[Rule, ...]:
+    """Return the rules for a target with these traits, in order. The last of a setting wins."""
     return tuple(
-        rule for rule in rules if kind_of(rule.setting) is it.target and matches(rule.when, it)
+        rule
+        for rule in rules
+        if kind_of(rule.setting) is properties.target and matches(rule.when, properties)
     )
 
 
 def winners(matched: Iterable[Rule]) -> dict[str, Rule]:
-    """Return the rule that decides each setting, of rules that all match: the last of each."""
+    """Return the deciding rule of each setting: the last of the matching rules."""
     return {rule.setting: rule for rule in matched}
 
 
-def objective(profile: Profile, it: Traits) -> Objective | None:
-    """Return the profile's objective for an endpoint with these traits, None if it has none."""
-    wanted = [each for each in profile.objectives if matches(each.when, it)]
-    return wanted[-1] if wanted else None
+def objective(profile: Profile, properties: Traits) -> Objective | None:
+    """Return the profile's objective for an endpoint with these traits, or None."""
+    goals = [goal for goal in profile.objectives if matches(goal.when, properties)]
+    return goals[-1] if goals else None
 
 
 class Matcher:
-    """Matches one profile with many targets, and remembers the result by their traits."""
+    """A matcher of one profile with many targets. It caches the results by traits."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self._known: dict[Traits, tuple[tuple[Rule, ...], Mapping[str, Rule]]] = {}
 
     def matching(self, endpoint: Endpoint, adapter: Adapter | None) -> tuple[Rule, ...]:
-        """Return all rules that match, in order (``explain`` shows them)."""
+        """Return all matching rules, in order (``explain`` shows them)."""
         return self.decide(traits(endpoint, adapter))[0]
 
     def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
@@ -205,7 +209,7 @@ class Matcher:
         return self.decide(key)[0]
 
     def decide(self, key: Traits) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
-        """Return all rules that match these traits, and the one that decides each setting."""
+        """Return all rules that match these traits, and the deciding rule of each setting."""
         if key not in self._known:
             matched = matching(self.profile.rules, key)
             self._known[key] = (matched, winners(matched))
@@ -238,11 +242,11 @@ ENDPOINTS: Mapping[str, Traits] = {
     "parallel SCSI": Traits("sym53c8xx", Protocol.SPI, Medium.HDD),
     "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD, storage=Storage.VIRTUAL),
 }
-"""One endpoint for each kind that the documents distinguish, by its usual name."""
+"""One endpoint of each type in the documents, by its usual name."""
 
 
 class OverviewRow(Struct, frozen=True):
-    """The rules of a profile for one kind of endpoint: the deciding one of each setting."""
+    """The deciding rules of a profile for one type of endpoint, by setting."""
 
     endpoint: str
     rules: dict[str, Rule]
@@ -250,18 +254,20 @@ class OverviewRow(Struct, frozen=True):
 
 
 def overview(profile: Profile) -> tuple[OverviewRow, ...]:
-    """Return a row for each kind of endpoint, with the settings that the profile has rules for.
+    """Return a row for each type of endpoint, with the settings that the profile has rules for.
 
-    Rules that ask for a vendor or model match none of these.
+    Rules that require a vendor or model match no row.
     """
     return tuple(
-        OverviewRow(name, winners(matching(profile.rules, it)), objective(profile, it))
-        for name, it in ENDPOINTS.items()
+        OverviewRow(
+            name, winners(matching(profile.rules, properties)), objective(profile, properties)
+        )
+        for name, properties in ENDPOINTS.items()
     )
 
 
 class SiteNames:
-    """The meaning of names on one machine; all names of it are gathered once."""
+    """The names on one machine, collected once, and their targets."""
 
     def __init__(self, machine: Machine) -> None:
         self._ids: dict[str, set[str]] = {}
@@ -281,25 +287,25 @@ class SiteNames:
         self._adapters = {name for adapter in machine.adapters for name in adapter_names(adapter)}
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the ids of all targets that any of the names means."""
-        found: set[str] = set()
+        """Return the ids of all targets that match any of the names."""
+        ids: set[str] = set()
         for name in names:
-            found |= self._ids.get(name, set()) | self._stable.get(canonical(name), set())
-        # With a map its paths: a write to a path would reach the map that was excluded.
-        below = (self._paths.get(id, set()) for id in tuple(found))
-        return frozenset(found.union(*below))
+            ids |= self._ids.get(name, set()) | self._stable.get(canonical(name), set())
+        # A map includes its paths, because a write to a path would reach an excluded map.
+        path_ids = (self._paths.get(id, set()) for id in tuple(ids))
+        return frozenset(ids.union(*path_ids))
 
     def unmatched(self, site: Site) -> Iterator[Unmatched]:
-        """Yield the names of the site that mean nothing here."""
-        for key, names in _named(site):
+        """Yield the site's names that match nothing on this machine."""
+        for key, names in _list_site_names(site):
             for name in names:
                 if not self.meant((name,)) and name not in self._adapters:
                     yield Unmatched(key, name)
 
 
 def unmatched(machine: Machine, site: Site) -> tuple[Unmatched, ...]:
-    """Return the names of the site that mean nothing on this machine."""
-    if not any(names for _, names in _named(site)):
+    """Return the site's names that match nothing on this machine."""
+    if not any(names for _, names in _list_site_names(site)):
         return ()
     return tuple(SiteNames(machine).unmatched(site))
 
@@ -307,29 +313,31 @@ def unmatched(machine: Machine, site: Site) -> tuple[Unmatched, ...]:
 def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
     """Return the site with each link to one of the machine's disks replaced by the disk's name.
 
-    ``follow`` returns a disk's kernel name, or the given name if there is no such link (now).
+    ``follow`` returns a disk's kernel name, or the given name if it is currently not a link.
     """
     disks = {endpoint.target for endpoint in machine.endpoints}
 
-    def led(name: str) -> str:
+    def replace_link(name: str) -> str:
         disk = follow(name)
         return disk if disk in disks else name
 
-    arrays = (replace(array, targets=tuple(map(led, array.targets))) for array in site.array)
+    arrays = (
+        replace(array, targets=tuple(map(replace_link, array.targets))) for array in site.array
+    )
     return replace(
         site,
-        exclude=tuple(map(led, site.exclude)),
+        exclude=tuple(map(replace_link, site.exclude)),
         array=tuple(arrays),
-        members={led(name): count for name, count in site.members.items()},
-        uses={use: tuple(map(led, names)) for use, names in site.uses.items()},
+        members={replace_link(name): count for name, count in site.members.items()},
+        uses={use: tuple(map(replace_link, names)) for use, names in site.uses.items()},
     )
 
 
 def noted(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
-    """Return the site for udev rules, which see neither a link's end nor a map's paths.
+    """Return the site for udev rules, which cannot resolve links and do not know a map's paths.
 
-    ``follow`` is as for ``leading``. A disk that is excluded by such a name is also excluded by
-    the ids that the name means now. The name stays, since it may mean another disk later.
+    ``follow`` is as for ``leading``. If such a name excludes a disk, the ids that currently match
+    it are excluded as well. The name stays, since it may match another disk later.
     """
     if not site.exclude:
         return site
@@ -337,13 +345,14 @@ def noted(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
     maps = {endpoint.id for endpoint in machine.endpoints if endpoint.kind is Kind.MAP}
     ids: list[str] = []
     for name, disk in zip(site.exclude, followed, strict=True):
-        meant = names.meant((disk,))
-        if disk != name or meant & maps:
-            ids += sorted(meant)
+        current_ids = names.meant((disk,))
+        if disk != name or current_ids & maps:
+            ids += sorted(current_ids)
     return replace(site, exclude=tuple(dict.fromkeys((*site.exclude, *ids))))
 
 
-def _named(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
+def _list_site_names(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield each key of the site that contains names, and its names."""
     yield "exclude", site.exclude
     for array in site.array:
         yield f"targets of array {array.name}", array.targets

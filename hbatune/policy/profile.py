@@ -1,6 +1,6 @@
 """Rules, profiles and their sources as frozen values.
 
-A rule says: when an endpoint is like this, then set this, because of that, as this document says.
+A rule contains a condition for endpoints, a setting with its value, the reason and the source.
 """
 
 from enum import StrEnum
@@ -23,7 +23,7 @@ Name = Annotated[
 
 
 class Multipath(StrEnum):
-    """The layer that joins an endpoint's paths: none, device mapper, or NVMe's own."""
+    """The layer that joins an endpoint's paths: none, device mapper, or NVMe."""
 
     NONE = "none"
     DM = "dm"
@@ -31,17 +31,17 @@ class Multipath(StrEnum):
 
 
 class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The current PCI Express link: generation and lanes; an unread link never matches."""
+    """The current PCI Express link: generation and lanes. An unread link never matches."""
 
     gen: Annotated[tuple[Generation, ...], Meta(min_length=1)] = ()
     width: Annotated[tuple[Lanes, ...], Meta(min_length=1)] = ()
 
 
 class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The endpoints that a rule is for: any of the values of every key; an absent key is any.
+    """The condition of a rule. Each key must match one of its values; an absent key matches all.
 
-    ``vendor`` and ``model`` are case-sensitive globs, of which one must fit. ``transport`` is the
-    kernel's word for what an NVMe controller is reached by.
+    ``vendor`` and ``model`` are case-sensitive globs. ``transport`` is the kernel's name for the
+    transport of an NVMe controller.
     """
 
     family: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
@@ -70,20 +70,20 @@ class AtLeast(Struct, frozen=True, tag="at_least"):
 
 
 class AtMost(Struct, frozen=True, tag="at_most"):
-    """Lower the setting to this number, and never raise it: for a site's own facts only."""
+    """Lower the setting to this number, and never raise it. It is only for a site's facts."""
 
     value: int
 
 
 class Leave(Struct, frozen=True, tag="leave"):
-    """Leave the setting as it is, for a reason that `explain` shows."""
+    """Leave the setting unchanged, for a reason that `explain` shows."""
 
 
 Effect = Exactly | AtLeast | AtMost | Leave
 
 
 class Origin(StrEnum):
-    """The author of a file of rules: hbatune, the site, or a vendor."""
+    """The author of a rule file: hbatune, the site, or a vendor."""
 
     SHIPPED = "shipped"
     SITE = "site"
@@ -91,10 +91,10 @@ class Origin(StrEnum):
 
 
 class Rule(Struct, frozen=True):
-    """When an endpoint matches, the setting gets the effect; ``file`` is the file of the rule.
+    """The effect on a setting of all endpoints that match. ``file`` is the file of the rule.
 
-    ``source`` is the id of a ``Source``, or ``site`` or ``site: …`` in a site's own file.
-    ``origin`` is whose file it is.
+    ``source`` is the id of a ``Source``, or ``site`` or ``site: …`` in a site's file. ``origin`` is
+    the author of the file.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Rule(Struct, frozen=True):
 class OptionRule(Struct, frozen=True):
     """An option of a driver's module, which takes effect when the module is loaded next.
 
-    It is for every adapter that the module drives. ``source`` and ``file`` as in ``Rule``.
+    It applies to all adapters of the module. ``source`` and ``file`` are as in ``Rule``.
     """
 
     name: str
@@ -123,7 +123,7 @@ class OptionRule(Struct, frozen=True):
 
     @property
     def setting(self) -> str:
-        """Its name on the kernel's command line."""
+        """The option's name on the kernel's command line."""
         return f"{self.module}.{self.option}"
 
 
@@ -137,9 +137,9 @@ class Objective(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The read-only fio job that represents the profile's workload; the depth is per endpoint.
+    """The read-only fio job that represents the profile's workload. The depth is per endpoint.
 
-    It is the application's depth, not fio's own default (D0-6).
+    It is the application's depth, not fio's default (D0-6).
     """
 
     pattern: Literal["randread", "read"] = "randread"
@@ -158,9 +158,9 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
-    """The share of IOPS, mean and p99 that a change may cost before `apply` reverts it.
+    """The fraction of IOPS, mean and p99 that a change may cost before `apply` reverts it.
 
-    A change that stays within it for sure is `unchanged`.
+    A change that certainly stays within it is `unchanged`.
     """
 
     iops: Share = 0.05
@@ -171,9 +171,9 @@ class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
 class Profile(Struct, frozen=True):
     """An ordered list of rules for a workload, with its objectives and its probe.
 
-    Of the rules that match an endpoint the last one wins, setting by setting; likewise the
-    objectives, and the module options, which count only if they are asked for. ``files`` are
-    those that it was read from, in order.
+    For each setting, the last rule that matches an endpoint wins. The same applies to objectives
+    and module options. Module options count only if requested. ``files`` are the profile's files,
+    in order.
     """
 
     name: str
@@ -188,7 +188,7 @@ class Profile(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """A profile that can be chosen, before its rules are read."""
+    """An available profile, before its rules are read."""
 
     name: str
     title: str
@@ -197,9 +197,10 @@ class Listed(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The source of a rule: a statement in our words, and the place where it is written.
+    """The source of a rule: a statement in our words, and its reference.
 
-    ``title`` is the document's; ``section`` is its section, or the kernel's file and function.
+    ``title`` is the document's title. ``section`` is its section, or the kernel's file and
+    function.
     """
 
     id: str
@@ -210,9 +211,9 @@ class Source(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """One file of a profile, checked; ``include`` are the names of those that it includes.
+    """One checked file of a profile. ``include`` contains the names of the included parts.
 
-    Without a ``title`` it cannot be chosen itself.
+    A part without a ``title`` cannot be chosen as a profile.
     """
 
     file: str
@@ -226,7 +227,7 @@ class Part(Struct, frozen=True):
     options: tuple[OptionRule, ...] = ()
 
     def placed(self, path: Path) -> "Part":
-        """Return it as read from the file at ``path``."""
+        """Return the part as if it was read from ``path``."""
         file = str(path)
         return replace(
             self,
@@ -237,10 +238,10 @@ class Part(Struct, frozen=True):
 
 
 class VendorRule(Struct, frozen=True):
-    """One rule of a vendor; ``vendor`` is the one whose file it is in.
+    """One rule from the file of ``vendor``.
 
-    ``use`` names what the disks have to be used for, None for all that match. ``note`` says what is
-    wrong with the advice today, or what goes with it.
+    ``use`` is the required use of the disks, or None for all that match. ``note`` describes current
+    problems of the advice, or related settings.
     """
 
     rule: Rule

@@ -1,9 +1,7 @@
-"""Makes rules and module options of a file's tables, with the checks beyond their shapes.
+"""Convert the tables of a file to rules, objectives and module options, and check their content.
 
-Values are checked against the table of settings here, so that a plan meets none that is illegal
-on every device.
-
-Checks the files that profiles are made of, and compiles the shipped ones for the build.
+Values are checked against the table of settings, so a plan contains no value that is illegal on
+every device. The build uses the same checks before it compiles the shipped files.
 """
 
 import re
@@ -48,7 +46,7 @@ def checked_rules(
     origin: Origin,
     sources: Collection[str],
 ) -> tuple[Rule, ...]:
-    """Return the file's rules; raise ``PolicyError`` for the first that makes no sense.
+    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule.
 
     ``sources`` are the ids that may be cited.
     """
@@ -59,7 +57,7 @@ def checked_rules(
             name=table.name,
             when=table.when,
             setting=table.setting,
-            effect=_effect(file, number, table),
+            effect=_make_effect(file, number, table),
             because=table.because,
             source=table.source,
             file=str(file.path),
@@ -74,23 +72,28 @@ def checked_rules(
 def checked_objectives(
     file: TomlFile, objectives: tuple[Objective, ...], origin: Origin, sources: Collection[str]
 ) -> tuple[Objective, ...]:
-    """Return the file's objectives; raise ``PolicyError`` for one that cites an unknown source."""
-    for number, each in enumerate(objectives):
-        require_source(file, ("objective", number, "source"), each.source, origin, sources)
+    """Return the file's objectives. Raise ``PolicyError`` if one cites an unknown source."""
+    for number, objective in enumerate(objectives):
+        require_source(file, ("objective", number, "source"), objective.source, origin, sources)
     return objectives
 
 
-def _effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
+def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
+    """Return the effect of a rule. Raise ``PolicyError`` if its setting or value is invalid."""
     setting = SETTINGS.get(table.setting)
     if setting is None:
-        known = f"one of {', '.join(sorted(SETTINGS))}"
+        expected = f"one of {', '.join(sorted(SETTINGS))}"
         hint = nearest(table.setting, SETTINGS)
-        raise wrong_value(file, ("rule", number, "setting"), "setting", table.setting, known, hint)
-    said = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
-    if len(said) != 1:
-        found = " and ".join(f"`{key}`" for key in said) or "none of them"
-        raise _problem(
-            file, number, f"found {found}, expected exactly one of `value`, `at_least` and `leave`"
+        raise wrong_value(
+            file, ("rule", number, "setting"), "setting", table.setting, expected, hint
+        )
+    keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
+    if len(keys) != 1:
+        present = " and ".join(f"`{key}`" for key in keys) or "none of them"
+        raise _make_error(
+            file,
+            number,
+            f"found {present}, expected exactly one of `value`, `at_least` and `leave`",
         )
     if table.value is not None:
         effect: Effect = Exactly(table.value)
@@ -102,7 +105,7 @@ def _effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
         effect = Leave()
         allowed = None if table.leave else "true, or no `leave`"
     if allowed is not None:
-        key = said[0]
+        key = keys[0]
         raise wrong_value(file, ("rule", number, key), key, getattr(table, key), allowed)
     return effect
 
@@ -114,12 +117,12 @@ def require_source(
     origin: Origin,
     sources: Collection[str],
 ) -> None:
-    """Raise ``PolicyError`` unless the source cited at ``steps`` is known or the site's own.
+    """Raise ``PolicyError`` unless the source cited at ``steps`` is known or is the site.
 
-    Only a site's own file may cite the site: a shipped rule always rests on a document.
+    Only a site's file may cite the site. A shipped rule always cites a document.
     """
-    own = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
-    if source in sources or own:
+    cites_site = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
+    if source in sources or cites_site:
         return
     allowed = "the id of a shipped source such as D0-1"
     if origin is Origin.SITE:
@@ -128,63 +131,70 @@ def require_source(
 
 
 def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
-    """Refuse conditions that only endpoints have, if the setting is an adapter's own.
+    """Raise ``PolicyError`` for endpoint conditions if the setting belongs to an adapter.
 
-    Such a rule would never match, which an administrator would not notice.
+    Such a rule would never match, and an administrator would not notice it.
     """
-    kind, when = kind_of(rule.setting), rule.when
+    kind, condition = kind_of(rule.setting), rule.when
     if kind is TargetKind.ENDPOINT:
-        if when.transport:
+        if condition.transport:
             problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
-            raise _problem(file, number, problem)
+            raise _make_error(file, number, problem)
         return
-    of_endpoints = (when.kind, when.multipath, when.vendor, when.tri_mode is not None)
-    of_controllers = kind is not TargetKind.CONTROLLER and (when.model or when.transport)
-    others = {*when.protocol} - {Protocol.NVME} or {*when.medium} - {Medium.NVME}
-    if any(of_endpoints) or of_controllers or others:
-        more = "`model`, `transport`, " if kind is TargetKind.CONTROLLER else ""
+    of_endpoints = (
+        condition.kind,
+        condition.multipath,
+        condition.vendor,
+        condition.tri_mode is not None,
+    )
+    of_controllers = kind is not TargetKind.CONTROLLER and (condition.model or condition.transport)
+    other_values = {*condition.protocol} - {Protocol.NVME} or {*condition.medium} - {Medium.NVME}
+    if any(of_endpoints) or of_controllers or other_values:
+        extra_keys = "`model`, `transport`, " if kind is TargetKind.CONTROLLER else ""
         problem = (
-            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, {more}"
-            '`storage` and protocol "nvme" only'
+            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
+            f'{extra_keys}`storage` and protocol "nvme" only'
         )
-        raise _problem(file, number, problem)
+        raise _make_error(file, number, problem)
 
 
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
-    """Refuse a name used twice, and two values for exactly the same condition.
+    """Raise ``PolicyError`` for a duplicate name, or two values for the same condition.
 
-    Within one file only: a site's own rules, in a later file, are there to override.
+    Only rules within one file are compared: local rules, in a later file, may override others.
     """
-    for other, before in enumerate(earlier):
-        if before.name == rule.name:
-            raise _problem(file, number, f"this name is taken by {_at(file, other)}")
+    for index, earlier_rule in enumerate(earlier):
+        if earlier_rule.name == rule.name:
+            raise _make_error(file, number, f"this name is taken by {_locate_rule(file, index)}")
         if (
-            before.setting == rule.setting
-            and before.effect != rule.effect
-            and _canonical(before.when) == _canonical(rule.when)
+            earlier_rule.setting == rule.setting
+            and earlier_rule.effect != rule.effect
+            and _normalise_condition(earlier_rule.when) == _normalise_condition(rule.when)
         ):
-            raise _problem(
+            raise _make_error(
                 file,
                 number,
-                f"contradicts {quoted(before.name)}, {_at(file, other)}: the same `when` and "
-                f"setting {rule.setting}, but another value",
+                f"contradicts {quoted(earlier_rule.name)}, {_locate_rule(file, index)}: the same "
+                f"`when` and setting {rule.setting}, but another value",
             )
 
 
-def _at(file: TomlFile, number: int) -> str:
+def _locate_rule(file: TomlFile, number: int) -> str:
     line = file.line(("rule", number))
     return f"rule number {number + 1}" if line is None else f"the rule on line {line}"
 
 
-def _canonical(when: Match) -> tuple[object, ...]:
-    """Return ``when`` in a form in which the order of its values does not count."""
-    lists = (when.family, when.protocol, when.medium, when.kind, when.multipath, when.vendor)
-    links = (when.link.gen, when.link.width)
-    rest = (when.storage, when.model, when.transport, *links)
-    return (when.tri_mode, *(frozenset(each) for each in (*lists, *rest)))
+def _normalise_condition(condition: Match) -> tuple[object, ...]:
+    """Return the condition in a form that is independent of the order of its values."""
+    value_lists = (
+        *(condition.family, condition.protocol, condition.medium, condition.kind),
+        *(condition.multipath, condition.vendor, condition.storage, condition.model),
+        *(condition.transport, condition.link.gen, condition.link.width),
+    )
+    return (condition.tri_mode, *(frozenset(values) for values in value_lists))
 
 
-def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:
+def _make_error(file: TomlFile, number: int, problem: str) -> PolicyError:
     steps = ("rule", number)
     return PolicyError(problem, file=file.path, line=file.line(steps), place=place(file, steps))
 
@@ -192,9 +202,9 @@ def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:
 def checked_options(
     file: TomlFile, tables: Collection[OptionTable], origin: Origin, sources: Collection[str]
 ) -> tuple[OptionRule, ...]:
-    """Return the file's module options; raise ``PolicyError`` for the first that makes no sense.
+    """Return the file's module options. Raise ``PolicyError`` for the first invalid option.
 
-    A module or option that no family declares is refused: nothing is known of its effect.
+    An option that no family declares is rejected, because its effect is unknown.
     """
     rules = []
     for number, table in enumerate(tables):
@@ -205,7 +215,7 @@ def checked_options(
                 name=table.name,
                 module=table.module,
                 option=table.option,
-                effect=_option_effect(file, number, table),
+                effect=_make_option_effect(file, number, table),
                 because=table.because,
                 source=table.source,
                 file=str(file.path),
@@ -215,8 +225,8 @@ def checked_options(
 
 
 def allowed(option: Option, value: object) -> str | None:
-    """Return None for a value that the option takes, else the values that it takes, in words."""
-    # A plain word: it stands unquoted in a file of modprobe.d, where a blank starts an option.
+    """Return None if the option accepts the value, or a description of the accepted values."""
+    # A plain word, because it is written to modprobe.d without quotes and a blank ends an option.
     if isinstance(value, str):
         return None if _TEXT.fullmatch(value) else "a number or a word without blanks and quotes"
     assert isinstance(value, int)
@@ -227,19 +237,21 @@ def allowed(option: Option, value: object) -> str | None:
 
 
 def _require_known(file: TomlFile, number: int, table: OptionTable) -> None:
-    for key, found, known in (
+    for key, value, names in (
         ("module", table.module, list(known_options())),
         ("option", table.option, list(known_options().get(table.module, {}))),
     ):
-        if found not in known:
-            words = f"one of {', '.join(known)}"
+        if value not in names:
+            expected = f"one of {', '.join(names)}"
             steps = ("option", number, key)
-            raise wrong_value(file, steps, key, found, words, nearest(found, known))
+            raise wrong_value(file, steps, key, value, expected, nearest(value, names))
 
 
-def _option_effect(file: TomlFile, number: int, table: OptionTable) -> Exactly | AtLeast | AtMost:
-    said = [key for key in _EFFECTS if getattr(table, key) is not None]
-    if len(said) != 1:
+def _make_option_effect(
+    file: TomlFile, number: int, table: OptionTable
+) -> Exactly | AtLeast | AtMost:
+    keys = [key for key in _EFFECTS if getattr(table, key) is not None]
+    if len(keys) != 1:
         steps = ("option", number)
         raise PolicyError(
             "expected exactly one of `value`, `at_least` and `at_most`",
@@ -247,21 +259,21 @@ def _option_effect(file: TomlFile, number: int, table: OptionTable) -> Exactly |
             line=file.line(steps),
             place=place(file, steps),
         )
-    [key] = said
+    [key] = keys
     value = getattr(table, key)
-    taken = allowed(known_options()[table.module][table.option], value)
-    if taken is not None:
-        raise wrong_value(file, ("option", number, key), key, value, taken)
+    expected = allowed(known_options()[table.module][table.option], value)
+    if expected is not None:
+        raise wrong_value(file, ("option", number, key), key, value, expected)
     if key == "value":
-        # As a bool is read back from a loaded module (plan/module_options.py).
+        # The type that a bool of a loaded module is read as (plan/module_options.py).
         return Exactly(int(value) if isinstance(value, bool) else value)
     return AtLeast(value) if key == "at_least" else AtMost(value)
 
 
 def part_of(file: TomlFile, origin: Origin, sources: Collection[str]) -> Part:
-    """Return a profile, or a part that profiles include; ``sources`` are the ids that may be cited.
+    """Return a profile, or a part that profiles include.
 
-    Raises ``PolicyError`` for the first thing in it that makes no sense.
+    ``sources`` are the ids that may be cited. Raise ``PolicyError`` for the first invalid entry.
     """
     content = decode(file, ProfileFile)
     return Part(
@@ -278,7 +290,7 @@ def part_of(file: TomlFile, origin: Origin, sources: Collection[str]) -> Part:
 
 
 def rules_of(file: TomlFile, sources: Collection[str]) -> Part:
-    """Return a file of a site's ``rules.d``; raises as ``part_of`` does."""
+    """Return a file of a site's ``rules.d``. Raise the same errors as ``part_of``."""
     content, origin = decode(file, RulesFile), Origin.SITE
     return Part(
         file=str(file.path),

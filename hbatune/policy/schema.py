@@ -1,6 +1,6 @@
-"""The shapes of the TOML files that people write, and the decoding of a file into its shape.
+"""Define the shapes of hand-written TOML files, and decode a file into its shape.
 
-msgspec's errors become ``PolicyError``: with the line, the value found and those allowed.
+msgspec's errors become ``PolicyError``, with the line, the invalid value and the allowed values.
 """
 
 import re
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 Steps = tuple[str | int, ...]
 
-# msgspec's errors have no fields, only a message. One that none of these matches still becomes an
-# error of the file, without a line.
+# msgspec's errors have only a message, without fields. A message that matches no pattern still
+# becomes an error of the file, without a line.
 _PATH = re.compile(r" - at `\$(?P<steps>[^`]*)`\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
@@ -28,7 +28,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
 class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[rule]]``, with exactly one of ``value``, ``at_least`` and ``leave``.
 
-    There is no ``at_most``: shipped rules and profiles raise, and never lower.
+    There is no ``at_most``: shipped rules and profiles only raise values.
     """
 
     name: Name
@@ -63,7 +63,7 @@ class RulesFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProfileFile(RulesFile, frozen=True, forbid_unknown_fields=True):
-    """A profile, or without a title a part that profiles include."""
+    """A profile, or a part that profiles include, which has no title."""
 
     title: Text | None = None
     include: tuple[Name, ...] = ()
@@ -93,43 +93,43 @@ class SourcesFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def decode(file: TomlFile, shape: type[T]) -> T:
-    """Return the file as ``shape``; raise ``PolicyError`` naming line, key, found and allowed."""
-    data = {key: _with_lists(value) for key, value in file.data.items()}
+    """Return the file as ``shape``. Raise ``PolicyError`` with line, key and allowed values."""
+    data = {key: _wrap_conditions(value) for key, value in file.data.items()}
     try:
         return msgspec.convert(data, shape)
     except msgspec.ValidationError as error:
         raise explained(file, shape, str(error)) from error
 
 
-def _with_lists(tables: Any) -> Any:
-    """Make a list of each single word in a ``when``: ``protocol = "sas"`` means ``["sas"]``."""
+def _wrap_conditions(tables: Any) -> Any:
+    """Convert each single word in a ``when`` to a list: ``protocol = "sas"`` means ``["sas"]``."""
     if not isinstance(tables, list):
         return tables
     return [
-        {**table, "when": _listed(table["when"])}
+        {**table, "when": _wrap_words(table["when"])}
         if isinstance(table, dict) and isinstance(table.get("when"), dict)
         else table
         for table in tables
     ]
 
 
-def _listed(when: dict[str, Any]) -> dict[str, Any]:
-    listed: dict[str, Any] = {}
-    for key, value in when.items():
+def _wrap_words(condition: dict[str, Any]) -> dict[str, Any]:
+    wrapped: dict[str, Any] = {}
+    for key, value in condition.items():
         if isinstance(value, dict):
-            listed[key] = _listed(value)
+            wrapped[key] = _wrap_words(value)
         else:
             # tri_mode is the only key that takes a single value.
-            listed[key] = value if key == "tri_mode" or isinstance(value, list) else [value]
-    return listed
+            wrapped[key] = value if key == "tri_mode" or isinstance(value, list) else [value]
+    return wrapped
 
 
 def place(file: TomlFile, steps: Steps) -> str | None:
-    """Return the table that ``steps`` lead into, in words: ``rule "nvme-scheduler"``."""
-    table = _walk(file.data, steps[:1])[0]
+    """Describe the table that contains ``steps``, for example ``rule "nvme-scheduler"``."""
+    table = _walk_data(file.data, steps[:1])[0]
     if isinstance(table, dict):
         return f"table [{steps[0]}]" if steps else None
-    table = _walk(file.data, steps[:2])[0]
+    table = _walk_data(file.data, steps[:2])[0]
     if not isinstance(table, dict) or len(steps) < 2 or not isinstance(steps[1], int):
         return None
     name = table.get("name")
@@ -137,15 +137,15 @@ def place(file: TomlFile, steps: Steps) -> str | None:
 
 
 def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
-    """Turn msgspec's message, which has a path but no line, into one for a person."""
+    """Convert msgspec's message, which has a path but no line, to a readable error."""
     steps: Steps = ()
-    if at := _PATH.search(message):
-        message = message[: at.start()]
-        steps = tuple(name or int(number) for name, number in _STEP.findall(at["steps"]))
+    if match := _PATH.search(message):
+        message = message[: match.start()]
+        steps = tuple(name or int(number) for name, number in _STEP.findall(match["steps"]))
     if unknown := _UNKNOWN.match(message):
-        return _unknown_key(file, shape, steps, unknown[1])
+        return _explain_unknown_key(file, shape, steps, unknown[1])
     if missing := _MISSING.match(message):
-        allowed = _allowed(shape, (*steps, missing[1]))
+        allowed = _describe_allowed(shape, (*steps, missing[1]))
         return PolicyError(
             f"found none, expected {allowed}",
             file=file.path,
@@ -155,22 +155,24 @@ def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
             found="none",
             allowed=allowed,
         )
-    # A single word in a ``when`` was made a list, so msgspec's path may have a step too many.
-    found, reached = _walk(file.data, steps)
+    # A single word in a ``when`` became a list, so msgspec's path may have an extra step.
+    value, reached = _walk_data(file.data, steps)
     keys = [step for step in reached if isinstance(step, str)]
-    return wrong_value(file, steps, keys[-1] if keys else None, found, _allowed(shape, steps))
+    return wrong_value(
+        file, steps, keys[-1] if keys else None, value, _describe_allowed(shape, steps)
+    )
 
 
-def _unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
-    known = _keys(shape, steps)
+def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
+    keys = _list_keys(shape, steps)
     return PolicyError(
-        f"unknown key {quoted(key)}, expected {_words(known)}",
+        f"unknown key {quoted(key)}, expected {_join_words(keys)}",
         file=file.path,
         line=file.line((*steps, key)),
         place=place(file, steps),
         found=key,
-        allowed=_words(known),
-        hint=nearest(key, known),
+        allowed=_join_words(keys),
+        hint=nearest(key, keys),
     )
 
 
@@ -178,46 +180,46 @@ def wrong_value(
     file: TomlFile,
     steps: Steps,
     key: str | None,
-    found: object,
+    value: object,
     allowed: str,
     hint: str | None = None,
 ) -> PolicyError:
-    """Return the error for a value that is not one of those allowed."""
+    """Return the error for a value that is not allowed."""
     return PolicyError(
-        f"found {quoted(found)}, expected {allowed}",
+        f"found {quoted(value)}, expected {allowed}",
         file=file.path,
         line=file.line(steps),
         place=place(file, steps),
         key=key,
-        found=quoted(found),
+        found=quoted(value),
         allowed=allowed,
         hint=hint,
     )
 
 
-def _walk(data: Any, steps: Steps) -> tuple[Any, Steps]:
-    """Return the value at ``steps`` and the steps taken; the walk ends where the data does."""
-    for taken, step in enumerate(steps):
+def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
+    """Return the value at ``steps`` and the steps taken. The walk ends with the data."""
+    for count, step in enumerate(steps):
         inside = isinstance(data, dict) and step in data
         inside = inside or (isinstance(data, list) and isinstance(step, int) and step < len(data))
         if not inside:
-            return data, steps[:taken]
+            return data, steps[:count]
         data = data[step]
     return data, steps
 
 
-def _node(shape: type[Any], steps: Steps) -> Any:
+def _find_node(shape: type[Any], steps: Steps) -> Any:
     """Return msgspec's description of the type at ``steps``, or None."""
     node: Any = types.type_info(shape)
     for step in steps:
-        node = _bare(node)
+        node = _strip_metadata(node)
         if isinstance(node, types.UnionType):
-            structs = [each for each in node.types if isinstance(each, types.StructType)]
+            structs = [member for member in node.types if isinstance(member, types.StructType)]
             node = structs[0] if structs else node
         if isinstance(node, types.VarTupleType) and isinstance(step, int):
             node = node.item_type
             continue
-        if isinstance(node, types.DictType):  # msgspec's path leaves its key out
+        if isinstance(node, types.DictType):  # msgspec's path omits its key
             node = node.value_type
         if isinstance(node, types.StructType):
             fields = {field.name: field.type for field in node.fields}
@@ -225,61 +227,61 @@ def _node(shape: type[Any], steps: Steps) -> Any:
     return node
 
 
-def _bare(node: Any) -> Any:
+def _strip_metadata(node: Any) -> Any:
     return node.type if isinstance(node, types.Metadata) else node
 
 
-def _keys(shape: type[Any], steps: Steps) -> list[str]:
-    node = _bare(_node(shape, steps))
+def _list_keys(shape: type[Any], steps: Steps) -> list[str]:
+    node = _strip_metadata(_find_node(shape, steps))
     if isinstance(node, types.DictType):
         node = node.value_type
     if isinstance(node, types.UnionType):
-        node = next(each for each in node.types if isinstance(each, types.StructType))
+        node = next(member for member in node.types if isinstance(member, types.StructType))
     return [field.name for field in getattr(node, "fields", ())]
 
 
-def _allowed(shape: type[Any], steps: Steps) -> str:
-    return _described(_node(shape, steps))
+def _describe_allowed(shape: type[Any], steps: Steps) -> str:
+    return _describe_type(_find_node(shape, steps))
 
 
-def _described(node: Any) -> str:
-    """Return the values that msgspec's type ``node`` allows, in words."""
+def _describe_type(node: Any) -> str:
+    """Describe the values that msgspec's type ``node`` allows."""
     match node:
         case types.Metadata(extra_json_schema={"description": str(text)}):
             return text
         case types.Metadata():
-            return _described(node.type)
+            return _describe_type(node.type)
         case types.EnumType():
-            return _words([member.value for member in node.cls])
+            return _join_words([member.value for member in node.cls])
         case types.LiteralType():
-            return _words([str(value) for value in node.values])
+            return _join_words([str(value) for value in node.values])
         case types.BoolType():
             return "true or false"
         case types.IntType():
-            return "an integer" + _range(node)
+            return "an integer" + _describe_range(node)
         case types.FloatType():
-            return "a number" + _range(node)
+            return "a number" + _describe_range(node)
         case types.VarTupleType():
-            return "a list, each " + _described(node.item_type)
+            return "a list, each " + _describe_type(node.item_type)
         case types.StructType():
-            return "a table with " + _words([field.name for field in node.fields])
+            return "a table with " + _join_words([field.name for field in node.fields])
         case types.UnionType():
-            parts = [_described(t) for t in node.types if not isinstance(t, types.NoneType)]
+            parts = [_describe_type(t) for t in node.types if not isinstance(t, types.NoneType)]
             return " or ".join(parts)
         case types.DictType():
-            value = _bare(node.value_type)
+            value = _strip_metadata(node.value_type)
             if isinstance(value, types.StructType):
                 return "a table of tables"
-            return f"a table, each value {_described(value)}"
+            return f"a table, each value {_describe_type(value)}"
         case _:
             return "text"
 
 
-def _range(node: Any) -> str:
+def _describe_range(node: Any) -> str:
     low = node.ge if node.ge is not None else node.gt
     bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low}"]
     return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le}"])])
 
 
-def _words(items: list[str]) -> str:
+def _join_words(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"

@@ -1,11 +1,10 @@
-"""Reads one TOML file: regular, small, UTF-8, trusted, well-formed; and finds a mistake's line.
+"""Read a regular, small, UTF-8, trusted and well-formed TOML file, and locate its errors.
 
-Every fault of a file is a ``PolicyError``, with all that a person needs to find it.
+Every problem of a file raises ``PolicyError``, with file, line and key if known.
 
-A path may be trusted with root's rights if one owner alone can change it: one rule for the site's
-files and for programs that a root unit starts. A path is as safe as the weakest folder on the way
-to it, so each one up to ``/`` counts, and so does each one that a link leads through. A sticky
-folder such as ``/tmp`` is not trusted: others may put new files there.
+The trust check is the same for the site's files and for programs that a root unit starts: only the
+owner can change the path. All parent directories up to ``/`` count, also behind links. A sticky
+directory such as ``/tmp`` is not trusted, because other users can create files in it.
 """
 
 import errno
@@ -27,7 +26,7 @@ from hbatune.loader import UnusableFileError
 ROOT = Path("/")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40
-"""Links that are followed at most (include/linux/namei.h: MAXSYMLINKS)."""
+"""The maximum number of links to follow (include/linux/namei.h: MAXSYMLINKS)."""
 
 _LONGEST = 80
 
@@ -35,8 +34,8 @@ _LONGEST = 80
 class Fault(Struct, frozen=True):
     """The reason why a path is not trusted, and the remedy.
 
-    ``found`` and ``allowed`` are its owner or its mode. There is no ``remedy`` for a folder that is
-    meant for everybody, such as ``/tmp``: what is to be trusted has to lie elsewhere.
+    ``found`` and ``allowed`` are its owner or its mode. There is no ``remedy`` for a directory
+    shared by all users, such as ``/tmp``: trusted files must be in another directory.
     """
 
     path: Path
@@ -47,43 +46,43 @@ class Fault(Struct, frozen=True):
 
 
 class FollowedPath(Struct, frozen=True):
-    """A path with all links followed: the folders in which names are looked up, and the ``end``."""
+    """A path with all links resolved: the directories of the lookups, and the ``end``."""
 
     folders: tuple[Path, ...]
     end: Path
 
 
 def follow(path: Path, root: Path = ROOT) -> FollowedPath:
-    """Follow an absolute path through all links, as a process would whose / is ``root``.
+    """Resolve all links of an absolute path, for a process whose / is ``root``.
 
-    ``path`` is as that process sees it. A name that does not exist is kept as it is. OSError
-    (ELOOP) if links lead in a circle.
+    ``path`` is relative to that root directory. A missing name is kept unchanged. Raise OSError
+    (ELOOP) if links form a loop.
     """
     names = deque(path.parts[1:])
-    here, links = root, 0
+    current, links = root, 0
     folders: dict[Path, None] = {root: None}
     while names:
         name = names.popleft()
         if name == "..":
-            here = here if here == root else here.parent  # as in the kernel, /.. is /
+            current = current if current == root else current.parent  # as in the kernel, /.. is /
             continue
-        folders[here] = None
+        folders[current] = None
         try:
-            target = Path(os.readlink(here / name))
-        except OSError:  # it is no link, or not there
-            here = here / name
+            target = Path(os.readlink(current / name))
+        except OSError:  # not a link, or missing
+            current = current / name
             continue
         links += 1
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         if target.is_absolute():
-            here = root
+            current = root
         names.extendleft(reversed([part for part in target.parts if part != "/"]))
-    return FollowedPath(tuple(folders), here)
+    return FollowedPath(tuple(folders), current)
 
 
 def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
-    """Return why others than ``owner`` (a uid) can change this file or folder, or None."""
+    """Return why users other than ``owner`` (a uid) can change this path, or None."""
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != owner:
@@ -108,16 +107,16 @@ def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
 def fault_on_way(
     path: Path, owner: int, *, root: Path = ROOT, top: Path = ROOT, end: bool = True
 ) -> Fault | None:
-    """Return why others than ``owner`` can change the end of an absolute path, or None.
+    """Return why users other than ``owner`` can change the end of an absolute path, or None.
 
-    ``root`` is as for ``follow``. Folders above ``top`` are not checked. Without ``end`` only the
-    folders on the way are judged. A name that does not exist is no fault: its folder, which is
-    judged, decides who may create it. Raises OSError as ``follow`` does.
+    ``root`` is as for ``follow``. Directories above ``top`` are not checked. Without ``end`` only
+    the parent directories are checked. A missing name is not a fault, because its checked directory
+    determines who can create it. Raise OSError as ``follow`` does.
     """
-    way = follow(path, root)
-    taken_as_they_are = set(top.parents)
-    for place in (*way.folders, way.end) if end else way.folders:
-        if place in taken_as_they_are:
+    followed = follow(path, root)
+    unchecked = set(top.parents)
+    for place in (*followed.folders, followed.end) if end else followed.folders:
+        if place in unchecked:
             continue
         try:
             fault = fault_of(place, place.lstat(), owner)
@@ -129,9 +128,9 @@ def fault_on_way(
 
 
 class PolicyError(UsageError):
-    """A file of rules or configuration that cannot be used.
+    """The error for an invalid rule or configuration file.
 
-    ``file``, ``line`` (counted from 1, where known), ``place`` (the table, and a rule's name),
+    ``file``, ``line`` (counted from 1, if known), ``place`` (the table, and a rule's name),
     ``key``, ``found`` and ``allowed`` are the parts of the message.
     """
 
@@ -164,7 +163,7 @@ class PolicyError(UsageError):
 
 
 def printable(name: Path | str) -> str:
-    """Return a file's name as text without bytes that a terminal would obey or choke on."""
+    """Return a file's name as text without control characters and invalid bytes."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
@@ -177,7 +176,7 @@ def quoted(value: object) -> str:
         # Python refuses to print integers of more than 4,300 digits (ValueError).
         text = str(value) if value.bit_length() < 256 else "a very large integer"
     elif isinstance(value, str):
-        import json  # only mistakes are quoted
+        import json  # needed only for errors
 
         text = json.dumps(value[: 2 * _LONGEST])
     elif isinstance(value, list):
@@ -189,25 +188,25 @@ def quoted(value: object) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the known word most similar to ``word``, None if none is similar."""
-    from difflib import get_close_matches  # only a mistake needs it
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return a hint with the candidate most similar to ``name``, or None."""
+    from difflib import get_close_matches  # needed only for errors
 
-    close = get_close_matches(word[:_LONGEST], list(known), n=1)
+    close = get_close_matches(name[:_LONGEST], list(candidates), n=1)
     return f"did you mean {quoted(close[0])}?" if close else None
 
 
-LARGEST = 1 << 20  # bytes; a file of rules has a few thousand
+LARGEST = 1 << 20  # bytes; a rule file has a few thousand
 
-# Only a mistake's line is searched for: re compiles them where it is.
+# Only errors need these patterns, so they are compiled on use.
 _HEADER = r"\s*\[\[?([^\[\]]*)\]"
 _AT_LINE = r"\s*\(at line (\d+), column \d+\)$"
 
 
 class TomlFile(Struct, frozen=True, dict=True):
-    """A parsed file with its text, so that the line of a mistake can be found.
+    """A parsed file with its text, which is searched for the line of an error.
 
-    tomllib keeps no positions; the line is searched for in the text, and may be that of a table.
+    tomllib provides no positions. The result may be the line of the table.
     """
 
     path: Path
@@ -219,77 +218,76 @@ class TomlFile(Struct, frozen=True, dict=True):
         return self.text.split("\n")
 
     def line(self, steps: Sequence[str | int]) -> int | None:
-        """Return the line of the value at ``steps``, as nearly as it can be found.
+        """Return the line of the value at ``steps``, or the nearest line found.
 
-        ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. If a key is not found
-        (it is missing, or in an inline table) it is the line of the table that holds it.
+        ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. If a key is missing or in
+        an inline table, the result is the line of its table.
         """
-        start, stop = 0, self._next_header(0)
-        found: int | None = None
+        start, stop = 0, self._find_next_header(0)
+        row: int | None = None
         for length in range(len(steps), 1, -1):  # a table in a table: [daemon.drift_of]
             words = [step for step in steps[:length] if isinstance(step, str)]
-            if len(words) == length and self._header(".".join(words), 0) is not None:
+            if len(words) == length and self._find_header(".".join(words), 0) is not None:
                 steps = (".".join(words), *steps[length:])
                 break
         for position, step in enumerate(steps):
-            if isinstance(step, int):  # was used with the name before it, to count the headers
+            if isinstance(step, int):  # used with the preceding name, to count the headers
                 continue
-            after = steps[position + 1] if position + 1 < len(steps) else 0
-            header = self._header(step, after if isinstance(after, int) else 0)
+            next_step = steps[position + 1] if position + 1 < len(steps) else 0
+            header = self._find_header(step, next_step if isinstance(next_step, int) else 0)
             if position == 0 and header is not None:
-                found, start = header, header + 1
-                stop = self._next_header(start)
+                row, start = header, header + 1
+                stop = self._find_next_header(start)
                 continue
-            key = self._key(step, start, stop)
+            key = self._find_key(step, start, stop)
             if key is None:
                 break
-            found, start = key, key
-        return None if found is None else found + 1
+            row, start = key, key
+        return None if row is None else row + 1
 
-    def _header(self, name: str, number: int) -> int | None:
-        at = [
+    def _find_header(self, name: str, number: int) -> int | None:
+        rows = [
             row
             for row, text in enumerate(self._lines)
             if (header := re.match(_HEADER, text)) and header[1].strip() == name
         ]
-        return at[number] if number < len(at) else None
+        return rows[number] if number < len(rows) else None
 
-    def _next_header(self, start: int) -> int:
+    def _find_next_header(self, start: int) -> int:
         for number in range(start, len(self._lines)):
             if re.match(_HEADER, self._lines[number]):
                 return number
         return len(self._lines)
 
-    def _key(self, key: str, start: int, stop: int) -> int | None:
+    def _find_key(self, key: str, start: int, stop: int) -> int | None:
         wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
         for number in range(start, stop):
-            # A # within a string cuts the line short: at worst the line of the table is found.
+            # A # within a string truncates the line. Then the result is the line of the table.
             if wanted.match(self._lines[number].partition("#")[0]):
                 return number
         return None
 
 
 def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> TomlFile:
-    """Return the file parsed.
+    """Return the parsed file.
 
-    With ``owner`` (a uid), only that user may have write access to the file and to each folder on
-    the way to it; folders above ``top`` are not checked.
-    Raises ``PolicyError`` for anything that is not a readable, small, trusted file of TOML, and
-    ``FileNotFoundError`` if there is none.
+    With ``owner`` (a uid), only that user may have write access to the file and its parent
+    directories. Directories above ``top`` are not checked. Raise ``PolicyError`` unless the file is
+    readable, small, trusted and valid TOML, and ``FileNotFoundError`` if it is missing.
     """
     return parsed(path, read_text(path, top=top, owner=owner))
 
 
 def parsed(path: Path, text: str) -> TomlFile:
-    """Return the file at ``path`` parsed, which has this text; ``PolicyError`` if it is no TOML."""
-    import tomllib  # the shipped profiles are compiled, and a site may have no files
+    """Parse the text of the file at ``path``. Raise ``PolicyError`` if it is not TOML."""
+    import tomllib  # often not needed: shipped profiles are compiled, and a site may have no files
 
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), None
-        if at := re.search(_AT_LINE, message):
-            message, line = message[: at.start()], int(at[1])
+        if match := re.search(_AT_LINE, message):
+            message, line = message[: match.start()], int(match[1])
         raise PolicyError(f"not valid TOML: {message}", file=path, line=line) from error
     except (ValueError, RecursionError) as error:  # an integer of 4,301 digits; "[" 10,000 times
         raise PolicyError("not usable TOML: a value is too large or too deep", file=path) from error
@@ -297,16 +295,16 @@ def parsed(path: Path, text: str) -> TomlFile:
 
 
 def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
-    """Return the text of a file that ``read_toml`` would parse; raises as it does."""
+    """Return the text of a file for ``read_toml``. Raise the same errors."""
     try:
         with loader.opened(path) as descriptor:
             if owner is not None:
-                # Of the open file, not of the path: that could be replaced between check and read.
+                # Check the open file, since the path could be replaced between check and read.
                 _require_trusted(fault_of(path, os.fstat(descriptor), owner))
                 _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
             raw = loader.beginning(descriptor, LARGEST + 1)
     except FileNotFoundError:
-        raise  # whether a missing file is a mistake is for the caller to say
+        raise  # the caller decides whether a missing file is an error
     except UnusableFileError as error:
         raise PolicyError(str(error), file=path) from error
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reads the rules of vendors from their TOML files, one for each vendor."""
+"""Read vendor rules from TOML files, one for each vendor."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -28,19 +28,19 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache  # shipped files change only together with the code
 def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
-    """Return every vendor's rules, by file. Raises ``PolicyError``."""
-    known = load_sources(shipped)
-    found: list[VendorRule] = []
+    """Return every vendor's rules, by file. Raise ``PolicyError`` if a file is invalid."""
+    sources = load_sources(shipped)
+    rules: list[VendorRule] = []
     for path in sorted((shipped / FOLDER).glob("*.toml")):
-        found += _checked(read_toml(path), known)
-    return tuple(found)
+        rules += _check_file(read_toml(path), sources)
+    return tuple(rules)
 
 
-def _checked(file: TomlFile, known: Mapping[str, object]) -> list[VendorRule]:
+def _check_file(file: TomlFile, sources: Mapping[str, object]) -> list[VendorRule]:
     content = decode(file, _File)
-    rules = checked_rules(file, content.rule, Origin.VENDOR, known)
+    rules = checked_rules(file, content.rule, Origin.VENDOR, sources)
     for number, rule in enumerate(rules):
-        # A paper does not know how many hosts share the array: it raises a depth, if anything.
+        # A paper does not know the number of hosts that share the array, so it may only raise.
         if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
             steps = ("rule", number)
             problem = "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none"

@@ -1,10 +1,10 @@
-"""The advice of vendors: rules of their own, by vendor and model, which count where a site asks.
+"""Select the vendors' advice: separate rules, by vendor and model, that a site enables.
 
-A vendor of arrays or clouds, or the maker of what runs on the disks, says what it wants of a host.
-Such a rule is never part of a shipped profile: a site that says ``vendors = "advise"`` has it shown
-beside the profile's rows, with ``"follow"`` it stands after the profile's rules and before the
-site's own. A rule with a ``use`` is for disks of which only the site knows what they are used for,
-and is never followed: a site that wants it writes a rule.
+Vendors of arrays, clouds and software on the disks publish recommendations for hosts. Such a rule
+is never part of a shipped profile. With ``vendors = "advise"`` it is shown with the profile's rows.
+With ``"follow"`` it comes after the profile's rules and before the local rules. A rule with a
+``use`` is never followed, because only the site knows the use of its disks. To apply it, write a
+local rule.
 """
 
 from collections.abc import Collection
@@ -16,29 +16,29 @@ from hbatune.policy.toml_files import PolicyError, nearest, quoted
 
 
 def uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
-    """Return what disks may be said to be used for."""
+    """Return the uses that the rules know for disks."""
     return tuple(sorted({rule.use for rule in rules if rule.use is not None}))
 
 
 def asked(library: Library, site: Site) -> tuple[VendorRule, ...]:
-    """Return the rules that a site asks to see: none, or all but those for uses it does not name.
+    """Return the vendor rules that a site enables, without rules for uses it does not list.
 
-    Raises ``PolicyError`` for a use that no rule has.
+    Raise ``PolicyError`` for a use that no rule has.
     """
     if site.vendors is Vendors.OFF and not site.uses:
         return ()
-    from hbatune.policy.vendor_files import load_vendors  # few sites ask
+    from hbatune.policy.vendor_files import load_vendors  # few sites need it
 
     rules = load_vendors(library.shipped)
-    known = uses(rules)
+    use_names = uses(rules)
     for name in site.uses:
-        if name not in known:
+        if name not in use_names:
             raise PolicyError(
-                f"unknown use {quoted(name)}, expected one of {', '.join(known)}",
+                f"unknown use {quoted(name)}, expected one of {', '.join(use_names)}",
                 place="table [site.uses]",
                 found=quoted(name),
-                allowed=", ".join(known),
-                hint=nearest(name, known),
+                allowed=", ".join(use_names),
+                hint=nearest(name, use_names),
             )
     if site.vendors is Vendors.OFF:
         return ()
@@ -46,7 +46,9 @@ def asked(library: Library, site: Site) -> tuple[VendorRule, ...]:
 
 
 def rules_followed(library: Library, site: Site) -> tuple[Rule, ...]:
-    """Return the rules of vendors that are part of every profile of the site, none by default."""
+    """Return the vendor rules that are part of every profile of the site (default: no rules)."""
     if site.vendors is not Vendors.FOLLOW:
         return ()
-    return tuple(each.rule for each in asked(library, site) if each.use is None)
+    return tuple(
+        vendor_rule.rule for vendor_rule in asked(library, site) if vendor_rule.use is None
+    )

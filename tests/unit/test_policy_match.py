@@ -160,4 +160,4 @@ def test_the_nearest_rules_lack_the_fewest_conditions_and_say_which() -> None:
         ("near", ("medium",)),
         ("other", ("medium",)),
     ]
-    assert len(near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), most=1)) == 1
+    assert len(near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), limit=1)) == 1
