@@ -1,6 +1,6 @@
-"""The vendors' advice beside a plan: what it asks of each target, and how the plan stands to it.
+"""Compare the vendors' advice with a plan, for each target. Pure.
 
-Pure, and never written: a row says what hbatune does, an advice what somebody else would like.
+Advice is never written. A row is a change by hbatune, an advice is a vendor's recommendation.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,22 +28,22 @@ from hbatune.settings.table import SCHEDULER, SETTINGS, Value
 
 
 class Stance(StrEnum):
-    """How a plan stands to a vendor's advice."""
+    """The relation of a plan to a vendor's advice."""
 
     AGREES = "agrees"  # the target has the value, or gets it by the plan
-    OPEN = "open"  # it has another, and no rule of the profile sets any
-    CONFLICT = "conflict"  # the profile wants another
-    FIXED = "fixed"  # this kernel or device does not let it be set so
+    OPEN = "open"  # it has another value, and no rule of the profile sets one
+    CONFLICT = "conflict"  # the profile requires another value
+    FIXED = "fixed"  # this kernel or device does not allow it
 
 
 class Advice(Struct, frozen=True):
-    """What a vendor asks of one setting of one target.
+    """A vendor's recommendation for one setting of one target.
 
-    ``advised`` is the vendor's value, None where it asks to leave the setting as it is, and
-    ``value`` the nearest one that this device takes, None where it takes none. Where the two
-    differ, ``limit`` says why. ``planned`` is what the setting is after the plan, by the rule
-    ``against`` if that is in ``conflict`` with the advice. ``note`` says what is wrong with the
-    advice today. ``why``, ``source`` and ``rule`` are those of the vendor's rule.
+    ``advised`` is the vendor's value, or None if the setting should stay unchanged. ``value`` is
+    the nearest value that this device accepts, or None. If the two differ, ``limit`` is the reason.
+    ``planned`` is the value after the plan. If it is in ``conflict`` with the advice, ``against``
+    is its rule. ``note`` describes current problems of the advice. ``why``, ``source`` and ``rule``
+    belong to the vendor's rule.
     """
 
     target: str
@@ -75,72 +75,86 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Return the advice for the targets of a machine, in the machine's order.
 
-    ``uses`` has the names of the disks that are used for something, ``excluded`` the ids of targets
-    that are left alone. ``only`` are the ids that were asked for, None for all. A setting that a
-    target does not have, or that cannot be read, gets none.
+    ``uses`` contains the names of the disks for each use, ``excluded`` the ids of excluded targets.
+    ``only`` contains the requested ids, or None for all. Missing or unreadable settings get no
+    advice.
     """
     if not rules:
         return ()
-    known = {each.rule.name: each for each in rules}
-    matcher = Matcher(_profile(each.rule for each in rules))
+    rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
+    matcher = Matcher(_make_profile(vendor_rule.rule for vendor_rule in rules))
     rows = {(row.id, row.setting): row for row in plan.rows}
-    alone = {endpoint.id for endpoint in machine.endpoints if unsafe(endpoint) is not None} | {
-        *excluded
-    }
-    meant = _meant(machine, uses or {})
-    found: list[Advice] = []
+    skipped_ids = {
+        endpoint.id for endpoint in machine.endpoints if unsafe(endpoint) is not None
+    } | {*excluded}
+    ids_by_use = _resolve_uses(machine, uses or {})
+    advice: list[Advice] = []
     for target, matched, resolve in considered(machine, matcher.matched):
-        if target.id in alone or (only is not None and target.id not in only):
+        if target.id in skipped_ids or (only is not None and target.id not in only):
             continue
-        said = [known[rule.name] for rule in matched]
-        said = [each for each in said if each.use is None or target.id in meant[each.use]]
-        if said:
-            found += _of_target(target, said, resolve, rows)
-    return tuple(found)
+        vendor_rules = [rules_by_name[rule.name] for rule in matched]
+        vendor_rules = [
+            vendor_rule
+            for vendor_rule in vendor_rules
+            if vendor_rule.use is None or target.id in ids_by_use[vendor_rule.use]
+        ]
+        if vendor_rules:
+            advice += _advise_target(target, vendor_rules, resolve, rows)
+    return tuple(advice)
 
 
-def _profile(rules: Iterable[Rule]) -> Profile:
-    """Return the rules in the form that a matcher takes."""
+def _make_profile(rules: Iterable[Rule]) -> Profile:
+    """Return the rules as a profile, for a matcher."""
     return Profile("vendors", "", Origin.VENDOR, tuple(rules), (), ProbeSpec(), ())
 
 
-def _meant(machine: Machine, uses: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str]]:
+def _resolve_uses(
+    machine: Machine, uses: Mapping[str, Iterable[str]]
+) -> Mapping[str, frozenset[str]]:
     names = SiteNames(machine) if uses else None
     return {use: names.meant(disks) for use, disks in uses.items()} if names else {}
 
 
-def _of_target(
-    target: Target, said: Collection[VendorRule], resolve: Resolve, rows: Mapping[Key, Row]
+def _advise_target(
+    target: Target, vendor_rules: Collection[VendorRule], resolve: Resolve, rows: Mapping[Key, Row]
 ) -> Iterator[Advice]:
-    # A vendor's own scheduler decides what its nr_requests can be.
-    own = {each.vendor: each for each in said if each.rule.setting == SCHEDULER}
-    for each in said:
-        setting = SETTINGS[each.rule.setting]
+    # The scheduler from the same vendor limits its nr_requests.
+    scheduler_rules = {
+        vendor_rule.vendor: vendor_rule
+        for vendor_rule in vendor_rules
+        if vendor_rule.rule.setting == SCHEDULER
+    }
+    for vendor_rule in vendor_rules:
+        setting = SETTINGS[vendor_rule.rule.setting]
         current = current_value(target, setting)
         if isinstance(current, Missing):
             continue
         row = rows.get((target.id, setting.name))
-        scheduler = _scheduler(target, own.get(each.vendor), rows.get((target.id, SCHEDULER)))
-        yield _advice(target, each, current, row, scheduler, resolve)
+        scheduler = _find_scheduler(
+            target, scheduler_rules.get(vendor_rule.vendor), rows.get((target.id, SCHEDULER))
+        )
+        yield _make_advice(target, vendor_rule, current, row, scheduler, resolve)
 
 
-def _scheduler(target: Target, own: VendorRule | None, row: Row | None) -> Value | Missing:
-    if own is not None and isinstance(own.rule.effect, Exactly):
-        return own.rule.effect.value
+def _find_scheduler(
+    target: Target, vendor_rule: VendorRule | None, row: Row | None
+) -> Value | Missing:
+    if vendor_rule is not None and isinstance(vendor_rule.rule.effect, Exactly):
+        return vendor_rule.rule.effect.value
     if row is not None and row.value is not None:
         return row.value
     return current_value(target, SETTINGS[SCHEDULER])
 
 
-def _advice(
+def _make_advice(
     target: Target,
-    said: VendorRule,
+    vendor_rule: VendorRule,
     current: Value,
     row: Row | None,
     scheduler: Value | Missing,
     resolve: Resolve,
 ) -> Advice:
-    rule = said.rule
+    rule = vendor_rule.rule
     planned = current if row is None or row.value is None else row.value
     advised: Value | None = None
     value: Value | None = None
@@ -148,13 +162,13 @@ def _advice(
     if not isinstance(rule.effect, Leave):
         verdict = judge(SETTINGS[rule.setting], rule.effect, current, scheduler, resolve)
         advised, value, limit = rule.effect.value, verdict.value, verdict.limit
-    stance = _stance(rule.effect, current, value, planned, row)
+    stance = _find_stance(rule.effect, current, value, planned, row)
     return Advice(
         target=target.name,
         id=target.id,
         adapter=target.adapter,
         setting=rule.setting,
-        vendor=said.vendor,
+        vendor=vendor_rule.vendor,
         current=current,
         advised=advised,
         value=value,
@@ -162,33 +176,33 @@ def _advice(
         stance=stance,
         against=row.rule if row is not None and stance is Stance.CONFLICT else None,
         limit=limit,
-        note=said.note,
+        note=vendor_rule.note,
         why=rule.because,
         source=rule.source,
         rule=rule.name,
     )
 
 
-def _stance(
+def _find_stance(
     effect: Effect, current: Value, value: Value | None, planned: Value, row: Row | None
 ) -> Stance:
-    """Judge by the value after the plan: ``value`` is the nearest to the advice that is legal."""
+    """Return the stance of the planned value. ``value`` is the nearest legal one to the advice."""
     if isinstance(effect, Leave):
-        kept = row is None or row.value is None or planned == current
-        return Stance.AGREES if kept else Stance.CONFLICT
+        is_unchanged = row is None or row.value is None or planned == current
+        return Stance.AGREES if is_unchanged else Stance.CONFLICT
     if _reaches(effect, planned):
         return Stance.AGREES
-    ruled = row is not None and row.state in (State.OK, State.DRIFT)
-    if ruled and value is not None and not _reaches(effect, planned, value):
+    has_rule = row is not None and row.state in (State.OK, State.DRIFT)
+    if has_rule and value is not None and not _reaches(effect, planned, value):
         return Stance.CONFLICT
     if value is None or value == current:
         return Stance.FIXED
     return Stance.AGREES if planned == value else Stance.OPEN
 
 
-def _reaches(effect: Effect, planned: Value, least: Value | None = None) -> bool:
+def _reaches(effect: Effect, planned: Value, goal: Value | None = None) -> bool:
     assert not isinstance(effect, Leave)
-    wanted = effect.value if least is None else least
+    wanted = effect.value if goal is None else goal
     if isinstance(effect, AtLeast) and isinstance(planned, int) and isinstance(wanted, int):
         return planned >= wanted
     return planned == wanted

@@ -1,16 +1,12 @@
-"""Make the plan from facts and a profile. Pure.
+"""Make the plan from facts and a profile, and detect values that an administrator lowered. Pure.
 
-What an administrator has decided before hbatune came: values below the driver's own. Pure.
+``diff``, ``apply`` and ``explain`` show the same rows.
 
-A queue_depth or nr_requests that nobody has touched is the default of driver or kernel, where that
-is known. One that is lower was lowered: by hbatune, which its journal says; by the kernel, after a
-full queue; or by an administrator or another tool, whose reasons are not known here (an array, a
-drive that loses commands, a neighbour), and whose word stands until somebody names the target or
-writes a rule with ``value``.
-
-Makes the plan from facts and a profile. Pure; nothing here touches a machine.
-
-``diff``, ``apply`` and ``explain`` are readings of the same rows.
+Without a change, queue_depth and nr_requests have the default of driver or kernel, if it is known.
+A lower value has one of three causes: hbatune (recorded in the journal), the kernel (after a full
+queue), or an administrator or another tool. The reason of the third is unknown (an array, a drive
+that loses commands, a neighbour). Such a value is kept until `apply` names the target or a local
+rule sets ``value``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -64,48 +60,53 @@ _RQ = 128  # include/linux/blkdev.h: BLKDEV_DEFAULT_RQ
 
 
 def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
-    """Return the settings of an endpoint that were lowered, each with why it stays.
+    """Return the lowered settings of an endpoint, each with the reason to keep it.
 
-    ``parameters`` are those of its driver's module.
+    ``parameters`` are the parameters of its driver's module.
     """
-    defaults = {QUEUE_DEPTH: _depth(endpoint, parameters), NR_REQUESTS: _requests(endpoint)}
-    found = {
+    defaults = {
+        QUEUE_DEPTH: _find_default_depth(endpoint, parameters),
+        NR_REQUESTS: _find_default_requests(endpoint),
+    }
+    reasons = {
         name: LOWERED.format(default, endpoint.target)
         for name, default in defaults.items()
-        if default is not None and (now := _number(endpoint, name)) is not None and now < default
+        if default is not None
+        and (current := _read_number(endpoint, name)) is not None
+        and current < default
     }
-    # Whatever driver serves it: a depth of 1 is how one switches queuing off, for every command.
-    if endpoint.protocol is Protocol.SATA and _number(endpoint, QUEUE_DEPTH) == 1:
-        able = endpoint.ncq_depth is not None and endpoint.ncq_depth > 1
-        found[QUEUE_DEPTH] = NCQ_OFF.format(endpoint.target) if able else ONE_COMMAND
-    return found
+    # With every driver, a depth of 1 disables command queuing.
+    if endpoint.protocol is Protocol.SATA and _read_number(endpoint, QUEUE_DEPTH) == 1:
+        can_queue = endpoint.ncq_depth is not None and endpoint.ncq_depth > 1
+        reasons[QUEUE_DEPTH] = NCQ_OFF.format(endpoint.target) if can_queue else ONE_COMMAND
+    return reasons
 
 
 def overrides_rule(
     rule: Rule, name: str, *, scheduler: Value | Missing, planned: Value | Missing
 ) -> bool:
-    """Whether a lowered value stands against a rule.
+    """Return whether a lowered value overrides a rule.
 
-    A site's own rule with ``value`` outweighs it. A switch of the scheduler throws nr_requests
-    away.
+    A local rule with ``value`` overrides the lowered value. A switch of the scheduler discards
+    nr_requests.
     """
     if rule.origin is Origin.SITE and isinstance(rule.effect, Exactly):
         return False
     return name != NR_REQUESTS or scheduler == planned
 
 
-def _depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
+def _find_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     family = family_named(endpoint.family)
     if family.depth_ramps and (errors(endpoint.attributes) or 0) >= QUEUE_FULL_THRESHOLD:
         return None  # the kernel may have lowered it
     return family.depth_default(endpoint, parameters)
 
 
-def _requests(endpoint: Endpoint) -> int | None:
-    """Return the number that the kernel starts with where there is a scheduler.
+def _find_default_requests(endpoint: Endpoint) -> int | None:
+    """Return the kernel's initial number of requests with a scheduler, or None.
 
-    block/blk-mq-sched.c: blk_mq_init_sched. Without one a number below the tag set is an accident,
-    since it holds for the whole adapter.
+    block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set is an
+    accident, since it applies to the whole adapter.
     """
     tags = endpoint.tags
     if scheduler_of(endpoint.attributes) in (None, "none") or not isinstance(tags, int):
@@ -113,9 +114,9 @@ def _requests(endpoint: Endpoint) -> int | None:
     return 2 * min(tags, _RQ)
 
 
-def _number(endpoint: Endpoint, name: str) -> int | None:
-    found = endpoint.attributes.get(SETTINGS[name].path)
-    text = found.text if isinstance(found, Attribute) else ""
+def _read_number(endpoint: Endpoint, name: str) -> int | None:
+    attribute = endpoint.attributes.get(SETTINGS[name].path)
+    text = attribute.text if isinstance(attribute, Attribute) else ""
     return int(text) if text.isdecimal() else None
 
 
@@ -125,14 +126,14 @@ Key = tuple[str, str]
 """A target's id and a setting."""
 
 Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
-"""Takes setting, wanted, current and the scheduler that is planned; returns the legal value."""
+"""A function of setting, profile value, current value and planned scheduler to the legal value."""
 
 
 class SetBefore(Struct, frozen=True):
-    """A setting changed by an earlier run: the value ``before``, and whether a value is hbatune's.
+    """A setting changed by an earlier run: the value ``before``, and a check for hbatune's values.
 
-    A value that is not ``ours`` was set by an administrator or another tool since. An ``effect``
-    was not set by itself: a write to another setting has changed it.
+    A value that is not ``ours`` was set later by an administrator or another tool. An ``effect``
+    was changed by a write to another setting.
     """
 
     before: Value
@@ -159,17 +160,17 @@ def make(
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
-    ``excluded`` has, by id, the reason why a target is left alone. ``site`` are the rules that
-    follow from the site's own facts (``budget.site_rules``), by id. ``disrupt`` allows settings
-    that disrupt the I/O of a whole adapter. ``reverted`` has the reasons why values are not tried
-    again. ``memory_share`` is the share of the machine's memory that requests may take, and
-    ``elsewhere`` the bytes that those of disks outside of ``machine`` take of it.
-    ``set_before`` has the changes of earlier runs: those that the profile does not want any more go
-    back. ``untouched`` (of an id and a setting) says that a setting will not be written: settings
-    that depend on it are planned for its current value. ``touched`` (of an id and a
-    setting) says that hbatune has set or reset it in this boot, and ``named`` that a person named
-    the targets: any other value below the driver's own is an administrator's decision, and stays.
-    A ``matcher`` of the same profile remembers what earlier plans have matched.
+    ``excluded`` has, by id, the reason why a target is not changed. ``reverted`` has the reasons
+    why values are not tried again. ``site`` are, by id, the rules that follow from the site's facts
+    (``budget.site_rules``). ``disrupt`` allows settings that disrupt the I/O of a whole adapter.
+    Requests may take the fraction ``memory_share`` of the machine's memory. ``elsewhere`` is the
+    number of bytes that the requests of disks outside of ``machine`` take of it. ``set_before`` has
+    the changes of earlier runs, which are restored if the profile no longer requires them.
+    ``untouched`` (of an id and a setting) means that a setting will not be written. Settings that
+    depend on it are planned for its current value. ``touched`` (of an id and a setting) means that
+    hbatune has set or reset it since boot, ``named`` that a person named the targets. Any other
+    value below the driver's default is an administrator's decision and is kept. A ``matcher`` of
+    the same profile caches the matches of earlier plans.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
@@ -178,72 +179,81 @@ def make(
     history = _History(reverted or {}, set_before or {}, untouched)
     parameters = {module.name: module.parameters for module in machine.modules}
     for target, won, resolve in considered(machine, matcher.won):
-        rules = _with_site(won, (site or {}).get(target.id))
-        # Before ``only`` is looked at: a path that was not named still limits the others of its
-        # map, which are to be like it.
+        rules = _add_site_rule(won, (site or {}).get(target.id))
+        # Before ``only`` is checked: an unnamed path still limits the other paths of its map.
         if target.map is not None:
             paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
         if only is not None and target.id not in only:
             continue
         endpoint = endpoints.get(target.id)
         reason = (excluded or {}).get(target.id)
-        seen = history
-        if endpoint is not None and (why := unsafe(endpoint)) is not None:
-            # An endpoint that must not be touched does not go back to its baseline, either.
-            reason, seen = reason or why, replace(history, set_before={})
+        target_history = history
+        if endpoint is not None and (unsafe_reason := unsafe(endpoint)) is not None:
+            # An endpoint that must not be changed is not restored to its baseline, either.
+            reason, target_history = reason or unsafe_reason, replace(history, set_before={})
         if endpoint is not None and not named:
             lowered = decided(endpoint, parameters.get(endpoint.family, {}))
-            own = {name: low for name, low in lowered.items() if not touched(endpoint.id, name)}
-            seen = replace(seen, decided=own) if own else seen
-        made = _rows(target, rules, reason, resolve, seen)
+            decisions = {
+                name: text for name, text in lowered.items() if not touched(endpoint.id, name)
+            }
+            target_history = (
+                replace(target_history, decided=decisions) if decisions else target_history
+            )
+        target_rows = _make_rows(target, rules, reason, resolve, target_history)
         if endpoint is not None and endpoint.unread is not None and reason == unsafe(endpoint):
-            made = (replace(row, state=State.UNREADABLE) for row in made)
-        planned[target.id] = list(made if disrupt else map(_undisrupted, made))
-    for joined in paths.values():
-        planned |= _alike(joined, planned)
+            target_rows = (replace(row, state=State.UNREADABLE) for row in target_rows)
+        planned[target.id] = list(target_rows if disrupt else map(_exclude_disruptive, target_rows))
+    for map_paths in paths.values():
+        planned |= _level_paths(map_paths, planned)
     unsettable = (
-        row for row in _unsettable_coalescing(machine, matcher) if only is None or row.id in only
+        row
+        for row in _list_unsettable_coalescing(machine, matcher)
+        if only is None or row.id in only
     )
-    rows = (*(row for found in planned.values() for row in found), *unsettable)
+    rows = (*(row for path_rows in planned.values() for row in path_rows), *unsettable)
     allowed = int(machine.memory * memory_share)
     memory = request_memory(machine, planned, allowed, elsewhere)
-    unknown = left_alone(machine.endpoints, excluded or ())
-    left = tuple(disk for disk in unknown if only is None or disk.id in only)
-    return Plan(profile.name, rows, memory, left)
+    unidentified_disks = left_alone(machine.endpoints, excluded or ())
+    skipped = tuple(disk for disk in unidentified_disks if only is None or disk.id in only)
+    return Plan(profile.name, rows, memory, skipped)
 
 
 class _Path(Struct, frozen=True):
-    """A path of a map, the rules that decide its settings, and the function that clamps them."""
+    """A path of a map, the deciding rules of its settings, and the function that clamps them."""
 
     target: Target
     rules: Mapping[str, Rule]
     resolve: Resolve
 
 
-def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """Return the rows of the paths of one map, by id, changed so that all paths are alike."""
+def _level_paths(
+    paths: Collection[_Path], planned: Mapping[str, list[Row]]
+) -> dict[str, list[Row]]:
+    """Return, by id, the rows of a map's paths, changed to the same values on all paths."""
     rows = {
         path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
         for path in paths
     }
-    for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
-        if any(found[name].rule == BASELINE for found in rows.values() if name in found):
-            continue  # each goes back to its own old value
-        decisions = level([_path_setting(path, name, rows[path.target.id]) for path in paths])
+    for name in list(dict.fromkeys(name for by_setting in rows.values() for name in by_setting)):
+        if any(
+            by_setting[name].rule == BASELINE for by_setting in rows.values() if name in by_setting
+        ):
+            continue  # each path is restored to its own original value
+        decisions = level([_make_path_setting(path, name, rows[path.target.id]) for path in paths])
         for path in paths:
-            found = rows[path.target.id]
+            by_setting = rows[path.target.id]
             if (decision := decisions.get(path.target.name)) is not None:
-                found[name] = _decided(found[name], decision)
+                by_setting[name] = _apply_decision(by_setting[name], decision)
                 if name == SCHEDULER:  # nr_requests was clamped for the scheduler of the rule
-                    found |= _judged_again(path, found)
-    return {id: list(found.values()) for id, found in rows.items() if found}
+                    by_setting |= _rejudge_rows(path, by_setting)
+    return {id: list(by_setting.values()) for id, by_setting in rows.items() if by_setting}
 
 
-def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
-    """Return a path's part in one setting; a path that is not to be set keeps its value."""
+def _make_path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
+    """Return one setting of a path. A path that is not set keeps its value."""
     row, rule = rows.get(name), path.rules.get(name)
-    now = current_value(path.target, SETTINGS[name])
-    current = None if isinstance(now, Missing) else now
+    reading = current_value(path.target, SETTINGS[name])
+    current = None if isinstance(reading, Missing) else reading
     value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
     scheduler = rows[SCHEDULER].value if SCHEDULER in rows else None
     raised_only = rule is not None and isinstance(rule.effect, AtLeast)
@@ -252,17 +262,17 @@ def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSettin
         if current is None:
             return goal
         if value is not None and not raised_only and _lowers(value, goal):
-            return value  # the rule's own value is the most that it lets the path have
+            return value  # the rule's value is the maximum for the path
         legal = path.resolve(name, goal, current, scheduler)
         return current if isinstance(legal, Fixed) else legal.value
 
     return PathSetting(path.target.name, current, value, clamp, lowers=not raised_only)
 
 
-def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the rows that a scheduler resets, judged for the one that the path now gets."""
+def _rejudge_rows(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the rows that a scheduler resets, evaluated for the path's new scheduler."""
     scheduler = rows[SCHEDULER].value
-    found = {}
+    updated = {}
     for name in SETTINGS[SCHEDULER].resets:
         row, rule = rows.get(name), path.rules.get(name)
         if row is None or rule is None or isinstance(rule.effect, Leave):
@@ -272,45 +282,45 @@ def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
             current_value(path.target, SETTINGS[SCHEDULER]) if scheduler is None else scheduler
         )
         verdict = judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
-        found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
-    return found
+        updated[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
+    return updated
 
 
-def _decided(row: Row, decision: Decision) -> Row:
+def _apply_decision(row: Row, decision: Decision) -> Row:
     state = State.OK if decision.value == row.current else State.DRIFT
     return replace(row, value=decision.value, limit=decision.limit, state=state)
 
 
-def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule]:
-    if own is None or not decides(own, rules.get(own.setting)):
+def _add_site_rule(rules: Mapping[str, Rule], site_rule: Rule | None) -> Mapping[str, Rule]:
+    if site_rule is None or not decides(site_rule, rules.get(site_rule.setting)):
         return rules
-    return {**rules, own.setting: own}
+    return {**rules, site_rule.setting: site_rule}
 
 
 def considered(
     machine: Machine, decide: Callable[[Traits], T]
 ) -> Iterator[tuple[Target, T, Resolve]]:
-    """Yield every target, what ``decide`` makes of its traits, and the function that clamps."""
+    """Yield every target, the result of ``decide`` for its traits, and the clamp function."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
-        it = traits(endpoint, adapters.get(endpoint.adapter or ""))
+        properties = traits(endpoint, adapters.get(endpoint.adapter or ""))
         target = target_of(endpoint)
-        yield target, decide(it), partial(resolve_with, endpoint, target.attributes)
+        yield target, decide(properties), partial(resolve_with, endpoint, target.attributes)
     for control in machine.controls:
-        found = decide(adapter_traits(adapters[control.adapter], control.kind))
-        yield target_of(control), found, partial(resolve_control, control)
-    # Over all vectors, so that the result does not depend on which targets were named.
+        decision = decide(adapter_traits(adapters[control.adapter], control.kind))
+        yield target_of(control), decision, partial(resolve_control, control)
+    # Use all vectors, so the result does not depend on the named targets.
     placed = spread(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
-            found = decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
+            decision = decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
             local = machine.local_cpus.get(vector.adapter, ())
             room = Room(placed, machine.processors, local)
-            yield target_of(vector), found, partial(resolve_vector, vector, room)
+            yield target_of(vector), decision, partial(resolve_vector, vector, room)
 
 
 def unsafe(endpoint: Endpoint) -> str | None:
-    """Return the reason why no rule may touch an endpoint, None if there is none."""
+    """Return the reason why no rule may change an endpoint, or None."""
     if (reason := unidentified(endpoint)) is not None:
         return reason
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
@@ -320,7 +330,7 @@ def unsafe(endpoint: Endpoint) -> str | None:
 
 
 class _History(Struct, frozen=True):
-    """The changes of earlier runs, which decide a row beside the rules: see ``make``."""
+    """The changes of earlier runs, which also decide a row: see ``make``."""
 
     reverted: Mapping[Reverted, str]
     set_before: Mapping[Key, SetBefore]
@@ -328,7 +338,7 @@ class _History(Struct, frozen=True):
     decided: Mapping[str, str] = {}
 
 
-def _rows(
+def _make_rows(
     target: Target,
     rules: Mapping[str, Rule],
     reason: str | None,
@@ -337,66 +347,69 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield a target's rows in the order of the writes.
 
-    The scheduler comes first, since the settings behind it are judged under the planned one.
+    The scheduler comes first, since later settings are evaluated for the planned scheduler.
     """
     scheduler = before = current_value(target, SETTINGS[SCHEDULER])
-    set_earlier = _set_earlier(target, rules, reason, history) if history.set_before else {}
-    for name in _in_order((*rules, *set_earlier)):
+    set_earlier = (
+        _find_earlier_changes(target, rules, reason, history) if history.set_before else {}
+    )
+    for name in _sort_for_writing((*rules, *set_earlier)):
         setting, rule, earlier = SETTINGS[name], rules.get(name), set_earlier.get(name)
         current = current_value(target, setting)
         effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
         row = None
         if earlier is not None and (reason is not None or effect is None):
-            row = _row_back(target, setting, earlier, current, scheduler, resolve)
+            row = _make_restore_row(target, setting, earlier, current, scheduler, resolve)
         if row is None and rule is not None and effect is not None:
             verdict = (
                 Judged(State.EXCLUDED, limit=reason)
                 if reason is not None
                 else judge(setting, effect, current, scheduler, resolve, earlier)
             )
-            # The value counts, not the setting: a changed rule may try another one.
+            # The value counts, not the setting: a changed rule may try another value.
             if verdict.state is State.DRIFT and verdict.value is not None:
                 tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else Judged(State.EXCLUDED, limit=tried)
             low = history.decided.get(name) if verdict.state is State.DRIFT else None
             if low is not None and overrides_rule(rule, name, scheduler=before, planned=scheduler):
                 verdict = Judged(State.EXCLUDED, limit=low)
-            row = _row(target, rule, effect.value, current, verdict)
+            row = _make_row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
-        # The settings that follow are clamped for the scheduler that will be in force then.
+        # The following settings are clamped for the planned scheduler.
         if name == SCHEDULER and row.value is not None and not history.untouched(target.id, name):
             scheduler = row.value
         yield row
 
 
-def _set_earlier(
+def _find_earlier_changes(
     target: Target, rules: Mapping[str, Rule], reason: str | None, history: _History
 ) -> dict[str, SetBefore]:
-    """Return the settings of a target that earlier runs have changed.
+    """Return the settings of a target that earlier runs changed.
 
-    An effect of a setting that is still wanted is left out: its next write would change it again.
+    Effects of a setting that the profile still requires are omitted, because its next write would
+    change them again.
     """
     wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
     reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
-    found = {name: history.set_before.get((target.id, name)) for name in SETTINGS}
+    changes = {name: history.set_before.get((target.id, name)) for name in SETTINGS}
     return {
         name: earlier
-        for name, earlier in found.items()
+        for name, earlier in changes.items()
         if earlier is not None and not (earlier.effect and name in reset)
     }
 
 
 @lru_cache(maxsize=64)
-def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return these settings, each once, in the order of the writes: thousands of disks share a few.
+def _sort_for_writing(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return these settings, each once, in the order of the writes. Thousands of disks share few.
 
-    A setting that another one resets comes after it.
+    A setting comes after the settings that reset it.
     """
     return tuple(sorted(dict.fromkeys(names), key=lambda name: SETTINGS[name].order))
 
 
-def _row(
+def _make_row(
     target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "Judged"
 ) -> Row:
     return Row(
@@ -415,7 +428,7 @@ def _row(
     )
 
 
-def _row_back(
+def _make_restore_row(
     target: Target,
     setting: Setting,
     earlier: SetBefore,
@@ -423,10 +436,10 @@ def _row_back(
     scheduler: Value | Missing,
     resolve: Resolve,
 ) -> Row | None:
-    """Return the row that puts back a value which hbatune set and no rule asks for any more.
+    """Return the row that restores a value set by hbatune that no rule requires any more.
 
-    None if the old value is in force already. A value that was changed after hbatune had set it
-    stays; if the old one is not legal now, the nearest legal one is planned.
+    Return None if the current value is the original value. A value that was changed after hbatune
+    set it is kept. If the original value is no longer legal, the nearest legal value is planned.
     """
     if current == earlier.before or (
         isinstance(current, Missing) and current.reason is Reason.ABSENT
@@ -434,24 +447,24 @@ def _row_back(
         return None
     planned = None if isinstance(scheduler, Missing) else scheduler
     if isinstance(current, Missing):
-        verdict = Judged(State.UNREADABLE, limit=_missing_text(current))
+        verdict = Judged(State.UNREADABLE, limit=_describe_missing(current))
     elif not earlier.ours(current):
         verdict = Judged(State.EXCLUDED, limit="changed since hbatune had set it: it stays")
     elif (
         isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
         or legal.value == current
     ):
-        verdict = Judged(_unset(legal), limit=legal.limit)
+        verdict = Judged(_find_unset_state(legal), limit=legal.limit)
     else:
         verdict = Judged(State.DRIFT, legal.value, legal.limit)
     rule = Rule(BASELINE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
-    return _row(target, rule, earlier.before, current, verdict)
+    return _make_row(target, rule, earlier.before, current, verdict)
 
 
 _BACK = "set by hbatune earlier, and no rule in force asks for it: back to what was there"
 
 
-def _undisrupted(row: Row) -> Row:
+def _exclude_disruptive(row: Row) -> Row:
     """Exclude a row that would disrupt the I/O of the whole adapter."""
     disrupts = SETTINGS[row.setting].disrupts
     if not disrupts or row.state is not State.DRIFT:
@@ -461,7 +474,7 @@ def _undisrupted(row: Row) -> Row:
 
 
 class Judged(Struct, frozen=True):
-    """The state of a setting under a rule, the value to set, and what limits that."""
+    """The state of a setting under a rule, the value to set, and its limit."""
 
     state: State
     value: Value | None = None
@@ -476,36 +489,36 @@ def judge(
     resolve: Resolve,
     earlier: SetBefore | None = None,
 ) -> Judged:
-    """Judge a setting by the rule that decides it.
+    """Evaluate a setting under the deciding rule.
 
-    "At least" and "at most" are compared with the value from before hbatune if the current one
-    is hbatune's own: that another profile has raised a depth further is no reason to keep it.
+    If hbatune set the current value, "at least" and "at most" are compared with the original value.
+    A depth that another profile raised further is therefore not kept.
     """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
-        return Judged(state, limit=_missing_text(current))
+        return Judged(state, limit=_describe_missing(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
     legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
-        return Judged(_unset(legal), limit=legal.limit)
-    base = current if earlier is None or not earlier.ours(current) else earlier.before
-    held = None
-    if isinstance(effect, AtLeast) and _lowers(legal.value, base):
-        held = "raised only, never lowered"
-    elif isinstance(effect, AtMost) and _lowers(base, legal.value):
-        held = "within what the array takes, as far as is known"
-    if held is not None and base == current:
-        return Judged(State.OK, current, held)
-    if held is not None:
-        # Back to the value from before hbatune, which the planned scheduler may not allow.
-        legal = resolve(setting.name, base, current, planned)
+        return Judged(_find_unset_state(legal), limit=legal.limit)
+    reference = current if earlier is None or not earlier.ours(current) else earlier.before
+    kept_reason = None
+    if isinstance(effect, AtLeast) and _lowers(legal.value, reference):
+        kept_reason = "raised only, never lowered"
+    elif isinstance(effect, AtMost) and _lowers(reference, legal.value):
+        kept_reason = "within what the array takes, as far as is known"
+    if kept_reason is not None and reference == current:
+        return Judged(State.OK, current, kept_reason)
+    if kept_reason is not None:
+        # Restore the original value, which the planned scheduler may not allow.
+        legal = resolve(setting.name, reference, current, planned)
         if isinstance(legal, Fixed):
-            return Judged(_unset(legal), limit=legal.limit)
+            return Judged(_find_unset_state(legal), limit=legal.limit)
     state = State.OK if legal.value == current else State.DRIFT
-    return Judged(state, legal.value, held or legal.limit)
+    return Judged(state, legal.value, kept_reason or legal.limit)
 
 
-def _unset(legal: Legal | Fixed) -> State:
+def _find_unset_state(legal: Legal | Fixed) -> State:
     """Return the state of a setting that cannot be set, or whose limit could not be read."""
     return State.UNREADABLE if isinstance(legal, Fixed) and legal.unread else State.FIXED
 
@@ -516,27 +529,28 @@ def _lowers(value: Value, current: Value) -> bool:
 
 def current_value(target: Target, setting: Setting) -> Value | Missing:
     """Return the typed current value of a target's setting."""
-    found = target.attributes.get(setting.path, ABSENT)
-    if isinstance(found, Missing):
-        return found
+    attribute = target.attributes.get(setting.path, ABSENT)
+    if isinstance(attribute, Missing):
+        return attribute
     try:
-        return setting.parse(found.text)
+        return setting.parse(attribute.text)
     except ValueError:
-        return Missing(Reason.UNPARSABLE, text=found.text)
+        return Missing(Reason.UNPARSABLE, text=attribute.text)
 
 
-def _missing_text(missing: Missing) -> str | None:
-    """Return the words for a value that could not be read."""
+def _describe_missing(missing: Missing) -> str | None:
+    """Describe a value that could not be read."""
     if missing.reason is Reason.UNPARSABLE:
         return f"not a value of this setting: {missing.text!r}"
     return missing.text
 
 
-def _unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
-    """Yield a row for each adapter whose coalescing cannot be set, although a rule wants it.
+def _list_unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
+    """Yield a row for each adapter whose coalescing cannot be set, although a rule requires it.
 
-    Without it such adapters would be missing from the plan, which reads like "nothing to do". Of a
-    driver that no family knows (IDE, card readers, InfiniBand) nobody can say whether it has one.
+    Without the row the adapter would be missing from the plan, which looks like "nothing to do".
+    Drivers without a family (IDE, card readers, InfiniBand) are skipped, because it is unknown
+    whether they have coalescing.
     """
     for adapter in machine.adapters:
         family = family_named(adapter.family)

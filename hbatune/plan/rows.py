@@ -1,4 +1,4 @@
-"""The rows of a plan and of a way back, the state of each before a write, the outcome after."""
+"""The rows of a plan and of a restore, with their states before and outcomes after a write."""
 
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
@@ -10,11 +10,11 @@ from hbatune.settings.table import Value
 
 
 class State(StrEnum):
-    """The state of a row before any write; only ``drift`` is drift."""
+    """The state of a row before any write. Only ``drift`` is drift."""
 
     OK = "ok"
     DRIFT = "drift"
-    FIXED = "fixed"  # this kernel or driver does not let it be set
+    FIXED = "fixed"  # this kernel or driver does not allow a change
     PENDING = "pending"  # rendered; takes effect when the module is loaded next
     ABSENT = "absent"
     UNREADABLE = "unreadable"
@@ -26,31 +26,31 @@ class Outcome(StrEnum):
 
     KEPT = "kept"  # nothing to do
     WRITTEN = "written"  # and read back
-    # By the kernel, with an errno. ECHILD: the process that wrote it died, so that the value may be
-    # the new one or the old one.
+    # By the kernel, with an errno. ECHILD: the writing process died, so the current value may be
+    # the new or the previous one.
     REFUSED = "refused"
     IGNORED = "ignored"  # the write succeeded, but another value was read back
     CONFLICT = "conflict"  # the value, or an assumption of the plan, has changed since the plan
-    CANCELLED = "cancelled"  # not tried: a step that it hangs on failed, or the run was stopped
-    STUCK = "stuck"  # the deadline passed: in doubt until the worker is gone
+    CANCELLED = "cancelled"  # not tried: a step it depends on failed, or the run was stopped
+    STUCK = "stuck"  # the deadline passed: unconfirmed until the worker exits
     VANISHED = "vanished"
     REVERTED = "reverted"
 
 
 DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
-"""Outcomes after which the setting has the value that it was to have."""
+"""Outcomes after which the setting has its planned value."""
 
 BASELINE = "baseline"
-"""The rule of a row that goes back to the value from before hbatune."""
+"""The rule of a row that restores the original value."""
 
 
 class Row(Struct, frozen=True):
-    """One setting on one target: its current value, the wanted one, the one to be set, and why.
+    """One setting of one target: its current value, profile value, value to set, and reason.
 
-    ``wanted`` is the rule's value and ``value`` the one that hbatune sets; where they differ,
-    ``limit`` says why. ``found`` is the value read back, if it is not ``value``. A setting that
-    hbatune has set and that no rule asks for any more has the rule ``baseline``: it goes back,
-    unless it was changed since.
+    ``wanted`` is the rule's value and ``value`` the value that hbatune sets. If they differ,
+    ``limit`` is the reason. ``found`` is the value read back, if it is not ``value``. If hbatune
+    set a value that no rule requires any more, the row has the rule ``baseline``. The original
+    value is then restored, unless the setting was changed since.
     """
 
     target: str
@@ -71,17 +71,17 @@ class Row(Struct, frozen=True):
 
     @property
     def to_baseline(self) -> bool:
-        """Whether it goes back to the value from before hbatune."""
+        """Whether the row restores the original value."""
         return self.rule == BASELINE and self.state is State.DRIFT
 
     @property
     def taken_over(self) -> bool:
-        """Whether it would go back, but stays because it was changed after hbatune had set it."""
+        """Whether the row is not restored because the value changed after hbatune set it."""
         return self.rule == BASELINE and self.state is State.EXCLUDED
 
 
 class Reverted(Struct, frozen=True):
-    """A value that was tried on a target and put back because it cost more than is tolerated."""
+    """A value that was tried on a target and reverted because it cost more than tolerated."""
 
     id: str
     setting: str
@@ -89,9 +89,9 @@ class Reverted(Struct, frozen=True):
 
 
 class LeftAlone(Struct, frozen=True):
-    """A disk that no rule may touch, with the reason and what there is to see of it.
+    """A disk that no rule may change, with the reason and the evidence.
 
-    ``unread`` is whether that is a failure: the system could not read what identifies the disk.
+    ``unread`` is whether this is a failure: the data that identifies the disk could not be read.
     """
 
     target: str
@@ -103,11 +103,11 @@ class LeftAlone(Struct, frozen=True):
 
 
 NOT_KNOWN = "not known what it is"
-"""The reason why a disk that cannot be classified is left alone."""
+"""The reason why an unclassified disk is not changed."""
 
 
 def unidentified(endpoint: Endpoint) -> str | None:
-    """Return the reason why a disk cannot be identified, or None if it is."""
+    """Return the reason why a disk cannot be identified, or None."""
     if endpoint.unread is not None:
         return f"cannot be identified: {endpoint.unread} cannot be read"
     return NOT_KNOWN if endpoint.protocol is Protocol.UNKNOWN else None
@@ -116,7 +116,7 @@ def unidentified(endpoint: Endpoint) -> str | None:
 def left_alone(
     endpoints: Iterable[Endpoint], excluded: Collection[str] = ()
 ) -> Iterator[LeftAlone]:
-    """Yield the disks that cannot be identified. For ``excluded`` ids that is no failure."""
+    """Yield the disks that cannot be identified. It is not a failure for ``excluded`` ids."""
     for endpoint in endpoints:
         if (reason := unidentified(endpoint)) is not None:
             unread = endpoint.unread is not None and endpoint.id not in excluded
@@ -126,10 +126,10 @@ def left_alone(
 
 
 class RequestMemory(Struct, frozen=True):
-    """The memory of the requests of all disks, in bytes, and how much they may take.
+    """The memory of the requests of all disks, in bytes, and the ``allowed`` maximum.
 
-    ``total`` counts the bytes beyond the kernel's own defaults once the plan is carried out,
-    ``added`` those that the plan itself adds, on the endpoints with the ids in ``growing``.
+    ``total`` counts the bytes beyond the kernel's defaults after the plan. ``added`` counts the
+    bytes that the plan adds, on the endpoints with the ids in ``growing``.
     """
 
     added: int = 0
@@ -139,19 +139,19 @@ class RequestMemory(Struct, frozen=True):
 
     @property
     def affordable(self) -> bool:
-        """Whether the plan adds nothing, or the total is then within the share."""
+        """Whether the plan adds nothing, or the total stays within the maximum."""
         return self.added <= 0 or self.total <= self.allowed
 
     @property
     def roomy(self) -> bool:
-        """Whether the share would still suffice if as many disks again appeared."""
+        """Whether the maximum is enough for twice as many disks."""
         return 2 * self.total <= self.allowed
 
 
 class Plan(Struct, frozen=True):
-    """All rows of a profile on a machine, in the order in which they are written.
+    """All rows of a profile on a machine, in the order of the writes.
 
-    ``left_alone`` are the disks that are not known, of which there may be no row at all.
+    ``left_alone`` are the unidentified disks, which may have no rows.
     """
 
     profile: str
@@ -161,22 +161,22 @@ class Plan(Struct, frozen=True):
 
     @property
     def drift(self) -> tuple[Row, ...]:
-        """The rows that are to be written."""
+        """The rows to write."""
         return tuple(row for row in self.rows if row.state is State.DRIFT)
 
     @property
     def taken_over(self) -> tuple[Row, ...]:
-        """The rows that no rule asks for any more and that were changed since hbatune set them."""
+        """The rows that no rule requires any more and that changed after hbatune set them."""
         return tuple(row for row in self.rows if row.taken_over)
 
 
 class Restored(Struct, frozen=True):
-    """The result of putting one setting back to ``before``; ``found`` is the value read last.
+    """The result of restoring one setting to ``before``. ``found`` is the value read last.
 
-    ``outcome`` is None where nothing was tried yet and the value would be put back. ``current`` is
-    the value at the beginning of the rollback; ``limit`` says why the write was not tried or
-    stopped short of the baseline, or which device is there instead. ``gone`` says that the value
-    went with its holder: the disk, the interrupt, or the scheduler that it belonged to.
+    ``outcome`` is None if nothing was tried yet and the value would be restored. ``current`` is the
+    value at the beginning of the rollback. ``limit`` is the reason why the write was not tried or
+    did not reach the baseline, or the name of the device that replaced this one. ``gone`` means
+    that the value no longer exists because its disk, interrupt or scheduler was removed.
     """
 
     target: str
@@ -193,5 +193,5 @@ class Restored(Struct, frozen=True):
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to put back."""
+        """Whether nothing remains to restore."""
         return self.gone or self.outcome in DONE
