@@ -1,1 +1,1 @@
-"""What is generated from the code: pages, tables and schemas (`make docs`). Not in the wheel."""
+"""Generators of pages, tables, schemas and packages (`make docs`). Not in the wheel."""

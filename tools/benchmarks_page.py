@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, out of the results files: every number on the page stands in one of them."""
+"""Generate docs/benchmarks.md. All numbers on the page are from the results files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,21 +15,21 @@ from tests.lab.image import KERNELS
 _CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = _CHECKOUT / "tests" / "bench" / "results"
 IDLE = RESULTS / "idle.json"
-"""Measured against bounds of its own and no pair of times: docs/daemon.md quotes it."""
+"""Measured against separate bounds, not as a pair of times. docs/daemon.md quotes it."""
 CURVES = RESULTS / "curves.json"
 """CPU time over the number of LUNs."""
 RESIDENT = RESULTS / "resident.json"
-"""Like it: what the daemon has in memory."""
+"""The daemon's memory, measured like ``IDLE``."""
 GROWTH = RESULTS / "growth.json"
-"""Like it: what it has more of after 10,000 events."""
+"""The daemon's growth after 10,000 events, measured like ``IDLE``."""
 DEPTHS = RESULTS / "depths.json"
-"""Like it: what a look at the depths of many disks takes."""
+"""The cost of checking the depths of many disks, measured like ``IDLE``."""
 PAGE = _CHECKOUT / "docs" / "benchmarks.md"
 PICTURE = _CHECKOUT / "docs" / "benchmarks.svg"
 
 
 class Point(msgspec.Struct, frozen=True):
-    """CPU seconds with so many LUNs: of `diff`, and of the bare loop where that was measured."""
+    """CPU seconds for ``luns`` LUNs: of `diff`, and of the bare loop if it was measured."""
 
     luns: int
     diff: Figure
@@ -38,7 +38,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """What was run, and where, over the number of LUNs; ``load`` is that of other work."""
+    """The command and host of a measurement over LUNs. ``load`` is the load of other work."""
 
     what: str
     date: str
@@ -67,33 +67,35 @@ _COLUMNS = ("benchmark", "this", "takes", "and this", "takes", "ratio", "at most
 
 
 def results() -> list[Comparison]:
-    """Return all results that there are."""
+    """Return all existing results."""
     paths = (RESULTS / f"{name}.json" for name in PROMISED)
     return [load(path) for path in paths if path.exists()]
 
 
 def curves() -> Curve | None:
-    """Return what was measured over the number of LUNs, None if nothing was."""
+    """Return the measurement over the number of LUNs, or None."""
     return msgspec.json.decode(CURVES.read_bytes(), type=Curve) if CURVES.exists() else None
 
 
-def page(found: Iterable[Comparison], curve: Curve | None = None) -> str:
-    """Return the page that tells these results, and which of those promised are not there."""
-    found = list(found)
-    missing = [name for name in PROMISED if name not in {each.name for each in found}]
+def page(comparisons: Iterable[Comparison], curve: Curve | None = None) -> str:
+    """Return the page with these results and a list of the missing ones."""
+    comparisons = list(comparisons)
+    missing = [
+        name for name in PROMISED if name not in {comparison.name for comparison in comparisons}
+    ]
     lines = [
-        *(_HEAD, _row(_COLUMNS), _row("---" for _ in _COLUMNS), *map(_comparison, found), ""),
+        *(_HEAD, _row(_COLUMNS), _row("---" for _ in _COLUMNS), *map(_comparison, comparisons), ""),
         *((f"Not measured yet: {', '.join(missing)}.", "") if missing else ()),
-        *_split_lines(found),
+        *_split_lines(comparisons),
         *(_curve_lines(curve) if curve else ()),
-        *("## What the figures hang on", "", *map(_notes, found)),
+        *("## What the figures hang on", "", *map(_notes, comparisons)),
     ]
     return "\n".join(lines) + "\n"
 
 
 def picture(curve: Curve) -> str:
-    """Return the curve as a picture that stands alone: CPU seconds over LUNs."""
-    own = Series("hbatune diff --json", tuple(Dot(p.luns, p.diff.median) for p in curve.points))
+    """Return the curve as a standalone picture: CPU seconds over LUNs."""
+    diff = Series("hbatune diff --json", tuple(Dot(p.luns, p.diff.median) for p in curve.points))
     loop = Series(
         "a bare pyudev loop",
         tuple(Dot(p.luns, p.loop.median) for p in curve.points if p.loop),
@@ -101,10 +103,10 @@ def picture(curve: Curve) -> str:
     chart = Curves(
         "CPU seconds over LUNs",
         logarithmic("LUNs", [point.luns for point in curve.points]),
-        logarithmic("CPU seconds", [dot.y for each in (own, loop) for dot in each.dots]),
-        (own, loop),
+        logarithmic("CPU seconds", [dot.y for series in (diff, loop) for dot in series.dots]),
+        (diff, loop),
     )
-    # No longer markup, which would escape what it is given.
+    # Use plain text, because markup would escape the inserted text.
     drawn = str(draw_curves(chart)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     styles = (shipped("templates") / "report.css").read_text(encoding="utf-8")
     return drawn.replace("</title>", f"</title><style>{styles}</style>", 1) + "\n"
@@ -117,55 +119,63 @@ def _curve_lines(curve: Curve) -> Iterable[str]:
     yield f"Kernel {curve.kernel}, {curve.cpus} CPUs, Python {curve.python}, {curve.date}, load"
     yield f"average of the machine {curve.load:g} as it began."
     yield from ("", _row(("LUNs", "diff", "bare loop", "ratio")), _row(["---"] * 4))
-    for each in curve.points:
-        loop = f"{_figure(each.loop)} s" if each.loop else ""
-        share = _figure(each.ratio) if each.ratio else ""
-        yield _row((f"{each.luns:,}", f"{_figure(each.diff)} s", loop, share))
+    for point in curve.points:
+        loop = f"{_figure(point.loop)} s" if point.loop else ""
+        ratio = _figure(point.ratio) if point.ratio else ""
+        yield _row((f"{point.luns:,}", f"{_figure(point.diff)} s", loop, ratio))
     yield ""
 
 
-def _split_lines(found: Iterable[Comparison]) -> Iterable[str]:
-    found = [each for each in found if each.split]
-    if not found:
+def _split_lines(comparisons: Iterable[Comparison]) -> Iterable[str]:
+    comparisons = [comparison for comparison in comparisons if comparison.split]
+    if not comparisons:
         return
     yield from ("## Where the time of an apply goes", "")
     yield "Seconds of wall time, the median of as many runs as there were pairs, with a stop-watch"
     yield "around each phase. Of the interpreter's it is what the stop-watch did not see."
-    yield from ("", _row(("phase", "what is in it", *(each.title for each in found))))
-    yield _row(["---"] * (2 + len(found)))
-    for phase, what in PHASES.items():
-        yield _row((phase, what, *(f"{each.split[phase]:.3f}" for each in found)))
+    yield from (
+        "",
+        _row(("phase", "what is in it", *(comparison.title for comparison in comparisons))),
+    )
+    yield _row(["---"] * (2 + len(comparisons)))
+    for phase, description in PHASES.items():
+        yield _row(
+            (phase, description, *(f"{comparison.split[phase]:.3f}" for comparison in comparisons))
+        )
     yield ""
 
 
-def _comparison(each: Comparison) -> str:
-    subject, reference = each.subject, each.reference
+def _comparison(comparison: Comparison) -> str:
+    subject, reference = comparison.subject, comparison.reference
     return _row(
         (
-            each.title,
+            comparison.title,
             f"`{subject.what}`" if subject.what.startswith("hbatune ") else subject.what,
             f"{_figure(subject.seconds)} s",
             reference.what,
             f"{_figure(reference.seconds)} s",
-            _figure(each.ratio),
-            f"{each.bound:g}",
-            "yes" if each.met else "**no**",
+            _figure(comparison.ratio),
+            f"{comparison.bound:g}",
+            "yes" if comparison.met else "**no**",
             str(len(subject.samples)),
         )
     )
 
 
-def _notes(each: Comparison) -> str:
-    said = [f"{name}: {_said(value)}" for name, value in each.notes.items()]
-    where = f"kernel {each.kernel}, {each.cpus} CPUs, Python {each.python}, {each.date}"
-    return f"- **{each.title}.** " + "; ".join([where, *said]) + "."
+def _notes(comparison: Comparison) -> str:
+    notes = [f"{name}: {_said(value)}" for name, value in comparison.notes.items()]
+    conditions = (
+        f"kernel {comparison.kernel}, {comparison.cpus} CPUs, "
+        f"Python {comparison.python}, {comparison.date}"
+    )
+    return f"- **{comparison.title}.** " + "; ".join([conditions, *notes]) + "."
 
 
 def _said(value: object) -> str:
     if isinstance(value, dict):
-        return "; ".join(f"of {name} {_said(each)}" for name, each in value.items())
+        return "; ".join(f"of {name} {_said(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(f"`{each}`" for each in value)
+        return ", ".join(f"`{item}`" for item in value)
     return str(value)
 
 

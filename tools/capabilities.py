@@ -1,4 +1,4 @@
-"""The table of what can be read and set with each adapter family, made of what it declares."""
+"""Generate the table of each adapter family's readable and settable properties."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -11,14 +11,14 @@ from hbatune.facts.family import Depth, Family, Mechanism, Option, Purpose, Vect
 class Access(StrEnum):
     """The possible access to one property of a family."""
 
-    READ = "read"  # a fact to be seen
-    SET = "set"  # a value to be set, at once or by a module option
+    READ = "read"  # a fact that can only be read
+    SET = "set"  # a value that can be set immediately or by a module option
     FIXED = "fixed"  # a value that cannot be set with this driver
-    ABSENT = "absent"  # there is no such thing
+    ABSENT = "absent"  # the family has no such property
 
 
 class Cell(Struct, frozen=True):
-    """One cell: the access, and the attributes, options or kinds that give it."""
+    """One cell: the access, and the attributes, options or types that provide it."""
 
     access: Access
     by: tuple[str, ...] = ()
@@ -31,8 +31,8 @@ def _identity(family: Family) -> Cell:
 
 
 def _depth(family: Family) -> Cell:
-    word = {Depth.SET: Access.SET, Depth.FIXED: Access.FIXED, Depth.ABSENT: Access.ABSENT}
-    return Cell(word[family.depth], _options(family, Purpose.LUN_DEPTH))
+    access = {Depth.SET: Access.SET, Depth.FIXED: Access.FIXED, Depth.ABSENT: Access.ABSENT}
+    return Cell(access[family.depth], _options(family, Purpose.LUN_DEPTH))
 
 
 def _host_depth(family: Family) -> Cell:
@@ -41,7 +41,7 @@ def _host_depth(family: Family) -> Cell:
 
 
 def _vectors(family: Family) -> Cell:
-    """Return the cell of the vectors for data; options only set how many there are."""
+    """Return the cell of the data vectors. Options only set their number."""
     vectors = family.interrupts.vectors
     if vectors in (Vectors.NONE, Vectors.UNKNOWN):
         return Cell(Access.ABSENT)
@@ -53,7 +53,7 @@ def _coalescing(family: Family) -> Cell:
         return Cell(Access.ABSENT)
     settable = any(lever.mechanism is not Mechanism.FIXED for lever in family.coalescing)
     return Cell(
-        Access.SET if settable else Access.FIXED, tuple(each.name for each in family.coalescing)
+        Access.SET if settable else Access.FIXED, tuple(lever.name for lever in family.coalescing)
     )
 
 

@@ -1,4 +1,4 @@
-"""The shipped rules as a build compiles them (``hbatune.policy.library``)."""
+"""Compile the shipped rules during a build (``hbatune.policy.library``)."""
 
 from pathlib import Path
 
@@ -16,15 +16,18 @@ from hbatune.shipped import shipped
 
 
 def write(package: Path) -> None:
-    """Write the file into the folder of a package ``hbatune``. Raises ``PolicyError``."""
+    """Write the compiled file into the directory of a package ``hbatune``.
+
+    Raise ``PolicyError`` if a rule is invalid.
+    """
     place = library.COMPILED_FILE.relative_to(Path(hbatune.__file__).resolve().parent)
     (package / place).write_bytes(compile_shipped(shipped("rules")))
 
 
 def compile_shipped(folder: Path) -> bytes:
-    """Return the content of ``library.COMPILED_FILE`` for a folder of shipped rules.
+    """Return the content of ``library.COMPILED_FILE`` for a directory of shipped rules.
 
-    Raises ``PolicyError`` as they would be refused by a command.
+    Raise ``PolicyError`` for the same rules as a command.
     """
     encode = msgspec.msgpack.encode
     sources = load_sources(folder)

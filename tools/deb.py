@@ -1,8 +1,8 @@
-"""The Debian package: ``python -m tools.deb FOLDER`` (`make deb`), without debhelper, as any user.
+"""Build the Debian package: ``python -m tools.deb FOLDER`` (`make deb`), without debhelper.
 
-It is for the Debian release that it is built on. hbatune lies in a folder of its own, with those
-Python packages that this release does not have; everything else is a dependency, so that
-`apt install` brings it, fio included.
+Any user can build it. It is for the Debian release of the build. hbatune is in a private directory,
+together with the Python packages that this release does not have. Everything else, including fio,
+is a dependency that `apt install` installs.
 """
 
 import configparser
@@ -26,9 +26,9 @@ from tools.wheel import CHECKOUT, BuildError, build_wheel
 
 PRIVATE = Path("usr/lib/hbatune")
 NEEDED = ("fio", "udev")
-"""What hbatune needs beside Python packages."""
+"""The required packages in addition to Python packages."""
 _UNKNOWN = 946_684_800
-"""2000-01-01, for a checkout without commits: older than any file that is packed."""
+"""2000-01-01, for a checkout without commits: older than any packed file."""
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus-client")
 _COMMAND = """\
 #!/usr/bin/python3 -I
@@ -44,7 +44,7 @@ sys.exit({function}())
 
 @dataclass(frozen=True)
 class Requirement:
-    """A Python package that hbatune imports, and its least version."""
+    """A Python package that hbatune imports, and its minimum version."""
 
     name: str
     least: str
@@ -56,48 +56,48 @@ class Requirement:
 
 
 def requirements() -> tuple[Requirement, ...]:
-    """Return what setup.cfg says that hbatune imports."""
+    """Return the Python packages that setup.cfg requires."""
     settings = configparser.ConfigParser()
     settings.read(CHECKOUT / "setup.cfg")
-    found = []
+    wanted = []
     for line in settings["options"]["install_requires"].split():
-        name, least = line.split(">=")
-        found.append(Requirement(name, least))
-    return tuple(found)
+        name, minimum = line.split(">=")
+        wanted.append(Requirement(name, minimum))
+    return tuple(wanted)
 
 
 def in_this_release(wanted: Requirement) -> bool:
-    """Whether apt knows a package that is new enough. Raises ``BuildError`` where it knows none."""
-    if _version_of("python3") is None:  # as where an image came without apt's lists
+    """Return whether apt has a recent enough package. Raise ``BuildError`` if apt has no lists."""
+    if _version_of("python3") is None:  # for example in an image without apt's lists
         subprocess.run(["apt-get", "update"], capture_output=True, check=False)
         if _version_of("python3") is None:
             raise BuildError("apt knows no packages: run `apt-get update` first, as root")
     version = _version_of(wanted.package)
     if version is None:
         return False
-    newer = ["dpkg", "--compare-versions", version, "ge", wanted.least]
-    return subprocess.run(newer, check=False).returncode == 0
+    command = ["dpkg", "--compare-versions", version, "ge", wanted.least]
+    return subprocess.run(command, check=False).returncode == 0
 
 
 def _version_of(package: str) -> str | None:
     command = ["apt-cache", "show", "--no-all-versions", package]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"^Version: (\S+)$", said, re.MULTILINE)
-    return found[1] if found else None
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    match = re.search(r"^Version: (\S+)$", output, re.MULTILINE)
+    return match[1] if match else None
 
 
 def version() -> str:
-    """Return the package's version: later commits of a checkout are newer, so that apt upgrades."""
-    at = _last_commit()
-    if at is None:
+    """Return the package's version. It is higher for later commits, so apt upgrades."""
+    committed = _last_commit()
+    if committed is None:
         return __version__
-    return f"{__version__}+{datetime.fromtimestamp(at, UTC):%Y%m%d%H%M%S}"
+    return f"{__version__}+{datetime.fromtimestamp(committed, UTC):%Y%m%d%H%M%S}"
 
 
 def _last_commit() -> int | None:
-    """Return when the last commit was made, in seconds since the epoch, None where nobody knows.
+    """Return the time of the last commit in seconds since the epoch, or None if it is unknown.
 
-    A folder without git, or one of another user's, is a release as it was unpacked.
+    A directory without git, or of another user, is an unpacked release.
     """
     command = ["git", "-C", str(CHECKOUT), "log", "-1", "--format=%ct"]
     try:
@@ -108,47 +108,47 @@ def _last_commit() -> int | None:
 
 
 def epoch() -> str:
-    """Return the time that every file of the package has (reproducible-builds.org).
+    """Return the time of every file of the package (reproducible-builds.org).
 
-    The same commit makes the same package, byte by byte, on the same release.
+    The same commit produces the same package, byte by byte, on the same release.
     """
     return os.environ.get("SOURCE_DATE_EPOCH") or str(_last_commit() or _UNKNOWN)
 
 
 def build(folder: Path) -> Path:
-    """Build the package into ``folder``, where it takes the place of those before, and return it.
+    """Build the package into ``folder``, replace earlier packages there, and return its path.
 
-    Raises ``BuildError``.
+    Raise ``BuildError`` if the build fails.
     """
     wanted = requirements()
-    carried = [each for each in wanted if not in_this_release(each)]
+    carried = [requirement for requirement in wanted if not in_this_release(requirement)]
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         tree.mkdir(mode=0o755)
         add_program(tree, Path(scratch))
-        for each in carried:
-            _carry(tree, each)
+        for requirement in carried:
+            _carry(tree, requirement)
         _add_pages(tree, carried)
         compiled = any(tree.rglob("*.so"))
         architecture = _architecture() if compiled else "all"
         control = _control(wanted, carried, architecture, compiled=compiled)
         _add_control(tree, control)
         package = _packed(tree, folder, f"hbatune_{version()}_{architecture}.deb")
-    _add_bill(package, [each.name for each in carried])
+    _add_bill(package, [requirement.name for requirement in carried])
     return package
 
 
 def _add_bill(package: Path, carried: Sequence[str]) -> None:
-    """Write the bill of materials beside the package."""
+    """Write the bill of materials next to the package."""
     words = ["dpkg-deb", "--field", str(package), "Depends"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    needed = list(dict.fromkeys(each.split()[0] for each in said.split(",")))
+    output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    needed = list(dict.fromkeys(dependency.split()[0] for dependency in output.split(",")))
     bill = sbom.text(version(), int(epoch()), carried, needed)
     write(package.with_suffix(".cdx.json"), bill.encode())
 
 
 def add_program(tree: Path, scratch: Path) -> None:
-    """Unpack a wheel of the checkout into its private folder below ``tree``, with the command."""
+    """Unpack a wheel of the checkout into its private directory in ``tree``, add the command."""
     wheel = build_wheel(scratch)
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tree / PRIVATE)
@@ -162,9 +162,9 @@ def add_program(tree: Path, scratch: Path) -> None:
 
 
 def _carry(tree: Path, wanted: Requirement) -> None:
-    """Copy a Python package of this environment, with its metadata, beside hbatune."""
-    found = importlib.metadata.distribution(wanted.name)
-    for file in found.files or ():
+    """Copy a Python package of this environment, with its metadata, next to hbatune."""
+    distribution = importlib.metadata.distribution(wanted.name)
+    for file in distribution.files or ():
         if ".." not in file.parts and "__pycache__" not in file.parts:
             target = tree / PRIVATE / file
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ def _carry(tree: Path, wanted: Requirement) -> None:
 
 
 def _drop_licences(private: Path) -> None:
-    """Take the texts of licences away that ``copyright`` has, as Debian wants it."""
+    """Remove the licence texts that ``copyright`` contains, as Debian requires."""
     for folder in private.glob("*.dist-info/licenses"):
         shutil.rmtree(folder)
 
@@ -184,15 +184,15 @@ def _add_pages(tree: Path, carried: Sequence[Requirement]) -> None:
         if name.endswith(".8"):
             content = gzip.compress(content, mtime=0)
         write(tree / path, content)
-    names = [each.name for each in carried]
-    for path, written in deb_policy.files(version(), int(epoch()), names).items():
-        write(tree / path, written)
+    names = [requirement.name for requirement in carried]
+    for path, content in deb_policy.files(version(), int(epoch()), names).items():
+        write(tree / path, content)
     for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
         write(tree / deb_policy.DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
 
 
 def _place(name: str) -> Path:
-    """Return where Debian wants a man page or a completion, by its name."""
+    """Return Debian's path of a man page or a completion, by its name."""
     if name.endswith(".8"):
         return Path(f"usr/share/man/man8/{name}.gz")
     if name.endswith(".bash"):
@@ -211,9 +211,13 @@ def _control(
 ) -> str:
     major, minor = sys.version_info[:2]
     depends = ["python3 (>= 3.11)", *NEEDED]
-    if compiled:  # for this Python alone
+    if compiled:  # only for this Python version
         depends[0] = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), libc6"
-    depends += [f"{each.package} (>= {each.least})" for each in wanted if each not in carried]
+    depends += [
+        f"{requirement.package} (>= {requirement.least})"
+        for requirement in wanted
+        if requirement not in carried
+    ]
     fields = {
         "Package": "hbatune",
         "Version": version(),
@@ -249,7 +253,7 @@ def _add_control(tree: Path, control: str) -> None:
 
 
 def set_modes(tree: Path) -> None:
-    """Give every file and folder the mode that it has on a machine, whatever this user's umask."""
+    """Set the installed mode of every file and directory, ignoring the umask."""
     for path in (tree, *tree.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
@@ -279,21 +283,21 @@ def _architecture() -> str:
 
 
 def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file of the package, with the folders above it."""
+    """Write a file of the package and create its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     path.chmod(mode)
 
 
 def main() -> int:
-    """Build the package into the folder that is named, and say how to install it."""
+    """Build the package into the named directory, and print how to install it."""
     try:
         package = build(Path(sys.argv[1]))
     except BuildError as error:
         print(f"deb: {error}", file=sys.stderr)
         return 1
-    here = os.path.relpath(package)
-    print(f"deb: {here} is built. To install it, as root: apt install ./{here}")
+    shown_path = os.path.relpath(package)
+    print(f"deb: {shown_path} is built. To install it, as root: apt install ./{shown_path}")
     return 0
 
 

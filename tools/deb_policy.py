@@ -1,7 +1,7 @@
-"""What Debian's policy wants beside the files of the package: licences, changes, sums, overrides.
+"""Generate the files that Debian's policy requires: licences, changes, sums, overrides.
 
-Debian's policy manual 12.5 (copyright, in the machine-readable form of copyright-format 1.0), 4.4
-(changelog) and lintian's own manual.
+Sources are Debian's policy manual 12.5 (copyright, in the machine-readable form of copyright-format
+1.0) and 4.4 (changelog), and lintian's manual.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from tools.wheel import CHECKOUT
 DOCUMENTATION = Path("usr/share/doc/hbatune")
 OVERRIDES = Path("usr/share/lintian/overrides/hbatune")
 SCRIPTS = ("postinst", "postrm", "prerm")
-"""What dpkg runs, of what is in ``packaging``."""
+"""The files in ``packaging`` that dpkg runs."""
 
 _COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
@@ -45,53 +45,53 @@ hbatune ({version}) unstable; urgency=medium
 
 
 def maintainer() -> str:
-    """Return who builds the package: DEBFULLNAME and DEBEMAIL, as for all of Debian's tools.
+    """Return the maintainer: DEBFULLNAME and DEBEMAIL, as for all of Debian's tools.
 
-    Without them it is nobody who could be written to.
+    Without them the address is invalid.
     """
     name = os.environ.get("DEBFULLNAME", "Whoever built it")
     return f"{name} <{os.environ.get('DEBEMAIL', 'nobody@example.com')}>"
 
 
 def files(version: str, epoch: int, carried: Sequence[str]) -> dict[Path, bytes]:
-    """Return the files of the package that its policy asks for, by their place.
+    """Return, by path, the files that Debian's policy requires in the package.
 
-    ``epoch`` is the time of the build in seconds, ``carried`` are the Python packages inside.
+    ``epoch`` is the time of the build in seconds. ``carried`` are the included Python packages.
     """
     date = formatdate(epoch)
     changes = _CHANGES.format(version=version, maintainer=maintainer(), date=date)
     history = (CHECKOUT / "CHANGELOG.md").read_bytes()
     overrides = (CHECKOUT / "packaging/lintian-overrides").read_text()
-    # An override that nothing needs is a complaint of its own.
-    kept = [
+    # lintian reports an unused override.
+    retained = [
         part for part in overrides.splitlines(keepends=True) if carried or "msgspec" not in part
     ]
     return {
         DOCUMENTATION / "copyright": "".join((_COPYRIGHT, *map(_licence, carried))).encode(),
         DOCUMENTATION / "changelog.gz": gzip.compress(changes.encode(), mtime=0),
         DOCUMENTATION / "CHANGELOG.md.gz": gzip.compress(history, mtime=0),
-        OVERRIDES: "".join(kept).encode(),
+        OVERRIDES: "".join(retained).encode(),
     }
 
 
 def _licence(name: str) -> str:
-    found = importlib.metadata.distribution(name)
+    distribution = importlib.metadata.distribution(name)
     texts = [
         Path(str(file.locate())).read_text(encoding="utf-8")
-        for file in found.files or ()
+        for file in distribution.files or ()
         if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING"))
     ]
     lines = [line.rstrip() for text in texts for line in text.strip().splitlines()]
     holders = [line for line in lines if line.lower().startswith("copyright")]
     holder = holders[0].partition(" ")[2] if holders else f"The authors of {name}"
-    said = (found.metadata.get_all(key) for key in ("License-Expression", "License"))
-    licence = next((each[0] for each in said if each), name)
+    values = (distribution.metadata.get_all(key) for key in ("License-Expression", "License"))
+    licence = next((value[0] for value in values if value), name)
     text = "\n".join(f" {line}" if line else " ." for line in lines)
     return _CARRIED.format(name=name, holder=holder, licence=licence.split("\n")[0], text=text)
 
 
 def sums(tree: Path) -> str:
-    """Return the text of ``md5sums``: dpkg compares files with it, nobody else does."""
+    """Return the text of ``md5sums``, which only dpkg uses, to compare files."""
     return "".join(_sums(tree))
 
 

@@ -1,8 +1,8 @@
-"""Everything that is generated and committed: ``python -m tools.docs`` (`make docs`) writes it.
+"""Write all generated and committed files: ``python -m tools.docs`` (`make docs`).
 
-README.md's tables, docs/benchmarks.md, docs/exit-codes.md, docs/families.md, docs/profiles.md,
-docs/settings.md, docs/vendors.md and the table in docs/verdicts.md. A test says where what is
-committed is not what the code says.
+They are README.md's tables, docs/benchmarks.md, docs/exit-codes.md, docs/families.md,
+docs/profiles.md, docs/settings.md, docs/vendors.md and the table in docs/verdicts.md. A test
+reports committed files that differ from the code.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def generated() -> dict[Path, str]:
     """Return the text of each generated file."""
-    found = {
+    texts = {
         readme.README: readme.page(),
         benchmarks_page.PAGE: benchmarks_page.page(
             benchmarks_page.results(), benchmarks_page.curves()
@@ -35,15 +35,15 @@ def generated() -> dict[Path, str]:
         verdicts_page.PAGE: verdicts_page.page(),
     }
     if curve := benchmarks_page.curves():
-        found[benchmarks_page.PICTURE] = benchmarks_page.picture(curve)
+        texts[benchmarks_page.PICTURE] = benchmarks_page.picture(curve)
     if importlib.util.find_spec("tools.settings_page") is not None:
         page = importlib.import_module("tools.settings_page").page
-        found[DOCS / "settings.md"] = page()
-    return found
+        texts[DOCS / "settings.md"] = page()
+    return texts
 
 
 def stale() -> list[Path]:
-    """Return the generated files that are not what the code says."""
+    """Return the generated files that differ from the code."""
     return [path for path, text in generated().items() if not _has(path, text)]
 
 
@@ -52,7 +52,7 @@ def _has(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Write what is not up to date."""
+    """Write the outdated files."""
     wanted = generated()
     for path in stale():
         print(path.relative_to(DOCS.parent))

@@ -1,4 +1,4 @@
-"""docs/exit-codes.md and the README's table: every exit code (``hbatune.errors``)."""
+"""Generate docs/exit-codes.md and the README's table of exit codes (``hbatune.errors``)."""
 
 from pathlib import Path
 

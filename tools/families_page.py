@@ -1,4 +1,4 @@
-"""docs/families.md: what hbatune can do about each family, out of what the families declare."""
+"""Generate docs/families.md: the capabilities of each family, from its declaration."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ DRIVEN = {
 """The family whose driver serves each of QEMU's devices."""
 
 _ALWAYS = ("scsi_debug", "virtio_blk")
-"""What the lab loads itself, and what its root disk hangs on."""
+"""The driver that the lab loads itself, and the driver of its root disk."""
 
 _MODULES = Path(__file__).resolve().parents[1] / "tests" / "hosts" / "modules.json"
 
@@ -69,18 +69,24 @@ def page() -> str:
 
 
 def rests_on(family: Family) -> str:
-    """Return what the facts about a family were tried on."""
+    """Return the test basis of the facts about a family."""
     if family.name in driven():
         return "real driver"
-    known = {name for modules in json.loads(_MODULES.read_text()).values() for name in modules}
-    return "module's own parameters" if {family.name, *family.drivers} & known else "source alone"
+    module_names = {
+        name for modules in json.loads(_MODULES.read_text()).values() for name in modules
+    }
+    return (
+        "module's own parameters"
+        if {family.name, *family.drivers} & module_names
+        else "source alone"
+    )
 
 
 def driven() -> frozenset[str]:
     """Return the families whose real drivers serve the adapters of the lab's machines."""
-    lines = (each for topology in Topology for each in adapters(topology, Path("disk")))
-    devices = {each.partition(",")[0] for each in lines}
-    return frozenset((*(DRIVEN[each] for each in devices & DRIVEN.keys()), *_ALWAYS))
+    lines = (line for topology in Topology for line in adapters(topology, Path("disk")))
+    devices = {line.partition(",")[0] for line in lines}
+    return frozenset((*(DRIVEN[device] for device in devices & DRIVEN.keys()), *_ALWAYS))
 
 
 def _documents(family: Family) -> list[str]:

@@ -1,8 +1,8 @@
-"""The man page and the shell completions: ``python -m tools.manual FOLDER`` (`make manual`).
+"""Generate the man page and the shell completions: ``python -m tools.manual FOLDER``.
 
-Both are made from the parser of the command line and the table of settings, so that a new
-subcommand, option or setting is in them by itself. They are built, not committed: packages place
-them where their distribution wants them.
+`make manual` runs this. Both are generated from the command line parser and the table of settings,
+so they include new subcommands, options and settings. They are built, not committed. Packages
+install them in the directories of their distribution.
 """
 
 import argparse
@@ -25,17 +25,17 @@ from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 
 SHELLS = {"bash": "hbatune.bash", "zsh": "_hbatune", "fish": "hbatune.fish"}
-"""By shell, the name under which it looks for the completion of ``hbatune``."""
+"""By shell, the file name of the completion of ``hbatune``."""
 
 _TARGETS = (
     "ls /sys/block /sys/class/scsi_host /sys/class/nvme 2>/dev/null"
     " | grep -Ev ':|^(loop|ram|zram|sr|fd|md)'"
 )
-"""Lists names that a TARGET may have. A completion must answer at once: it asks no device."""
+"""A command that lists names of TARGETs. Completion must be fast, so it reads no device."""
 
 
 def man_page() -> str:
-    """Return hbatune(8) in roff: section 8 is that of the administrator's commands."""
+    """Return hbatune(8) in roff. Section 8 is for the administrator's commands."""
     about = {
         "project_name": "hbatune",
         "description": "tune storage adapters, prove that it helped, put everything back",
@@ -43,14 +43,14 @@ def man_page() -> str:
         "manual_section": "8",
         "manual_title": "System administration",
     }
-    os.environ["COLUMNS"] = "1000"  # argparse breaks lines for the terminal; roff does it itself
+    os.environ["COLUMNS"] = "1000"  # stop argparse from breaking lines, which roff does
     parser = full_parser()
-    # Told once, and not with every command; examples and exit codes have sections of their own.
+    # Print these once, not with every command. Examples and exit codes have separate sections.
     parser.epilog = None
     for command in subparsers(parser).values():
         command.description = None
-        own = [each for each in command._action_groups if each.title != GLOBAL_OPTIONS]
-        command._action_groups = own
+        groups = [group for group in command._action_groups if group.title != GLOBAL_OPTIONS]
+        command._action_groups = groups
     page = Manpage(parser, about, format="single-commands-section")
     page.add_section("commands by group", ">", _groups())
     page.add_section("settings", ">", _settings())
@@ -69,15 +69,20 @@ _FILES = (
 
 
 def _groups() -> str:
-    named = {group: [] for group in GROUPS}  # type: dict[str, list[str]]
+    commands_by_group = {group: [] for group in GROUPS}  # type: dict[str, list[str]]
     for command in COMMANDS:
-        named[command_module(command).GROUP].append(command)
-    return _listed([(GROUPS[group], ", ".join(names)) for group, names in named.items()])
+        commands_by_group[command_module(command).GROUP].append(command)
+    return _listed(
+        [(GROUPS[group], ", ".join(names)) for group, names in commands_by_group.items()]
+    )
 
 
 def _settings() -> str:
     return _listed(
-        [(each.name, f"{each.summary}; takes {each.allowed()}") for each in SETTINGS.values()]
+        [
+            (setting.name, f"{setting.summary}; takes {setting.allowed()}")
+            for setting in SETTINGS.values()
+        ]
     )
 
 
@@ -87,7 +92,7 @@ def _listed(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _roff(text: str) -> str:
-    """Return the text with nothing in it that roff would obey."""
+    """Return the text with roff's control characters escaped."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
@@ -95,8 +100,8 @@ def _roff(text: str) -> str:
 def completion(shell: str) -> str:
     """Return the completion script for one of ``SHELLS``."""
     parser = full_parser()
-    for each in (parser, *subparsers(parser).values()):
-        for action in each._actions:
+    for command_parser in (parser, *subparsers(parser).values()):
+        for action in command_parser._actions:
             if (answers := _answers(action)) is not None:
                 action.complete = answers  # type: ignore[attr-defined]
             elif (words := _words(action)) is not None:
@@ -105,7 +110,7 @@ def completion(shell: str) -> str:
 
 
 def _answers(action: argparse.Action) -> object:
-    """Return how a shell finds the values of an argument, None if it does not."""
+    """Return the shell's completion method for an argument, or None."""
     match action.metavar:
         case "FILE" | "OLD":
             return shtab.FILE
@@ -117,15 +122,15 @@ def _answers(action: argparse.Action) -> object:
 
 
 def _words(action: argparse.Action) -> Sequence[str] | None:
-    """Return the values of an argument that are known beforehand, None for any other."""
+    """Return the fixed values of an argument, or None."""
     library = Library(shipped("rules"), site=Path("/nonexistent"))
     match action.metavar:
         case "P" | "NAME":
-            return [each.name for each in profiles(library)]
+            return [item.name for item in profiles(library)]
         case "SETTING":
             return list(SETTINGS)
         case "WORKLOAD":
-            return [each.name for each in load_workloads(library)]
+            return [item.name for item in load_workloads(library)]
         case "COMMAND" if not isinstance(action, argparse._SubParsersAction):
             return COMMANDS
     return None
@@ -137,7 +142,7 @@ def files() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write every file into the folder that is named."""
+    """Write every file into the named directory."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():

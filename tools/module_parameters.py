@@ -1,10 +1,10 @@
-"""tests/hosts/modules.json: the parameters of Debian's own modules, for described machines.
+"""Generate tests/hosts/modules.json: the parameters of Debian's modules, for described machines.
 
-``python -m tools.module_parameters DEB…`` reads the packages of kernels
+``python -m tools.module_parameters DEB…`` reads kernel packages
 (``apt-get download linux-image-6.1.0-56-amd64``) and writes the file. It needs `dpkg-deb` and
-pyelftools (Debian: python3-pyelftools). Nothing is loaded: a module's section ``__param`` has, for
-each parameter, its name, the mode of its file below /sys/module and the place of its value
-(include/linux/moduleparam.h: struct kernel_param), which the sections of data begin with.
+pyelftools (Debian: python3-pyelftools). No module is loaded. For each parameter, a module's section
+``__param`` contains its name, the mode of its file in /sys/module and the address of its value
+(include/linux/moduleparam.h: struct kernel_param). The data sections contain the initial values.
 """
 
 import io
@@ -28,10 +28,10 @@ MODULES = (
     *("nvme", "nvme_core", "virtio_scsi", "virtio_blk", "vmw_pvscsi", "scsi_debug"),
     *("hv_storvsc", "xen_blkfront", "mvumi"),
 )
-"""The drivers that the tests describe, and those that they stand on."""
+"""The drivers that the tests describe, and the modules that they depend on."""
 
-# One line for each parameter: the mode of its file, a blank, and its text as the module is loaded
-# without options; the mode alone where only the driver's own code can tell the text.
+# One line for each parameter: the mode of its file, a blank, and its text without options. If only
+# the driver's code determines the text, the line has only the mode.
 
 _PARAM = struct.Struct("<QQQHbBxxxxQ")  # struct kernel_param on 64 bits
 _ARRAY = struct.Struct("<IIQQQ")  # struct kparam_array
@@ -48,11 +48,11 @@ _NUMBERS = {
     "ullong": "<Q",
     "hexint": "<I",
 }
-"""How the kernel's own kinds of parameters are stored (kernel/params.c)."""
+"""The storage formats of the kernel's parameter types (kernel/params.c)."""
 
 
 class Object:
-    """A module, which is an object file: addresses in it are relocations against symbols."""
+    """A module's object file. Its addresses are relocations against symbols."""
 
     def __init__(self, data: bytes) -> None:
         self._elf = ELFFile(io.BytesIO(data))
@@ -60,7 +60,7 @@ class Object:
         self._pointers: dict[int, dict[int, tuple[str, int, int]]] = {}
 
     def information(self) -> dict[str, str]:
-        """Return the entries of ``.modinfo`` that stand once, such as ``version``."""
+        """Return the unique entries of ``.modinfo``, such as ``version``."""
         texts = self._elf.get_section_by_name(".modinfo").data().decode(errors="replace")
         return dict(text.split("=", 1) for text in texts.split("\0") if "=" in text)
 
@@ -70,16 +70,16 @@ class Object:
         if number is None:
             return
         data = self._elf.get_section(number).data()
-        for at in range(0, len(data), _PARAM.size):
-            mode = _PARAM.unpack_from(data, at)[3]
-            _, section, place = self._pointer(number, at)
-            operations = self._pointer(number, at + 2 * _POINTER)
-            value = self._pointer(number, at + _PARAM.size - _POINTER)
+        for offset in range(0, len(data), _PARAM.size):
+            mode = _PARAM.unpack_from(data, offset)[3]
+            _, section, place = self._pointer(number, offset)
+            operations = self._pointer(number, offset + 2 * _POINTER)
+            value = self._pointer(number, offset + _PARAM.size - _POINTER)
             text = self._text(self._kind(*operations), value[1], value[2])
             yield self._string(section, place), f"{mode:04o} {text or ''}".rstrip()
 
     def _kind(self, operations: str, section: int, place: int) -> str:
-        """Return the kind of a parameter; one with operations of its own prints as another's."""
+        """Return the type of a parameter. For custom operations, it is the type they print."""
         kind = operations.removeprefix("param_ops_").removeprefix("param_")
         if section and kind not in _NUMBERS:
             get = self._pointer(section, place + _GET)[0]
@@ -87,34 +87,34 @@ class Object:
         return kind
 
     def _text(self, kind: str, section: int, place: int) -> str | None:
-        """Return the text of a value at a place, as the operations of its kind would print it."""
+        """Return the text of a value at an offset, in the format of its type."""
         if kind in _NUMBERS:
             [number] = struct.unpack(_NUMBERS[kind], self._bytes(section, place, _NUMBERS[kind]))
             return f"{number:#08x}" if kind == "hexint" else str(number)
         if kind in ("bool", "bool_enable_only", "invbool"):
-            on = self._bytes(section, place, "<B") != b"\0"
-            return "NY"[on != (kind == "invbool")]
+            is_set = self._bytes(section, place, "<B") != b"\0"
+            return "NY"[is_set != (kind == "invbool")]
         if kind == "bint":
             return "NY"[self._bytes(section, place, "<i") != bytes(4)]
         if kind == "charp":
-            found = self._pointers_of(section).get(place)
-            return "(null)" if found is None else self._string(found[1], found[2])
+            pointer = self._pointers_of(section).get(place)
+            return "(null)" if pointer is None else self._string(pointer[1], pointer[2])
         if kind == "array_ops":
             return self._array(section, place)
         return None
 
     def _array(self, section: int, place: int) -> str | None:
-        most, size, *_ = struct.unpack("<II", self._bytes(section, place, "<II"))
+        length, size, *_ = struct.unpack("<II", self._bytes(section, place, "<II"))
         counted = self._pointers_of(section).get(place + 8)
         operations = self._pointers_of(section).get(place + 16)
         elements = self._pointers_of(section).get(place + 24)
         if operations is None or elements is None:
             return None
-        if counted is not None:  # filled by options alone: none of them, none in it
-            [most] = struct.unpack("<I", self._bytes(counted[1], counted[2], "<I"))
+        if counted is not None:  # filled only by options, so it is empty without them
+            [length] = struct.unpack("<I", self._bytes(counted[1], counted[2], "<I"))
         texts = [
-            self._text(self._kind(*operations), elements[1], elements[2] + each * size)
-            for each in range(most)
+            self._text(self._kind(*operations), elements[1], elements[2] + index * size)
+            for index in range(length)
         ]
         return ",".join(text or "" for text in texts)
 
@@ -122,8 +122,8 @@ class Object:
         section, length = self._elf.get_section(number), struct.calcsize(layout)
         if section["sh_type"] == "SHT_NOBITS":  # .bss: all zeros
             return bytes(length)
-        found: bytes = section.data()[place : place + length]
-        return found
+        data: bytes = section.data()[place : place + length]
+        return data
 
     def _string(self, number: int, place: int) -> str:
         data: bytes = self._elf.get_section(number).data()
@@ -133,7 +133,7 @@ class Object:
         return self._pointers_of(section).get(place, ("", 0, 0))
 
     def _pointers_of(self, number: int) -> dict[int, tuple[str, int, int]]:
-        """Return symbol, section and place of each address in a section."""
+        """Return symbol, section and offset of each address in a section."""
         if number not in self._pointers:
             name = f".rela{self._elf.get_section(number).name}"
             table = self._elf.get_section_by_name(name)
@@ -141,18 +141,21 @@ class Object:
         return self._pointers[number]
 
     def _relocated(self, table: object) -> Iterator[tuple[int, tuple[str, int, int]]]:
-        for each in table.iter_relocations():  # type: ignore[attr-defined]
-            symbol = self._symbols.get_symbol(each["r_info_sym"])
+        for relocation in table.iter_relocations():  # type: ignore[attr-defined]
+            symbol = self._symbols.get_symbol(relocation["r_info_sym"])
             section = symbol["st_shndx"]
             number = section if isinstance(section, int) else 0  # of another module
-            yield each["r_offset"], (symbol.name, number, symbol["st_value"] + each["r_addend"])
+            yield (
+                relocation["r_offset"],
+                (symbol.name, number, symbol["st_value"] + relocation["r_addend"]),
+            )
 
 
 def described(package: Path) -> tuple[str, dict[str, object]]:
-    """Return a package's name and version, and what is known of its modules, by name."""
+    """Return a package's name and version, and the data of its modules, by name."""
     fields = ("Package", "Version")
-    told = [_dpkg("--field", str(package), field).decode().strip() for field in fields]
-    found: dict[str, object] = {}
+    values = [_dpkg("--field", str(package), field).decode().strip() for field in fields]
+    modules: dict[str, object] = {}
     with tarfile.open(fileobj=io.BytesIO(_dpkg("--fsys-tarfile", str(package)))) as archive:
         for member in archive:
             name, _, ending = Path(member.name).name.partition(".ko")
@@ -162,11 +165,11 @@ def described(package: Path) -> tuple[str, dict[str, object]]:
                 continue
             data = file.read()
             module = Object(lzma.decompress(data) if ending == ".xz" else data)
-            found[name] = {
+            modules[name] = {
                 "version": module.information().get("version"),
                 "parameters": dict(sorted(module.parameters())),
             }
-    return " ".join(told), dict(sorted(found.items()))
+    return " ".join(values), dict(sorted(modules.items()))
 
 
 def _dpkg(*arguments: str) -> bytes:
@@ -174,7 +177,7 @@ def _dpkg(*arguments: str) -> bytes:
 
 
 def main() -> None:
-    """Write the file from the packages named."""
+    """Write the file from the named packages."""
     packages = dict(described(Path(name)) for name in sys.argv[1:])
     PAGE.write_text(json.dumps(packages, indent=1) + "\n", encoding="utf-8")
 

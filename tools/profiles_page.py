@@ -1,4 +1,4 @@
-"""docs/profiles.md: the shipped profiles side by side for each kind of disk, out of their rules."""
+"""Generate docs/profiles.md: the shipped profiles side by side, for each type of disk."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
@@ -69,41 +69,50 @@ def page() -> str:
     profiles = {name: load_profile(name, library) for name in NAMES}
     rows = {name: by_kind(profile) for name, profile in profiles.items()}
     kinds = {kind: {name: rows[name][kind] for name in NAMES} for kind in ENDPOINTS}
-    parts = [_HEAD, *("\n".join(_of(kind, of)) for kind, of in kinds.items())]
+    parts = [
+        _HEAD,
+        *("\n".join(_of(kind, rows_by_profile)) for kind, rows_by_profile in kinds.items()),
+    ]
     parts += [_UNSET + "## Sources\n", "\n".join(_sources(kinds.values()))]
     return "\n".join(parts) + "\n"
 
 
 def by_kind(profile: Profile) -> dict[str, OverviewRow]:
-    """Return what a profile has for each kind of disk, its controller or host included."""
+    """Return a profile's row for each type of disk, including its controller or host."""
     return {row.endpoint: _with_adapter(profile, row) for row in overview(profile)}
 
 
 def settings(row: OverviewRow) -> dict[str, str]:
-    """Return the values that are set or promised there, with their sources."""
-    found = {name: cell(row, name) for name, rule in row.rules.items() if _sets(rule)}
-    return found | ({OBJECTIVE: goal(row)} if row.objective else {})
+    """Return the row's values and objective, with their sources."""
+    cells = {name: cell(row, name) for name, rule in row.rules.items() if _sets(rule)}
+    return cells | ({OBJECTIVE: goal(row)} if row.objective else {})
 
 
 def alike(rows: Mapping[str, OverviewRow]) -> list[tuple[str, str]]:
-    """Return the pairs of profiles that set and promise the same."""
-    said = {name: settings(row) for name, row in rows.items()}
-    return [(one, other) for one, other in combinations(said, 2) if said[one] == said[other]]
+    """Return the pairs of profiles with the same values and objectives."""
+    settings_by_profile = {name: settings(row) for name, row in rows.items()}
+    return [
+        (first, second)
+        for first, second in combinations(settings_by_profile, 2)
+        if settings_by_profile[first] == settings_by_profile[second]
+    ]
 
 
 def _with_adapter(profile: Profile, row: OverviewRow) -> OverviewRow:
     rules = dict(row.rules)
-    for it in _adapter(ENDPOINTS[row.endpoint]):
-        rules |= winners(matching(profile.rules, it))
+    for properties in _adapter(ENDPOINTS[row.endpoint]):
+        rules |= winners(matching(profile.rules, properties))
     return OverviewRow(row.endpoint, rules, row.objective)
 
 
-def _adapter(it: Traits) -> Iterator[Traits]:
-    """Yield the traits of the controller or host that carries settings of its own."""
-    if it.kind is not Kind.MAP and it.family == "nvme":
-        yield replace(it, kind=Kind.DISK, target=TargetKind.CONTROLLER)
-    elif it.family == "lpfc":
-        yield Traits(it.family, it.protocol, it.medium, target=TargetKind.HOST)
+def _adapter(properties: Traits) -> Iterator[Traits]:
+    """Yield the traits of the controller or host that has separate settings."""
+    if properties.kind is not Kind.MAP and properties.family == "nvme":
+        yield replace(properties, kind=Kind.DISK, target=TargetKind.CONTROLLER)
+    elif properties.family == "lpfc":
+        yield Traits(
+            properties.family, properties.protocol, properties.medium, target=TargetKind.HOST
+        )
 
 
 def _sets(rule: Rule) -> bool:
@@ -111,42 +120,47 @@ def _sets(rule: Rule) -> bool:
 
 
 def _of(kind: str, rows: Mapping[str, OverviewRow]) -> Iterator[str]:
-    said = {name: settings(row) for name, row in rows.items()}
-    names = dict.fromkeys(each for of in said.values() for each in of if each != OBJECTIVE)
+    settings_by_profile = {name: settings(row) for name, row in rows.items()}
+    names = dict.fromkeys(
+        setting
+        for values in settings_by_profile.values()
+        for setting in values
+        if setting != OBJECTIVE
+    )
     yield f"## {kind}\n"
-    if not any(said.values()):
+    if not any(settings_by_profile.values()):
         yield "No profile sets anything.\n"
         return
     yield f"| setting | {' | '.join(f'`{name}`' for name in rows)} |"
     yield "|" + " --- |" * (1 + len(rows))
-    for each in names:
-        yield _line(f"`{each}`", (_cell(row, each) for row in rows.values()))
-    if any(OBJECTIVE in of for of in said.values()):
-        yield _line(OBJECTIVE, (said[name].get(OBJECTIVE, "") for name in rows))
+    for setting in names:
+        yield _line(f"`{setting}`", (_cell(row, setting) for row in rows.values()))
+    if any(OBJECTIVE in values for values in settings_by_profile.values()):
+        yield _line(OBJECTIVE, (settings_by_profile[name].get(OBJECTIVE, "") for name in rows))
     yield ""
     if pairs := alike(rows):
-        yield f"Alike here: {'; '.join(f'`{one}` and `{other}`' for one, other in pairs)}.\n"
+        yield f"Alike here: {'; '.join(f'`{first}` and `{second}`' for first, second in pairs)}.\n"
 
 
 def _cell(row: OverviewRow, setting: str) -> str:
-    """Return what a setting becomes there; where it is left, by which source."""
+    """Return the row's value of a setting with its source, or the source that leaves it."""
     rule = row.rules.get(setting)
-    left = rule is not None and not _sets(rule)
-    return f"as it is ({rule.source})" if left and rule else cell(row, setting)
+    is_left = rule is not None and not _sets(rule)
+    return f"as it is ({rule.source})" if is_left and rule else cell(row, setting)
 
 
 def _line(first: str, cells: Iterable[str]) -> str:
     return f"| {first} | {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
-def _sources(found: Iterable[Mapping[str, OverviewRow]]) -> Iterator[str]:
-    known = load_sources(shipped("rules"))
+def _sources(rows_by_kind: Iterable[Mapping[str, OverviewRow]]) -> Iterator[str]:
+    sources = load_sources(shipped("rules"))
     cited: set[str] = set()
-    for rows in found:
-        shown = {name for row in rows.values() for name in settings(row)}
+    for rows in rows_by_kind:
+        names = {name for row in rows.values() for name in settings(row)}
         for row in rows.values():
-            cited |= {rule.source for name, rule in row.rules.items() if name in shown}
+            cited |= {rule.source for name, rule in row.rules.items() if name in names}
             cited |= {row.objective.source} if row.objective else set()
     for id in sorted(cited):
-        source = known[id]
+        source = sources[id]
         yield f"- {id}: {source.title}, {source.section}. {source.says}"

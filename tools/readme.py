@@ -1,4 +1,4 @@
-"""The README's tables: what the profile ``oltp`` sets, out of the shipped rules, and exit codes."""
+"""Generate the README's tables: the settings of the profile ``oltp``, and the exit codes."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 
 
 def table(name: str) -> str:
-    """Return the Markdown table of what a shipped profile sets."""
+    """Return the Markdown table of a shipped profile's settings."""
     profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
     lines = [
         _head(),
@@ -26,7 +26,7 @@ def table(name: str) -> str:
 
 
 def page() -> str:
-    """Return the README with its tables as the code says; that of exit codes may be elsewhere."""
+    """Return the README with current tables. The table of exit codes is optional."""
     text = README.read_text(encoding="utf-8")
     assert _head() in text, "the README has lost its table"
     text = _replaced(text, _head(), table("oltp"))
@@ -36,9 +36,9 @@ def page() -> str:
 
 
 def _replaced(text: str, head: str, table: str) -> str:
-    """Return the text with another table in the place of the one with this head."""
-    before, _, rest = text.partition(head)
-    _, _, after = rest.partition("\n\n")
+    """Return the text with the table of this head replaced."""
+    before, _, remainder = text.partition(head)
+    _, _, after = remainder.partition("\n\n")
     return f"{before}{table}\n\n{after}"
 
 
@@ -47,12 +47,12 @@ def _head() -> str:
 
 
 def goal(row: OverviewRow) -> str:
-    """Return the objective there with its source; nothing where there is none."""
+    """Return the row's objective with its source, or an empty text."""
     return f"{row.objective.p99_ms:g} ms ({row.objective.source})" if row.objective else ""
 
 
 def cell(row: OverviewRow, setting: str) -> str:
-    """Return what a setting becomes there, with the source."""
+    """Return the row's value of a setting, with the source."""
     rule = row.rules.get(setting)
     if rule is None or isinstance(rule.effect, Leave):
         return "as it is"

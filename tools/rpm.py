@@ -1,7 +1,7 @@
-"""The package of distributions with rpm: ``python -m tools.rpm FOLDER`` (`make rpm`), as any user.
+"""Build the RPM package: ``python -m tools.rpm FOLDER`` (`make rpm`), as any user.
 
-It has what the Debian package has (``tools.deb``), and carries no Python package: Fedora has all of
-them. rpmbuild is all that it needs beside what builds a wheel.
+It has the content of the Debian package (``tools.deb``), but includes no Python package, because
+Fedora has all of them. The build needs rpmbuild and the tools that build a wheel.
 """
 
 import os
@@ -78,9 +78,9 @@ fi
 
 
 def build(folder: Path) -> Path:
-    """Build the package into ``folder``, where it takes the place of those before, and return it.
+    """Build the package into ``folder``, replace earlier packages there, and return its path.
 
-    Raises ``BuildError``.
+    Raise ``BuildError`` if the build fails.
     """
     if shutil.which("rpmbuild") is None:
         raise BuildError("there is no rpmbuild: install the package rpm-build, or rpm on Debian")
@@ -93,15 +93,15 @@ def build(folder: Path) -> Path:
         spec = Path(scratch) / "hbatune.spec"
         spec.write_text(_spec(tree, places))
         _run(spec, top)
-        (made,) = (top / "RPMS").rglob("hbatune-*.rpm")
+        (package,) = (top / "RPMS").rglob("hbatune-*.rpm")
         folder.mkdir(parents=True, exist_ok=True)
         for before in folder.glob("hbatune-*.rpm"):
             before.unlink()
-        return Path(shutil.copy(made, folder / made.name))
+        return Path(shutil.copy(package, folder / package.name))
 
 
 def _add_pages(tree: Path) -> list[Path]:
-    """Write manual, completions and documentation; return where the completions are."""
+    """Write manual, completions and documentation. Return the paths of the completions."""
     completions = []
     for name, text in manual.files().items():
         place = _place(name)
@@ -110,13 +110,13 @@ def _add_pages(tree: Path) -> list[Path]:
             completions.append(place)
     deb.write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
     pages = ("README.md", "CHANGELOG.md")
-    for page in (*(CHECKOUT / each for each in pages), *sorted((CHECKOUT / "docs").glob("*.md"))):
+    for page in (*(CHECKOUT / name for name in pages), *sorted((CHECKOUT / "docs").glob("*.md"))):
         deb.write(tree / _DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
     return completions
 
 
 def _place(name: str) -> Path:
-    """Return where Fedora wants a man page or a completion, by its name."""
+    """Return Fedora's path of a man page or a completion, by its name."""
     if name.endswith(".8"):
         return Path(f"usr/share/man/man8/{name}")
     if name.endswith(".bash"):
@@ -129,8 +129,8 @@ def _place(name: str) -> Path:
 def _spec(tree: Path, completions: list[Path]) -> str:
     synopsis, *about = deb.DESCRIPTION.splitlines()
     needed = ["python3 >= 3.11", *NEEDED]
-    needed += [f"python3-{each.name} >= {each.least}" for each in deb.requirements()]
-    relations = [*(f"Requires: {each}" for each in needed), *(f"Suggests: {s}" for s in SUGGESTED)]
+    needed += [f"python3-{item.name} >= {item.least}" for item in deb.requirements()]
+    relations = [*(f"Requires: {item}" for item in needed), *(f"Suggests: {s}" for s in SUGGESTED)]
     return _SPEC.format(
         version=__version__,
         release=_release(),
@@ -149,7 +149,7 @@ def _spec(tree: Path, completions: list[Path]) -> str:
 
 
 def version() -> str:
-    """Return version and release: later commits of a checkout are newer, so that dnf upgrades."""
+    """Return version and release. The release is higher for later commits, so dnf upgrades."""
     return f"{__version__}-{_release()}"
 
 
@@ -167,7 +167,7 @@ def _run(spec: Path, top: Path) -> None:
         "_buildhost": "reproducible",
         "use_source_date_epoch_as_buildtime": "1",
         "clamp_mtime_to_source_date_epoch": "1",
-        # The same package wherever it is built: Python's modules are left as they are.
+        # Do not process Python modules, so the package is the same on every build host.
         "__brp_python_bytecompile": "%{nil}",
         "__brp_mangle_shebangs": "%{nil}",
     }
@@ -185,14 +185,14 @@ def _run(spec: Path, top: Path) -> None:
 
 
 def main() -> int:
-    """Build the package into the folder that is named, and say how to install it."""
+    """Build the package into the named directory, and print how to install it."""
     try:
         package = build(Path(sys.argv[1]))
     except BuildError as error:
         print(f"rpm: {error}", file=sys.stderr)
         return 1
-    here = os.path.relpath(package)
-    print(f"rpm: {here} is built. To install it, as root: dnf install ./{here}")
+    shown_path = os.path.relpath(package)
+    print(f"rpm: {shown_path} is built. To install it, as root: dnf install ./{shown_path}")
     return 0
 
 

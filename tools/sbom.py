@@ -1,4 +1,4 @@
-"""The bill of materials of the package, as CycloneDX has it: what is inside, and what it needs."""
+"""Generate the package's bill of materials (CycloneDX): its content and dependencies."""
 
 import importlib.metadata
 import json
@@ -13,9 +13,9 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "hbatune")
 def text(version: str, epoch: int, carried: Sequence[str], needed: Sequence[str]) -> str:
     """Return the bill as JSON, the same for the same commit (CycloneDX 1.5).
 
-    ``carried`` are the Python packages inside, ``needed`` the Debian packages that it depends on.
+    ``carried`` are the included Python packages, ``needed`` the required Debian packages.
     """
-    own = f"pkg:deb/debian/hbatune@{version.replace('+', '%2B')}"
+    ref = f"pkg:deb/debian/hbatune@{version.replace('+', '%2B')}"
     inside = [_carried(name) for name in carried]
     outside = [_library(name, f"pkg:deb/debian/{name}", "required") for name in needed]
     parts = sorted(inside + outside, key=lambda part: str(part["purl"]))
@@ -28,27 +28,27 @@ def text(version: str, epoch: int, carried: Sequence[str], needed: Sequence[str]
             "timestamp": datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "component": {
                 "type": "application",
-                "bom-ref": own,
+                "bom-ref": ref,
                 "name": "hbatune",
                 "version": version,
                 "licenses": [{"license": {"id": "Apache-2.0"}}],
-                "purl": own,
+                "purl": ref,
             },
         },
         "components": parts,
-        "dependencies": [{"ref": own, "dependsOn": [str(part["bom-ref"]) for part in parts]}],
+        "dependencies": [{"ref": ref, "dependsOn": [str(part["bom-ref"]) for part in parts]}],
     }
     return json.dumps(document, indent=2) + "\n"
 
 
 def _carried(name: str) -> dict[str, Any]:
-    found = importlib.metadata.distribution(name)
-    part = _library(name, f"pkg:pypi/{name}@{found.version}", "required")
-    said = (found.metadata.get_all(key) for key in ("License-Expression", "License"))
-    licence = next((each[0] for each in said if each), None)
+    distribution = importlib.metadata.distribution(name)
+    part = _library(name, f"pkg:pypi/{name}@{distribution.version}", "required")
+    values = (distribution.metadata.get_all(key) for key in ("License-Expression", "License"))
+    licence = next((value[0] for value in values if value), None)
     if licence is not None and "\n" not in licence:
         part["licenses"] = [{"expression": licence}]
-    return {**part, "version": found.version}
+    return {**part, "version": distribution.version}
 
 
 def _library(name: str, purl: str, scope: str) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""The JSON Schemas of what commands print with --json, generated from the types that they print.
+"""Generate the JSON Schemas of the commands' --json output from the printed types.
 
 Every type of ``hbatune.cli`` and ``hbatune.text`` with a field ``schema`` is a document. Its
-default is the schema's id. What documents share stands once, in ``hbatune.definitions/1``.
-References are relative URIs, resolved against the id of the document:
-``../hbatune.definitions/1#/$defs/Row``.
+default is the schema's id. Shared types are defined once, in ``hbatune.definitions/1``. References
+are relative URIs, resolved against the id of the document: ``../hbatune.definitions/1#/$defs/Row``.
 """
 
 import importlib
@@ -28,22 +27,22 @@ _SHARED = f"../{DEFINITIONS}#/$defs/"
 
 def documents() -> dict[str, list[type[Struct]]]:
     """Return the types that commands print, by the id of their schema."""
-    found: dict[str, list[type[Struct]]] = {}
+    kinds_by_id: dict[str, list[type[Struct]]] = {}
     for kind in _types():
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         if "schema" in fields:
             id = fields["schema"].default
             assert isinstance(id, str), f"{kind}: its schema has no default"
-            found.setdefault(id, []).append(kind)
-    return {id: _whole(kinds) for id, kinds in sorted(found.items())}
+            kinds_by_id.setdefault(id, []).append(kind)
+    return {id: _whole(kinds) for id, kinds in sorted(kinds_by_id.items())}
 
 
 def _whole(kinds: list[type[Struct]]) -> list[type[Struct]]:
-    """Return the types that no other one extends: what it adds may be left out of a document."""
+    """Return the types that no other type extends. The fields that a subtype adds are optional."""
     return [
         kind
         for kind in kinds
-        if not any(other is not kind and issubclass(other, kind) for other in kinds)
+        if not any(candidate is not kind and issubclass(candidate, kind) for candidate in kinds)
     ]
 
 
@@ -52,25 +51,27 @@ def schemas() -> dict[str, dict[str, Any]]:
     by_id = documents()
     kinds = [kind for same in by_id.values() for kind in same]
     _, components = msgspec.json.schema_components(kinds, ref_template=_HERE + "{name}")
-    own = {kind.__name__ for kind in kinds}
-    found = {}
+    names = {kind.__name__ for kind in kinds}
+    schemas_by_id = {}
     for id, same in by_id.items():
-        told = [_simple(components[kind.__name__], _SHARED) for kind in same]
-        content = told[0] if len(told) == 1 else {"anyOf": told}
-        found[id] = {"$schema": DIALECT, "$id": id, **content}
-    shared = {_name(name): _simple(components[name], _HERE) for name in components.keys() - own}
-    found[DEFINITIONS] = {
+        variants = [_simple(components[kind.__name__], _SHARED) for kind in same]
+        content = variants[0] if len(variants) == 1 else {"anyOf": variants}
+        schemas_by_id[id] = {"$schema": DIALECT, "$id": id, **content}
+    shared = {_name(name): _simple(components[name], _HERE) for name in components.keys() - names}
+    schemas_by_id[DEFINITIONS] = {
         "$schema": DIALECT,
         "$id": DEFINITIONS,
         "description": "What the documents of several commands are made of.",
         "$defs": dict(sorted(shared.items())),
     }
-    return found
+    return schemas_by_id
 
 
 def files() -> dict[str, str]:
-    """Return the name and the text of each file of the package's folder ``schemas``."""
-    return {f"{id.replace('/', '-')}.json": _text(each) + "\n" for id, each in schemas().items()}
+    """Return the name and the text of each file of the package's directory ``schemas``."""
+    return {
+        f"{id.replace('/', '-')}.json": _text(schema) + "\n" for id, schema in schemas().items()
+    }
 
 
 def write(folder: Path) -> None:
@@ -81,26 +82,26 @@ def write(folder: Path) -> None:
 
 
 def _text(value: Any, indent: int = 0) -> str:
-    """Return JSON that people can read: what fits into a line stands in one."""
+    """Return readable JSON, with each short value on one line."""
     short = json.dumps(value)
     if not isinstance(value, dict | list) or indent + len(short) <= _WIDTH:
         return short
     inner, pad = indent + 1, " " * (indent + 1)
     if isinstance(value, dict):
-        parts = [f"{pad}{json.dumps(name)}: {_text(each, inner)}" for name, each in value.items()]
+        parts = [f"{pad}{json.dumps(name)}: {_text(item, inner)}" for name, item in value.items()]
         return "{\n" + ",\n".join(parts) + "\n" + " " * indent + "}"
-    parts = [pad + _text(each, inner) for each in value]
+    parts = [pad + _text(item, inner) for item in value]
     return "[\n" + ",\n".join(parts) + "\n" + " " * indent + "]"
 
 
 def _name(component: str) -> str:
-    """Return what a type is called in the schemas.
+    """Return the name of a type in the schemas.
 
-    Where several types of that name are in the documents, msgspec says the whole path of each; its
-    last module is enough to tell them apart, and readers have no use for a path.
+    If the documents contain several types with this name, msgspec returns the full path of each.
+    The last module of the path is enough to distinguish them.
     """
     *path, name = component.split(".")
-    return "".join(word.title() for word in path[-1].split("_")) + name if path else name
+    return "".join(part.title() for part in path[-1].split("_")) + name if path else name
 
 
 def _types() -> Iterator[type[Struct]]:
@@ -119,16 +120,16 @@ def _types() -> Iterator[type[Struct]]:
 def _simple(schema: Any, prefix: str) -> Any:
     """Return a schema with references below ``prefix``, alternatives of plain types as a list."""
     if isinstance(schema, list | tuple):
-        return [_simple(each, prefix) for each in schema]
+        return [_simple(item, prefix) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _simple(each, prefix) for name, each in schema.items()}
-    if isinstance(reference := found.get("$ref"), str):
-        found["$ref"] = prefix + _name(reference.removeprefix(_HERE))
-    choices = found.get("anyOf", [])
-    if isinstance(title := found.get("title"), str):  # a property may be called so, too
-        found["title"] = _name(title)
-    if choices and all(each.keys() == {"type"} for each in choices):
-        del found["anyOf"]
-        found["type"] = [each["type"] for each in choices]
-    return found
+    simplified = {name: _simple(item, prefix) for name, item in schema.items()}
+    if isinstance(reference := simplified.get("$ref"), str):
+        simplified["$ref"] = prefix + _name(reference.removeprefix(_HERE))
+    choices = simplified.get("anyOf", [])
+    if isinstance(title := simplified.get("title"), str):  # a property may be called so, too
+        simplified["title"] = _name(title)
+    if choices and all(item.keys() == {"type"} for item in choices):
+        del simplified["anyOf"]
+        simplified["type"] = [item["type"] for item in choices]
+    return simplified

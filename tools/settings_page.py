@@ -1,4 +1,4 @@
-"""docs/settings.md: every setting, written out from the one table (``hbatune.settings.table``)."""
+"""Generate docs/settings.md from the table of settings (``hbatune.settings.table``)."""
 
 import inspect
 from collections.abc import Iterator
@@ -37,73 +37,75 @@ _CAUSES = {
 def page() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
-    for kind, (heading, where) in _TARGETS.items():
-        found = sorted((s for s in SETTINGS.values() if s.on is kind), key=lambda s: s.order)
+    for kind, (heading, device) in _TARGETS.items():
+        rows = sorted((s for s in SETTINGS.values() if s.on is kind), key=lambda s: s.order)
         parts.append(f"## On {heading}\n")
         parts.append("| setting | what it does | takes | order |\n| --- | --- | --- | --- |")
         parts += [
-            f"| [`{s.name}`](#{s.name}) | {s.summary} | {s.allowed()} | {s.order} |" for s in found
+            f"| [`{s.name}`](#{s.name}) | {s.summary} | {s.allowed()} | {s.order} |" for s in rows
         ]
-        parts += ["\n".join(("", f"### {s.name}\n", *_section(s, where))) for s in found]
+        parts += ["\n".join(("", f"### {s.name}\n", *_section(s, device))) for s in rows]
         parts.append("")
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _section(it: Setting, where: str) -> Iterator[str]:
-    yield f"What it does: {it.summary}.\n"
-    yield f"- takes: {it.allowed()}"
-    if it.limit is not unlimited:
-        yield f"- limit of the device: {_limit(it)}"
-    yield f"- file: `{it.path}` below the directory of {where}"
-    yield f"- order of writing: {it.order}{_hangs(it)}"
-    if it.group:
-        yield f"- group: {it.group}"
-    if it.resets:
-        yield f"- a write may also change: {_names(it.resets)}"
-    if resets := list(_reset_by(it)):
+def _section(entry: Setting, device: str) -> Iterator[str]:
+    yield f"What it does: {entry.summary}.\n"
+    yield f"- takes: {entry.allowed()}"
+    if entry.limit is not unlimited:
+        yield f"- limit of the device: {_limit(entry)}"
+    yield f"- file: `{entry.path}` below the directory of {device}"
+    yield f"- order of writing: {entry.order}{_hangs(entry)}"
+    if entry.group:
+        yield f"- group: {entry.group}"
+    if entry.resets:
+        yield f"- a write may also change: {_names(entry.resets)}"
+    if resets := list(_reset_by(entry)):
         yield f"- reset by: {'; '.join(resets)}"
-    if it.lost_by:
-        yield f"- lost by: {it.lost_by}"
-    if it.kept:
+    if entry.lost_by:
+        yield f"- lost by: {entry.lost_by}"
+    if entry.kept:
         yield "- kept: written again where another setting has changed it"
-    if it.disrupts:
-        yield f"- disrupts: {it.disrupts}; only with `--allow-reset`"
-    if it.at_load:
+    if entry.disrupts:
+        yield f"- disrupts: {entry.disrupts}; only with `--allow-reset`"
+    if entry.at_load:
         yield "- an option of the driver's module: takes effect when the module is loaded next"
-    if it.on is TargetKind.HOST:
-        yield f"- drivers that have it: {', '.join(_drivers(it))}"
-    if refused := list(_refused(it)):
+    if entry.on is TargetKind.HOST:
+        yield f"- drivers that have it: {', '.join(_drivers(entry))}"
+    if refused := list(_refused(entry)):
         yield f"- drivers that refuse it: {'; '.join(refused)}"
-    yield f"- in the kernel: {it.source}"
+    yield f"- in the kernel: {entry.source}"
 
 
-def _limit(it: Setting) -> str:
-    lines = (inspect.getdoc(it.limit) or "").split("\n\n")
+def _limit(entry: Setting) -> str:
+    lines = (inspect.getdoc(entry.limit) or "").split("\n\n")
     return " ".join(" ".join(lines).split())
 
 
-def _hangs(it: Setting) -> str:
-    return f", not written where {_names(it.hangs_on)} could not be set" if it.hangs_on else ""
+def _hangs(entry: Setting) -> str:
+    return (
+        f", not written where {_names(entry.hangs_on)} could not be set" if entry.hangs_on else ""
+    )
 
 
-def _reset_by(it: Setting) -> Iterator[str]:
-    others = [name for name, other in SETTINGS.items() if it.name in other.resets]
-    if others:
-        yield f"a write to {_names(others)}"
-    yield from (text for cause, text in _CAUSES.items() if cause in it.reset_by)
+def _reset_by(entry: Setting) -> Iterator[str]:
+    names = [name for name, candidate in SETTINGS.items() if entry.name in candidate.resets]
+    if names:
+        yield f"a write to {_names(names)}"
+    yield from (text for cause, text in _CAUSES.items() if cause in entry.reset_by)
 
 
-def _refused(it: Setting) -> Iterator[str]:
-    found: dict[str, list[str]] = {}
+def _refused(entry: Setting) -> Iterator[str]:
+    families_by_reason: dict[str, list[str]] = {}
     for family in families():
-        if (why := it.refused_by(family)) is not None:
-            found.setdefault(why, []).append(f"`{family.name}`")
-    yield from (f"{', '.join(names)} ({why})" for why, names in found.items())
+        if (why := entry.refused_by(family)) is not None:
+            families_by_reason.setdefault(why, []).append(f"`{family.name}`")
+    yield from (f"{', '.join(names)} ({why})" for why, names in families_by_reason.items())
 
 
-def _drivers(it: Setting) -> Iterator[str]:
+def _drivers(entry: Setting) -> Iterator[str]:
     for family in families():
-        if any(lever.name == it.name for lever in family.coalescing):
+        if any(lever.name == entry.name for lever in family.coalescing):
             yield f"`{family.name}`"
 
 

@@ -1,4 +1,4 @@
-"""docs/vendors.md: the vendors' advice, out of rules/vendors and rules/arrays.toml."""
+"""Generate docs/vendors.md, the vendors' advice, from rules/vendors and rules/arrays.toml."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,11 +82,15 @@ _LEFT = """\
 def page() -> str:
     """Return the page."""
     rules = load_vendors(shipped("rules"))
-    vendors = dict.fromkeys(each.vendor for each in rules)
+    vendors = dict.fromkeys(vendor_rule.vendor for vendor_rule in rules)
     parts = [_HEAD]
     parts.append("Uses with advice: " + ", ".join(f"`{name}`" for name in uses(rules)) + ".\n")
     for vendor in vendors:
-        parts.append("\n".join(_of(vendor, [each for each in rules if each.vendor == vendor])))
+        parts.append(
+            "\n".join(
+                _of(vendor, [vendor_rule for vendor_rule in rules if vendor_rule.vendor == vendor])
+            )
+        )
     parts.append("\n".join((_PORTS, *_ports())))
     return "\n".join(parts) + "\n" + _LEFT
 
@@ -96,19 +100,19 @@ def _of(vendor: str, rules: list[VendorRule]) -> Iterator[str]:
     yield f"## {vendor}\n"
     yield "| rule | for | setting | value | use | source |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for each in rules:
-        rule = each.rule
-        name = f"`{rule.name}`" + (f"[^{rule.name}]" if each.note else "")
-        use = f"`{each.use}`" if each.use else ""
-        told = f"`{when(rule.when)}` | `{rule.setting}` | {effect(rule)} | {use}"
-        yield f"| {name} | {told} | {rule.source} |"
+    for vendor_rule in rules:
+        rule = vendor_rule.rule
+        name = f"`{rule.name}`" + (f"[^{rule.name}]" if vendor_rule.note else "")
+        use = f"`{vendor_rule.use}`" if vendor_rule.use else ""
+        cells = f"`{when(rule.when)}` | `{rule.setting}` | {effect(rule)} | {use}"
+        yield f"| {name} | {cells} | {rule.source} |"
     yield ""
-    for id in dict.fromkeys(each.rule.source for each in rules):
+    for id in dict.fromkeys(vendor_rule.rule.source for vendor_rule in rules):
         yield f"- {id}: {sources[id].section}. {sources[id].says}"
     yield ""
-    noted = [each for each in rules if each.note]
-    for each in noted:
-        yield f"[^{each.rule.name}]: {_sentence(each.note or '')}"
+    noted = [vendor_rule for vendor_rule in rules if vendor_rule.note]
+    for vendor_rule in noted:
+        yield f"[^{vendor_rule.rule.name}]: {_sentence(vendor_rule.note or '')}"
     if noted:
         yield ""
 

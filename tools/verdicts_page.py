@@ -1,4 +1,4 @@
-"""The table of counted verdicts in docs/verdicts.md, from what `make soak` has measured."""
+"""Generate the table of verdicts in docs/verdicts.md, from the results of `make soak`."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ NAMES = (
     *("verdicts_itself", "verdicts_itself_by_default", "verdicts_cut", "verdicts_slower"),
     *("verdicts_raised", "verdicts_lowered", "verdicts_warming", "verdicts_beside"),
 )
-"""The results, in the order of the table; each has one file for each kernel it was run on."""
+"""The results, in the order of the table. Each has one file per kernel of a run."""
 HEAD = "| compared | times | verdicts | kernel | measured |"
 
 
@@ -22,17 +22,17 @@ def table() -> str:
 
 
 def page() -> str:
-    """Return the page with its table as the results say."""
+    """Return the page with the table of the current results."""
     text = PAGE.read_text(encoding="utf-8")
-    before, head, rest = text.partition(HEAD)
+    before, head, remainder = text.partition(HEAD)
     assert head, "docs/verdicts.md has lost its table"
-    _, _, after = rest.partition("\n\n")
+    _, _, after = remainder.partition("\n\n")
     return f"{before}{table()}\n\n{after}"
 
 
-def _row(found: dict[str, object]) -> str:
-    words = found["words"]
+def _row(result: dict[str, object]) -> str:
+    words = result["words"]
     assert isinstance(words, dict)
-    counted = ", ".join(f"{count} `{word}`" for word, count in words.items())
-    cells = (found["what"], found["comparisons"], counted, found["kernel"], found["date"])
+    counted = ", ".join(f"{count} `{conclusion}`" for conclusion, count in words.items())
+    cells = (result["what"], result["comparisons"], counted, result["kernel"], result["date"])
     return f"| {' | '.join(map(str, cells))} |"

@@ -1,4 +1,4 @@
-"""Builds hbatune's wheel from the checkout, for the lab and for the Debian package."""
+"""Build hbatune's wheel from the checkout, for the lab and for the Debian package."""
 
 import shutil
 import subprocess
@@ -10,11 +10,11 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 class BuildError(Exception):
-    """A build failed; the text is what pip said."""
+    """The error of a failed build, with pip's output."""
 
 
 def pip(*arguments: str) -> None:
-    """Run pip, which says something only where it fails: then ``BuildError``."""
+    """Run pip, which prints only errors. Raise ``BuildError`` if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments],
         stdout=subprocess.PIPE,
@@ -27,9 +27,9 @@ def pip(*arguments: str) -> None:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build hbatune's wheel into ``folder`` and return it. Raises ``BuildError``.
+    """Build hbatune's wheel into ``folder`` and return it. Raise ``BuildError`` if this fails.
 
-    From a copy of the checkout, because setuptools takes what an earlier build left behind.
+    It is built from a copy of the checkout, because setuptools includes files of earlier builds.
     """
     with tempfile.TemporaryDirectory() as copy:
         source = Path(copy) / "hbatune"
