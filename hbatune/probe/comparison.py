@@ -1,7 +1,7 @@
-"""Compares a result with the documents' figures, its link, and the profile's objective. Pure.
+"""Compare a result with reference values, its link and the profile's objective. Pure.
 
-The documents' latencies are those of 4K random reads at depth 32; a result of another workload is
-not held against them.
+The documents' latencies are for 4K random reads at depth 32. Results of other workloads are not
+compared with them.
 """
 
 from collections.abc import Iterable
@@ -19,15 +19,15 @@ from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from hbatune.probe.selection import subjects_of
 
 HEADROOM = (0.20, 0.40)
-"""Shares of the objective that stay free: from the first on enough, beyond the second ample."""
+"""Fractions of the objective that stay free: enough from the first, ample beyond the second."""
 
 _BLOCK, _LARGE = 4096, 1 << 20
 _USUAL = 32
-"""I/Os in flight up to which a p99 is held against an objective: the documents' own depth."""
+"""Maximum I/Os in flight to compare a p99 with an objective: the depth of the documents."""
 _DEEPEST = 256
-"""I/Os in flight up to which latencies stand beside the documents': those of D0-11's reference."""
+"""Maximum I/Os in flight to compare latencies with the documents: the reference of D0-11."""
 _ENCODING = {2.5: 0.8, 5.0: 0.8}
-"""Share of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
+"""Fraction of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
 
 
 class Headroom(StrEnum):
@@ -40,7 +40,7 @@ class Headroom(StrEnum):
 
 
 class Goal(Struct, frozen=True):
-    """The profile's objective and how it was met; ``spare`` is the share of it that is left."""
+    """The profile's objective and how it was met; ``spare`` is the unused fraction of it."""
 
     p99_ms: float
     measured_ms: float
@@ -55,9 +55,9 @@ class Goal(Struct, frozen=True):
 
 
 class LinkShare(Struct, frozen=True):
-    """The throughput beside its link's ceiling and a document's figure, all in GB/s.
+    """The throughput, its link's ceiling and a document's value, all in GB/s.
 
-    ``document`` is for one adapter, None where no document has figures for such a link.
+    ``document`` is for one adapter, or None if no document has values for such a link.
     """
 
     adapter: str
@@ -68,16 +68,16 @@ class LinkShare(Struct, frozen=True):
 
     @property
     def used(self) -> float:
-        """The share of the ceiling."""
+        """The fraction of the ceiling that is used."""
         return self.measured / self.ceiling
 
 
 class Standing(Struct, frozen=True):
-    """All comparisons of one result; None or empty where there is no figure to compare with.
+    """All comparisons of one result; None or empty if there is no value to compare with.
 
-    ``same_depth`` says whether the result was measured at the document's depth. ``raid`` are a
-    document's figures for volumes of such an adapter in such a slot, one for each RAID level: no
-    attribute shows which level a volume has.
+    ``same_depth`` is whether the result was measured at the document's depth. ``raid`` are a
+    document's values for volumes of such an adapter in such a slot, one for each RAID level: no
+    attribute shows the level of a volume.
     """
 
     document: MediumFigures | None
@@ -88,9 +88,9 @@ class Standing(Struct, frozen=True):
 
 
 class MixCost(Struct, frozen=True):
-    """What so many percent of reads cost of the IOPS of reads alone, beside a document's figures.
+    """The IOPS lost by a mix with this percentage of reads, and a document's range.
 
-    All are shares; ``cost`` is below zero where the mix did more.
+    All are fractions of the IOPS of reads only. ``cost`` is below zero if the mix was faster.
     """
 
     reads: Count
@@ -100,22 +100,22 @@ class MixCost(Struct, frozen=True):
 
 
 def mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> MixCost | None:
-    """Return what a mix of 4K costs on one disk, None where none was measured or is to be trusted.
+    """Return the cost of a 4K mix on one disk, or None without a measurement that can be trusted.
 
-    The documents tell it of random I/O (D0-15); both runs have to be alike but for their reads.
+    The documents' values are for random I/O (D0-15). The two runs may differ only in their reads.
     """
     trusted = [result for result in results if result.doubt is None and result.figures.iops > 0]
     mixes = [
-        each
-        for each in trusted
-        if each.workload.pattern is Pattern.RANDOM_MIX and each.workload.block_size == _BLOCK
+        mix
+        for mix in trusted
+        if mix.workload.pattern is Pattern.RANDOM_MIX and mix.workload.block_size == _BLOCK
     ]
-    for known in yardsticks.mix:
-        for mixed in (mix for mix in mixes if mix.workload.reads == known.reads):
-            alone = replace(mixed.workload, reads=100)
-            for reads in (mix for mix in mixes if mix.workload == alone):
+    for reference in yardsticks.mix:
+        for mixed in (mix for mix in mixes if mix.workload.reads == reference.reads):
+            reads_only = replace(mixed.workload, reads=100)
+            for reads in (mix for mix in mixes if mix.workload == reads_only):
                 cost = 1 - mixed.figures.iops / reads.figures.iops
-                return MixCost(known.reads, cost, known.cost, known.source)
+                return MixCost(reference.reads, cost, reference.cost, reference.source)
     return None
 
 
@@ -123,15 +123,17 @@ def compare_result(
     result: ProbeResult, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing:
     """Return the comparisons of a result; without a profile there is no objective."""
-    it = subject_traits(subject)
-    alone = result.workload.writer is None
-    comparable = alone and result.workload.pattern is Pattern.RANDOM_READ
+    disk_traits = subject_traits(subject)
+    without_writer = result.workload.writer is None
+    comparable = without_writer and result.workload.pattern is Pattern.RANDOM_READ
     comparable = comparable and result.workload.block_size == _BLOCK
     comparable = comparable and result.workload.issued <= _DEEPEST
-    figures = document_figures(it, yardsticks) if comparable else None
+    figures = document_figures(disk_traits, yardsticks) if comparable else None
     # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
     usual = profile is not None and result.workload.issued <= max(_USUAL, profile.probe.depth)
-    wanted = objective(profile, it) if profile is not None and comparable and usual else None
+    wanted = (
+        objective(profile, disk_traits) if profile is not None and comparable and usual else None
+    )
     gb_per_s = result.figures.bandwidth / 1e9
     return Standing(
         document=figures,
@@ -140,52 +142,54 @@ def compare_result(
         links=tuple(
             share
             for adapter in subject.adapters
-            if (share := _share(adapter, gb_per_s, yardsticks)) is not None
+            if (share := _compare_link(adapter, gb_per_s, yardsticks)) is not None
         ),
-        raid=raid_figures(result.workload, it, subject, yardsticks),
+        raid=raid_figures(result.workload, disk_traits, subject, yardsticks),
     )
 
 
 def compare_on_machine(
     result: ProbeResult, machine: Machine, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing | None:
-    """Return the comparisons of a result on this machine, None where its disk is gone."""
+    """Return the comparisons on this machine, or None if the disk is missing."""
     subjects = subjects_of(machine, {result.target})
-    # The kernel may have given the same name to another disk since: only the id decides.
-    subject = next((each for each in subjects if each.endpoint.id == result.id), None)
+    # The kernel may have reused the name for another disk since: only the id identifies it.
+    subject = next(
+        (candidate for candidate in subjects if candidate.endpoint.id == result.id), None
+    )
     return None if subject is None else compare_result(result, subject, profile, yardsticks)
 
 
 def subject_traits(subject: Subject) -> Traits:
     """Return the traits of a subject; a map takes protocol and medium from its paths."""
-    # A rule about one adapter must not match a map that runs over several.
+    # A rule about one adapter must not match a map with several.
     adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
-    own = traits(subject.endpoint, adapter)
+    endpoint_traits = traits(subject.endpoint, adapter)
     if not subject.paths:
-        return own
+        return endpoint_traits
     below = traits(subject.paths[0], adapter)
-    return replace(own, protocol=below.protocol, medium=below.medium)
+    return replace(endpoint_traits, protocol=below.protocol, medium=below.medium)
 
 
-def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
-    """Return the documents' figures for such a medium, None where there are none."""
-    return next((each for each in yardsticks.medium if matches(each.when, it)), None)
+def document_figures(disk_traits: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
+    """Return the documents' values for such a medium, or None."""
+    return next((entry for entry in yardsticks.medium if matches(entry.when, disk_traits)), None)
 
 
 def raid_figures(
-    workload: Workload, it: Traits, subject: Subject, yardsticks: Yardsticks
+    workload: Workload, disk_traits: Traits, subject: Subject, yardsticks: Yardsticks
 ) -> tuple[RaidFigures, ...]:
-    """Return the documents' figures for a volume's adapter and slot, if this is what they tell.
+    """Return the documents' values for a volume's adapter and slot, if they cover the workload.
 
-    They tell random reads and writes of 4 KiB, and sequential ones of 1 MiB.
+    They cover random reads and writes of 4 KiB, and sequential ones of 1 MiB.
     """
     size = _BLOCK if workload.pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) else _LARGE
     corner = workload.pattern is not Pattern.RANDOM_MIX and workload.block_size == size
-    if it.protocol is not Protocol.VOLUME or not corner:
+    if disk_traits.protocol is not Protocol.VOLUME or not corner:
         return ()
     cards = {adapter.document for adapter in subject.adapters}
-    known = (each for each in yardsticks.raid if each.card in cards)
-    return tuple(each for each in known if matches(Match(link=each.when), it))
+    candidates = (entry for entry in yardsticks.raid if entry.card in cards)
+    return tuple(entry for entry in candidates if matches(Match(link=entry.when), disk_traits))
 
 
 def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
@@ -202,26 +206,28 @@ def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
 
 
 def link_ceiling(link: Link) -> float | None:
-    """Return the most that a link carries each way, in GB/s, None where it is unknown."""
+    """Return the maximum throughput of a link in each direction in GB/s, or None if unknown."""
     if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
     return link.speed * _ENCODING.get(link.speed, 128 / 130) * link.width / 8
 
 
-def _share(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> LinkShare | None:
+def _compare_link(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> LinkShare | None:
     ceiling = None if adapter.link is None else link_ceiling(adapter.link)
     if adapter.link is None or ceiling is None:
         return None
-    found = _link_figures(adapter, yardsticks)
+    figures = _find_link_figures(adapter, yardsticks)
     return LinkShare(
         adapter=adapter.target,
         measured=gb_per_s,
         ceiling=ceiling,
-        document=None if found is None else found.gb_per_s / found.adapters,
-        source=None if found is None else found.source,
+        document=None if figures is None else figures.gb_per_s / figures.adapters,
+        source=None if figures is None else figures.source,
     )
 
 
-def _link_figures(adapter: Adapter, yardsticks: Yardsticks) -> LinkFigures | None:
-    it = adapter_traits(adapter, TargetKind.HOST)
-    return next((e for e in yardsticks.link if matches(Match(link=e.when), it)), None)
+def _find_link_figures(adapter: Adapter, yardsticks: Yardsticks) -> LinkFigures | None:
+    link_traits = adapter_traits(adapter, TargetKind.HOST)
+    return next(
+        (entry for entry in yardsticks.link if matches(Match(link=entry.when), link_traits)), None
+    )

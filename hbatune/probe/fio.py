@@ -1,27 +1,23 @@
 """Run fio with a deadline and parse its output.
 
-Parses fio's JSON: merges its jobs and cuts a run into windows. Pure.
+A read from a hung disk waits in the kernel, where SIGKILL does not reach it. So fio gets its own
+session, files instead of pipes, and a deadline. If it does not die, hbatune continues without it.
 
-fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os), so percentiles
-of several jobs come from one merged histogram: percentiles themselves cannot be averaged.
+fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os). Percentiles of
+several jobs come from one merged histogram, since percentiles cannot be averaged.
 
-With ``--status-interval`` fio writes one JSON document after another, each counting from the end
-of the warm-up. Those written during the warm-up count the warm-up's I/Os, hold no latencies, and
-the counters start again after it (seen with fio 3.33; stat.c: reset_io_stats).
+With ``--status-interval`` fio writes one JSON document after another, each counting from the end of
+the warm-up. Documents written during the warm-up count its I/Os and contain no latencies. The
+counters start again after it (seen with fio 3.33; stat.c: reset_io_stats).
 
-When the time is up, fio waits for the I/Os in flight. ``runtime`` then includes that wait and the
+When the time is up, fio waits for the I/Os in flight. ``runtime`` includes that wait, and the
 histogram includes those latencies, which are too long, but ``total_ios`` does not count these I/Os
-(seen with fio 3.33). With 128 reads in flight on a disk that does 400 a second, the rate would come
-out a tenth too low. So the figures are those of the last status within the time, not of the end.
+(seen with fio 3.33). With 128 reads in flight on a disk with 400 IOPS, the rate would be a tenth
+too low. So the figures come from the last status within the time, not from the end.
 
-Runs fio with a deadline, so that no device can hold hbatune up, and leaves nothing behind.
-
-A read from a hung disk waits in the kernel, where SIGKILL does not reach it: fio gets its own
-session, files instead of pipes, a deadline, and is walked away from if it does not die.
-
-fio counts the CPU time of its own threads; that of interrupts, the larger part of it on a fast
-drive, is counted here (``Meter``), over a stretch in which I/O is in flight for certain: from a
-moment after the warm-up to the end of the runtime, as fio itself takes a while to start.
+fio counts the CPU time of its threads. ``Meter`` counts the time of interrupts, the larger part on
+a fast drive. fio takes a while to start, so the count runs while I/O is certainly in flight: from a
+moment after the warm-up to the end of the runtime.
 """
 
 import contextlib
@@ -58,12 +54,12 @@ from hbatune.render import render
 from hbatune.workers import Process, process
 
 BESIDE = "beside"
-"""The name of the job of a bulk writer, which is not among the figures."""
-QUOTED = 500  # characters of another program's output that are kept
+"""The name of the job of a bulk writer, which is not included in the figures."""
+QUOTED = 500  # characters of another program's output to keep
 SHORTEST = 0.5
-"""Share of the longest window: a shorter one, such as the last, is joined to the one before."""
+"""Fraction of the longest window: shorter ones, such as the last, join the previous one."""
 LATE = 1.02
-"""Share of the time asked for: a later status includes the wait for the last I/Os in flight."""
+"""Factor on the requested time: a later status includes the wait for the last I/Os in flight."""
 
 
 class Count(Struct, frozen=True):
@@ -83,30 +79,35 @@ class Count(Struct, frozen=True):
         return sum(self.by_job)
 
 
-def parse_figures(target: str, output: str, asked: float) -> Figures | Failed:
+def parse_figures(target: str, output: str, requested: float) -> Figures | Failed:
     """Return the figures in fio's json+ ``output``; warnings before the JSON are skipped.
 
-    The last document is the whole run; those before it are its state at intervals. ``asked`` is
-    the measured time that the job file asked for, in seconds.
+    The last document covers the entire run, and earlier ones are its state at intervals.
+    ``requested`` is the measured time in the job file, in seconds.
     """
     try:
-        seen = [msgspec.convert(one, _Output, strict=False).jobs for one in json_documents(output)]
-        if not seen:
+        job_lists = [
+            msgspec.convert(document, _Output, strict=False).jobs
+            for document in json_documents(output)
+        ]
+        if not job_lists:
             raise ValueError(output.strip() or "fio wrote nothing")
-        counts = [_count(_measured(jobs)) for jobs in seen]
+        counts = [_sum_counters(_select_measured(jobs)) for jobs in job_lists]
     except ValueError as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
-    jobs = seen[-1]
+    jobs = job_lists[-1]
     for job in jobs:
         if job.error:
             return Failed(target, Failure.IO, errno=job.error)
-    if not any(side.lat_ns.count for job in _measured(jobs) for side in job.sides):
+    if not any(side.lat_ns.count for job in _select_measured(jobs) for side in job.sides):
         return Failed(target, Failure.NO_IO)
     if not counts[-1].histogram.counts:
         return Failed(target, Failure.GARBAGE, text="no latency histogram")
     if counts[-1].seconds <= 0:
         return Failed(target, Failure.GARBAGE, text="I/Os that took no time")
-    return replace(_figures(counts_in_time(counts, asked)), written_beside=_written_beside(jobs))
+    return replace(
+        _make_figures(counts_in_time(counts, requested)), written_beside=_compute_writer_rate(jobs)
+    )
 
 
 def json_documents(output: str) -> Iterator[object]:
@@ -116,34 +117,34 @@ def json_documents(output: str) -> Iterator[object]:
     """
     decoder = json.JSONDecoder()
     start = re.compile(r"^\{", re.MULTILINE)
-    found = start.search(output)
-    while found:
+    match = start.search(output)
+    while match:
         try:
-            document, end = decoder.raw_decode(output, found.start())
+            document, end = decoder.raw_decode(output, match.start())
         except (ValueError, RecursionError):
             return
         yield document
-        found = start.search(output, end)
+        match = start.search(output, end)
 
 
-def counts_in_time(counts: Sequence[Count], asked: float) -> list[Count]:
-    """Return the counts of a run that lie within the ``asked`` seconds after its warm-up.
+def counts_in_time(counts: Sequence[Count], requested: float) -> list[Count]:
+    """Return the counts of a run within the ``requested`` seconds after its warm-up.
 
-    The last one, of the whole run, is used only where the others cover less than half of the time.
-    It may have more latencies than I/Os: fio waited for those when the time was up.
+    The last count, of the entire run, is used only if the others cover less than half of the time.
+    It can have more latencies than I/Os: fio waited for these I/Os when the time was up.
     """
-    *told, whole = _after_warm_up(counts)
-    found = [count for count in told if count.seconds <= LATE * asked]
-    if not found or found[-1].seconds < SHORTEST * asked:
-        waited = whole.histogram.count > whole.ios
+    *statuses, final = _drop_warm_up(counts)
+    in_time = [count for count in statuses if count.seconds <= LATE * requested]
+    if not in_time or in_time[-1].seconds < SHORTEST * requested:
+        waited = final.histogram.count > final.ios
         # With fio's own runtime, which includes the wait, the rate would be too low.
-        found.append(replace(whole, seconds=min(whole.seconds, asked)) if waited else whole)
-    return found
+        in_time.append(replace(final, seconds=min(final.seconds, requested)) if waited else final)
+    return in_time
 
 
 def cut_windows(counts: Sequence[Count]) -> tuple[Window, ...]:
     """Return the windows between the counts of one run; their sum is the last count."""
-    return tuple(_between(first, second) for first, second in pairwise(_marks(counts)))
+    return tuple(_make_window(first, second) for first, second in pairwise(_choose_marks(counts)))
 
 
 class _Latency(Struct, frozen=True):
@@ -170,7 +171,7 @@ class _Job(Struct, frozen=True):
 
     @property
     def sides(self) -> tuple[_Side, ...]:
-        """The directions in which it did I/O."""
+        """The directions with I/O."""
         both = (self.read, *((self.write,) if self.write else ()))
         return tuple(side for side in both if side.total_ios)
 
@@ -179,17 +180,17 @@ class _Output(Struct, frozen=True):
     jobs: tuple[_Job, ...]
 
 
-def _measured(jobs: Sequence[_Job]) -> list[_Job]:
+def _select_measured(jobs: Sequence[_Job]) -> list[_Job]:
     return [job for job in jobs if job.jobname != BESIDE]
 
 
-def _written_beside(jobs: Sequence[_Job]) -> float | None:
-    """Return the bytes/s of the bulk writer, None where there is none."""
+def _compute_writer_rate(jobs: Sequence[_Job]) -> float | None:
+    """Return the bytes/s of the bulk writer, or None if there is no writer."""
     sides = [job.write for job in jobs if job.jobname == BESIDE and job.write is not None]
     return sum(side.io_bytes * 1000 / side.runtime for side in sides if side.runtime) or None
 
 
-def _count(jobs: Sequence[_Job]) -> Count:
+def _sum_counters(jobs: Sequence[_Job]) -> Count:
     sides = [side for job in jobs for side in job.sides]
     timed = sum(side.lat_ns.count for side in sides)
     waited = sum(side.lat_ns.mean * side.lat_ns.count for side in sides)
@@ -204,7 +205,7 @@ def _count(jobs: Sequence[_Job]) -> Count:
     )
 
 
-def _figures(counts: Sequence[Count]) -> Figures:
+def _make_figures(counts: Sequence[Count]) -> Figures:
     run = counts[-1]
     return Figures(
         iops=run.ios / run.seconds,
@@ -222,25 +223,25 @@ def _figures(counts: Sequence[Count]) -> Figures:
     )
 
 
-def _after_warm_up(counts: Iterable[Count]) -> list[Count]:
-    kept: list[Count] = []
+def _drop_warm_up(counts: Iterable[Count]) -> list[Count]:
+    measured: list[Count] = []
     for count in counts:
-        # Counters that went back were reset after the warm-up: everything before belongs to it.
-        if kept and not _follows(kept[-1], count):
-            kept = []
+        # Counters that decreased were reset after the warm-up: all earlier counts belong to it.
+        if measured and not _is_continuation(measured[-1], count):
+            measured = []
         if count.histogram.counts:
-            kept.append(count)
-    return kept
+            measured.append(count)
+    return measured
 
 
-def _follows(earlier: Count, later: Count) -> bool:
+def _is_continuation(earlier: Count, later: Count) -> bool:
     return later.seconds >= earlier.seconds and all(
         later.histogram.counts.get(value, 0) >= count
         for value, count in earlier.histogram.counts.items()
     )
 
 
-def _marks(counts: Sequence[Count]) -> list[Count]:
+def _choose_marks(counts: Sequence[Count]) -> list[Count]:
     """Return the counts at which to cut, from zero to the last one."""
     if not counts:
         return []
@@ -251,12 +252,12 @@ def _marks(counts: Sequence[Count]) -> list[Count]:
         if count.seconds - marks[-1].seconds >= SHORTEST * longest:
             marks.append(count)
     if len(marks) > 1:
-        # The rest at the end joins the last window, so that no I/O is lost between two windows.
+        # The remainder joins the last window, so no I/O is lost between two windows.
         marks[-1] = counts[-1]
     return marks
 
 
-def _between(first: Count, second: Count) -> Window:
+def _make_window(first: Count, second: Count) -> Window:
     return Window(
         seconds=second.seconds - first.seconds,
         ios=max(0, second.ios - first.ios),
@@ -267,14 +268,14 @@ def _between(first: Count, second: Count) -> Window:
     )
 
 
-OLDEST = (3, 23)  # older ones understand flow otherwise, and their JSON lacks percentiles of lat
-MARGIN = 15.0  # seconds beyond the workload's own: starting, and waiting for slow I/O to end
-GRACE = 2.0  # seconds for a killed fio to go away
+OLDEST = (3, 23)  # older ones interpret flow differently, and their JSON lacks percentiles of lat
+MARGIN = 15.0  # seconds added to the workload's own, to start and to wait for slow I/O
+GRACE = 2.0  # seconds for a killed fio to exit
 _PR_SET_PDEATHSIG = 1
 START = 0.25
-"""Seconds allowed for the start of fio; of runs under one second, a quarter is taken instead."""
+"""Seconds allowed for the start of fio, or a quarter of a run of less than one second."""
 Wait = Callable[[float], int | None]
-"""Waits for a process to end, for at most the seconds given; returns its status or None."""
+"""Waits for a process to end, for at most the given seconds; returns its status or None."""
 
 
 class Fio(Struct, frozen=True):
@@ -285,7 +286,7 @@ class Fio(Struct, frozen=True):
 
 
 class UnusableOutput(Struct, frozen=True):
-    """No usable fio; ``detail`` is the version found, or why there is none to be found."""
+    """No usable fio; ``detail`` is the version, or the reason why the version is unknown."""
 
     reason: Skip
     detail: str | None = None
@@ -299,7 +300,7 @@ class Cost(Struct, frozen=True):
 
 
 class Meter:
-    """Counts the time of the CPUs given during one run, or of all CPUs if none is."""
+    """Counts the time of the given CPUs during one run, or of all CPUs if none are given."""
 
     def __init__(
         self,
@@ -315,7 +316,7 @@ class Meter:
         self._marks: list[tuple[float, CpuTime]] = []
 
     def during(self, wait: Wait, seconds: float) -> int | None:
-        """Wait as ``wait`` does, and count CPU time meanwhile."""
+        """Wait as ``wait`` does, and count CPU time during the wait."""
         for pause in self._pauses:
             status = wait(pause)
             if status is not None:
@@ -326,7 +327,7 @@ class Meter:
 
     @property
     def cost(self) -> Cost | None:
-        """The CPU time spent; None where the run ended too early, or /proc could not be read."""
+        """The CPU time spent, or None if the run ended too early or /proc could not be read."""
         if len(self._marks) < 2:
             return None
         (began, first), (ended, last) = self._marks
@@ -337,26 +338,26 @@ class Meter:
 
 
 def find() -> Fio | UnusableOutput:
-    """Look for fio on PATH and ask its version."""
+    """Find fio on PATH and read its version."""
     path = shutil.which("fio")
     if path is None:
         return UnusableOutput(Skip.NO_FIO)
-    # One that does not answer may still write its files while the folder is removed.
+    # A fio that does not answer may still write its files while the directory is removed.
     import tempfile  # not for a daemon that starts, whose memory counts
 
     with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         try:
-            ended = _run([path, "--version"], directory, MARGIN)
+            ended = _run_command([path, "--version"], directory, MARGIN)
         except OSError as error:
             return UnusableOutput(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
-        said, complained = (_text(directory / each).strip() for each in ("stdout", "stderr"))
-    found = re.match(r"fio-(\d+)\.(\d+)", said)
-    if found is None:
-        return UnusableOutput(Skip.BROKEN_FIO, _why_broken(ended, complained or said))
-    if (int(found[1]), int(found[2])) < OLDEST:
-        return UnusableOutput(Skip.OLD_FIO, said[:QUOTED])
-    return Fio(path, said.removeprefix("fio-")[:QUOTED])
+        output, errors = (_read_text(directory / stream).strip() for stream in ("stdout", "stderr"))
+    match = re.match(r"fio-(\d+)\.(\d+)", output)
+    if match is None:
+        return UnusableOutput(Skip.BROKEN_FIO, _explain_broken(ended, errors or output))
+    if (int(match[1]), int(match[2])) < OLDEST:
+        return UnusableOutput(Skip.OLD_FIO, output[:QUOTED])
+    return Fio(path, output.removeprefix("fio-")[:QUOTED])
 
 
 def measure(
@@ -370,24 +371,24 @@ def measure(
     write: bool = False,
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
-    others: tuple[str, ...] = (),
+    other_nodes: tuple[str, ...] = (),
 ) -> Figures | Failed:
     """Run the workload on ``node`` and return its figures.
 
-    On each of the ``others`` it runs at the same time, and the figures are those of all nodes.
-    ``size`` is the node's in bytes. fio runs on ``cpus`` only, if they are given. The time of
-    interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without
-    ``write``, fio itself refuses a workload that writes; a caller that allows it must have checked
-    that the device is empty (``guard``).
+    It runs on ``other_nodes`` at the same time, and the figures cover all nodes. ``size`` is the
+    node's in bytes. fio runs only on ``cpus``, if they are given. The time of interrupts is counted
+    on the CPUs ``involved``, or on all CPUs if that is empty. Without ``write``, fio itself refuses
+    a workload that writes; a caller that allows writes must have checked that the device is empty
+    (``guard``).
 
     Returns within the workload's seconds plus ``margin`` and ``GRACE``, even if the device hangs.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    values = {"workload": workload, "node": node, "size": size, "cpus": cpus, "others": others}
+    values = {"workload": workload, "node": node, "size": size, "cpus": cpus, "others": other_nodes}
     job = render("templates", "probe.fio.j2", **values)
     try:
-        for each in (node, *others):
-            os.stat(each)  # fio calls a missing file EINVAL
+        for path in (node, *other_nodes):
+            os.stat(path)  # fio calls a missing file EINVAL
         # A fio that could not be killed may still write its files while the folder is removed.
         import tempfile  # not for a daemon that starts, whose memory counts
 
@@ -396,7 +397,7 @@ def measure(
             (directory / "probe.fio").write_text(job, encoding="utf-8")
             command = [
                 fio.path,
-                # A second lock beside the guard: with it fio refuses any job that writes.
+                # A second lock in addition to the guard: fio then refuses any job that writes.
                 *(() if write else ("--readonly",)),
                 "--output-format=json+",
                 f"--status-interval={workload.window_ms}ms",
@@ -404,8 +405,8 @@ def measure(
                 "probe.fio",
             ]
             meter = Meter(workload, involved)
-            ended = _run(command, directory, workload.seconds + margin, meter)
-            return _outcome(target, ended, directory, meter, workload.runtime)
+            ended = _run_command(command, directory, workload.seconds + margin, meter)
+            return _read_outcome(target, ended, directory, meter, workload.runtime)
     except OSError as error:
         return Failed(target, Failure.LAUNCH, errno=error.errno)
 
@@ -418,51 +419,51 @@ class _Overdue(Struct, frozen=True):
     left: Process | None  # still waiting in the kernel
 
 
-def _why_broken(ended: _Ended | _Overdue, said: str) -> str:
-    """Return the reason why fio told no version: in its own words, where it has some."""
+def _explain_broken(ended: _Ended | _Overdue, output: str) -> str:
+    """Return why fio reported no version: its own message, if there is one."""
     if isinstance(ended, _Overdue):
         return f"no answer within {MARGIN:g} s"
-    return said[:QUOTED] or f"it says nothing, with exit status {ended.status}"
+    return output[:QUOTED] or f"it says nothing, with exit status {ended.status}"
 
 
-def _outcome(
-    target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter, asked: float
+def _read_outcome(
+    target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter, requested: float
 ) -> Figures | Failed:
     if isinstance(ended, _Overdue):
         reason = Failure.STUCK if ended.left else Failure.TIMEOUT
         return Failed(target, reason, process=ended.left)
-    found = parse_figures(target, _text(directory / "out"), asked)
-    told_why = isinstance(found, Failed) and found.reason is Failure.IO
-    # An I/O error that fio has reported with its errno says more than the exit status it causes.
-    if ended.status and not told_why:
-        words = _text(directory / "stderr").strip() or _text(directory / "out").strip()
-        return Failed(target, Failure.EXIT, status=ended.status, text=words[-QUOTED:] or None)
-    return found if isinstance(found, Failed) else _with_cost(found, meter.cost)
+    parsed = parse_figures(target, _read_text(directory / "out"), requested)
+    has_errno = isinstance(parsed, Failed) and parsed.reason is Failure.IO
+    # An errno that fio has reported is more precise than the exit status that it causes.
+    if ended.status and not has_errno:
+        text = _read_text(directory / "stderr").strip() or _read_text(directory / "out").strip()
+        return Failed(target, Failure.EXIT, status=ended.status, text=text[-QUOTED:] or None)
+    return parsed if isinstance(parsed, Failed) else _add_cost(parsed, meter.cost)
 
 
-def _with_cost(figures: Figures, cost: Cost | None) -> Figures:
-    """Return the figures with the CPU cost of interrupts, where that was counted."""
+def _add_cost(figures: Figures, cost: Cost | None) -> Figures:
+    """Return the figures with the CPU cost of interrupts, if it was counted."""
     if cost is None or figures.iops <= 0:
         return figures
     per_io = cost.interrupts * 1_000_000 / figures.iops
     return replace(figures, interrupt_us_per_io=per_io, busy=cost.busy)
 
 
-def _run(
+def _run_command(
     command: list[str], directory: Path, seconds: float, meter: Meter | None = None
 ) -> _Ended | _Overdue:
-    """Run in ``directory``, which gets ``stdout`` and ``stderr``; the ``meter`` counts meanwhile.
+    """Run a command in ``directory``, which gets ``stdout`` and ``stderr``.
 
-    The whole session is killed after ``seconds``.
+    The ``meter`` counts during the run. The entire session is killed after ``seconds``.
     """
     running: subprocess.Popen[bytes] | None = None
     try:
-        with _interrupts_later():
-            running = _start(command, directory)
+        with _defer_interrupts():
+            running = _start_process(command, directory)
         wait = partial(children.wait, running)
         status = meter.during(wait, seconds) if meter else wait(seconds)
     except BaseException:
-        # Not even an interrupt may leave fio behind: it would go on loading the disk.
+        # Not even an interrupt may leave fio running: it would continue to load the disk.
         if running is not None:
             children.stop(running, GRACE)
         raise
@@ -472,28 +473,28 @@ def _run(
 
 
 @contextlib.contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the body ends: before that there is no process to kill.
+def _defer_interrupts() -> Iterator[None]:
+    """Defer SIGINT and SIGTERM until the body ends: before that there is no process to kill.
 
-    A signal mask would not do: it belongs to one thread, and a signal that another thread takes
+    A signal mask is not enough: it belongs to one thread, and a signal that another thread takes
     still interrupts this one.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        came.append(number)
+        received.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for caught in came:
-            signal.raise_signal(caught)
+        for signum in received:
+            signal.raise_signal(signum)
 
 
-def _start(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
+def _start_process(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
     with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
         return subprocess.Popen(
             command,
@@ -503,27 +504,27 @@ def _start(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
             stderr=err,
             # A fixed locale, since output and messages are parsed.
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-            # Ctrl-C then reaches hbatune alone, and one kill ends all that fio has started.
+            # Ctrl-C then reaches only hbatune, and one kill ends all processes of fio.
             start_new_session=True,
-            preexec_fn=_prepare(os.getpid()),
+            preexec_fn=_make_child_setup(os.getpid()),
         )
 
 
-def _prepare(parent: int) -> Callable[[], None]:
-    """Return a function for the child: with it the child dies when ``parent`` does (prctl(2))."""
+def _make_child_setup(parent: int) -> Callable[[], None]:
+    """Return a setup function for the child: the child then dies with ``parent`` (prctl(2))."""
     # Loaded before the fork: the child must not allocate or take the loader's lock.
     prctl = ctypes.CDLL(None).prctl
 
     def child() -> None:  # pragma: no cover  (runs between fork and exec)
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent may have died before prctl took effect; then no signal will ever come.
+        # If the parent died before prctl took effect, no signal will ever come.
         if os.getppid() != parent:
             os._exit(1)
 
     return child
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

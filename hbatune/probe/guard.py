@@ -1,18 +1,16 @@
 """Check a disk before a probe, or make a file to probe.
 
-Looks at a disk before a probe: whether it is in use, is blank, or may be written to.
+It checks whether a disk is in use, is blank, or may be written to. These checks only read. A disk
+in use is not probed: the probe would disturb its I/O, and the figures would be wrong. A disk of
+zeros is probed with a remark: thin and trimmed disks answer without reading their medium. Only an
+endpoint that was named and is empty may be written to.
 
-It only reads. A disk in use is not probed: the probe would disturb its I/O, and the figures would
-be wrong. A disk of zeros is probed with a remark: thin and trimmed ones answer without reading
-their medium. Only an endpoint that was named and is empty may be written to.
-
-For that there are three checks in order: the facts, then the device's own blocks (libblkid, which
-knows every filesystem, RAID and partition table), and last the kernel: opening a block device
+Three checks decide that, in this order: the facts, the device's own blocks (libblkid, which
+recognises every filesystem, RAID and partition table), and the kernel. Opening a block device
 exclusively fails while a mount, swap or another device holds it (open(2): O_EXCL).
 
-A file to probe where there is no free disk.
-
-It has no name in the filesystem, so that even a crash leaves nothing behind.
+If no disk is free, a file is probed. It has no name in the filesystem, so even a crash leaves
+nothing behind.
 """
 
 import errno
@@ -36,57 +34,57 @@ from hbatune.workers import Pool, Replied
 
 _NOTHING = 2  # blkid(8): nothing was recognised
 _AMBIVALENT = 8  # blkid(8): several signatures contradict each other
-_SECONDS = 10.0  # for blkid, which waits in the kernel where the disk does not answer
+_SECONDS = 10.0  # for blkid, which waits in the kernel if the disk does not answer
 
 Look = Callable[[str], "str | OSError | None"]
-"""Takes a device node; returns its content's type, None if empty, or why it cannot be read."""
+"""Takes a device node; returns its content's type, None if empty, or the error of a failed read."""
 
 BLOCKS = 64
-"""Places that are read, evenly over the disk; a disk in use shows data at one of them."""
+"""Number of blocks to read, evenly spread over the disk; a disk in use has data in one of them."""
 _READ_BLOCK = 4096
 _DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
-UTILISATION = 0.10  # busy above this share of time
+UTILISATION = 0.10  # busy above this fraction of time
 SAMPLES = 4
 INTERVAL = 0.1  # seconds between two samples
 Reader = Callable[[str], Activity | Missing]
 
 
 def guarded(
-    subject: Subject, named: Collection[str], *, look: Look | None = None
+    subject: Subject, target_names: Collection[str], *, look: Look | None = None
 ) -> Skipped | None:
-    """Return why the subject must not be written to, or None where it may be.
+    """Return why the subject must not be written to, or None if writes are allowed.
 
-    ``named`` are the names that the user gave. Reads a few blocks of the device.
+    ``target_names`` are the names that the user gave. Reads a few blocks of the device.
     """
     endpoint = subject.endpoint
-    told = _told(endpoint, subject, named)
-    if told is not None:
-        return told
+    refusal = _check_facts(endpoint, subject, target_names)
+    if refusal is not None:
+        return refusal
     node = endpoint.device_node
     if node is None:
         return Skipped(endpoint.target, Skip.NO_NODE)
     content = (look or signature)(node)
     if isinstance(content, OSError):
-        return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=_why(content))
+        return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=_describe_error(content))
     if content is not None:
         return Skipped(endpoint.target, Skip.SIGNED, detail=content)
     return None
 
 
 def with_links(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that a user gave, and where those of them that are links in /dev lead.
+    """Return the names that a user gave, and for links in /dev also the paths behind them.
 
-    Where a link leads is a disk by its own name as well; that to a partition is none.
+    A link to a disk also counts as the name of that disk, but a link to a partition does not.
     """
-    given = tuple(names)
-    return (*given, *(os.path.realpath(name) for name in given if name.startswith("/dev/")))
+    all_names = tuple(names)
+    return (*all_names, *(os.path.realpath(name) for name in all_names if name.startswith("/dev/")))
 
 
 @contextmanager
 def exclusively(subject: Subject) -> Iterator[Skipped | None]:
-    """Claim the device for the time of a run, or yield why that is impossible.
+    """Claim the device during a run, or yield why that is impossible.
 
-    The kernel refuses to mount it, to swap on it or to stack a device on it meanwhile
+    During the claim, the kernel refuses to mount it, to swap on it or to stack a device on it
     (block/bdev.c: bd_prepare_to_claim).
     """
     target, node = subject.target, subject.endpoint.device_node
@@ -96,9 +94,9 @@ def exclusively(subject: Subject) -> Iterator[Skipped | None]:
     try:
         claim = os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        taken = error.errno == errno.EBUSY
-        reason = Skip.TAKEN if taken else Skip.UNKNOWN_CONTENT
-        yield Skipped(target, reason, detail=None if taken else _why(error))
+        in_use = error.errno == errno.EBUSY
+        reason = Skip.TAKEN if in_use else Skip.UNKNOWN_CONTENT
+        yield Skipped(target, reason, detail=None if in_use else _describe_error(error))
         return
     try:
         yield None
@@ -106,11 +104,13 @@ def exclusively(subject: Subject) -> Iterator[Skipped | None]:
         os.close(claim)
 
 
-def _told(endpoint: Endpoint, subject: Subject, named: Collection[str]) -> Skipped | None:
-    """Return the reason among the facts for not writing to it."""
+def _check_facts(
+    endpoint: Endpoint, subject: Subject, target_names: Collection[str]
+) -> Skipped | None:
+    """Return the reason among the facts for not writing to it, or None."""
     stable = stable_part(endpoint.id)
-    # By name of this very disk: an adapter or a pattern that includes it is not enough.
-    if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(named):
+    # Only a name of this disk counts: an adapter or a pattern that includes it is not enough.
+    if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(target_names):
         return Skipped(endpoint.target, Skip.NOT_NAMED)
     if endpoint.kind is not Kind.DISK or endpoint.map or subject.paths:
         return Skipped(endpoint.target, Skip.MULTIPATH, detail=endpoint.map or endpoint.target)
@@ -120,90 +120,92 @@ def _told(endpoint: Endpoint, subject: Subject, named: Collection[str]) -> Skipp
         return Skipped(endpoint.target, Skip.MOUNTED, detail=", ".join(endpoint.mounts))
     if endpoint.holders:
         return Skipped(endpoint.target, Skip.HELD, detail=", ".join(endpoint.holders))
-    if _partitioned(endpoint.sysfs):
+    if _has_partitions(endpoint.sysfs):
         return Skipped(endpoint.target, Skip.PARTITIONED)
     return None
 
 
-def _partitioned(sysfs: str) -> bool:
-    """Whether the kernel shows partitions (block/partitions/core.c: part_attrs)."""
+def _has_partitions(sysfs: str) -> bool:
+    """Return whether the kernel shows partitions (block/partitions/core.c: part_attrs)."""
     try:
         return any(os.path.exists(f"{entry.path}/partition") for entry in os.scandir(sysfs))
     except OSError:
-        return True  # gone or unreadable: not to be written to either
+        return True  # missing or unreadable: not to be written to either
 
 
 def signature(node: str) -> "str | OSError | None":
-    """Return the type that libblkid finds, None if it finds none, or why it could not look."""
+    """Return the type that libblkid finds, None if it finds none, or the error if it failed."""
     command = ["blkid", "--probe", "--output", "export", "--", node]
     try:
-        done = children.run(command, _SECONDS)
+        completed = children.run(command, _SECONDS)
     except OSError as error:
         return error
-    if done.returncode == _AMBIVALENT:
+    if completed.returncode == _AMBIVALENT:
         return "several things at once"
     # An unknown status must not pass for an empty disk.
-    if done.returncode not in (0, _NOTHING):
-        return OSError(errno.EIO, f"blkid ended with status {done.returncode}")
-    return _held(done.stdout.decode("utf-8", "replace"))
+    if completed.returncode not in (0, _NOTHING):
+        return OSError(errno.EIO, f"blkid ended with status {completed.returncode}")
+    return _parse_signature(completed.stdout.decode("utf-8", "replace"))
 
 
-def _held(said: str) -> str | None:
-    tags = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+def _parse_signature(output: str) -> str | None:
+    tags = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     return tags.get("TYPE") or tags.get("PTTYPE")
 
 
-def _why(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     return error.strerror or "no reason was given"
 
 
 class Clock(Struct, frozen=True):
-    """Time as the sampling sees it: seconds that never go back, and a way to let some pass."""
+    """The time for the sampling: seconds that never decrease, and a function to sleep."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | None:
-    """Return whether all places read of ``size`` bytes are zeros, None where they cannot be read.
+    """Return whether all sampled blocks of ``size`` bytes are zeros, or None if a read fails.
 
-    Reads past the page cache, in a worker: a disk that does not answer holds up only that.
+    Reads past the page cache, in a worker: a disk that does not answer blocks only the worker.
     """
     replies: list[bool] = []
-    with Pool(_zeros, size=1, deadline=deadline) as pool:
+    with Pool(_check_zeros, size=1, deadline=deadline) as pool:
         for event in pool.run([_Place(node, size)]):
             if isinstance(event, Replied):
                 replies.append(event.reply)
     if replies and not replies[-1]:
         return False
-    # A worker that gave up early has seen zeros only so far, which proves nothing.
-    return True if len(replies) == _count(size) else None
+    # A worker that stopped early has read only zeros so far, which proves nothing.
+    return True if len(replies) == _count_samples(size) else None
 
 
 def busy_subjects(
     subjects: Sequence[Subject], *, read: Reader = activity, clock: Clock | None = None
 ) -> dict[str, Skipped]:
-    """Sample all subjects together for 0.3 s; return those not to be probed, with the reason.
+    """Sample all subjects together for 0.3 s; return the reasons by target not to probe them.
 
     A map is busy if one of its paths is: older kernels count nothing on an NVMe head.
     """
     clock = clock or Clock()
-    counted = {s.target: [one for one in _devices(s) if _counts(one)] for s in subjects}
-    directories = {one.sysfs for devices in counted.values() for one in devices}
+    counted = {
+        s.target: [device for device in _list_devices(s) if _has_iostats(device)] for s in subjects
+    }
+    directories = {device.sysfs for devices in counted.values() for device in devices}
     series: dict[str, list[Activity | Missing]] = {directory: [] for directory in directories}
     started = clock.now()
     for number in range(SAMPLES):
         if number:
             clock.sleep(INTERVAL)
         for directory, samples in series.items():
-            # In turns rather than disk by disk: the whole set takes 0.3 s, however many disks.
+            # Alternately, not disk by disk: the full set takes 0.3 s for any number of disks.
             samples.append(read(directory))
     seconds = clock.now() - started
-    found: dict[str, Skipped] = {}
+    refusals: dict[str, Skipped] = {}
     for target, devices in counted.items():
-        if refused := _judge(target, [series[one.sysfs] for one in devices], seconds):
-            found[target] = refused
-    return found
+        if refused := _find_refusal(target, [series[device.sysfs] for device in devices], seconds):
+            refusals[target] = refused
+    return refusals
 
 
 def load_of(samples: Sequence[Activity], seconds: float) -> Load:
@@ -216,10 +218,10 @@ def load_of(samples: Sequence[Activity], seconds: float) -> Load:
 
 
 def is_busy(samples: Sequence[Activity], seconds: float) -> bool:
-    """Whether the device was in use over 10 % of the time, or had I/O in half of the samples.
+    """Return whether the device was in use over 10 % of the time or had I/O in half of the samples.
 
-    The second finds hung I/O, which the first cannot see: the kernel adds up the time of an I/O
-    when it completes.
+    The second condition finds hung I/O, which the first cannot: the kernel adds up the time of an
+    I/O when it completes.
     """
     waiting = sum(sample.in_flight > 0 for sample in samples)
     return load_of(samples, seconds).utilisation > UTILISATION or 2 * waiting >= len(samples)
@@ -230,20 +232,20 @@ class _Place(Struct, frozen=True):
     size: int
 
 
-def _count(size: int) -> int:
+def _count_samples(size: int) -> int:
     return max(1, min(BLOCKS, size // _READ_BLOCK))
 
 
-def _zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
-    """Yield for each place whether it holds zeros; stop at the first that does not."""
-    nothing, count = bytes(_READ_BLOCK), _count(place.size)
+def _check_zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
+    """Yield for each sampled block whether it is zero; stop at the first that is not."""
+    nothing, count = bytes(_READ_BLOCK), _count_samples(place.size)
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
         descriptor = os.open(place.node, flags | os.O_DIRECT)
     except OSError:
-        # No reply at all means "unknown" to the caller, which is the truth.
+        # No reply means "unknown" to the caller, which is correct.
         return
-    with mmap.mmap(-1, _READ_BLOCK) as block:  # O_DIRECT wants memory that is aligned
+    with mmap.mmap(-1, _READ_BLOCK) as block:  # O_DIRECT requires aligned memory
         for number in range(count):
             try:
                 os.preadv(
@@ -257,42 +259,42 @@ def _zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the w
                 return
 
 
-def _judge(
+def _find_refusal(
     target: str, series: Iterable[Sequence[Activity | Missing]], seconds: float
 ) -> Skipped | None:
-    everything = list(series)
-    if not everything:
-        # With iostats off the counters stand still (6.1 and 6.12), which looks like an idle disk.
+    all_series = list(series)
+    if not all_series:
+        # With iostats off the counters do not change (6.1 and 6.12), which looks like an idle disk.
         return Skipped(target, Skip.NOT_COUNTED)
-    for mixed in everything:
-        samples = [sample for sample in mixed if isinstance(sample, Activity)]
-        if len(samples) < len(mixed):
+    for readings in all_series:
+        samples = [sample for sample in readings if isinstance(sample, Activity)]
+        if len(samples) < len(readings):
             return Skipped(target, Skip.UNREADABLE)
         if is_busy(samples, seconds):
             return Skipped(target, Skip.BUSY, load=load_of(samples, seconds))
     return None
 
 
-def _devices(subject: Subject) -> tuple[Endpoint, ...]:
+def _list_devices(subject: Subject) -> tuple[Endpoint, ...]:
     return (subject.endpoint, *subject.paths)
 
 
-def _counts(endpoint: Endpoint) -> bool:
+def _has_iostats(endpoint: Endpoint) -> bool:
     iostats = endpoint.attributes.get("queue/iostats")
     return not (isinstance(iostats, Attribute) and iostats.text == "0")
 
 
 LARGEST = 1 << 30
-"""Bytes of the file: large enough that a probe of seconds does not read it twice."""
+"""Maximum size of the file in bytes: a probe of a few seconds does not read it twice."""
 LEAST = 64 << 20
 SHARE = 10
-"""The file takes one part in so many of the free space, to leave room for all others."""
+"""The file takes at most one part in SHARE of the free space."""
 
 _WRITE_BLOCK = 1 << 20
 
 
 class ScratchFile(Struct, frozen=True):
-    """The file: a path by which child processes reach it, and its size in bytes."""
+    """The file: its size in bytes, and a path that child processes can open."""
 
     path: str
     size: int
@@ -300,38 +302,38 @@ class ScratchFile(Struct, frozen=True):
 
 @contextmanager
 def scratch_file(
-    folder: Path, *, largest: int = LARGEST, least: int = LEAST
+    folder: Path, *, largest: int = LARGEST, smallest: int = LEAST
 ) -> Iterator[ScratchFile]:
-    """Make a file of random bytes in the folder; it vanishes with this process.
+    """Make a file of random bytes in the directory; it disappears with this process.
 
-    UsageError where the folder cannot hold one.
+    Raises UsageError if the directory cannot hold one.
     """
     try:
         free = os.statvfs(folder)
         size = min(largest, free.f_bavail * free.f_frsize // SHARE) // _WRITE_BLOCK * _WRITE_BLOCK
-        if size < least:
+        if size < smallest:
             raise UsageError(
                 f"{str(folder)!r} has too little free space for a file to probe",
-                hint=f"a tenth of it has to be {least >> 20} MiB at least",
+                hint=f"a tenth of it has to be {smallest >> 20} MiB at least",
             )
-        descriptor = _unnamed(folder)
+        descriptor = _open_unnamed(folder)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
     try:
-        _fill(descriptor, size, folder)
+        _fill_file(descriptor, size, folder)
         # With the pid: in fio, /proc/self would be fio's own.
         yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
     finally:
         os.close(descriptor)
 
 
-def _unnamed(folder: Path) -> int:
+def _open_unnamed(folder: Path) -> int:
     """Open a file without a name; not every filesystem supports O_TMPFILE (open(2))."""
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        # EISDIR is the answer of kernels or filesystems that do not know the flag (open(2)).
+        # Kernels or filesystems that do not support the flag return EISDIR (open(2)).
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
             raise
     import tempfile  # not for a daemon that starts, whose memory counts
@@ -341,12 +343,12 @@ def _unnamed(folder: Path) -> int:
     return descriptor
 
 
-def _fill(descriptor: int, size: int, folder: Path) -> None:
-    """Write random bytes: a filesystem may store zeros as a hole and read them from nowhere."""
+def _fill_file(descriptor: int, size: int, folder: Path) -> None:
+    """Write random bytes: a filesystem may store zeros as a hole and read none from the disk."""
     try:
         for _ in range(size // _WRITE_BLOCK):
             os.write(descriptor, os.urandom(_WRITE_BLOCK))
-        # Otherwise the probe would compete with the writeback of its own file.
+        # Otherwise the probe would compete with the writeback of its file.
         os.fsync(descriptor)
     except OSError as error:
         raise UsageError(f"{str(folder)!r} could not be filled: {error.strerror}") from error

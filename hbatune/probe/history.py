@@ -1,15 +1,11 @@
-"""The history of all results measured on this machine.
+"""The history: all results measured on this machine, latest last, in one JSON file.
 
-What the history keeps beside single probes: proofs, searches, all disks of an adapter at once.
+It contains single probes, proofs, searches, and runs on all disks of an adapter. A search or a run
+on an adapter is stored only in part: enough to describe and draw it later, in the measured units.
 
-Of searches and adapters not all that is known when they end: what is needed to tell and to draw
-them later, in the units in which it was measured.
-
-The history: all results measured on this machine, newest last, in one JSON file.
-
-The file is written whole, beside the old one and then in its place, so that a full disk or a crash
-leaves the old one. Its size is bounded: the oldest records go first. A result is shown with the
-change since the one before, and with the reason if it is stale; that never removes it.
+An update writes a complete new file and renames it over the old one, so the old one survives a full
+disk or a crash. The size is bounded: the oldest records are removed first. A result is shown with
+the change since the previous one, and with the reason if it is stale. Stale results are kept.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,14 +42,14 @@ from hbatune.settings.setting import Value
 class Proof(Struct, frozen=True):
     """The comparison of a representative with and without some settings.
 
-    ``group`` is the one group of settings that was compared, None for all of them together;
-    ``settings`` are their names. ``last`` is the newest result with the change. ``outcome`` is the
-    probe and ``written`` the write that ended the comparison early, if one did; ``left_out`` says
-    that there was no time for it. ``doubted`` counts the runs that broke Little's law: those with
-    more in flight than issued are left out of the verdict, those with less are in it. Less is no
-    doubt where nr_requests, on one of the sides, is what holds the load back. ``again``
-    marks the second comparison of all of them together. ``unexercised`` are the settings of which
-    the probe shows nothing, or not all.
+    ``group`` is the group of settings that was compared, or None for all of them together;
+    ``settings`` are their names. ``last`` is the latest result with the change. ``outcome`` is the
+    probe and ``written`` the write that ended the comparison early, if one did. ``left_out`` is set
+    if there was no time for it. ``doubted`` counts the runs that broke Little's law: runs with more
+    in flight than issued are left out of the verdict, runs with less are included. Less is not
+    doubted if nr_requests, on one of the sides, limits the load. ``again`` marks the second
+    comparison of all of them together. ``unexercised`` are the settings that the probe does not
+    show, or not completely.
     """
 
     target: str
@@ -79,10 +75,10 @@ class DepthTried(Struct, frozen=True):
 
 
 class SearchedDepth(Struct, frozen=True):
-    """The probes of a search for a depth in the order in which they were made, and its answer.
+    """The probes of a search for a depth, in the order of their runs, and its result.
 
-    ``current`` is the depth that was in force; ``chance``, from 0 to 1, is how likely the word is
-    true.
+    ``current`` is the depth before the search; ``chance``, from 0 to 1, is the probability that
+    ``word`` is true.
     """
 
     current: Count
@@ -93,9 +89,9 @@ class SearchedDepth(Struct, frozen=True):
 
 
 class CandidateTried(Struct, frozen=True):
-    """Values that were tried together, none at all for what was in force, and their scores.
+    """Values that were tried together, or no values for the current settings, and their scores.
 
-    ``written`` are the bytes/s of a bulk writer beside its probes, None where there was none.
+    ``written`` are the bytes/s of a bulk writer during its probes, or None without a writer.
     """
 
     values: dict[str, Value]
@@ -104,11 +100,11 @@ class CandidateTried(Struct, frozen=True):
 
 
 class SearchedSettings(Struct, frozen=True):
-    """A tournament of candidates, the first of which was ``in_force``, and its answer.
+    """A search among candidates, the first of which is ``in_force``, and its result.
 
-    A score is a rate in I/Os per second, less where p99 missed the objective; with
-    ``interference`` it is a reader's p99 beside a bulk writer, in µs. ``leader`` is the number of
-    the candidate that was left.
+    A score is a rate in I/Os per second, reduced if p99 missed the objective. With ``interference``
+    it is a reader's p99 with a bulk writer, in µs. ``leader`` is the number of the last remaining
+    candidate.
     """
 
     candidates: tuple[CandidateTried, ...]
@@ -120,7 +116,7 @@ class SearchedSettings(Struct, frozen=True):
 
 
 class Searched(Struct, frozen=True):
-    """A search on one disk; ``objective_us`` is the p99 that the profile wanted at most."""
+    """A search on one disk; ``objective_us`` is the maximum p99 of the profile."""
 
     objective_us: Figure | None = None
     depth: SearchedDepth | None = None
@@ -128,20 +124,20 @@ class Searched(Struct, frozen=True):
 
 
 class Bottleneck(StrEnum):
-    """What holds the disks of an adapter back when all are loaded."""
+    """The bottleneck of the disks of an adapter when all are loaded."""
 
-    DISKS = "disks"  # they do together what they do one at a time
+    DISKS = "disks"  # together they are as fast as one at a time
     LINK = "link"
     CPU = "cpu"
     ADAPTER = "adapter"  # neither the link nor the CPUs
 
 
 class KeptTogether(Struct, frozen=True):
-    """All disks of an adapter at once: of each disk alone only its IOPS, in the order of targets.
+    """All disks of an adapter in parallel; for each single disk only its IOPS, in order of targets.
 
-    ``share`` is what they do at once of the sum of what they do alone, ``ceiling`` what the link
-    carries in GB/s, ``busy``, from 0 to 1, that of the CPUs involved. ``served`` is the adapter's
-    driver and firmware at the time, None where it is not known.
+    ``share`` is their parallel rate as a fraction of the sum of the single rates. ``ceiling`` is
+    the throughput of the link in GB/s, ``busy`` the utilisation of the CPUs involved, from 0 to 1.
+    ``served`` is the adapter's driver and firmware at the time, or None if unknown.
     """
 
     targets: tuple[str, ...]
@@ -156,17 +152,17 @@ class KeptTogether(Struct, frozen=True):
 
     @property
     def doubt(self) -> Doubt | None:
-        """Why the figures must not be trusted, None where nothing speaks against them."""
+        """Why the figures must not be trusted, or None if nothing is wrong with them."""
         return find_doubt(self.workload, self.figures, disks=len(self.targets))
 
 
 SCHEMA = "hbatune.history/1"
 MOST = 4 << 20
-"""Bytes that the file may take: every command that shows results reads it whole."""
+"""Maximum size of the file in bytes: every command that shows results reads all of it."""
 
 
 class ValueChange(Struct, frozen=True):
-    """One value that was in force, or was tried: its target, the value before and after."""
+    """One value that was applied or tried: its target, the value before and after."""
 
     target: str
     setting: str
@@ -177,13 +173,13 @@ class ValueChange(Struct, frozen=True):
 class Record(Struct, frozen=True):
     """One probe, or one proof, with its circumstances.
 
-    ``time`` is in seconds since the epoch; ``command`` is the command that ran it. Of a proof,
-    ``settings`` are the values on both sides, and ``reverted`` are the settings put back after it.
-    A ``knee`` is that of a sweep of depth whose results have the same time and command, and whose
-    last run was of this ``workload``; ``queue_depth`` is the LUN's own where the sweep has set it.
-    Of a search, ``settings`` are the values that are better than those in force, ``rule`` is
-    the file of the rules for them, and ``search`` has its probes and answers. Of a run on all disks
-    of an adapter at once there is no ``result`` but ``together``, and the target is the adapter.
+    ``time`` is in seconds since the epoch; ``command`` is the command that ran it. For a proof,
+    ``settings`` are the values on both sides, and ``reverted`` are the settings reverted after it.
+    A ``knee`` belongs to a depth sweep whose results have the same time and command, and whose last
+    run had this ``workload``. ``queue_depth`` is the LUN's own if the sweep has set it. For a
+    search, ``settings`` are the values that are better than the current ones, ``rule`` is the file
+    of their rules, and ``search`` has its probes and results. A run on all disks of an adapter has
+    ``together`` instead of a ``result``, and the target is the adapter.
     """
 
     time: Moment
@@ -206,7 +202,7 @@ class Record(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """All records that are kept."""
+    """All stored records."""
 
     records: tuple[Record, ...] = ()
     schema: str = SCHEMA
@@ -217,11 +213,14 @@ class HistoryError(HbatuneError):
 
 
 def record(
-    machine: Machine, profile: str | None, command: str, result: ProbeResult, now: float
+    machine: Machine, profile: str | None, command: str, result: ProbeResult, timestamp: float
 ) -> Record:
-    """Return the record of one probe on this machine; ``now`` is in seconds since the epoch."""
+    """Return the record of one probe on this machine.
+
+    ``timestamp`` is in seconds since the epoch.
+    """
     return Record(
-        time=now,
+        time=timestamp,
         command=command,
         kernel=machine.kernel,
         boot_id=machine.boot_id,
@@ -237,12 +236,12 @@ def record_together(
     profile: str | None,
     command: str,
     adapter: str,
-    kept: KeptTogether,
-    now: float,
+    measured: KeptTogether,
+    timestamp: float,
 ) -> Record:
-    """Return the record of a run on all disks of an adapter; ``now`` is as for ``record``."""
+    """Return the record of a run on all disks of an adapter; ``timestamp`` is as for ``record``."""
     return Record(
-        time=now,
+        time=timestamp,
         command=command,
         kernel=machine.kernel,
         boot_id=machine.boot_id,
@@ -250,17 +249,18 @@ def record_together(
         target=adapter,
         id=f"{ADAPTER_ID}{adapter}",
         result=None,
-        together=kept,
+        together=measured,
     )
 
 
 def load(path: Path) -> History:
-    """Return the history, an empty one where there is none yet.
+    """Return the history, or an empty one if no file exists.
 
-    HistoryError for a file that cannot be read or parsed, UsageError for users other than root.
+    Raises HistoryError for a file that cannot be read or parsed, and UsageError for users other
+    than root.
     """
     try:
-        found = loader.load(path, History, loader.HISTORY)
+        history = loader.load(path, History, loader.HISTORY)
     except FileNotFoundError:
         return History()
     except PermissionError as error:
@@ -272,78 +272,78 @@ def load(path: Path) -> History:
             f"the history {path} cannot be read: {error}",
             hint="move it aside, and a new one begins with the next probe",
         ) from error
-    if found.schema != SCHEMA:
+    if history.schema != SCHEMA:
         raise HistoryError(
-            f"the history {path} is of schema {found.schema}, not {SCHEMA}",
+            f"the history {path} is of schema {history.schema}, not {SCHEMA}",
             hint="move it aside, and a new one begins with the next probe",
         )
-    return _slimmed(found)
+    return _slim_history(history)
 
 
 def load_named(path: Path) -> History:
-    """Return the history in a file that a person named; UsageError where none can be used."""
+    """Return the history in a file that a person named; raise UsageError if it is unusable."""
     try:
-        found = loader.load(path, History, loader.HISTORY)
+        history = loader.load(path, History, loader.HISTORY)
     except UnusableFileError as error:
         raise UsageError(f"{str(path)!r} is no history that can be used: {error}") from error
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-    if found.schema != SCHEMA:
+    if history.schema != SCHEMA:
         raise UsageError(
-            f"{str(path)!r} is of schema {found.schema[:80]!r}, not {SCHEMA}",
+            f"{str(path)!r} is of schema {history.schema[:80]!r}, not {SCHEMA}",
             hint="it is no history, or one of another version",
         )
-    return _slimmed(found)
+    return _slim_history(history)
 
 
-def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
-    """Add records, durably, and return how many of the oldest were removed to make room.
+def append(path: Path, records: Iterable[Record], *, max_bytes: int = MOST) -> int:
+    """Add records, durably, and return the number of oldest records removed to free space.
 
-    The windows of each result are left out: they take a thousand times the space of its figures.
-    ``most`` is how many bytes the file may take. HistoryError as for ``load``, and where the file
-    cannot be written; the old file is then as it was.
+    The windows of each result are omitted: they take a thousand times the space of its figures.
+    ``max_bytes`` is the maximum size of the file. Raises HistoryError as ``load`` does, and if the
+    file cannot be written; the old file is then unchanged.
     """
-    new = tuple(map(_slim, records))
+    new = tuple(map(_slim_record, records))
     if not new:
         return 0
     try:
         # Read and written under one lock: a command and the daemon may both add at the same time.
         with files.alone(path):
-            known = load(path).records
-            kept = _newest((*known, *new), most)
-            before = loader.read(path, loader.HISTORY) if known else b""
-            # What a newer version has put into it stays in it.
-            files.replace(path, loader.encode_keeping(History(kept), before))
+            old = load(path).records
+            retained = _select_latest((*old, *new), max_bytes)
+            before = loader.read(path, loader.HISTORY) if old else b""
+            # Fields that a newer version has added are kept.
+            files.replace(path, loader.encode_keeping(History(retained), before))
     except (OSError, UnusableFileError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(
             f"the history {path} cannot be written: {reason}",
             hint="make room or make it writable; what it held is still there",
         ) from error
-    return len(known) + len(new) - len(kept)
+    return len(old) + len(new) - len(retained)
 
 
 def latest_knees(records: Iterable[Record], spec: ProbeSpec) -> dict[str, int]:
-    """Return by endpoint id the depth at which the latest sweep found it just full.
+    """Return by endpoint id the depth at which the latest sweep just saturated the endpoint.
 
-    Only sweeps of such a workload count: a disk is full of 1 MiB writes at depth 1, and of the
-    reads of a database far deeper. One that was not full at any depth has no knee.
+    Only sweeps of such a workload count: 1 MiB writes saturate a disk at depth 1, and reads of a
+    database at a far greater one. An endpoint that was not saturated at any depth has no knee.
     """
-    found: dict[str, int] = {}
+    depths: dict[str, int] = {}
     for record in sorted(records, key=lambda record: record.time):
         if record.workload is not None and is_like(record.workload, spec):
-            found.pop(record.id, None)
+            depths.pop(record.id, None)
             if record.knee is not None and record.knee.past is not None:
-                found[record.id] = record.knee.depth
-    return found
+                depths[record.id] = record.knee.depth
+    return depths
 
 
-def _slimmed(found: History) -> History:
-    """Return the history without windows, whoever wrote it: to resample many takes minutes."""
-    return replace(found, records=tuple(map(_slim, found.records)))
+def _slim_history(history: History) -> History:
+    """Return the history without any windows: resampling many takes minutes."""
+    return replace(history, records=tuple(map(_slim_record, history.records)))
 
 
-def _slim(record: Record) -> Record:
+def _slim_record(record: Record) -> Record:
     result, proof, together = record.result, record.proof, record.together
     if together is not None and together.figures.windows:
         figures = replace(together.figures, windows=())
@@ -351,8 +351,8 @@ def _slim(record: Record) -> Record:
     if not _has_windows(result) and not (proof and _has_windows(proof.last)):
         return record
     if proof is not None and proof.last is not None:
-        proof = replace(proof, last=_without_windows(proof.last))
-    slim = None if result is None else _without_windows(result)
+        proof = replace(proof, last=_drop_windows(proof.last))
+    slim = None if result is None else _drop_windows(result)
     return replace(record, result=slim, proof=proof)
 
 
@@ -360,33 +360,33 @@ def _has_windows(result: ProbeResult | None) -> bool:
     return result is not None and bool(result.figures.windows)
 
 
-def _without_windows(result: ProbeResult) -> ProbeResult:
+def _drop_windows(result: ProbeResult) -> ProbeResult:
     return replace(result, figures=replace(result.figures, windows=()))
 
 
-def _newest(records: tuple[Record, ...], most: int) -> tuple[Record, ...]:
-    """Return as many of the newest records as fit."""
-    room = most - len(json.encode(History()))
-    kept = 0
+def _select_latest(records: tuple[Record, ...], max_bytes: int) -> tuple[Record, ...]:
+    """Return as many of the latest records as fit."""
+    free = max_bytes - len(json.encode(History()))
+    count = 0
     for record in reversed(records):
-        room -= len(json.encode(record)) + 1  # and its comma
-        if room < 0:
+        free -= len(json.encode(record)) + 1  # and its comma
+        if free < 0:
             break
-        kept += 1
-    return records[len(records) - kept :]
+        count += 1
+    return records[len(records) - count :]
 
 
 class Stale(StrEnum):
-    """The cause of staleness: a change of driver moved results by up to half (D1-3)."""
+    """The cause of staleness: a change of driver changed results by up to half (D1-3)."""
 
     DRIVER = "driver"
     FIRMWARE = "firmware"
     KERNEL = "kernel"
-    GONE = "gone"  # the disk itself, or the adapter it was measured behind
+    GONE = "gone"  # the disk, or the adapter that it was attached to
 
 
 class StaleReason(Struct, frozen=True):
-    """One reason why a result is stale; None where the value was or is unknown."""
+    """One reason why a result is stale; None if the value was or is unknown."""
 
     what: Stale
     then: str | None = None
@@ -394,7 +394,7 @@ class StaleReason(Struct, frozen=True):
 
 
 class ChangeSince(Struct, frozen=True):
-    """The ratios of a result to the one before it, of the same disk and workload."""
+    """The ratios of a result to the previous one, of the same disk and workload."""
 
     iops: float
     mean: float
@@ -402,7 +402,7 @@ class ChangeSince(Struct, frozen=True):
 
 
 class HistoryEntry(Struct, frozen=True):
-    """A record as it looks today; ``stale`` is empty where it is still valid."""
+    """A record as it looks today; ``stale`` is empty if it is still valid."""
 
     record: Record
     since: ChangeSince | None
@@ -410,24 +410,24 @@ class HistoryEntry(Struct, frozen=True):
 
 
 def history_entries(records: Iterable[Record], machine: Machine) -> list[HistoryEntry]:
-    """Return the records, the oldest first, as they look on the machine as it is now."""
+    """Return the records, the oldest first, compared with the current machine."""
     last: dict[object, ProbeResult] = {}
-    found = []
-    # The file is in order of writing; after a change of the clock that is not order of time.
+    entries = []
+    # The file is in order of writing; after a change of the clock that is not the order of time.
     for record in sorted(records, key=lambda record: record.time):
         since, result = None, record.result
         if result is not None:
             key = (record.id, result.workload)
             before = last.get(key)
-            since = None if before is None else _since(before, result)
+            since = None if before is None else _compare_results(before, result)
             last[key] = result
-        found.append(HistoryEntry(record, since, tuple(_stale(record, machine))))
-    return found
+        entries.append(HistoryEntry(record, since, tuple(_find_stale_reasons(record, machine))))
+    return entries
 
 
-def _since(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
+def _compare_results(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
     first, second = before.figures, after.figures
-    # An edited or damaged record must not stop the list of all others.
+    # An edited or damaged record must not hide the others.
     if min(first.iops, first.mean_us, first.p99_us) <= 0:
         return None
     return ChangeSince(
@@ -437,7 +437,7 @@ def _since(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
     )
 
 
-def _stale(record: Record, machine: Machine) -> Iterator[StaleReason]:
+def _find_stale_reasons(record: Record, machine: Machine) -> Iterator[StaleReason]:
     if record.kernel != machine.kernel:
         yield StaleReason(Stale.KERNEL, record.kernel, machine.kernel)
     if record.id.startswith(FILE_ID):
@@ -448,28 +448,30 @@ def _stale(record: Record, machine: Machine) -> Iterator[StaleReason]:
         if record.target not in adapters:
             yield StaleReason(Stale.GONE)
         elif served is not None:
-            yield from _changed(served, adapters[record.target])
+            yield from _compare_adapters(served, adapters[record.target])
         return
-    # With the disk gone its adapter may be anything: driver and firmware are no longer comparable.
+    # Without the disk its adapter is unknown: driver and firmware are no longer comparable.
     if not any(endpoint.id == record.id for endpoint in machine.endpoints):
         yield StaleReason(Stale.GONE)
         return
     if record.result is not None:
         for served in record.result.served:
-            yield from _changed(served, adapters.get(served.adapter))
+            yield from _compare_adapters(served, adapters.get(served.adapter))
 
 
-def _changed(then: Served, now: Adapter | None) -> Iterator[StaleReason]:
-    if now is None:
+def _compare_adapters(recorded: Served, current: Adapter | None) -> Iterator[StaleReason]:
+    if current is None:
         yield StaleReason(Stale.GONE)
         return
-    drivers = tuple(_words(each.driver, each.driver_version) for each in (then, now))
+    drivers = tuple(
+        _join_facts(adapter.driver, adapter.driver_version) for adapter in (recorded, current)
+    )
     if drivers[0] != drivers[1]:
         yield StaleReason(Stale.DRIVER, *drivers)
-    firmware = tuple(_words(each.firmware) for each in (then, now))
+    firmware = tuple(_join_facts(adapter.firmware) for adapter in (recorded, current))
     if firmware[0] != firmware[1]:
         yield StaleReason(Stale.FIRMWARE, *firmware)
 
 
-def _words(*facts: str | Missing) -> str | None:
+def _join_facts(*facts: str | Missing) -> str | None:
     return " ".join(fact for fact in facts if isinstance(fact, str)) or None

@@ -1,11 +1,8 @@
-"""The values of a probe: workload, subject, figures, histogram, outcome.
+"""The values of a probe: workload, subject, figures, histogram, outcome. Frozen and pure.
 
-A latency histogram: how many I/Os took how long. Pure.
-
-Percentiles and means of several runs come from their merged histogram, since percentiles
-themselves cannot be averaged. The bins are fio's, under 2 % wide (stat.h: FIO_IO_U_PLAT_BITS).
-
-The values of a probe: workload, subject, figures, outcome. Frozen; ``cli`` makes the text.
+``cli`` makes the text. A histogram counts the I/Os by latency. Percentiles and means of several
+runs come from their merged histogram, since percentiles cannot be averaged. The bins are fio's,
+under 2 % wide (stat.h: FIO_IO_U_PLAT_BITS).
 """
 
 from collections import Counter
@@ -31,12 +28,12 @@ class Histogram(Struct, frozen=True):
         if any(value < 0 or count < 0 for value, count in self.counts.items()):
             raise ValueError("a latency or a count below zero")
         rising = {value: self.counts[value] for value in sorted(self.counts) if self.counts[value]}
-        # Sorted, for percentiles in one walk; without empty bins, so that equals compare as such.
+        # Sorted, for percentiles in one walk; no empty bins, so equal histograms compare equal.
         force_setattr(self, "counts", rising)
 
     @property
     def count(self) -> int:
-        """The number of I/Os in it."""
+        """The number of I/Os."""
         return sum(self.counts.values())
 
     @property
@@ -49,18 +46,18 @@ class Histogram(Struct, frozen=True):
     def percentile(self, percent: float) -> int:
         """Return the lowest latency in ns that ``percent`` of the I/Os do not exceed.
 
-        The same counting as fio's (stat.c: calc_clat_percentiles). Raises ``ValueError`` if empty.
+        Counts as fio does (stat.c: calc_clat_percentiles). Raises ``ValueError`` if empty.
         """
         return percentile(self.counts, percent)
 
     def minus(self, earlier: "Histogram") -> "Histogram":
         """Return the difference to ``earlier``, an older state of the same counters.
 
-        Raises ``ValueError`` where a counter went back: then it is not the same run.
+        Raises ``ValueError`` if a counter decreased: then it is not the same run.
         """
-        left = Counter(self.counts)
-        left.subtract(earlier.counts)
-        return Histogram(dict(left))
+        difference = Counter(self.counts)
+        difference.subtract(earlier.counts)
+        return Histogram(dict(difference))
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
@@ -77,46 +74,46 @@ def percentile(rising: Mapping[int, int], percent: float) -> int:
     Raises ``ValueError`` if empty.
     """
     needed = percent / 100 * sum(rising.values())
-    seen = 0
+    counted = 0
     for value, count in rising.items():
-        seen += count
-        if seen >= needed:
+        counted += count
+        if counted >= needed:
             return value
     raise ValueError("a percentile of nothing")
 
 
-WINDOWS = 4  # parts that a run is cut into
+WINDOWS = 4  # parts of a run
 MOST_WINDOWS = 64
-LITTLE_MARGIN = 0.05  # more in flight than issued by this share cannot be
+LITTLE_MARGIN = 0.05  # more in flight than issued by this fraction is impossible
 LEAST_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
 FILE_ID = "file:"
-"""Begins the id of a result that was measured on a file: it is no disk's, its folder follows."""
+"""Prefix of the id of a result that was measured on a file, not a disk; its directory follows."""
 ADAPTER_ID = "adapter:"
-"""Begins the id of a result of all disks of an adapter at once: the adapter's name follows."""
+"""Prefix of the id of a result of all disks of an adapter in parallel; its name follows."""
 HELD = 0.95
-"""Share of an open loop's rate from which on it counts as held."""
-FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
+"""Minimum fraction of an open loop's rate to count as achieved."""
+FULL = 0.9  # D3-6: above this fraction of the issued depth, the pipe is full
 
 
 class Pattern(StrEnum):
-    """The order of the addresses and the direction, in fio's words."""
+    """The order of the addresses and the direction, as fio names them."""
 
     RANDOM_READ = "randread"
     READ = "read"
     RANDOM_WRITE = "randwrite"
     WRITE = "write"
-    RANDOM_MIX = "randrw"  # reads and writes, by the workload's share of reads
+    RANDOM_MIX = "randrw"  # reads and writes, by the workload's percentage of reads
 
 
 class Zone(Struct, frozen=True, forbid_unknown_fields=True):
-    """The percentage of I/Os that go to the next so many bytes; None for all the rest."""
+    """The percentage of I/Os to a zone of this many bytes; None for the remaining bytes."""
 
     share: Annotated[int, Meta(ge=0, le=100)]
     bytes: Annotated[int, Meta(ge=4096, multiple_of=4096)] | None = None
 
 
 class BulkWriter(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that writes in order beside the readers: bytes per I/O, I/Os kept in flight."""
+    """A sequential write job that runs with the readers: bytes per I/O, I/Os kept in flight."""
 
     block_size: Annotated[int, Meta(ge=4096, le=16 << 20, multiple_of=4096)] = 1 << 20
     depth: Annotated[int, Meta(ge=1, le=1024)] = 32
@@ -125,13 +122,16 @@ class BulkWriter(Struct, frozen=True, forbid_unknown_fields=True):
 class Workload(Struct, frozen=True):
     """The load to put on an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
 
-    ``reads`` is the percentage of reads in a mix. Where there are ``zones``, I/Os go to each of
-    them by its share, reads as writes. ``queue_depth`` is the value to give the endpoint's own for
-    the run, None to leave it. With a ``rate`` the loop is open: so many I/Os per second of all jobs
-    together are begun when they are due, as long as no more than ``depth`` wait. Runs with the same
-    ``seed`` go to the same addresses in the same order; without one they are drawn anew. Beside a
-    ``writer`` the figures are those of the rest alone: what a bulk writer on the same disk costs a
-    reader. The defaults are the short form: real workloads queue about 24 deep (D4-11).
+    ``reads`` is the percentage of reads in a mix. With ``zones``, reads and writes go to each zone
+    by its percentage. ``queue_depth`` is the endpoint's own for the run, or None to leave it
+    unchanged.
+
+    With a ``rate`` the loop is open: all jobs together start this many I/Os per second on schedule,
+    as long as at most ``depth`` of them wait. Runs with the same ``seed`` use the same addresses in
+    the same order; without a seed, each run draws new ones. With a ``writer`` the figures cover
+    only the other jobs: the cost of a bulk writer for a reader on the same disk.
+
+    The defaults are the short form: real workloads queue about 24 deep (D4-11).
     """
 
     pattern: Pattern = Pattern.RANDOM_READ
@@ -151,14 +151,16 @@ class Workload(Struct, frozen=True):
     def job_rates(self) -> tuple[int, ...]:
         """The I/Os per second of each job, in a mix its reads and its writes; empty without a rate.
 
-        fio takes zero for no limit, so that each is one at least.
+        fio interprets zero as no limit, so each value is at least one.
         """
         if self.rate is None:
             return ()
-        own = self.rate / self.jobs
+        job_rate = self.rate / self.jobs
         if self.pattern is not Pattern.RANDOM_MIX:
-            return (max(1, round(own)),)
-        return tuple(max(1, round(own * share / 100)) for share in (self.reads, 100 - self.reads))
+            return (max(1, round(job_rate)),)
+        return tuple(
+            max(1, round(job_rate * share / 100)) for share in (self.reads, 100 - self.reads)
+        )
 
     @property
     def writes(self) -> bool:
@@ -172,9 +174,9 @@ class Workload(Struct, frozen=True):
 
     @property
     def least_bytes(self) -> int:
-        """The size that an endpoint needs to hold all zones."""
-        beside = self.writer.block_size if self.writer else 0
-        return sum(zone.bytes or 0 for zone in self.zones) + max(self.block_size, beside)
+        """The minimum size of an endpoint to hold all zones."""
+        writer_block = self.writer.block_size if self.writer else 0
+        return sum(zone.bytes or 0 for zone in self.zones) + max(self.block_size, writer_block)
 
     @property
     def seconds(self) -> float:
@@ -198,7 +200,7 @@ class Workload(Struct, frozen=True):
 
 
 class InForce(Struct, frozen=True):
-    """The value that a setting had on a target while it was measured."""
+    """The value of a setting on a target during the measurement."""
 
     target: str
     setting: str
@@ -206,11 +208,11 @@ class InForce(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """An endpoint to probe, with its paths where it is a map and the adapters that serve it.
+    """An endpoint to probe, with its paths if it is a map and the adapters that serve it.
 
-    ``cpus`` are the CPUs that serve none of the adapters' interrupts and are not isolated: the
-    load of a probe must not compete with the work that it measures (D0-13). ``serving`` are the
-    CPUs that do serve them. ``settings`` are the values in force when the facts were gathered.
+    ``cpus`` are the CPUs that serve no interrupts of the adapters and are not isolated. The load of
+    a probe must not compete with the work that it measures (D0-13). ``serving`` are the CPUs that
+    do serve them. ``settings`` are the current values when the facts were gathered.
     """
 
     endpoint: Endpoint
@@ -229,7 +231,7 @@ class Subject(Struct, frozen=True):
 class Served(Struct, frozen=True):
     """The driver and firmware of an adapter: a change of either makes a result stale (D1-3).
 
-    ``link`` is its PCI Express link as it ran, None where it has none.
+    ``link`` is the state of its PCI Express link, or None if it has no link.
     """
 
     adapter: str
@@ -243,7 +245,7 @@ class Window(Struct, frozen=True):
     """One part of a run, without its warm-up: its I/Os, their latencies and their CPU time.
 
     ``histogram`` holds latencies from submission to completion. ``user`` and ``system`` are CPU
-    seconds of fio's own threads.
+    seconds of fio's threads.
     """
 
     seconds: Seconds
@@ -260,24 +262,24 @@ class Window(Struct, frozen=True):
 
     @property
     def mean_us(self) -> float:
-        """The mean latency in µs. Raises ``ValueError`` where no I/O was completed."""
+        """The mean latency in µs. Raises ``ValueError`` if no I/O was completed."""
         return self.histogram.mean / 1000
 
     def percentile_us(self, percent: float) -> float:
-        """Return a latency in µs. Raises ``ValueError`` where no I/O was completed."""
+        """Return a latency in µs. Raises ``ValueError`` if no I/O was completed."""
         return self.histogram.percentile(percent) / 1000
 
 
 class Figures(Struct, frozen=True):
     """The figures of a run: latencies in µs from submission to completion, bandwidth in bytes/s.
 
-    ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included.
-    ``interrupt_us_per_io`` is the time that the cores involved spent in hard and soft interrupts,
-    and ``busy`` the share of their time (0 to 1) in which they were not idle; both are None where
-    they were not counted. ``runtime`` is in seconds, without the warm-up; ``job_iops`` has one
-    value for each job (D3-7). ``windows`` are the parts of the run; the percentiles are those of
-    their merged histograms. ``written_beside`` are the bytes/s of the workload's bulk writer, of
-    which nothing else here tells.
+    ``cpu_us_per_io`` is the CPU time of fio's threads, system calls included.
+    ``interrupt_us_per_io`` is the time of the cores involved in hard and soft interrupts. ``busy``
+    is the fraction of their time (0 to 1) in which they were not idle. Both are None if not
+    counted. ``runtime`` is in seconds, without the warm-up; ``job_iops`` has one value for each job
+    (D3-7). ``windows`` are the parts of the run; the percentiles come from their merged histograms.
+    ``written_beside`` is the rate of the workload's bulk writer in bytes/s, which no other field
+    includes.
     """
 
     iops: Figure
@@ -298,40 +300,40 @@ class Figures(Struct, frozen=True):
 
     @property
     def iops_per_cpu_percent(self) -> float | None:
-        """I/Os per second for each percent of one CPU (D1-1), None where none was counted."""
+        """I/Os per second for each percent of one CPU (D1-1), or None if none was counted."""
         return 10_000 / self.cost_us_per_io if self.cost_us_per_io else None
 
     @property
     def cost_us_per_io(self) -> float:
-        """CPU time per I/O in µs, that of interrupts included where it was counted."""
+        """CPU time per I/O in µs, including interrupts if they were counted."""
         return self.cpu_us_per_io + (self.interrupt_us_per_io or 0)
 
     @property
     def concurrency(self) -> float:
-        """Little's law, L = λW: how many I/Os were in flight on average (D3-6)."""
+        """The average number of I/Os in flight by Little's law, L = λW (D3-6)."""
         return self.iops * self.mean_us / 1_000_000
 
     @property
     def ends(self) -> float:
-        """The share of the run that lies within the longest latencies of its end."""
+        """The fraction of the run that lies within the longest latencies of its end."""
         return self.p999_us / 1_000_000 / self.runtime
 
 
 class Doubt(StrEnum):
-    """How a probe breaks Little's law or misses its rate: it does not show what was asked for."""
+    """How a probe breaks Little's law or misses its rate: it does not show the requested load."""
 
     TOO_MANY = "too_many"  # more in flight than issued: rate or latency is wrong
     TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
-    RATE = "rate"  # not Little's law: the rate asked for was not held, so I/Os were begun late
+    RATE = "rate"  # not Little's law: the requested rate was not achieved, so I/Os started late
 
 
 def find_doubt(workload: Workload, figures: Figures, *, disks: int = 1) -> Doubt | None:
-    """Return why the figures of so many disks must not be trusted, None where nothing says so.
+    """Return why the figures of ``disks`` disks must not be trusted, or None if they are plausible.
 
-    By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
-    impossible, and under 90 % fio did not keep up or could not queue. I/Os in flight at either
-    end of a run count fully or not at all, so that a run of a few latencies may be further off.
-    An open loop has to keep its rate instead.
+    By Little's law (D3-6) a closed loop keeps as many in flight as it issues. 5 % more is
+    impossible; with less than 90 % fio did not keep up or could not queue. I/Os in flight at either
+    end of a run count fully or not at all, so a run of a few latencies may be further off. An open
+    loop has to keep its rate instead.
     """
     issued = disks * workload.issued
     if figures.concurrency > (1 + LITTLE_MARGIN + figures.ends) * issued:
@@ -345,10 +347,10 @@ def find_doubt(workload: Workload, figures: Figures, *, disks: int = 1) -> Doubt
 class ProbeResult(Struct, frozen=True, tag="result"):
     """A probe with figures: its target, workload, and the driver and firmware at the time.
 
-    ``cpus`` are the CPUs that fio was kept on, None where too few are free of the adapter's
-    interrupts. ``blank`` says whether all blocks sampled are zeros, so that the disk may have
-    answered without reading its medium; None where no blocks were sampled. ``settings`` are the
-    values in force, ``temperature`` the drive's in °C right after the run, None where it has none.
+    ``cpus`` are the CPUs that fio was pinned to, or None if too few are free of the adapter's
+    interrupts. ``blank`` is whether all sampled blocks are zeros, so the disk may have answered
+    without reading its medium; None without samples. ``settings`` are the current values.
+    ``temperature`` is the drive's in °C right after the run, or None if it has no sensor.
     """
 
     target: str
@@ -364,49 +366,49 @@ class ProbeResult(Struct, frozen=True, tag="result"):
 
     @property
     def doubt(self) -> Doubt | None:
-        """Why the figures must not be trusted, None where nothing speaks against them."""
+        """Why the figures must not be trusted, or None if they are plausible."""
         return find_doubt(self.workload, self.figures)
 
 
 class Load(Struct, frozen=True):
-    """How busy a device was: share of time with I/O in flight (0 to 1), and most in flight."""
+    """The load of a device: fraction of time with I/O in flight (0 to 1), and maximum in flight."""
 
     utilisation: float
     in_flight: int
 
 
 class Skip(StrEnum):
-    """Why an endpoint was not probed."""
+    """The reason why an endpoint was not probed."""
 
     NO_FIO = "no_fio"
     OLD_FIO = "old_fio"  # detail: the version found
-    BROKEN_FIO = "broken_fio"  # it tells no version; detail: what it or the kernel says
+    BROKEN_FIO = "broken_fio"  # it reports no version; detail: its message or the kernel's
     NOT_ASKED = "not_asked"  # fc and iscsi share their array; detail: the protocol
     EXCLUDED = "excluded"  # in [site]
     UNCLASSIFIED = "unclassified"
     ZONED = "zoned"
-    NOT_RUNNING = "not_running"  # detail: the kernel's word for its state
+    NOT_RUNNING = "not_running"  # detail: its state as the kernel names it
     UNREADABLE = "unreadable"  # its state, size or counters could not be read
     NO_SIZE = "no_size"
     TOO_SMALL = "too_small"  # for the zones of the workload
     NO_NODE = "no_node"
     UNSAFE_NAME = "unsafe_name"  # detail: the name
-    FIXED_DEPTH = "fixed_depth"  # the LUN's own cannot be set so; detail: why
+    FIXED_DEPTH = "fixed_depth"  # the LUN's own cannot be set; detail: why
     BUSY = "busy"  # load: how busy
-    NOT_NAMED = "not_named"  # to be written to, and not named itself
+    NOT_NAMED = "not_named"  # would be written to, but was not named
     MOUNTED = "mounted"  # detail: where
     SWAP = "swap"
-    HELD = "held"  # detail: by which devices
+    HELD = "held"  # by other devices; detail: their names
     MULTIPATH = "multipath"  # detail: the map
     PARTITIONED = "partitioned"
-    SIGNED = "signed"  # detail: what its first blocks say that it holds
+    SIGNED = "signed"  # detail: its content according to its first blocks
     UNKNOWN_CONTENT = "unknown_content"  # detail: why it could not be read
     TAKEN = "taken"  # another process has it open exclusively (O_EXCL)
     NOT_COUNTED = "not_counted"  # iostats is off, so whether it is busy is unknown
-    NO_TIME = "no_time"  # other representatives took what there is
-    CONFLICT = "conflict"  # others changed its queue depth during the runs; detail: the value
+    NO_TIME = "no_time"  # other representatives used the available time
+    CONFLICT = "conflict"  # another tool changed its depth during the runs; detail: the value
     NOT_RESTORED = "not_restored"  # its queue depth; detail: the outcome of the write
-    UNSWITCHABLE = "unswitchable"  # what was changed cannot go back and forth under load
+    UNSWITCHABLE = "unswitchable"  # the changed settings cannot be switched under load
 
 
 class Skipped(Struct, frozen=True, tag="skipped"):
@@ -419,9 +421,9 @@ class Skipped(Struct, frozen=True, tag="skipped"):
 
 
 class Failure(StrEnum):
-    """How a probe failed."""
+    """The way in which a probe failed."""
 
-    LAUNCH = "launch"  # fio could not be started, or the device is gone; errno
+    LAUNCH = "launch"  # fio could not be started, or the device is missing; errno
     IO = "io"  # fio reported an error; errno
     EXIT = "exit"  # fio ended with a status; text
     GARBAGE = "garbage"  # fio's output cannot be parsed; text
@@ -431,9 +433,9 @@ class Failure(StrEnum):
 
 
 class Failed(Struct, frozen=True, tag="failed"):
-    """A probe without figures: fio's errno, exit status or output, as far as there are any.
+    """A probe without figures, with fio's errno, exit status or output if available.
 
-    ``process`` is set where fio may still be waiting in the kernel.
+    ``process`` is set if fio may still be waiting in the kernel.
     """
 
     target: str
@@ -448,7 +450,7 @@ ProbeOutcome = ProbeResult | Skipped | Failed
 
 
 class ProbePair(Struct, frozen=True):
-    """The outcome before a change, which tells why there is none after it."""
+    """The outcomes before and after a change; the first explains why there is no second."""
 
     before: ProbeOutcome
     after: ProbeOutcome | None

@@ -1,6 +1,6 @@
-"""Probes endpoints one at a time, so that no probe disturbs another, and within a given time.
+"""Probe endpoints one at a time, so no probe disturbs another, and within a given time.
 
-Where the time is short, runs become shorter first, then representatives are left out.
+If time is short, runs become shorter first, then representatives are left out.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -38,16 +38,16 @@ from hbatune.probe.result import (
 from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
 from hbatune.render import UnsafeNameError
 
-OVERHEAD = 0.7  # seconds in which fio starts and writes its results
-Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next
+OVERHEAD = 0.7  # seconds for fio to start and to write its results
+Progress = Callable[[int, int, str], None]  # number done, total number, and next target
 TogetherOutcome = Figures | Skipped | Failed
-"""The outcome of a run on several endpoints at once."""
+"""The outcome of a parallel run on several endpoints."""
 SHORTEST = 1.0
-"""Seconds below which a run is too noisy to stand alone."""
+"""Seconds below which a single run is too noisy."""
 
 
 class TimeBudget(Struct, frozen=True):
-    """The subjects and the workload that fit into the time, and their seconds."""
+    """The subjects and the workload that fit into the time, and the seconds they take."""
 
     subjects: tuple[Subject, ...]
     workload: Workload
@@ -63,19 +63,19 @@ def choose_subjects(
     read: Reader = activity,
     clock: Clock | None = None,
 ) -> Selection:
-    """Choose one endpoint for each adapter, medium and model, an idle one if there is one.
+    """Choose one endpoint for each adapter, medium and model, preferably an idle one.
 
-    ``targets`` and ``shared`` are those of ``choose_representatives``. Takes 0.3 s.
+    ``targets`` and ``shared`` are as for ``choose_representatives``. Takes 0.3 s.
     """
     candidates = [
         s for s in subjects_of(machine, targets) if probe_refusal(s, shared=shared) is None
     ]
-    taken = busy_subjects(candidates, read=read, clock=clock) if candidates else {}
-    return choose_representatives(machine, targets, shared=shared, busy=taken)
+    busy = busy_subjects(candidates, read=read, clock=clock) if candidates else {}
+    return choose_representatives(machine, targets, shared=shared, busy=busy)
 
 
 def estimate_seconds(count: int, workload: Workload) -> float:
-    """Return about how many seconds it takes to probe ``count`` endpoints."""
+    """Return the approximate seconds to probe ``count`` endpoints."""
     return count * (workload.seconds + OVERHEAD + INTERVAL * (SAMPLES - 1))
 
 
@@ -91,30 +91,32 @@ def probe(
     look: bool = False,
     idle: bool = False,
 ) -> list[ProbeOutcome]:
-    """Probe each subject by the workload, in order; one outcome for each.
+    """Probe each subject by the workload, in order; return one outcome for each.
 
-    ``margin`` is how many seconds fio may take beyond the workload's own. Nothing is written
-    unless ``write`` allows it. ``look`` has blocks sampled for zeros (``blank``). ``idle`` says
-    that the caller has just seen that the subjects are (``disturbed``).
+    ``margin`` are the seconds that fio may take in addition to the workload's own. Nothing is
+    written without ``write``. With ``look``, blocks are sampled for zeros (``blank``). ``idle``
+    means that the caller has just checked that the subjects are idle (``disturbed``).
     """
-    found = fio.find()
-    if isinstance(found, fio.UnusableOutput):
-        return [Skipped(subject.target, found.reason, found.detail) for subject in subjects]
+    executable = fio.find()
+    if isinstance(executable, fio.UnusableOutput):
+        return [
+            Skipped(subject.target, executable.reason, executable.detail) for subject in subjects
+        ]
     outcomes: list[ProbeOutcome] = []
-    for done, subject in enumerate(subjects):
+    for index, subject in enumerate(subjects):
         if progress:
-            progress(done, len(subjects), subject.target)
-        # Once more right before its run: the choice may have been minutes ago.
+            progress(index, len(subjects), subject.target)
+        # Checked again right before its run: the choice may be minutes old.
         busy = None if idle else disturbed(subject, read=read, clock=clock)
-        outcome = busy or _measured(found, subject, workload, margin, write=write)
-        outcomes.append(_looked_at(outcome, subject) if look else outcome)
+        outcome = busy or _measure_subject(executable, subject, workload, margin, write=write)
+        outcomes.append(_add_blank(outcome, subject) if look else outcome)
     return outcomes
 
 
 def disturbed(
     subject: Subject, *, read: Reader = activity, clock: Clock | None = None
 ) -> Skipped | None:
-    """Return why a probe would disturb the subject or be disturbed, None if it is idle."""
+    """Return why a probe would disturb the subject or be disturbed, or None if it is idle."""
     return busy_subjects([subject], read=read, clock=clock).get(subject.target)
 
 
@@ -126,42 +128,44 @@ def probe_guarded(
     look: bool = True,
     idle: bool = False,
 ) -> ProbeOutcome:
-    """Do one run; before one that writes, check once more that the disk is empty and named.
+    """Do one run; before one that writes, check again that the disk is empty and named.
 
-    ``look`` and ``idle`` as for ``probe``; nobody looks for zeros where data is written.
+    ``look`` and ``idle`` are as for ``probe``; a run that writes does not sample for zeros.
     """
     if not workload.writes:
         return probe([subject], workload, look=look, idle=idle)[0]
-    # Opened exclusively first, checked then: nothing can be mounted between check and write.
-    with exclusively(subject) as taken:
+    # Opened exclusively before the check: nothing can be mounted between check and write.
+    with exclusively(subject) as refusal:
         return (
-            taken or guarded(subject, names) or probe([subject], workload, write=True, idle=idle)[0]
+            refusal
+            or guarded(subject, names)
+            or probe([subject], workload, write=True, idle=idle)[0]
         )
 
 
 def probe_together(
     target: str, subjects: Sequence[Subject], workload: Workload, names: Sequence[str] = ()
 ) -> TogetherOutcome:
-    """Probe all subjects at once; the figures are those of all.
+    """Probe all subjects in parallel; the figures cover all of them.
 
-    ``target`` is what they have in common, for an outcome without figures. Before a run that
-    writes, each disk is checked once more to be empty and among the ``names`` that were given.
+    ``target`` is their common name, for an outcome without figures. Before a run that writes, each
+    disk is checked again: it must be empty and among the given ``names``.
     """
     with ExitStack() as claims:
         for subject in subjects if workload.writes else ():
-            # Opened exclusively first, as for a single one.
-            taken = claims.enter_context(exclusively(subject))
-            if (refused := taken or guarded(subject, names)) is not None:
+            # Opened exclusively first, as for a single disk.
+            refusal = claims.enter_context(exclusively(subject))
+            if (refused := refusal or guarded(subject, names)) is not None:
                 return refused
-        return _measured_together(target, subjects, workload)
+        return _measure_together(target, subjects, workload)
 
 
-def _measured_together(
+def _measure_together(
     target: str, subjects: Sequence[Subject], workload: Workload
 ) -> TogetherOutcome:
-    found = fio.find()
-    if isinstance(found, fio.UnusableOutput):
-        return Skipped(target, found.reason, found.detail)
+    executable = fio.find()
+    if isinstance(executable, fio.UnusableOutput):
+        return Skipped(target, executable.reason, executable.detail)
     busy = busy_subjects(subjects)
     nodes = tuple(
         subject.endpoint.device_node for subject in subjects if subject.endpoint.device_node
@@ -176,26 +180,26 @@ def _measured_together(
     first = subjects[0]
     enough = len(first.cpus) >= workload.jobs * len(subjects)
     return fio.measure(
-        *(found, target, nodes[0], min(sizes), workload),
+        *(executable, target, nodes[0], min(sizes), workload),
         write=workload.writes,
         cpus=names.join_cpus(first.cpus) if enough else None,
-        # One CPU that serves all interrupts is a limit, however idle the others are.
+        # One CPU that serves all interrupts is a limit, even if the others are idle.
         involved=first.serving,
-        others=nodes[1:],
+        other_nodes=nodes[1:],
     )
 
 
 def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
     """Probe a file of ``size`` bytes that hbatune made; the workload may write to it."""
-    found = fio.find()
-    if isinstance(found, fio.UnusableOutput):
-        return Skipped(target, found.reason, found.detail)
+    executable = fio.find()
+    if isinstance(executable, fio.UnusableOutput):
+        return Skipped(target, executable.reason, executable.detail)
     if size < workload.least_bytes:
         return Skipped(target, Skip.TOO_SMALL)
-    measured = fio.measure(found, target, path, size, workload, write=workload.writes)
+    measured = fio.measure(executable, target, path, size, workload, write=workload.writes)
     if isinstance(measured, Failed):
         return measured
-    return ProbeResult(target, f"{FILE_ID}{target}", workload, measured, found.version, ())
+    return ProbeResult(target, f"{FILE_ID}{target}", workload, measured, executable.version, ())
 
 
 def fit_time(
@@ -208,15 +212,15 @@ def fit_time(
 ) -> TimeBudget:
     """Return the subjects and the workload that fit ``runs`` times into ``limit`` seconds.
 
-    Runs are made as short as need be, but not shorter than ``shortest``; then the last subjects go.
+    Runs are shortened as needed, but not below ``shortest``; then the last subjects are dropped.
     """
     if not subjects:
         return TimeBudget((), workload, 0.0)
     count = len(subjects)
     fixed = estimate_seconds(1, workload) - workload.runtime
-    room = limit / (count * runs) - fixed
-    if room < workload.runtime:
-        workload = replace(workload, runtime=max(min(shortest, workload.runtime), room))
+    available = limit / (count * runs) - fixed
+    if available < workload.runtime:
+        workload = replace(workload, runtime=max(min(shortest, workload.runtime), available))
         # The small term keeps a quotient of 2.9999999 from costing a representative.
         count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
     return TimeBudget(
@@ -227,16 +231,16 @@ def fit_time(
     )
 
 
-def _looked_at(outcome: ProbeOutcome, subject: Subject) -> ProbeOutcome:
-    """Add to a result whether the disk holds only zeros."""
+def _add_blank(outcome: ProbeOutcome, subject: Subject) -> ProbeOutcome:
+    """Add to a result whether the disk contains only zeros."""
     node, size = subject.endpoint.device_node, subject.endpoint.size
     if not isinstance(outcome, ProbeResult) or node is None or not isinstance(size, int):
         return outcome
     return replace(outcome, blank=is_blank(node, size))
 
 
-def _measured(
-    found: fio.Fio, subject: Subject, workload: Workload, margin: float, *, write: bool
+def _measure_subject(
+    executable: fio.Fio, subject: Subject, workload: Workload, margin: float, *, write: bool
 ) -> ProbeOutcome:
     endpoint = subject.endpoint
     if endpoint.device_node is None:
@@ -245,12 +249,12 @@ def _measured(
         return Skipped(subject.target, Skip.NO_SIZE)
     if endpoint.size < workload.least_bytes:
         return Skipped(subject.target, Skip.TOO_SMALL)
-    # With fewer CPUs than jobs, the jobs would wait for each other and not for the disk.
+    # With fewer CPUs than jobs, the jobs would wait for each other, not for the disk.
     enough = len(subject.cpus) >= workload.jobs
     cpus = names.join_cpus(subject.cpus) if enough else None
     try:
         measured = fio.measure(
-            found,
+            executable,
             subject.target,
             endpoint.device_node,
             endpoint.size,
@@ -258,7 +262,7 @@ def _measured(
             margin=margin,
             write=write,
             cpus=cpus,
-            involved=_involved(subject, pinned=enough),
+            involved=_select_involved(subject, pinned=enough),
         )
     except UnsafeNameError as error:
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
@@ -269,23 +273,29 @@ def _measured(
         id=endpoint.id,
         workload=workload,
         figures=measured,
-        fio_version=found.version,
+        fio_version=executable.version,
         served=tuple(
-            Served(one.target, one.driver, one.driver_version, one.firmware, one.link)
-            for one in subject.adapters
+            Served(
+                adapter.target,
+                adapter.driver,
+                adapter.driver_version,
+                adapter.firmware,
+                adapter.link,
+            )
+            for adapter in subject.adapters
         ),
         cpus=cpus,
         settings=subject.settings,
-        temperature=_warmest(subject),
+        temperature=_read_temperature(subject),
     )
 
 
-def _warmest(subject: Subject) -> float | None:
-    """Return the drive's temperature in °C; a map has that of its warmest path."""
-    told = (temperature(path.sysfs) for path in (subject.endpoint, *subject.paths))
-    return max((each for each in told if each is not None), default=None)
+def _read_temperature(subject: Subject) -> float | None:
+    """Return the drive's temperature in °C, or the temperature of a map's warmest path."""
+    readings = (temperature(path.sysfs) for path in (subject.endpoint, *subject.paths))
+    return max((reading for reading in readings if reading is not None), default=None)
 
 
-def _involved(subject: Subject, *, pinned: bool) -> tuple[int, ...]:
-    """Return the CPUs that run fio and the interrupts, none where fio is not pinned."""
+def _select_involved(subject: Subject, *, pinned: bool) -> tuple[int, ...]:
+    """Return the CPUs that run fio and the interrupts, or none if fio is not pinned."""
     return tuple(sorted({*subject.cpus, *subject.serving})) if pinned else ()

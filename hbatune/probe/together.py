@@ -1,8 +1,8 @@
-"""Where the limit is when the disks of one adapter are loaded together. Pure.
+"""Find the bottleneck when the disks of one adapter are loaded in parallel. Pure.
 
-Saturation of a link, of an adapter and of the CPUs that serve it shows only then (D0, D1, D4): each
-disk alone stays below all of them. So the sum of what the disks do one at a time is held against
-what they do at once.
+Saturation of a link, an adapter and the CPUs that serve it shows only then (D0, D1, D4): a single
+disk stays below all of them. So the parallel rate of the disks is compared with the sum of their
+single rates.
 """
 
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ from hbatune.probe.history import Bottleneck, KeptTogether
 from hbatune.probe.result import Doubt, Figures, ProbeResult, Workload, find_doubt
 
 WHOLE = 0.95
-"""The share of the disks' sum from which on nothing but the disks holds them back."""
+"""The fraction of the disks' sum at or above which only the disks are the bottleneck."""
 LINK_FULL = 0.8
-"""The share of a link's bits that data takes at most, about: the rest are the headers and the
+"""The approximate maximum fraction of a link's bits for data. The others are headers and
 acknowledgments of small packets (PCI Express base: transaction and data link layers)."""
 CPUS_BUSY = 0.9
-"""The share of the time of the CPUs involved from which on they are the limit."""
+"""The utilisation of the CPUs involved at or above which they are the bottleneck."""
 
 
 class TogetherResult(Struct, frozen=True):
-    """Disks of one adapter, probed at once: the figures of all, and of each of them ``alone``.
+    """Disks of one adapter, probed in parallel: the figures of all, and single results (``alone``).
 
-    ``share`` is what they do at once of the sum of what they do one at a time. ``ceiling`` is what
-    the adapter's link carries in GB/s, None where it is unknown. ``busy``, from 0 to 1, is that of
-    the CPUs that serve the adapter's interrupts, or of fio's threads if those are busier.
-    ``doubt`` is the reason not to trust the figures at once, None where there is none.
+    ``share`` is the parallel rate as a fraction of the sum of the single rates. ``ceiling`` is the
+    throughput of the adapter's link in GB/s, or None if unknown. ``busy``, from 0 to 1, is the
+    utilisation of the CPUs that serve the adapter's interrupts, or of fio's threads if these are
+    busier. ``doubt`` is the reason not to trust the parallel figures, or None.
     """
 
     adapter: str
@@ -46,52 +46,52 @@ class TogetherResult(Struct, frozen=True):
     doubt: Doubt | None = None
 
 
-def kept_together(found: TogetherResult) -> KeptTogether:
-    """Return what is kept of a result."""
-    serving = (each for one in found.alone for each in one.served)
+def kept_together(measured: TogetherResult) -> KeptTogether:
+    """Return the stored part of a result."""
+    serving = (adapter for result in measured.alone for adapter in result.served)
     return KeptTogether(
-        targets=found.targets,
-        workload=found.workload,
-        figures=replace(found.figures, windows=()),
-        alone_iops=tuple(each.figures.iops for each in found.alone),
-        share=found.share,
-        ceiling=found.ceiling,
-        busy=found.busy,
-        bottleneck=found.bottleneck,
-        served=next((each for each in serving if each.adapter == found.adapter), None),
+        targets=measured.targets,
+        workload=measured.workload,
+        figures=replace(measured.figures, windows=()),
+        alone_iops=tuple(result.figures.iops for result in measured.alone),
+        share=measured.share,
+        ceiling=measured.ceiling,
+        busy=measured.busy,
+        bottleneck=measured.bottleneck,
+        served=next((adapter for adapter in serving if adapter.adapter == measured.adapter), None),
     )
 
 
 def judge_together(
-    adapter: str, link: Link | None, alone: Sequence[ProbeResult], figures: Figures
+    adapter: str, link: Link | None, singles: Sequence[ProbeResult], figures: Figures
 ) -> TogetherResult:
-    """Return the result of a run on all of the disks that were measured ``alone`` before."""
-    share = figures.iops / sum(each.figures.iops for each in alone)
+    """Return the result of a parallel run on all disks of ``singles``, their single results."""
+    share = figures.iops / sum(single.figures.iops for single in singles)
     ceiling = None if link is None else link_ceiling(link)
-    threads = sum(each.workload.jobs for each in alone)
-    own = figures.iops * figures.cpu_us_per_io / 1e6 / threads
-    busy = max(own, figures.busy or 0.0)
+    threads = sum(single.workload.jobs for single in singles)
+    thread_busy = figures.iops * figures.cpu_us_per_io / 1e6 / threads
+    busy = max(thread_busy, figures.busy or 0.0)
     return TogetherResult(
         adapter=adapter,
-        targets=tuple(each.target for each in alone),
-        workload=alone[0].workload,
-        alone=tuple(alone),
+        targets=tuple(single.target for single in singles),
+        workload=singles[0].workload,
+        alone=tuple(singles),
         figures=figures,
         share=share,
         ceiling=ceiling,
         busy=busy,
         bottleneck=find_bottleneck(share, figures.bandwidth / 1e9, ceiling, busy),
-        doubt=find_doubt(alone[0].workload, figures, disks=len(alone)),
+        doubt=find_doubt(singles[0].workload, figures, disks=len(singles)),
     )
 
 
 def find_bottleneck(
     share: float, gb_per_s: float, ceiling: float | None, busy: float
 ) -> Bottleneck:
-    """Return what holds the disks back.
+    """Return the bottleneck of the disks.
 
-    ``share`` is what they do at once of what they do one at a time, ``ceiling`` what the link
-    carries in GB/s, and ``busy`` the share of the time that the CPUs involved were not idle.
+    ``share`` is the parallel rate as a fraction of the sum of the single rates. ``ceiling`` is the
+    throughput of the link in GB/s, and ``busy`` the utilisation of the CPUs involved.
     """
     if share >= WHOLE:
         return Bottleneck.DISKS

@@ -1,21 +1,20 @@
-"""Judges whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
+"""Judge whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
 
-Two runs that differ only in the change make a pair, in random order. Three questions are
-asked of the pairs, for IOPS, mean and p99 alike:
+Two runs that differ only in the change make a pair, in random order. The pairs are tested in three
+ways, each for IOPS, mean and p99:
 
-- could chance have done this? A randomisation test over the exchanges of the pairs, for all
-  metrics together at ``ALPHA`` (``chance``): its rate of false alarms holds under any
-  kind of noise;
-- how large is it? A bootstrap interval of the ratio, shared out over the metrics (Bonferroni);
-- is it more than this machine does by itself? A noise floor from runs of one and the same setting
-  that follow each other.
+- The chance of such an effect without a change: a randomisation test over the exchanges of the
+  pairs, for all metrics together at ``ALPHA`` (``chance``). Its rate of false alarms is valid under
+  any kind of noise.
+- The size of the effect: a bootstrap interval of the ratio, divided among the metrics (Bonferroni).
+- This machine's noise: a noise floor from consecutive runs of the same setting.
 
-A change whose whole interval lies within the profile's tolerance is `unchanged`
-(Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not
-assumed). A change that is shown neither to exist nor to be small is `cannot tell`.
+A change whose entire interval lies within the profile's tolerance is `unchanged` (Schuirmann,
+Journal of Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not assumed). If
+the test shows neither that a change exists nor that it is small, the verdict is `cannot tell`.
 
-Where the setting cannot be switched back and forth there are two blocks of runs, and drift looks
-like an effect. Then the interval is widened by the drift within each block.
+If the setting cannot be switched alternately, there are two blocks of runs, and drift looks like an
+effect. Then the interval is widened by the drift within each block.
 """
 
 import math
@@ -36,27 +35,27 @@ from hbatune.probe.result import Figures
 ALPHA = 0.01
 """False alarms per verdict, all metrics together."""
 PAIRS = 10
-"""Two more than ``ALPHA`` needs at least, so that one odd pair does not decide."""
+"""Two more than the minimum for ``ALPHA``, so one outlier does not decide."""
 FEWEST = 8
-"""As many as ``ALPHA`` needs at least (``fewest_pairs``), for where time is short."""
+"""The minimum for ``ALPHA`` (``fewest_pairs``), if time is short."""
 DRIFT = 3.0
-"""Factor from the drift between the halves of one block to that allowed between two blocks.
+"""Factor from the drift between the halves of one block to the drift allowed between two blocks.
 
-Two blocks with a linear drift lie twice as far apart as the halves of each.
+Two blocks with a linear drift are twice as far apart as the halves of each.
 """
 
 EXACT = 12
-"""Up to so many pairs, every exchange is tried; beyond, ``DRAWN`` random ones are."""
+"""Maximum number of pairs to try every exchange; with more, ``DRAWN`` random ones are tried."""
 DRAWN = 4095
 RESAMPLES = 1999
 
 
 MOST_METRICS = 16
-"""Metrics of a verdict at most, in a file of whatever version."""
+"""Maximum number of metrics of a verdict, in a file of any version."""
 
 
 class Metric(StrEnum):
-    """A metric that a verdict judges."""
+    """A metric that a verdict evaluates."""
 
     IOPS = "iops"
     MEAN = "mean"
@@ -68,18 +67,18 @@ class Metric(StrEnum):
         return max(values.get(self, figures.p99_us), 1e-3)
 
     def tolerated(self, tolerance: Tolerance) -> float:
-        """Return the share of it that the profile tolerates to lose."""
+        """Return the fraction of it that the profile tolerates to lose."""
         by_name = {Metric.IOPS: tolerance.iops, Metric.MEAN: tolerance.mean}
         return by_name.get(self, tolerance.p99)
 
     @property
     def sign(self) -> int:
-        """1 where more of it is better, -1 where less is."""
+        """1 if a higher value is better, -1 if a lower value is."""
         return 1 if self is Metric.IOPS else -1
 
 
 class Conclusion(StrEnum):
-    """The word of a verdict."""
+    """The conclusion of a verdict."""
 
     IMPROVED = "improved"
     UNCHANGED = "unchanged"
@@ -95,11 +94,11 @@ class Design(StrEnum):
 
 
 class MetricChange(Struct, frozen=True):
-    """One metric: the ratio of after to before with its interval, and its word.
+    """One metric: the ratio of after to before with its interval, and its conclusion.
 
-    ``floor`` is the ratio less one that this machine reaches with no change at all. ``chance`` is
-    how often chance alone has as large an effect on any metric, None where the runs were not
-    interleaved. ``beyond`` says whether it is worse than the profile tolerates.
+    ``floor`` is the ratio minus one that this machine reaches without a change. ``chance`` is the
+    probability of as large an effect on any metric by chance, or None if the runs were not
+    interleaved. ``beyond`` is whether it is worse than the profile tolerates.
     """
 
     metric: Metric
@@ -117,8 +116,8 @@ class MetricChange(Struct, frozen=True):
 class Verdict(Struct, frozen=True, tag="verdict"):
     """The verdict on a change, from all metrics.
 
-    ``runs`` is the number of runs on each side. Where the word is `cannot tell`, ``more_runs`` of
-    each and ``more_seconds`` for them would be needed.
+    ``runs`` is the number of runs on each side. If the conclusion is `cannot tell`, a decision
+    requires ``more_runs`` on each side, which take ``more_seconds``.
     """
 
     word: Conclusion
@@ -137,26 +136,26 @@ class Verdict(Struct, frozen=True, tag="verdict"):
 def judge_pairs(
     pairs: Sequence[tuple[Figures, Figures]], tolerance: Tolerance, seconds: float
 ) -> Verdict:
-    """Return the verdict of pairs of runs, before and after, in the order they were made.
+    """Return the verdict of pairs of runs, before and after, in the order of the runs.
 
     The order within each pair was random; ``seconds`` is the time of one pair.
     """
     if len(pairs) < 2:
-        return _nothing(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA), seconds)
-    logs = [[_gap(metric, *pair) for metric in Metric] for pair in pairs]
+        return _make_undecided(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA), seconds)
+    logs = [[_compute_gap(metric, *pair) for metric in Metric] for pair in pairs]
     rare = chance(logs)
     changes = []
     for number, metric in enumerate(Metric):
         gaps = [log[number] for log in logs]
         floor = noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
         low, high = bootstrap_interval(gaps, _CONFIDENCE)
-        # Test and interval come from different methods; a change counts only where both show it.
-        told = rare[number] <= ALPHA and not low <= 0 <= high
+        # Test and interval come from different methods; a change counts only if both show it.
+        significant = rare[number] <= ALPHA and not low <= 0 <= high
         mean = statistics.fmean(gaps)
         sides = ([first for first, _ in pairs], [second for _, second in pairs])
-        change = _change(metric, sides, (low, mean, high), floor, told, tolerance)
+        change = _make_change(metric, sides, (low, mean, high), floor, significant, tolerance)
         changes.append(replace(change, chance=rare[number]))
-    return _verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
+    return _make_verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
 
 
 def judge_blocks(
@@ -164,27 +163,27 @@ def judge_blocks(
 ) -> Verdict:
     """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
     runs = min(len(before), len(after))
-    # Drift is measured between the halves of a block, each of which needs two runs.
+    # Drift is measured between the halves of a block, and each half needs two runs.
     if runs < 4:
-        return _nothing(Design.BLOCKS, runs, PAIRS, seconds)
+        return _make_undecided(Design.BLOCKS, runs, PAIRS, seconds)
     changes = []
     for metric in Metric:
         first, second = ([math.log(metric.of(run)) for run in block] for block in (before, after))
-        drift = DRIFT * max(_drifted(first), _drifted(second))
+        drift = DRIFT * max(_measure_drift(first), _measure_drift(second))
         low, high = bootstrap_difference(first, second, _CONFIDENCE)
         low, high = low - drift, high + drift
         gap = statistics.fmean(second) - statistics.fmean(first)
-        told = not low <= 0 <= high
+        significant = not low <= 0 <= high
         ends = (low, gap, high)
-        changes.append(_change(metric, (before, after), ends, drift, told, tolerance))
-    return _verdict(Design.BLOCKS, runs, changes, tolerance, seconds)
+        changes.append(_make_change(metric, (before, after), ends, drift, significant, tolerance))
+    return _make_verdict(Design.BLOCKS, runs, changes, tolerance, seconds)
 
 
 def noise_floor(sides: Iterable[Sequence[float]]) -> float:
     """Return the smallest log ratio that exceeds this machine's own noise.
 
-    ``sides`` are the runs of each setting in their order. Runs of one setting that follow each
-    other differ by noise alone; the floor is what that noise does to the mean of as many pairs.
+    ``sides`` are the runs of each setting in their order. Consecutive runs of one setting differ
+    only by noise; the floor is the effect of that noise on the mean of as many pairs.
     """
     steps = [math.log(b / a) for side in sides for a, b in pairwise(side)]
     spread = math.sqrt(statistics.fmean(step**2 for step in steps))
@@ -192,81 +191,94 @@ def noise_floor(sides: Iterable[Sequence[float]]) -> float:
     return student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
 
 
-# Shared out over the metrics (Bonferroni), so that ALPHA holds for all of them together.
+# Divided among the metrics (Bonferroni), so ALPHA is valid for all of them together.
 _CONFIDENCE = 1 - ALPHA / len(Metric)
 _FAR = 20.0
-"""A log ratio that stands for "unbounded": with very few pairs, intervals would overflow."""
+"""A log ratio that represents "unbounded": with very few pairs, intervals would overflow."""
 
 
-def _gap(metric: Metric, before: Figures, after: Figures) -> float:
+def _compute_gap(metric: Metric, before: Figures, after: Figures) -> float:
     return math.log(metric.of(after) / metric.of(before))
 
 
-def _ratio(log: float) -> float:
+def _compute_ratio(log: float) -> float:
     return math.exp(max(-_FAR, min(_FAR, log)))
 
 
-def _drifted(block: Sequence[float]) -> float:
-    """Return how far the second half of a block lies from its first."""
+def _measure_drift(block: Sequence[float]) -> float:
+    """Return the distance between the second half of a block and the first."""
     half = len(block) // 2
     return abs(statistics.fmean(block[-half:]) - statistics.fmean(block[:half]))
 
 
-def _change(
+def _make_change(
     metric: Metric,
     sides: tuple[Sequence[Figures], Sequence[Figures]],
     ends: tuple[float, float, float],
     floor: float,
-    told: bool,
+    significant: bool,
     tolerance: Tolerance,
 ) -> MetricChange:
     low, gap, high = ends
     allowed = metric.tolerated(tolerance)
-    word = _word(metric, low, gap, high, floor, told, allowed)
+    conclusion = _conclude_metric(metric, low, gap, high, floor, significant, allowed)
     before, after = (statistics.fmean(metric.of(run) for run in side) for side in sides)
     return MetricChange(
         metric=metric,
         before=before,
         after=after,
-        ratio=_ratio(gap),
-        low=_ratio(low),
-        high=_ratio(high),
-        floor=_ratio(floor) - 1,
+        ratio=_compute_ratio(gap),
+        low=_compute_ratio(low),
+        high=_compute_ratio(high),
+        floor=_compute_ratio(floor) - 1,
         chance=None,
-        word=word,
-        beyond=word is Conclusion.REGRESSED and abs(_ratio(gap) - 1) > allowed,
+        word=conclusion,
+        beyond=conclusion is Conclusion.REGRESSED and abs(_compute_ratio(gap) - 1) > allowed,
     )
 
 
-def _word(
-    metric: Metric, low: float, gap: float, high: float, floor: float, told: bool, allowed: float
+def _conclude_metric(
+    metric: Metric,
+    low: float,
+    gap: float,
+    high: float,
+    floor: float,
+    significant: bool,
+    allowed: float,
 ) -> Conclusion:
-    # Equivalence first: a real change that is small enough to be tolerated is not worth a word.
+    # Equivalence first: a real change within the tolerance is not reported.
     if math.log1p(-allowed) < low and high < math.log1p(allowed):
         return Conclusion.UNCHANGED
-    if told and abs(gap) > floor:
+    if significant and abs(gap) > floor:
         return Conclusion.IMPROVED if gap * metric.sign > 0 else Conclusion.REGRESSED
     return Conclusion.CANNOT_TELL
 
 
-def _verdict(
+def _make_verdict(
     design: Design, runs: int, changes: Sequence[MetricChange], tolerance: Tolerance, seconds: float
 ) -> Verdict:
-    word = _overall([change.word for change in changes])
-    more: int | None = None
-    if word is Conclusion.CANNOT_TELL:
+    conclusion = _combine_conclusions([change.word for change in changes])
+    more_runs: int | None = None
+    if conclusion is Conclusion.CANNOT_TELL:
         open_ = (change for change in changes if change.word is Conclusion.CANNOT_TELL)
-        needed = max(_runs_needed(each, runs, each.metric.tolerated(tolerance)) for each in open_)
-        more = max(1, math.ceil(needed) - runs)
+        needed = max(
+            _estimate_runs(change, runs, change.metric.tolerated(tolerance)) for change in open_
+        )
+        more_runs = max(1, math.ceil(needed) - runs)
     return Verdict(
-        word, design, runs, tuple(changes), more, None if more is None else more * seconds
+        conclusion,
+        design,
+        runs,
+        tuple(changes),
+        more_runs,
+        None if more_runs is None else more_runs * seconds,
     )
 
 
-def _runs_needed(change: MetricChange, runs: int, allowed: float) -> float:
-    """Return how many runs of each side it takes to decide about this metric.
+def _estimate_runs(change: MetricChange, runs: int, allowed: float) -> float:
+    """Return the number of runs of each side to decide about this metric.
 
-    An interval shrinks with the root of the runs; it has to become small enough to lie within the
+    An interval shrinks with the root of the runs. It has to become small enough to lie within the
     tolerance, or to exclude zero.
     """
     gap = abs(math.log(change.ratio))
@@ -276,47 +288,49 @@ def _runs_needed(change: MetricChange, runs: int, allowed: float) -> float:
     return max(fewest_pairs(ALPHA), runs * min(small, large) ** 2)
 
 
-def _overall(words: Sequence[Conclusion]) -> Conclusion:
+def _combine_conclusions(conclusions: Sequence[Conclusion]) -> Conclusion:
     return next(
         (
-            word
-            for word in (Conclusion.REGRESSED, Conclusion.IMPROVED, Conclusion.CANNOT_TELL)
-            if word in words
+            conclusion
+            for conclusion in (Conclusion.REGRESSED, Conclusion.IMPROVED, Conclusion.CANNOT_TELL)
+            if conclusion in conclusions
         ),
         Conclusion.UNCHANGED,
     )
 
 
-def _nothing(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
-    more = needed - runs
-    return Verdict(Conclusion.CANNOT_TELL, design, runs, (), more, more * seconds)
+def _make_undecided(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
+    more_runs = needed - runs
+    return Verdict(Conclusion.CANNOT_TELL, design, runs, (), more_runs, more_runs * seconds)
 
 
 def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return for each metric how often chance alone has as large an effect on any metric.
+    """Return for each metric the probability of as large an effect on any metric by chance.
 
-    ``pairs`` has the differences of each pair, one for each metric. Where the order within each
-    pair was drawn by lot, a change that does nothing makes every exchange of a pair's two runs
-    equally likely, whatever the noise: autocorrelated, heavy-tailed or drifting (Fisher, The
-    Design of Experiments, 1935). Taking the largest statistic of all metrics together keeps the
-    rate of false alarms for all of them at once (Westfall and Young, Resampling-Based Multiple
-    Testing, 1993: single-step maxT).
+    ``pairs`` has the differences of each pair, one for each metric. If the order within each pair
+    was random, a change without effect makes every exchange of a pair's two runs equally likely.
+    This is true under any noise: autocorrelated, heavy-tailed or drifting (Fisher, The Design of
+    Experiments, 1935). Taking the largest statistic of all metrics keeps the rate of false alarms
+    for all of them together (Westfall and Young, Resampling-Based Multiple Testing, 1993:
+    single-step maxT).
     """
     metrics = len(pairs[0])
-    # All metrics on one scale, so that the largest of them can be compared.
+    # All metrics on one scale, so the largest can be compared.
     scale = [math.sqrt(sum(pair[k] ** 2 for pair in pairs)) or 1.0 for k in range(metrics)]
     scaled = [[pair[k] / scale[k] for k in range(metrics)] for pair in pairs]
-    seen = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
-    largest = _exchanges(scaled) if len(pairs) <= EXACT else _drawn(scaled)
+    observed = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
+    largest = _enumerate_exchanges(scaled) if len(pairs) <= EXACT else _draw_exchanges(scaled)
     # A rounding error must not make the observed order look rarer than its own mirror image.
-    return tuple(sum(each >= value - 1e-12 for each in largest) / len(largest) for value in seen)
+    return tuple(
+        sum(statistic >= value - 1e-12 for statistic in largest) / len(largest)
+        for value in observed
+    )
 
 
 def fewest_pairs(alpha: float) -> int:
-    """Return the fewest pairs with which ``chance`` can reach ``alpha``.
+    """Return the minimum number of pairs for ``chance`` to reach ``alpha``.
 
-    With n pairs there are 2^(n-1) exchanges up to mirror images; the observed one is always among
-    them.
+    With n pairs there are 2^(n-1) exchanges up to mirror images, always including the observed one.
     """
     return math.ceil(1 - math.log2(alpha))
 
@@ -328,11 +342,11 @@ def bootstrap_interval(values: Sequence[float], confidence: float) -> tuple[floa
     Statistics 16, 1988; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 12.5). The
     same values give the same interval.
     """
-    mean, error = statistics.fmean(values), _error(values)
+    mean, error = statistics.fmean(values), _compute_error(values)
     if error == 0:
         return mean, mean
-    ratios = sorted(_studentised(values, mean))
-    return mean - _quantile(ratios, confidence) * error, mean + _quantile(
+    ratios = sorted(_resample_studentised(values, mean))
+    return mean - _find_quantile(ratios, confidence) * error, mean + _find_quantile(
         [-ratio for ratio in reversed(ratios)], confidence
     ) * error
 
@@ -340,20 +354,22 @@ def bootstrap_interval(values: Sequence[float], confidence: float) -> tuple[floa
 def bootstrap_difference(
     first: Sequence[float], second: Sequence[float], confidence: float
 ) -> tuple[float, float]:
-    """Return the bootstrap-t interval for the mean of ``second`` less that of ``first``."""
+    """Return the bootstrap-t interval for the mean of ``second`` minus the mean of ``first``."""
     gap = statistics.fmean(second) - statistics.fmean(first)
-    error = math.hypot(_error(first), _error(second))
+    error = math.hypot(_compute_error(first), _compute_error(second))
     if error == 0:
         return gap, gap
-    # A fixed seed, so that the same runs never give two verdicts.
+    # A fixed seed, so the same runs never give two verdicts.
     random, ratios = Random(len(first)), []
     for _ in range(RESAMPLES):
-        one, two = (random.choices(values, k=len(values)) for values in (first, second))
-        spread = math.hypot(_error(one), _error(two)) or error
-        ratios.append((statistics.fmean(two) - statistics.fmean(one) - gap) / spread)
+        first_draw, second_draw = (
+            random.choices(values, k=len(values)) for values in (first, second)
+        )
+        spread = math.hypot(_compute_error(first_draw), _compute_error(second_draw)) or error
+        ratios.append((statistics.fmean(second_draw) - statistics.fmean(first_draw) - gap) / spread)
     ratios.sort()
-    upper = _quantile(ratios, confidence)
-    lower = _quantile([-ratio for ratio in reversed(ratios)], confidence)
+    upper = _find_quantile(ratios, confidence)
+    lower = _find_quantile([-ratio for ratio in reversed(ratios)], confidence)
     return gap - upper * error, gap + lower * error
 
 
@@ -370,8 +386,8 @@ def student_quantile(confidence: float, freedom: int) -> float:
     return sum(terms)
 
 
-def _exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the largest statistic of every way to exchange the pairs, up to mirror images.
+def _enumerate_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
+    """Return the largest statistic of every exchange of the pairs, up to mirror images.
 
     One pair is exchanged at a time, in the order of the reflected binary code (Gray, 1953).
     """
@@ -386,8 +402,8 @@ def _exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     return largest
 
 
-def _drawn(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the largest statistic of random exchanges, the observed order among them."""
+def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
+    """Return the largest statistic of random exchanges, including the observed order."""
     random = Random(len(pairs))
     columns = list(zip(*pairs, strict=True))
     largest = [max(abs(sum(column)) for column in columns)]
@@ -396,30 +412,30 @@ def _drawn(pairs: Sequence[Sequence[float]]) -> list[float]:
             1 if bit == "1" else -1 for bit in f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
         ]
         largest.append(
-            max(abs(sum(s * d for s, d in zip(signs, each, strict=True))) for each in columns)
+            max(abs(sum(s * d for s, d in zip(signs, column, strict=True))) for column in columns)
         )
     return largest
 
 
-def _studentised(values: Sequence[float], mean: float) -> list[float]:
-    random, error = Random(len(values)), _error(values)
+def _resample_studentised(values: Sequence[float], mean: float) -> list[float]:
+    random, error = Random(len(values)), _compute_error(values)
     ratios = []
     for _ in range(RESAMPLES):
         drawn = random.choices(values, k=len(values))
-        # A resample of one repeated value has no error of its own; the whole sample's stands in.
-        ratios.append((statistics.fmean(drawn) - mean) / (_error(drawn) or error))
+        # A resample of one repeated value has no error; the error of the full sample is used.
+        ratios.append((statistics.fmean(drawn) - mean) / (_compute_error(drawn) or error))
     return ratios
 
 
-def _error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean; 0 where the values are one and the same."""
+def _compute_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean; 0 if all values are equal."""
     count, mean = len(values), math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values)
-    # Rounding leaves a tiny square even where all values are equal.
+    # Rounding leaves a tiny square even if all values are equal.
     return math.sqrt(square / (count - 1) / count) if square > 1e-24 else 0.0
 
 
-def _quantile(rising: Sequence[float], confidence: float) -> float:
+def _find_quantile(rising: Sequence[float], confidence: float) -> float:
     """Return the upper end of the middle ``confidence`` of rising values."""
     index = math.ceil((1 + confidence) / 2 * (len(rising) + 1)) - 1
     return rising[min(index, len(rising) - 1)]

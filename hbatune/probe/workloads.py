@@ -1,16 +1,13 @@
-"""Read workloads, and choose the one that exercises a plan's changes.
+"""Read workloads, and choose a workload that exercises a plan's changes.
 
-Reads workloads from TOML, shipped ones and a site's own: named runs in order, with sources.
+Workloads are TOML files, shipped or local: named runs in order, with sources. A run is a sweep if
+its depth, jobs, block size, percentage of reads or rate is a list: one run for each value, and with
+two lists for each pair.
 
-A run whose depth, jobs, block size, share of reads or rate is a list is a sweep: one run for each
-value, and with two lists for each pair.
-
-The workload that exercises what a plan changes, and what it cannot show of it. Pure.
-
-A limit shows only where it is reached: two queue depths differ for a load that keeps more I/Os in
-flight than the lower of them, and the load has to reach the higher one to be held back by it. So a
-probe is as deep as the deepest limit that the plan changes, before or after, within what the medium
-serves in the time of a short run.
+A limit shows only if it is reached. Two queue depths differ for a load that keeps more I/Os in
+flight than the lower one. Only a load that reaches the higher one is limited by it. So a probe is
+as deep as the deepest limit that the plan changes, before or after, within the I/Os that the medium
+serves in a short run. The choice is pure.
 """
 
 import re
@@ -41,17 +38,17 @@ Jobs = Annotated[int, Meta(ge=1, le=256)]
 Share = Annotated[int, Meta(ge=0, le=100)]
 Rate = Annotated[int, Meta(ge=1, le=100_000_000)]
 WAITING = 256
-"""I/Os of an open loop that may wait, where nothing else is said."""
+"""Default number of I/Os of an open loop that may wait."""
 _DEFAULT = Workload()
 
 
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept.
 
-    ``reads`` is the percentage of reads in a mix, ``zones`` are the shares of all I/Os by zone,
-    from the first byte on, and ``queue_depth`` is the endpoint's own depth meanwhile. With a
-    ``rate``, in I/Os per second of all jobs, ``depth`` is how many may wait at most. A
-    ``writer`` writes beside the run.
+    ``reads`` is the percentage of reads in a mix. ``zones`` are the percentages of all I/Os by
+    zone, starting at the first byte. ``queue_depth`` is the endpoint's own depth during the run.
+    With a ``rate``, in I/Os per second of all jobs, ``depth`` is the maximum number that may wait.
+    A ``writer`` writes during the run.
     """
 
     pattern: Pattern
@@ -88,38 +85,38 @@ class NamedWorkload(Struct, frozen=True):
 
 
 def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
-    """Return the shipped workloads and the site's own by name; raise ``PolicyError``.
+    """Return the shipped and the local workloads by name; raise ``PolicyError``.
 
-    A site's file takes the place of the shipped one of its name.
+    A local file replaces the shipped one of its name.
     """
-    known = {each.name: each for each in _shipped(library.shipped)}
+    by_name = {workload.name: workload for workload in _load_shipped(library.shipped)}
     for file in library.site_files(FOLDER):
-        own = _load(file, library.shipped, Origin.SITE)
-        known[own.name] = own
-    return tuple(known[name] for name in sorted(known))
+        local = _load_file(file, library.shipped, Origin.SITE)
+        by_name[local.name] = local
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 @cache
-def _shipped(folder: Path) -> tuple[NamedWorkload, ...]:
+def _load_shipped(folder: Path) -> tuple[NamedWorkload, ...]:
     paths = sorted((folder / FOLDER).glob("*.toml"))
-    return tuple(_load(read_toml(path), folder, Origin.SHIPPED) for path in paths)
+    return tuple(_load_file(read_toml(path), folder, Origin.SHIPPED) for path in paths)
 
 
 def find_workload(name: str, library: Library) -> NamedWorkload:
-    """Return the workload of this name; ``PolicyError`` if there is none."""
-    known = {workload.name: workload for workload in load_workloads(library)}
-    if name not in known:
+    """Return the workload of this name; raise ``PolicyError`` if it does not exist."""
+    by_name = {workload.name: workload for workload in load_workloads(library)}
+    if name not in by_name:
         raise PolicyError(
-            f"there is no workload {quoted(name)}, only {', '.join(known)}",
+            f"there is no workload {quoted(name)}, only {', '.join(by_name)}",
             found=quoted(name),
-            allowed=", ".join(known),
-            hint=nearest(name, known),
+            allowed=", ".join(by_name),
+            hint=nearest(name, by_name),
         )
-    return known[name]
+    return by_name[name]
 
 
 def short_form(spec: ProbeSpec, seconds: float) -> Workload:
-    """Return the short probe that a profile asks for, so many seconds long."""
+    """Return the short probe that a profile specifies, ``seconds`` long."""
     return Workload(
         pattern=Pattern(spec.pattern),
         block_size=spec.block_bytes,
@@ -129,31 +126,36 @@ def short_form(spec: ProbeSpec, seconds: float) -> Workload:
 
 
 def is_like(workload: Workload, spec: ProbeSpec) -> bool:
-    """Whether a workload differs from a profile's probe in nothing but depth and time."""
-    own = short_form(spec, workload.runtime)
-    free = replace(
-        workload, depth=own.depth, jobs=own.jobs, ramp=own.ramp, runtime=own.runtime, seed=None
+    """Return whether a workload differs from a profile's probe only in depth and time."""
+    profile_probe = short_form(spec, workload.runtime)
+    neutralised = replace(
+        workload,
+        depth=profile_probe.depth,
+        jobs=profile_probe.jobs,
+        ramp=profile_probe.ramp,
+        runtime=profile_probe.runtime,
+        seed=None,
     )
-    return free == own
+    return neutralised == profile_probe
 
 
-def _load(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
+def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
     if not re.match(NAME, file.path.stem):  # it is shown on terminals and pages
         raise PolicyError(
             "has a name that no workload can have: letters, digits, dots, dashes and underscores",
             file=file.path,
         )
     content = decode(file, _File)
-    known = load_sources(shipped)
+    source_ids = load_sources(shipped)
     for number, source in enumerate(content.sources):
-        require_source(file, ("sources", number), source, origin, known)
+        require_source(file, ("sources", number), source, origin, source_ids)
     for number, table in enumerate(content.run):
-        _require_whole(file, number, table)
-    runs = tuple(each for table in content.run for each in _runs(table))
+        _check_zones(file, number, table)
+    runs = tuple(run for table in content.run for run in _expand_runs(table))
     return NamedWorkload(file.path.stem, content.title, content.sources, runs)
 
 
-def _runs(table: RunTable) -> tuple[Workload, ...]:
+def _expand_runs(table: RunTable) -> tuple[Workload, ...]:
     blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
     usual = _DEFAULT.depth if table.rate is None else WAITING
     depths = table.depth if isinstance(table.depth, tuple) else (table.depth or usual,)
@@ -183,8 +185,8 @@ def _runs(table: RunTable) -> tuple[Workload, ...]:
     )
 
 
-def _require_whole(file: TomlFile, number: int, table: RunTable) -> None:
-    """Check that zones make sense: random I/Os, all shares given."""
+def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
+    """Check that zones are valid: random I/Os, percentages complete."""
     zones = table.zones
     if not zones:
         return
@@ -201,13 +203,13 @@ def _require_whole(file: TomlFile, number: int, table: RunTable) -> None:
 
 
 DEEPEST = 1024
-"""I/Os in flight at most: at 6,000 a second the last of them waits a sixth of a second."""
+"""Maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second."""
 DEEPEST_SPINNING = 128
-"""The same on a spinning disk, where 128 at 150 a second wait for most of a second already."""
+"""The same on an HDD: 128 at 150 a second already wait for most of a second."""
 READS = 70
-"""Percentage of reads where a probe may write: the mix of the documents' third OLTP (D4-7)."""
+"""Percentage of reads if a probe may write: the mix of the documents' third OLTP (D4-7)."""
 MOST_JOBS = 4
-"""Jobs where the plan moves interrupts: one submitter alone meets one of them."""
+"""Maximum jobs if the plan moves interrupts: one submitter uses only one of them."""
 
 _LIMITS = ("queue_depth", "nr_requests")
 _SPREAD = frozenset({"irq_affinity", "rq_affinity"})
@@ -217,22 +219,23 @@ _SLEEP = "pm_qos_latency_tolerance_us"
 
 
 class Hidden(StrEnum):
-    """Why a probe shows nothing, or not all, of what a setting does."""
+    """The reason why a probe shows the effect of a setting only in part or not at all."""
 
     NOT_REACHED = "not_reached"  # the load stays below both values
     PARTLY = "partly"  # the load reaches the lower value, and not the higher one
     READS_ALONE = "reads_alone"  # a scheduler chooses between reads and writes
-    BUFFERED = "buffered"  # for the page cache, which a probe passes by
-    UNMERGED = "unmerged"  # random I/Os are next to nothing that they could be merged with
+    BUFFERED = "buffered"  # for the page cache, which a probe bypasses
+    UNMERGED = "unmerged"  # random I/Os have no neighbours to merge with
     TOO_SMALL = "too_small"  # no I/O is larger than the lower value
-    AWAKE = "awake"  # a drive sleeps where nothing is asked of it for a while
+    AWAKE = "awake"  # a drive sleeps only after a while without I/O
 
 
 class Unexercised(Struct, frozen=True):
     """A setting that a workload exercises in part or not at all.
 
-    ``reach`` are the I/Os in flight or the KiB of a request that the probe reached, ``needed`` what
-    it would take to exercise both values; None where the setting is no such limit.
+    ``reach`` is the number of I/Os in flight, or the KiB of a request, that the probe reached.
+    ``needed`` is the number that exercises both values. Both are None if the setting is no such
+    limit.
     """
 
     setting: str
@@ -244,44 +247,45 @@ class Unexercised(Struct, frozen=True):
 def follow_plan(
     rows: Sequence[Row], spec: ProbeSpec, medium: Medium, *, cpus: int = 1, writable: bool = False
 ) -> Workload:
-    """Return the workload for what these rows change on one endpoint, its paths and adapters.
+    """Return the workload that exercises the changes of these rows on one endpoint.
 
-    ``spec`` is the profile's own probe, which is the least. ``cpus`` are those that the load may
-    run on. With ``writable`` it is a mix that writes, for a file or an empty disk.
+    The rows may also be for its paths and adapters. ``spec`` is the profile's own probe, the
+    minimum. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
+    that writes, for a file or an empty disk.
     """
-    own = short_form(spec, Workload().runtime)
+    minimum = short_form(spec, Workload().runtime)
     deepest = DEEPEST_SPINNING if medium is Medium.HDD else DEEPEST
-    wanted = max((_needed(rows, name) for name in _LIMITS), default=0)
-    depth = max(own.depth, min(deepest, wanted))
+    limit = max((_find_upper(rows, name) for name in _LIMITS), default=0)
+    depth = max(minimum.depth, min(deepest, limit))
     jobs = 1
     if any(row.setting in _SPREAD for row in rows):
         # All jobs together keep as many in flight as one would.
         jobs = max(1, min(MOST_JOBS, cpus, depth))
-    block = own.block_size
+    block = minimum.block_size
     if rows and all(row.setting in (_SIZE, *_BUFFERED) for row in rows):
-        # Larger I/Os would hide all else, so they are for requests' sizes alone.
-        block = max(block, min(LARGEST_BLOCK, _needed(rows, _SIZE) * 1024))
-    asked = replace(own, depth=-(-depth // jobs), jobs=jobs, block_size=block)
-    return replace(asked, pattern=Pattern.RANDOM_MIX, reads=READS) if writable else asked
+        # Larger I/Os would hide other effects, so they are used only for request sizes.
+        block = max(block, min(LARGEST_BLOCK, _find_upper(rows, _SIZE) * 1024))
+    workload = replace(minimum, depth=-(-depth // jobs), jobs=jobs, block_size=block)
+    return replace(workload, pattern=Pattern.RANDOM_MIX, reads=READS) if writable else workload
 
 
 def unexercised_settings(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:
     """Return the settings of these rows that a workload does not exercise, each once."""
-    found: dict[str, Unexercised] = {}
+    by_setting: dict[str, Unexercised] = {}
     for row in rows:
-        hidden = _hidden(row.setting, rows, workload)
+        hidden = _find_hidden(row.setting, rows, workload)
         if hidden is not None:
-            found[row.setting] = hidden
-    return tuple(found.values())
+            by_setting[row.setting] = hidden
+    return tuple(by_setting.values())
 
 
-def _hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexercised | None:
+def _find_hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexercised | None:
     if name in _LIMITS:
         # Requests are counted for each hardware queue, and a job submits to one of them.
         reach = workload.depth if name == "nr_requests" else workload.issued
-        return _reached(name, rows, reach, Hidden.NOT_REACHED)
+        return _check_reach(name, rows, reach, Hidden.NOT_REACHED)
     if name == _SIZE:
-        return _reached(name, rows, workload.block_size // 1024, Hidden.TOO_SMALL)
+        return _check_reach(name, rows, workload.block_size // 1024, Hidden.TOO_SMALL)
     if name in _BUFFERED:
         return Unexercised(name, Hidden.BUFFERED)
     if name == _SLEEP:
@@ -293,28 +297,28 @@ def _hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexercised |
     return None
 
 
-def _reached(name: str, rows: Sequence[Row], reach: int, below: Hidden) -> Unexercised | None:
-    lower, upper = _least(rows, name), _needed(rows, name)
+def _check_reach(name: str, rows: Sequence[Row], reach: int, below: Hidden) -> Unexercised | None:
+    lower, upper = _find_lower(rows, name), _find_upper(rows, name)
     if reach >= upper:
         return None
     return Unexercised(name, Hidden.PARTLY if reach > lower else below, reach, upper)
 
 
-def _needed(rows: Sequence[Row], name: str) -> int:
-    """Return what it takes to reach the higher value of a limit; paths share the load."""
-    upper = {row.target: max(_values(row), default=0) for row in rows if row.setting == name}
-    return max(upper.values(), default=0) * _shares(name, upper)
+def _find_upper(rows: Sequence[Row], name: str) -> int:
+    """Return the load that reaches the higher value of a limit; paths share the load."""
+    upper = {row.target: max(_list_values(row), default=0) for row in rows if row.setting == name}
+    return max(upper.values(), default=0) * _count_shares(name, upper)
 
 
-def _least(rows: Sequence[Row], name: str) -> int:
+def _find_lower(rows: Sequence[Row], name: str) -> int:
     """Return the load beyond which the two values differ."""
-    lower = {row.target: min(_values(row), default=0) for row in rows if row.setting == name}
-    return min(lower.values(), default=0) * _shares(name, lower)
+    lower = {row.target: min(_list_values(row), default=0) for row in rows if row.setting == name}
+    return min(lower.values(), default=0) * _count_shares(name, lower)
 
 
-def _shares(name: str, by_target: dict[str, int]) -> int:
+def _count_shares(name: str, by_target: dict[str, int]) -> int:
     return 1 if name == _SIZE else len(by_target)
 
 
-def _values(row: Row) -> list[int]:
-    return [each for each in (row.current, row.value) if isinstance(each, int)]
+def _list_values(row: Row) -> list[int]:
+    return [value for value in (row.current, row.value) if isinstance(value, int)]

@@ -130,7 +130,7 @@ Capture = pytest.CaptureFixture[str]
 
 @contextmanager
 def _small(folder: Path) -> Iterator[ScratchFile]:
-    with scratch_file(folder, largest=1 << 20, least=1 << 20) as file:
+    with scratch_file(folder, largest=1 << 20, smallest=1 << 20) as file:
         yield file
 
 

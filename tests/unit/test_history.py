@@ -90,7 +90,7 @@ def test_nothing_to_keep_makes_no_file(path: Path) -> None:
 
 def test_the_oldest_go_where_the_file_would_grow_too_large(path: Path) -> None:
     most = 5000
-    gone = sum(append(path, [record(number)], most=most) for number in range(20))
+    gone = sum(append(path, [record(number)], max_bytes=most) for number in range(20))
     kept = load(path).records
     assert path.stat().st_size <= most
     assert len(kept) == 20 - gone
@@ -99,7 +99,7 @@ def test_the_oldest_go_where_the_file_would_grow_too_large(path: Path) -> None:
 
 
 def test_one_that_does_not_fit_alone_is_not_kept_either(path: Path) -> None:
-    assert append(path, [record(profile="x" * 9000)], most=5000) == 1
+    assert append(path, [record(profile="x" * 9000)], max_bytes=5000) == 1
     assert load(path).records == ()
 
 

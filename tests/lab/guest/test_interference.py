@@ -88,7 +88,7 @@ def _short() -> None:
     from hbatune.search.tournament import Candidate
 
     autotune.scratch_file = partial(  # type: ignore[attr-defined]
-        scratch_file, least=4 << 20
+        scratch_file, smallest=4 << 20
     )
     autotune.seen_by_reads = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
