@@ -1,4 +1,5 @@
-"""Watches storage now: latency, load, errors, alerts and metrics.
+"""Watch storage: current latency, load, errors, alerts and metrics.
 
-It changes no settings. ``latency`` runs bpftrace, ``exporter`` publishes metrics; the rest is pure.
+It changes no settings. ``latency`` runs bpftrace and ``exporter`` publishes metrics; the other
+modules are pure.
 """

@@ -1,9 +1,9 @@
-"""Alert conditions: compares each reading with its limits, and raises and clears alarms. Pure.
+"""Alert conditions: compare each reading with its limits, and raise and clear alarms. Pure.
 
-An alarm is raised when a value has stayed over its limit for a given time, and cleared when it has
-stayed well below it for a given time; in the band between, the alarm keeps its state. Times are of
-the monotonic clock: samples that go back in time are ignored, and a gap in the samples proves
-nothing.
+An alarm is raised when a value has stayed over its limit for a given time. It is cleared when the
+value has stayed well below the limit for a given time. Between the two levels the alarm keeps its
+state. Times are of the monotonic clock: samples with an earlier time are ignored, and a gap in the
+samples proves nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from hbatune.policy.config import WatchConfig
 from hbatune.watch.readings import AdapterReading, Measure, Reading, WatchedDisk
 
 GAPS = 3
-"""Intervals without a sample after which the time in between counts as unknown."""
+"""Intervals without a sample after which the time between counts as unknown."""
 
 
 class AlertCondition(StrEnum):
@@ -26,15 +26,15 @@ class AlertCondition(StrEnum):
 
     P99 = "p99"  # above the profile's objective
     UTILISATION = "utilisation"  # busy nearly all the time
-    DEPTH = "depth-past-knee"  # so many in flight that more only adds latency
+    DEPTH = "depth-past-knee"  # at this number in flight, more only adds latency
     QUEUE_FULL = "queue-full"  # the kernel lowered the queue depth, since the device was full
     COUNTERS = "counters-rising"
     LINK = "link-degraded"  # slower or narrower than it was
-    CPU = "cpu-saturated"  # a CPU that serves the adapter's interrupts has no time to spare
+    CPU = "cpu-saturated"  # a CPU that serves the adapter's interrupts has almost no idle time
 
     @property
     def source(self) -> str:
-        """The id of the recommendation behind it."""
+        """The id of the recommendation that the condition is based on."""
         return _SOURCES.get(self, "D0-8")
 
 
@@ -67,8 +67,8 @@ class Level(StrEnum):
 class Signal(Struct, frozen=True):
     """One value compared with its limit, in one sample.
 
-    ``value`` and ``limit`` are in milliseconds, shares, commands, GT/s or lanes, depending on the
-    condition. ``detail`` names the measure of latency, the counter, the CPU, or the speed or width
+    ``value`` and ``limit`` are in milliseconds, fractions, commands, GT/s or lanes, depending on
+    the condition. ``detail`` names the latency measure, the counter, the CPU, or the speed or width
     of a link.
     """
 
@@ -82,7 +82,7 @@ class Signal(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """Seconds that a value must be over to raise an alarm, and calm to clear it.
+    """Seconds that a value must be over its limit to raise an alarm, and calm to clear it.
 
     Between samples more than ``gap`` seconds apart, the value counts as unknown.
     """
@@ -100,7 +100,7 @@ class AlertChange(StrEnum):
 
 
 class Alarm(Struct, frozen=True):
-    """The state of one alarm: since when its value has been over or calm without a break."""
+    """The state of one alarm, with the time since when its value is over or calm."""
 
     raised: bool = False
     over_since: float | None = None
@@ -109,15 +109,15 @@ class Alarm(Struct, frozen=True):
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether it differs from a new alarm, so that it must be remembered."""
+        """Whether it differs from a new alarm and must be stored."""
         return self.raised or self.over_since is not None
 
 
 def alert_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
     """Return the times after which a condition raises and clears its alarm.
 
-    Rises of counters are summed over the window already and need no further time; the alarm of a
-    link is raised at once, since a link does not become slower by chance.
+    Rises of counters are already summed over the window and need no further time. The alarm of a
+    link is raised immediately, since a link does not become slower by chance.
     """
     window, gap = config.window_seconds, GAPS * config.interval_seconds
     match condition:
@@ -138,7 +138,7 @@ def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> It
         return Signal(key, disk.target, disk.adapter, stand, value, limit, **more)
 
     if disk.objective_ms is not None:
-        # Without I/O the latency counts as 0, so that an alert on an idle disk can clear.
+        # Without I/O the latency counts as 0, so an alert on an idle disk can clear.
         measure, latency = reading.latency or (Measure.P99, 0.0)
         yield signal(AlertCondition.P99, latency, disk.objective_ms, detail=str(measure))
     if disk.by_busy_time:
@@ -146,7 +146,7 @@ def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> It
     if disk.knee is not None:
         yield signal(AlertCondition.DEPTH, reading.in_flight, float(disk.knee))
     if disk.depth is not None:
-        yield _queue_full(disk, disk.depth, reading.depth)
+        yield _make_queue_signal(disk, disk.depth, reading.depth)
 
 
 def adapter_signals(
@@ -159,7 +159,7 @@ def adapter_signals(
         key, detail = AlarmKey(AlertCondition.CPU, target), str(reading.cpu)
         yield Signal(key, target, target, stand, reading.cpu_busy, config.cpu, detail)
     if best is not None:
-        yield _link(target, reading.link, best)
+        yield _make_link_signal(target, reading.link, best)
 
 
 def counter_signals(
@@ -167,46 +167,50 @@ def counter_signals(
 ) -> Iterator[Signal]:
     """Yield one signal for each counter; ``risen`` has their rise within the window.
 
-    A counter that is no evidence of failures is always calm.
+    A counter that is not evidence of failures is always calm.
     """
     for counter, rise in risen.items():
-        least = 1 if counter in GRAVE else config.errors
-        stand = Level.OVER if rise >= least else Level.BETWEEN if rise else Level.CALM
+        limit = 1 if counter in GRAVE else config.errors
+        stand = Level.OVER if rise >= limit else Level.BETWEEN if rise else Level.CALM
         if not is_evidence(counter):
-            stand = Level.CALM  # and not left out: an earlier version may have raised an alert
+            stand = Level.CALM  # not omitted: an earlier version may have raised an alert
         key = AlarmKey(AlertCondition.COUNTERS, id, counter)
-        yield Signal(key, target, adapter, stand, rise, least, counter)
+        yield Signal(key, target, adapter, stand, rise, limit, counter)
 
 
 def next_alarm(
-    alarm: Alarm, stand: Level, now: float, pace: Pace
+    alarm: Alarm, stand: Level, time: float, pace: Pace
 ) -> tuple[Alarm, AlertChange | None]:
     """Return the alarm after one more sample, and its change if any."""
     if alarm.looked is not None:
-        if now <= alarm.looked:
+        if time <= alarm.looked:
             return alarm, None
-        if now - alarm.looked > pace.gap:
-            # In a gap the value may have been anything: both times begin again.
+        if time - alarm.looked > pace.gap:
+            # The value is unknown during a gap: both times start again.
             alarm = replace(alarm, over_since=None, calm_since=None)
     alarm = replace(
         alarm,
-        looked=now,
-        over_since=_since(alarm.over_since, stand, Level.OVER, now),
-        calm_since=_since(alarm.calm_since, stand, Level.CALM, now),
+        looked=time,
+        over_since=_update_start(alarm.over_since, stand, Level.OVER, time),
+        calm_since=_update_start(alarm.calm_since, stand, Level.CALM, time),
     )
     if (
         stand is Level.OVER
         and not alarm.raised
-        and _lasted(alarm.over_since, now, pace.raise_after)
+        and _has_lasted(alarm.over_since, time, pace.raise_after)
     ):
         return replace(alarm, raised=True), AlertChange.RAISED
-    if stand is Level.CALM and alarm.raised and _lasted(alarm.calm_since, now, pace.clear_after):
+    if (
+        stand is Level.CALM
+        and alarm.raised
+        and _has_lasted(alarm.calm_since, time, pace.clear_after)
+    ):
         return replace(alarm, raised=False), AlertChange.CLEARED
     return alarm, None
 
 
 def stand_of(value: float | None, limit: float, hysteresis: float) -> Level:
-    """Compare a value with its limit; it is calm if below the limit by the share ``hysteresis``."""
+    """Compare a value with its limit; calm is below the limit by the fraction ``hysteresis``."""
     if value is None:
         return Level.UNKNOWN
     if value > limit:
@@ -214,15 +218,15 @@ def stand_of(value: float | None, limit: float, hysteresis: float) -> Level:
     return Level.CALM if value <= limit * (1 - hysteresis) else Level.BETWEEN
 
 
-def _queue_full(disk: WatchedDisk, wanted: int, depth: int | None) -> Signal:
+def _make_queue_signal(disk: WatchedDisk, limit: int, depth: int | None) -> Signal:
     stand = Level.UNKNOWN
     if depth is not None:
-        stand = Level.OVER if depth < wanted else Level.CALM
+        stand = Level.OVER if depth < limit else Level.CALM
     key = AlarmKey(AlertCondition.QUEUE_FULL, disk.id)
-    return Signal(key, disk.target, disk.adapter, stand, depth, wanted)
+    return Signal(key, disk.target, disk.adapter, stand, depth, limit)
 
 
-def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
+def _make_link_signal(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
     key = AlarmKey(AlertCondition.LINK, target)
     if link is None:
         return Signal(key, target, target, Level.UNKNOWN, None, best.speed, "speed")
@@ -232,14 +236,14 @@ def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
     return Signal(key, target, target, stand, link.width, best.width, "width")
 
 
-def _since(since: float | None, stand: Level, wanted: Level, now: float) -> float | None:
-    """Return since when the value has been so; an unknown one neither begins nor ends that."""
+def _update_start(start: float | None, stand: Level, level: Level, time: float) -> float | None:
+    """Return the start of the time at this level; an unknown value neither starts nor ends it."""
     if stand is Level.UNKNOWN:
-        return since
-    if stand is not wanted:
+        return start
+    if stand is not level:
         return None
-    return now if since is None else since
+    return time if start is None else start
 
 
-def _lasted(since: float | None, now: float, seconds: float) -> bool:
-    return since is not None and now - since >= seconds
+def _has_lasted(start: float | None, time: float, seconds: float) -> bool:
+    return start is not None and time - start >= seconds

@@ -1,7 +1,7 @@
-"""Publishes metrics: as a file for node_exporter, and on a socket that only this machine reaches.
+"""Publish metrics in a file for node_exporter, and on a socket reachable only from this machine.
 
 No threads: the daemon polls one descriptor with all its others, and calls ``serve`` on events. A
-slow or silent client costs one descriptor for a few seconds, and can never block the daemon.
+slow or silent client uses one descriptor for a few seconds, and can never block the daemon.
 """
 
 import os
@@ -19,15 +19,15 @@ from hbatune.errors import UsageError
 from hbatune.policy.config import MetricsConfig
 
 FILE = "hbatune.prom"
-CLIENTS = 8  # at once
-PATIENCE = 5.0  # seconds for a client to ask and to take the answer
+CLIENTS = 8  # concurrently
+PATIENCE = 5.0  # seconds for a client to send its request and to receive the answer
 LONGEST = 4096  # bytes of a request
 
 _END = b"\r\n\r\n"
 
 
 class _Client(Struct, eq=False):
-    """A connection: the request received so far, and the rest of the answer to send."""
+    """A connection: the request received so far, and the remaining answer to send."""
 
     connection: socket.socket
     since: float
@@ -36,14 +36,14 @@ class _Client(Struct, eq=False):
 
 
 class Exporter:
-    """Publishes metrics as configured. Mutable: it keeps the connections and the content.
+    """Publishes metrics as configured. Mutable: stores the connections and the content.
 
-    Raises ``UsageError`` where the address or the folder cannot be used.
+    Raises ``UsageError`` if the address or the directory cannot be used.
     """
 
     def __init__(self, metrics: MetricsConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._file = None if metrics.textfile is None else _folder(metrics.textfile) / FILE
+        self._file = None if metrics.textfile is None else _require_folder(metrics.textfile) / FILE
         self._socket_file: Path | None = None
         self._clients: list[_Client] = []
         self._content = b""
@@ -55,13 +55,13 @@ class Exporter:
             self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int | None:
-        """Return the descriptor to poll before ``serve``, None where nothing is served."""
+        """Return the descriptor to poll before ``serve``, or None if nothing is served."""
         return None if self._selector is None else self._selector.fileno()
 
     def publish(self, content: bytes) -> None:
-        """Publish new metrics. OSError where the file cannot be written."""
+        """Publish new metrics; raise OSError if the file cannot be written."""
         self._content = content
-        self._hang_up_on_the_slow()
+        self._close_slow_clients()
         if self._paused and self._selector is not None:
             self._selector.register(self._listener, selectors.EVENT_READ)
             self._paused = False
@@ -74,19 +74,19 @@ class Exporter:
             return
         for key, _ in self._selector.select(0):
             if key.data is None:
-                self._accept()
-            elif key.data in self._clients:  # not hung up on by an event just before
-                self._attend(key.data)
+                self._accept_client()
+            elif key.data in self._clients:  # not closed by an event just before
+                self._serve_client(key.data)
 
     def close(self) -> None:
-        """Close all connections and remove the file: old metrics must not pass for current ones."""
+        """Close all connections and remove the file: old metrics must not look current."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
         if self._selector is None:
             return
         for client in tuple(self._clients):
-            self._hang_up(client)
+            self._close_client(client)
         self._selector.close()
         self._listener.close()
         if self._socket_file is not None:
@@ -96,23 +96,23 @@ class Exporter:
         try:
             if address.startswith("unix:"):
                 self._socket_file = Path(address.removeprefix("unix:"))
-                return _unix(self._socket_file)
+                return _listen_unix(self._socket_file)
             host, _, port = address.rpartition(":")
             family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-            return _bound(family, (host.strip("[]"), int(port)))
+            return _bind_socket(family, (host.strip("[]"), int(port)))
         except (OSError, OverflowError) as error:
             raise UsageError(f"metrics cannot be served on {address}: {error}") from error
 
-    def _accept(self) -> None:
+    def _accept_client(self) -> None:
         assert self._selector is not None
-        self._hang_up_on_the_slow()
+        self._close_slow_clients()
         try:
             connection, _ = self._listener.accept()
             connection.setblocking(False)
             client = _Client(connection, self._clock())
             self._selector.register(connection, selectors.EVENT_READ, client)
         except (BlockingIOError, ConnectionAbortedError):
-            return  # the client has gone
+            return  # the client has disconnected
         except OSError:
             # Without descriptors or memory the connection stays in the queue, and the socket stays
             # readable (accept(2)): the daemon would spin. ``publish`` listens again.
@@ -120,18 +120,18 @@ class Exporter:
             self._paused = True
             return
         if len(self._clients) >= CLIENTS:
-            # The oldest goes: refusing new ones would let silent clients lock out the scraper.
-            self._hang_up(self._clients[0])
+            # The oldest is closed: otherwise silent clients would lock out the scraper.
+            self._close_client(self._clients[0])
         self._clients.append(client)
 
-    def _attend(self, client: _Client) -> None:
+    def _serve_client(self, client: _Client) -> None:
         assert self._selector is not None
         try:
             if client.answer is None:
-                asked = client.connection.recv(LONGEST)
-                client.asked += asked
-                if not asked or len(client.asked) > LONGEST:
-                    self._hang_up(client)
+                received = client.connection.recv(LONGEST)
+                client.asked += received
+                if not received or len(client.asked) > LONGEST:
+                    self._close_client(client)
                     return
                 if _END not in client.asked:
                     return
@@ -142,18 +142,18 @@ class Exporter:
         except BlockingIOError:
             return
         except OSError:
-            # The client has gone; that is its right, and no reason to bother the daemon.
+            # The client has disconnected, which is normal and no error of the daemon.
             client.answer = b""
         if not client.answer:
-            self._hang_up(client)
+            self._close_client(client)
 
-    def _hang_up_on_the_slow(self) -> None:
+    def _close_slow_clients(self) -> None:
         oldest = self._clock() - PATIENCE
         for client in tuple(self._clients):
             if client.since < oldest:
-                self._hang_up(client)
+                self._close_client(client)
 
-    def _hang_up(self, client: _Client) -> None:
+    def _close_client(self, client: _Client) -> None:
         assert self._selector is not None
         self._clients.remove(client)
         self._selector.unregister(client.connection)
@@ -161,16 +161,16 @@ class Exporter:
 
 
 def http_answer(request: bytes, content: bytes) -> bytes:
-    """Return the whole answer to a request: the metrics at /metrics, 404 elsewhere."""
+    """Return the complete answer to a request: the metrics at /metrics, 404 elsewhere."""
     words = request.split(b"\r\n", 1)[0].split()
     if words[:1] != [b"GET"]:
-        return _response("405 Method Not Allowed", b"")
+        return _make_response("405 Method Not Allowed", b"")
     if len(words) < 2 or words[1].split(b"?")[0] != b"/metrics":
-        return _response("404 Not Found", b"the metrics are at /metrics\n")
-    return _response("200 OK", content)
+        return _make_response("404 Not Found", b"the metrics are at /metrics\n")
+    return _make_response("200 OK", content)
 
 
-def _response(status: str, body: bytes) -> bytes:
+def _make_response(status: str, body: bytes) -> bytes:
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -178,7 +178,7 @@ def _response(status: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-def _folder(name: str) -> Path:
+def _require_folder(name: str) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         raise UsageError(
@@ -188,20 +188,20 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _unix(path: Path) -> socket.socket:
+def _listen_unix(path: Path) -> socket.socket:
     """Listen on a unix socket for root and its group; an old socket file is replaced."""
-    # Only a socket is removed: any other file at this place is not hbatune's.
+    # Only a socket is removed: any other file at this path is not hbatune's.
     if path.is_socket():
         path.unlink()
-    # By umask, so that the socket never exists with a wider mode, as it would before a chmod.
+    # With umask, so the socket never has a wider mode, as it would before a chmod.
     umask = os.umask(0o117)
     try:
-        return _bound(socket.AF_UNIX, str(path))
+        return _bind_socket(socket.AF_UNIX, str(path))
     finally:
         os.umask(umask)
 
 
-def _bound(family: socket.AddressFamily, address: object) -> socket.socket:
+def _bind_socket(family: socket.AddressFamily, address: object) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         if family is not socket.AF_UNIX:

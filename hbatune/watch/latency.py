@@ -1,9 +1,9 @@
-"""Latencies measured by bpftrace, which a separate process runs: its output, its buckets, the file.
+"""Latencies measured by bpftrace in a separate process: its output, its buckets, the file.
 
-bpftrace takes 100 MiB, so an administrator has to start that process. The file is for the others:
-it holds the last few intervals, so that a reader at another pace misses none. The buckets are
-those of the shipped script, at most 1/32 wide: in bpftrace's own histograms each bucket is twice
-as wide as the one before, which is too coarse for a p99.
+bpftrace takes 100 MiB, so an administrator has to start that process. Other processes read the
+file. It contains the last few intervals, so a reader with another interval misses none. The shipped
+script defines the buckets, at most 1/32 wide. In bpftrace's own histograms each bucket is twice as
+wide as the previous one, which is too coarse for a p99.
 """
 
 import errno
@@ -33,7 +33,7 @@ START_S = 120.0
 _MAP = "@latency"
 _END = "end"
 Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
-"""The number of a bucket; the greatest is that of 2**64 ns."""
+"""The number of a bucket; the maximum is the bucket of 2**64 ns."""
 Counts = dict[str, dict[Bucket, Count]]
 BITS = 5
 """Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
@@ -41,7 +41,7 @@ BITS = 5
 FORGET = 60
 """Intervals after which the map of I/Os in flight is cleared.
 
-Some bio-based devices never report completions, and would fill it up.
+Some bio-based devices never report completions, and would fill it.
 """
 
 _KEYS = ("BPFTRACE_MAP_KEYS_MAX", "BPFTRACE_MAX_MAP_KEYS")  # up to 0.19, and from 0.20 on
@@ -59,7 +59,7 @@ class Interval(Struct, frozen=True):
 
 
 class Latencies(Struct, frozen=True):
-    """The last intervals, the newest last."""
+    """The last intervals, the latest last."""
 
     intervals: tuple[Interval, ...] = ()
     schema: str = SCHEMA
@@ -81,51 +81,51 @@ _LINES = json.Decoder(_Map | _Printed)
 
 
 class Lines:
-    """Parses bpftrace's ``-f json`` output line by line. Mutable: it keeps the counts so far."""
+    """Parses bpftrace's ``-f json`` output line by line. Mutable: stores the counts so far."""
 
     def __init__(self) -> None:
         self._counts: Counts = {}
 
     def take(self, line: bytes) -> Counts | None:
-        """Return the counts of an interval at the line that ends it, None at all other lines.
+        """Return the counts of an interval at the line that ends it, or None at all other lines.
 
         Other messages of bpftrace (probes attached, events lost) are skipped.
         """
         try:
-            said = _LINES.decode(line)
+            message = _LINES.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        if isinstance(said, _Map):
-            self._counts = parse_counts(said.data.get(_MAP, {}))
+        if isinstance(message, _Map):
+            self._counts = parse_counts(message.data.get(_MAP, {}))
             return None
-        if said.data.strip() != _END:
+        if message.data.strip() != _END:
             return None
         counts, self._counts = self._counts, {}
         return counts
 
 
 def load(path: Path) -> Latencies:
-    """Return the content of the file; no intervals where it is missing or unreadable."""
+    """Return the content of the file, or no intervals if it is missing or unreadable."""
     try:
-        found = loader.load(path, Latencies, loader.OWN)
+        latencies = loader.load(path, Latencies, loader.OWN)
     except (OSError, UnusableFileError):
         return Latencies()
-    return found if found.schema == SCHEMA else Latencies()
+    return latencies if latencies.schema == SCHEMA else Latencies()
 
 
 def parse_counts(printed: Mapping[str, int]) -> Counts:
     """Return a printed map, ``{"8388656,482": 3}``, by device and bucket.
 
-    A device is the number by which the kernel knows it (include/linux/kdev_t.h: MINORBITS).
-    Keys that cannot be parsed are skipped.
+    A device is its number in the kernel (include/linux/kdev_t.h: MINORBITS). Keys that cannot be
+    parsed are skipped.
     """
-    found: Counts = {}
+    counts: Counts = {}
     for key, count in printed.items():
         device, _, bucket = key.partition(",")
         if device.isdecimal() and bucket.isdecimal():
             major, minor = divmod(int(device), 1 << 20)
-            found.setdefault(f"{major}:{minor}", {})[int(bucket)] = count
-    return found
+            counts.setdefault(f"{major}:{minor}", {})[int(bucket)] = count
+    return counts
 
 
 def intervals_between(
@@ -133,7 +133,7 @@ def intervals_between(
 ) -> tuple[Interval, ...]:
     """Return the intervals that ended after ``first`` and by ``last``.
 
-    If none did, since they are longer than that span, return the newest, unless it is too old.
+    If none did, since they are longer than that span, return the latest, unless it is too old.
     """
     ended = tuple(interval for interval in intervals if first < interval.ended <= last)
     if ended:
@@ -164,14 +164,14 @@ def bucket_number(ns: int) -> int:
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:
-    """Return the least latency of a bucket and that of the next one, in nanoseconds."""
+    """Return the lowest latency of a bucket and of the next one, in nanoseconds."""
     shift = max(0, (bucket >> BITS) - 1)
     low = (bucket - (shift << BITS)) << shift
     return low, low + (1 << shift)
 
 
 def bucket_middle(bucket: int) -> int:
-    """Return the latency in nanoseconds that stands for a bucket."""
+    """Return the latency in nanoseconds that represents a bucket."""
     low, beyond = bucket_bounds(bucket)
     return (low + beyond) // 2
 
@@ -181,20 +181,20 @@ class CollectError(HbatuneError):
 
 
 def bpftrace_script(seconds: int) -> str:
-    """Return the bpftrace script, with intervals of so many seconds."""
-    from hbatune.render import render  # the daemon reads what was measured, and makes no script
+    """Return the bpftrace script, with intervals of ``seconds`` seconds."""
+    from hbatune.render import render  # the daemon only reads the results and makes no script
 
     return render("templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=BITS)
 
 
 def collect(path: Path, config: WatchConfig) -> None:
-    """Run bpftrace until a signal ends it, and keep its latest intervals in the file.
+    """Run bpftrace until a signal ends it, and store its latest intervals in the file.
 
-    The file is removed at the end. Raises ``UsageError`` where bpftrace is missing,
-    ``CollectError`` where it cannot be started, has ended by itself, or the file cannot be
-    written; its own messages go to standard error.
+    The file is removed at the end. Raises ``UsageError`` if bpftrace is missing, and
+    ``CollectError`` if it cannot be started, has ended by itself, or the file cannot be written.
+    bpftrace's own messages go to standard error.
     """
-    import shutil  # heavy, and the daemon, which shares this module, has no use for them
+    import shutil  # heavy, and the daemon, which shares this module, does not use them
     import subprocess
 
     from hbatune import children
@@ -220,7 +220,7 @@ def collect(path: Path, config: WatchConfig) -> None:
     try:
         assert running.stdout is not None
         files.make_folder(path.parent)
-        lines = _lines(running.stdout.fileno(), START_S + FRESH * config.latency_seconds)
+        lines = _read_lines(running.stdout.fileno(), START_S + FRESH * config.latency_seconds)
         publish_intervals(lines, lambda data: files.publish(path, data, mode=0o600))
         status = children.wait(running, children.GRACE_S)
     except TimeoutError as error:
@@ -235,16 +235,16 @@ def collect(path: Path, config: WatchConfig) -> None:
         ) from error
     finally:
         children.stop(running)
-        # A file left behind would pass for current latencies.
+        # A stale file would look like current latencies.
         with suppress(OSError):
             path.unlink()
     raise CollectError(
-        f"bpftrace ended with {_how(status)}",
+        f"bpftrace ended with {_describe_end(status)}",
         hint="its own message is above; it needs root and a kernel with BTF (/sys/kernel/btf)",
     )
 
 
-def _lines(descriptor: int, seconds: float) -> Iterator[bytes]:
+def _read_lines(descriptor: int, seconds: float) -> Iterator[bytes]:
     """Yield the lines of a program's output; TimeoutError if it prints nothing for too long."""
     poll, line = select.poll(), b""
     poll.register(descriptor, select.POLLIN)
@@ -257,8 +257,8 @@ def _lines(descriptor: int, seconds: float) -> Iterator[bytes]:
     raise TimeoutError(errno.ETIMEDOUT, f"it printed nothing for {seconds:g} s")
 
 
-def _how(status: int | None) -> str:
-    """Return the end of a process in words; a negative status is the signal that ended it."""
+def _describe_end(status: int | None) -> str:
+    """Describe the end of a process; a negative status is the signal that ended it."""
     if status is None:
         return "its output, and did not exit"
     return f"status {status}" if status >= 0 else f"signal {-status}"
@@ -270,11 +270,11 @@ def publish_intervals(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Publish the last intervals, encoded, at the end of each interval."""
-    taken, known, began = Lines(), Latencies(), clock()
+    parser, latencies, began = Lines(), Latencies(), clock()
     for line in lines:
-        counts = taken.take(line)
+        counts = parser.take(line)
         if counts is not None:
             ended = clock()
-            known = known.and_then(Interval(ended, ended - began, counts))
-            publish(msgspec.json.encode(known))
+            latencies = latencies.and_then(Interval(ended, ended - began, counts))
+            publish(msgspec.json.encode(latencies))
             began = ended

@@ -1,8 +1,6 @@
-"""Watched endpoints and adapters, and their readings between two samples.
+"""Watched endpoints and adapters with their limits, and their readings between two samples. Pure.
 
-What is watched, as frozen values: endpoints and adapters, each with its limits.
-
-The readings of what is watched: load and latency between two samples. Pure.
+All values are frozen. A reading is the load and latency between two samples.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,11 +17,11 @@ from hbatune.watch.latency import Interval, intervals_between, latency_histogram
 class WatchedDisk(Struct, frozen=True, gc=False):
     """An endpoint to watch.
 
-    ``objective_ms`` is the p99 that the profile wants, ``knee`` the depth beyond which more I/Os
-    only wait, ``knee_source`` the document that the knee is from, None where a probe found it.
-    ``depth`` is the wanted queue_depth, None where the driver does not lower it on a full queue.
-    ``by_busy_time`` says whether the time with I/O in flight is a measure of its load. ``paths``
-    are the ids of its paths, where it is a map.
+    ``objective_ms`` is the p99 of the profile, ``knee`` the depth beyond which more I/Os only wait.
+    ``knee_source`` is the document that the knee comes from, or None if a probe found it. ``depth``
+    is the profile's queue_depth, or None if the driver does not lower it on a full queue.
+    ``by_busy_time`` is whether the time with I/O in flight measures its load. ``paths`` are the ids
+    of its paths, if it is a map.
     """
 
     id: str
@@ -58,23 +56,23 @@ _WRAP = 1 << 32  # the times of /proc/diskstats are printed as unsigned int (blo
 
 
 class Measure(StrEnum):
-    """The kind of a latency figure."""
+    """The type of a latency value."""
 
     P99 = "p99"  # from a histogram
-    MEAN = "mean"  # from the kernel's sums, from which no p99 can be computed
-    LEAST = "least"  # nothing completed: the I/O in flight has waited at least so long
+    MEAN = "mean"  # from the kernel's sums, which are not enough to compute a p99
+    LEAST = "least"  # nothing completed: the I/O in flight has waited at least this long
 
 
 class Reading(Struct, frozen=True):
     """The activity of an endpoint over ``seconds``.
 
-    Latencies are in milliseconds, None where no I/O was done: ``mean_ms`` is the kernel's, measured
-    from the request on; the percentiles are bpftrace's, measured from the entry into the block
-    layer. With I/O in flight and none completed, ``stalled_ms`` is the least time that it has
-    waited. ``in_flight`` is the average, ``utilisation`` the share of time with any I/O in flight.
-    ``depth`` is the queue_depth now, ``lowered`` whether the kernel lowered it in between.
-    ``counted`` are the error counters, ``risen`` their rises. ``objective_ms`` and ``knee`` are the
-    limits that it is compared with.
+    Latencies are in milliseconds, or None without I/O. ``mean_ms`` is the kernel's, measured from
+    the request. The percentiles are bpftrace's, measured from the entry into the block layer. With
+    I/O in flight and none completed, ``stalled_ms`` is the minimum time that it has waited.
+    ``in_flight`` is the average, ``utilisation`` the fraction of time with any I/O in flight.
+    ``depth`` is the current queue_depth, ``lowered`` whether the kernel lowered it between the
+    samples. ``counted`` are the error counters, ``risen`` their rises. ``objective_ms`` and
+    ``knee`` are the limits to compare with.
     """
 
     id: str
@@ -99,7 +97,7 @@ class Reading(Struct, frozen=True):
 
     @property
     def latency(self) -> tuple[Measure, float] | None:
-        """The best known figure for its tail in milliseconds, None where no I/O was done."""
+        """The best available value for its tail latency in milliseconds, or None without I/O."""
         if self.stalled_ms is not None:
             return Measure.LEAST, self.stalled_ms
         if self.p99_ms is not None:
@@ -110,8 +108,8 @@ class Reading(Struct, frozen=True):
 class AdapterReading(Struct, frozen=True):
     """The activity of an adapter: its link, its bus errors, and its busiest CPU.
 
-    ``cpu`` is the busiest of the CPUs that serve its data vectors, and ``cpu_busy`` the share of
-    time in which it was busy; None where no such CPU is known.
+    ``cpu`` is the busiest of the CPUs that serve its data vectors, and ``cpu_busy`` the fraction of
+    time in which it was busy. Both are None if no such CPU is known.
     """
 
     target: str
@@ -125,19 +123,19 @@ class AdapterReading(Struct, frozen=True):
 def disk_readings(
     subjects: Subjects, earlier: Sample, later: Sample, intervals: Sequence[Interval] = ()
 ) -> Iterator[Reading]:
-    """Yield the disks' readings between two samples, without those that appeared in between.
+    """Yield the disks' readings between two samples, without disks that appeared in between.
 
-    ``intervals`` are bpftrace's counts, empty where it does not run. One at a time: of thousands of
-    disks, all of them would take megabytes.
+    ``intervals`` are bpftrace's counts, empty if it does not run. Readings are yielded one at a
+    time: for thousands of disks, all of them would take megabytes.
     """
     if later.at <= earlier.at:
         return
     recent = intervals_between(intervals, earlier.at, later.at)
     by_id = {disk.id: disk for disk in subjects.disks}
     for disk in subjects.disks:
-        found = _disk(disk, by_id, earlier, later, recent)
-        if found is not None:
-            yield found
+        reading = _read_disk(disk, by_id, earlier, later, recent)
+        if reading is not None:
+            yield reading
 
 
 def adapter_readings(
@@ -146,10 +144,10 @@ def adapter_readings(
     """Yield the adapters' readings between two samples."""
     if later.at > earlier.at:
         for server in subjects.servers:
-            yield _server(server, earlier, later)
+            yield _read_adapter(server, earlier, later)
 
 
-def _disk(
+def _read_disk(
     disk: WatchedDisk,
     by_id: dict[str, WatchedDisk],
     earlier: Sample,
@@ -157,48 +155,48 @@ def _disk(
     intervals: Sequence[Interval],
 ) -> Reading | None:
     first, last = earlier.disks.get(disk.id), later.disks.get(disk.id)
-    if first is None or last is None or _anew(first, last):
+    if first is None or last is None or _is_replaced(first, last):
         return None
     seconds = later.at - earlier.at
     ways = [disk.id, *(path for path in disk.paths if path in by_id)]
-    # Not every kernel counts the I/O of an NVMe head: then the counters of its paths are added.
+    # Not every kernel counts the I/O of an NVMe head; then the counters of its paths are added.
     moved = [_Moved(first, last)]
     if disk.paths and not moved[0].ios and not last.in_flight:
-        moved = [*moved, *_moved(disk.paths, earlier, later)]
+        moved = [*moved, *_collect_moved(disk.paths, earlier, later)]
     devices = [later.disks[id].device for id in ways if id in later.disks]
     took = latency_histogram(intervals, devices)
-    ios = sum(each.ios for each in moved)
-    waited = sum(each.waited_ms for each in moved)
-    in_flight = sum(each.in_flight for each in moved)
-    # In flight in both samples and nothing done: the I/O waits for at least the whole interval.
-    stalled = not ios and not took.counts and any(each.least for each in moved)
+    ios = sum(counters.ios for counters in moved)
+    waited = sum(counters.waited_ms for counters in moved)
+    in_flight = sum(counters.in_flight for counters in moved)
+    # In flight in both samples, none completed: the I/O waits for at least the entire interval.
+    stalled = not ios and not took.counts and any(counters.least for counters in moved)
     return Reading(
         id=disk.id,
         target=disk.target,
         adapter=disk.adapter,
         seconds=seconds,
         iops=ios / seconds,
-        read_bytes_per_s=sum(each.read_bytes for each in moved) / seconds,
-        write_bytes_per_s=sum(each.written_bytes for each in moved) / seconds,
+        read_bytes_per_s=sum(counters.read_bytes for counters in moved) / seconds,
+        write_bytes_per_s=sum(counters.written_bytes for counters in moved) / seconds,
         mean_ms=waited / ios if ios else None,
-        p99_ms=_percentile_ms(took, 99),
-        p999_ms=_percentile_ms(took, 99.9),
+        p99_ms=_compute_percentile_ms(took, 99),
+        p999_ms=_compute_percentile_ms(took, 99.9),
         stalled_ms=seconds * 1000 if stalled else None,
         # Little's law (D3-6): the average in flight is the total waiting time per second.
         in_flight=waited / 1000 / seconds if ios else float(in_flight),
-        utilisation=min(1.0, max(each.busy_ms for each in moved) / 1000 / seconds),
+        utilisation=min(1.0, max(counters.busy_ms for counters in moved) / 1000 / seconds),
         depth=last.depth,
-        lowered=disk.depth is not None and _less(last.depth, first.depth),
+        lowered=disk.depth is not None and _has_fallen(last.depth, first.depth),
         counted=later.counters.get(disk.id, {}),
-        risen=_risen(disk.id, earlier, later),
+        risen=_compute_rises(disk.id, earlier, later),
         objective_ms=disk.objective_ms,
         knee=disk.knee,
     )
 
 
-def _less(now: int | None, before: int | None) -> bool:
-    """Whether a value fell; False if either could not be read."""
-    return now is not None and before is not None and now < before
+def _has_fallen(current: int | None, previous: int | None) -> bool:
+    """Return whether a value fell; False if either could not be read."""
+    return current is not None and previous is not None and current < previous
 
 
 class _Moved:
@@ -208,25 +206,27 @@ class _Moved:
         self.ios = last.reads + last.writes - first.reads - first.writes
         self.read_bytes = last.read_bytes - first.read_bytes
         self.written_bytes = last.written_bytes - first.written_bytes
-        self.waited_ms = _passed(first.read_ms, last.read_ms)
-        self.waited_ms += _passed(first.write_ms, last.write_ms)
-        self.busy_ms = _passed(first.busy_ms, last.busy_ms)
+        self.waited_ms = _subtract_wrapping(first.read_ms, last.read_ms)
+        self.waited_ms += _subtract_wrapping(first.write_ms, last.write_ms)
+        self.busy_ms = _subtract_wrapping(first.busy_ms, last.busy_ms)
         self.in_flight = last.in_flight
         self.least = min(first.in_flight, last.in_flight)
 
 
-def _moved(ids: Iterable[str], earlier: Sample, later: Sample) -> list[_Moved]:
+def _collect_moved(ids: Iterable[str], earlier: Sample, later: Sample) -> list[_Moved]:
     both = ((earlier.disks.get(id), later.disks.get(id)) for id in ids)
-    return [_Moved(a, b) for a, b in both if a is not None and b is not None and not _anew(a, b)]
+    return [
+        _Moved(a, b) for a, b in both if a is not None and b is not None and not _is_replaced(a, b)
+    ]
 
 
-def _passed(first: int, last: int) -> int:
-    # These counters wrap after 49 days of waiting, which a busy disk reaches in a few days.
+def _subtract_wrapping(first: int, last: int) -> int:
+    # These counters wrap after 49 days of waiting time, which a busy disk reaches in a few days.
     return last - first if last >= first else (last - first) % _WRAP
 
 
-def _anew(first: DiskSample, last: DiskSample) -> bool:
-    """Whether the device was replaced or re-added in between, so that it counts from 0 again."""
+def _is_replaced(first: DiskSample, last: DiskSample) -> bool:
+    """Return whether the device was replaced or re-added in between, and counts from 0 again."""
     return (
         first.device != last.device
         or last.reads < first.reads
@@ -236,36 +236,36 @@ def _anew(first: DiskSample, last: DiskSample) -> bool:
     )
 
 
-def _percentile_ms(took: Histogram, percent: float) -> float | None:
+def _compute_percentile_ms(took: Histogram, percent: float) -> float | None:
     return took.percentile(percent) / 1e6 if took.counts else None
 
 
-def _server(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterReading:
+def _read_adapter(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterReading:
     busy = {
         cpu: share
         for cpu in server.cpus
-        if (share := _busy(earlier.cpus.get(cpu), later.cpus.get(cpu))) is not None
+        if (share := _compute_busy(earlier.cpus.get(cpu), later.cpus.get(cpu))) is not None
     }
-    cpu = max(busy, key=lambda each: busy[each], default=None)
+    cpu = max(busy, key=lambda number: busy[number], default=None)
     return AdapterReading(
         target=server.target,
         link=later.links.get(server.target),
         cpu=cpu,
         cpu_busy=None if cpu is None else busy[cpu],
         counted=later.counters.get(server.target, {}),
-        risen=_risen(server.target, earlier, later),
+        risen=_compute_rises(server.target, earlier, later),
     )
 
 
-def _busy(first: CpuSample | None, last: CpuSample | None) -> float | None:
-    """Return the share of time in which a CPU was busy; its idle time may go back a little."""
+def _compute_busy(first: CpuSample | None, last: CpuSample | None) -> float | None:
+    """Return the fraction of time in which a CPU was busy; its idle time can decrease a little."""
     if first is None or last is None or last.total <= first.total:
         return None
     return min(1.0, max(0.0, (last.busy - first.busy) / (last.total - first.total)))
 
 
-def _risen(target: str, earlier: Sample, later: Sample) -> dict[str, int]:
-    """Return the rises of counters; one that fell belongs to a device that was added again."""
+def _compute_rises(target: str, earlier: Sample, later: Sample) -> dict[str, int]:
+    """Return the rises of counters; a counter that fell belongs to a device that was re-added."""
     before = earlier.counters.get(target)
     if before is None:
         return {}

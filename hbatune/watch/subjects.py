@@ -1,4 +1,4 @@
-"""Finds out what is to be watched of a machine, and its limits. Pure."""
+"""Find the devices of a machine to watch, and their limits. Pure."""
 
 from collections.abc import Mapping
 
@@ -27,8 +27,8 @@ from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
 
 _DEPTH = SETTINGS["queue_depth"].path
 
-# Behind these, many drives or flash chips work in parallel: with one I/O always in flight they look
-# busy all the time, although they could do much more.
+# Behind these, many drives or flash chips work in parallel. With one I/O always in flight they look
+# busy all the time, although they have much more capacity.
 _PARALLEL = frozenset({Protocol.NVME, Protocol.VOLUME, Protocol.FC, Protocol.ISCSI})
 
 
@@ -42,32 +42,32 @@ def subjects(
 ) -> Subjects:
     """Return the subjects of a machine.
 
-    Without a profile there are no objectives. ``depths`` and ``knees`` are by endpoint id: the
-    queue depths that were set (where missing, the current ones count), and the knees that probes
-    found (where missing, those of the ``yardsticks``).
+    Without a profile there are no objectives. ``depths`` and ``knees`` are by endpoint id.
+    ``depths`` are the queue depths that were set; a missing one defaults to the current depth.
+    ``knees`` were found by probes; a missing one comes from the ``yardsticks``.
     """
-    endpoints = {each.target: each for each in machine.endpoints}
-    adapters = {each.target: each for each in machine.adapters}
-    known = yardsticks or Yardsticks()
+    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    references = yardsticks or Yardsticks()
 
     def watched(endpoint: Endpoint) -> WatchedDisk:
         paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
-        disk = _counted(endpoint, paths, (depths or {}).get(endpoint.id))
+        disk = _make_disk(endpoint, paths, (depths or {}).get(endpoint.id))
         if endpoint.kind is Kind.PATH and endpoint.map in endpoints:
-            return disk  # only its map is judged: alerts on each path would repeat it
-        behind = (adapters.get(each.adapter or "") for each in (endpoint, *paths))
-        serving = tuple(dict.fromkeys(each for each in behind if each is not None))
-        it = subject_traits(Subject(endpoint, paths, serving))
-        return _judged(disk, it, profile, known, (knees or {}).get(endpoint.id))
+            return disk  # only its map has limits: alerts on each path would repeat it
+        candidates = (adapters.get(member.adapter or "") for member in (endpoint, *paths))
+        serving = tuple(dict.fromkeys(adapter for adapter in candidates if adapter is not None))
+        disk_traits = subject_traits(Subject(endpoint, paths, serving))
+        return _add_limits(disk, disk_traits, profile, references, (knees or {}).get(endpoint.id))
 
     return Subjects(
         tuple(map(watched, machine.endpoints)),
-        tuple(_watched_adapter(machine, adapter) for adapter in machine.adapters),
+        tuple(_make_adapter(machine, adapter) for adapter in machine.adapters),
     )
 
 
-def _counted(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> WatchedDisk:
-    """Return an endpoint for its counters alone, without limits."""
+def _make_disk(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> WatchedDisk:
+    """Return an endpoint with only its counters, without limits."""
     ramps = family_named(endpoint.family).depth_ramps
     return WatchedDisk(
         id=endpoint.id,
@@ -78,46 +78,54 @@ def _counted(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None)
         objective_ms=None,
         knee=None,
         knee_source=None,
-        depth=(depth or _depth_of(endpoint)) if ramps else None,
+        depth=(depth or _read_depth(endpoint)) if ramps else None,
         by_busy_time=False,
         paths=tuple(path.id for path in paths),
     )
 
 
-def _judged(
-    disk: WatchedDisk, it: Traits, profile: Profile | None, known: Yardsticks, knee: int | None
+def _add_limits(
+    disk: WatchedDisk,
+    disk_traits: Traits,
+    profile: Profile | None,
+    references: Yardsticks,
+    knee: int | None,
 ) -> WatchedDisk:
-    goal = None if profile is None else objective(profile, it)
-    figures = document_figures(it, known)
+    goal = None if profile is None else objective(profile, disk_traits)
+    figures = document_figures(disk_traits, references)
     source = None
     if knee is None and figures is not None and figures.knee is not None:
-        # The upper end of the documents' range, so that no alert is raised within it.
+        # The upper end of the documents' range, so no alert is raised within it.
         knee, source = figures.knee[1], figures.source
     return replace(
         disk,
         objective_ms=None if goal is None else goal.p99_ms,
         knee=knee,
         knee_source=source,
-        by_busy_time=it.protocol not in _PARALLEL
-        and it.medium is not Medium.NVME
-        and it.storage is not Storage.ARRAY,
+        by_busy_time=disk_traits.protocol not in _PARALLEL
+        and disk_traits.medium is not Medium.NVME
+        and disk_traits.storage is not Storage.ARRAY,
     )
 
 
-def _depth_of(endpoint: Endpoint) -> int | None:
-    found = endpoint.attributes.get(_DEPTH)
-    return int(found.text) if isinstance(found, Attribute) and found.text.isdecimal() else None
+def _read_depth(endpoint: Endpoint) -> int | None:
+    attribute = endpoint.attributes.get(_DEPTH)
+    return (
+        int(attribute.text)
+        if isinstance(attribute, Attribute) and attribute.text.isdecimal()
+        else None
+    )
 
 
-def _watched_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
+def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
-            cpus.update(_listed(vector.effective))
+            cpus.update(_parse_cpus(vector.effective))
     return WatchedAdapter(adapter.target, adapter.family, tuple(sorted(cpus)))
 
 
-def _listed(text: str) -> tuple[int, ...]:
+def _parse_cpus(text: str) -> tuple[int, ...]:
     try:
         return names.parse_cpus(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""The watch: turns a series of samples into readings, alerts and their changes. Pure.
+"""The watch: turn a series of samples into readings, alerts and their changes. Pure.
 
-``Watcher`` holds the state; it reads no clock, since all times come with the samples.
+``Watcher`` holds the state. It reads no clock, since the samples contain all times.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ class Alert(Struct, frozen=True):
     """An alert that is raised, with the value that raised it.
 
     ``raised`` is in seconds since the epoch. ``value``, ``limit`` and ``detail`` are as in
-    ``alerts.Signal``, ``source`` is the id of the recommendation behind it.
+    ``alerts.Signal``, ``source`` is the id of the recommendation that it is based on.
     """
 
     condition: AlertCondition
@@ -48,9 +48,9 @@ class Alert(Struct, frozen=True):
 
 
 class AlertEvent(Struct, frozen=True):
-    """An alert raised or cleared at ``time``; ``value`` is the one that did it.
+    """An alert raised or cleared at ``time``; ``value`` is the value that caused it.
 
-    None where the alert was cleared since its target is gone.
+    ``value`` is None if the alert was cleared because its target no longer exists.
     """
 
     change: AlertChange
@@ -62,8 +62,8 @@ class AlertEvent(Struct, frozen=True):
 class WatchState(Struct, frozen=True):
     """The state of the watch, for the status file, the metrics and the terminal.
 
-    ``lowered`` counts by endpoint id how often the kernel was seen to lower a queue depth, and
-    ``raised`` by condition how many alerts there were, both since the watch began.
+    ``lowered`` counts by endpoint id how often the kernel lowered a queue depth, and ``raised``
+    counts the alerts by condition, both since the watch started.
     """
 
     time: float
@@ -81,8 +81,8 @@ _Rises = tuple[tuple[float, int], ...]
 class Watcher:
     """Takes samples, and returns the state and the changes of alerts. Mutable.
 
-    ``subjects`` may be replaced when disks come or go or the profile changes. ``standing`` are the
-    alerts that an earlier watch left raised: they are not raised again.
+    ``subjects`` may be replaced when disks are added or removed or the profile changes.
+    ``standing`` are the alerts that an earlier watch left raised: they are not raised again.
     """
 
     def __init__(
@@ -116,23 +116,23 @@ class Watcher:
         if before is not None and sample.at <= before.at:
             return self._state, ()
         self._sample = sample
-        self._links.update(_best(self._links, sample.links))
+        self._links.update(_merge_links(self._links, sample.links))
         self._forget_rises(sample.at - self.config.window_seconds)
-        events = self._gone(sample)
+        events = self._clear_unwatched(sample)
         disks, servers = list[Reading](), list[AdapterReading]()
         if before is not None:
-            there = {disk.id: disk for disk in self.subjects.disks}
-            restored = self._raised_counters()
+            disks_by_id = {disk.id: disk for disk in self.subjects.disks}
+            restored = self._find_raised_counters()
             for reading in disk_readings(self.subjects, before, sample, intervals):
                 self._count_lowered(reading)
-                risen = self._risen(reading.id, reading.risen, restored, sample.at)
-                signals = self._disk_signals(there[reading.id], reading, risen)
-                events += self._judged(signals, sample)
+                risen = self._update_rises(reading.id, reading.risen, restored, sample.at)
+                signals = self._make_disk_signals(disks_by_id[reading.id], reading, risen)
+                events += self._apply_signals(signals, sample)
                 if detailed:
                     disks.append(reading)
             for server in adapter_readings(self.subjects, before, sample):
-                risen = self._risen(server.target, server.risen, restored, sample.at)
-                events += self._judged(self._adapter_signals(server, risen), sample)
+                risen = self._update_rises(server.target, server.risen, restored, sample.at)
+                events += self._apply_signals(self._make_adapter_signals(server, risen), sample)
                 if detailed:
                     servers.append(server)
         self._count_raised(events)
@@ -146,63 +146,63 @@ class Watcher:
         )
         return self._state, tuple(events)
 
-    def _judged(self, signals: Iterable[Signal], sample: Sample) -> list[AlertEvent]:
-        """Return the alerts that these signals have raised or cleared."""
+    def _apply_signals(self, signals: Iterable[Signal], sample: Sample) -> list[AlertEvent]:
+        """Update the alarms, and return the alerts that these signals have raised or cleared."""
         events = []
         for signal in signals:
             key = signal.key
             pace = alerts.alert_pace(key.condition, self.config)
             before = self._alarms.pop(key, Alarm())
-            now, change = alarm.next_alarm(before, signal.stand, sample.at, pace)
-            # Alarms in their initial state need no memory: most disks never have another one.
-            if now.worth_keeping:
-                self._alarms[key] = now
+            updated, change = alarm.next_alarm(before, signal.stand, sample.at, pace)
+            # Alarms in their initial state are not stored: most disks never have another one.
+            if updated.worth_keeping:
+                self._alarms[key] = updated
             if change is AlertChange.RAISED:
-                self._raised[key] = _alert(signal, sample.time)
+                self._raised[key] = _make_alert(signal, sample.time)
                 events.append(AlertEvent(change, self._raised[key], sample.time, signal.value))
             elif change is AlertChange.CLEARED:
                 cleared = self._raised.pop(key)
                 events.append(AlertEvent(change, cleared, sample.time, signal.value))
         return events
 
-    def _disk_signals(
+    def _make_disk_signals(
         self, disk: WatchedDisk, reading: Reading, risen: Mapping[str, int]
     ) -> Iterator[Signal]:
         yield from alerts.disk_signals(disk, reading, self.config)
         yield from alerts.counter_signals(disk.id, disk.target, disk.adapter, risen, self.config)
 
-    def _adapter_signals(
+    def _make_adapter_signals(
         self, server: AdapterReading, risen: Mapping[str, int]
     ) -> Iterator[Signal]:
         target = server.target
         yield from alerts.adapter_signals(server, self._links.get(target), self.config)
         yield from alerts.counter_signals(target, target, target, risen, self.config)
 
-    def _raised_counters(self) -> dict[str, dict[str, int]]:
+    def _find_raised_counters(self) -> dict[str, dict[str, int]]:
         """Return by id the counters of alerts that are raised, with rises of 0.
 
-        The zeros let an alert clear whose counter does not rise any more.
+        The zeros let an alert clear if its counter no longer rises.
         """
-        found: dict[str, dict[str, int]] = {}
+        counters: dict[str, dict[str, int]] = {}
         for key in self._raised:
             if key.counter is not None:
-                found.setdefault(key.id, {})[key.counter] = 0
-        return found
+                counters.setdefault(key.id, {})[key.counter] = 0
+        return counters
 
-    def _risen(
+    def _update_rises(
         self,
         target: str,
         risen: Mapping[str, int],
         restored: Mapping[str, Mapping[str, int]],
-        now: float,
+        time: float,
     ) -> Mapping[str, int]:
-        """Return by how much a target's counters have risen within the window."""
+        """Add the rises of a target's counters, and return their sums within the window."""
         for counter, count in risen.items():
-            known = self._rises.setdefault(target, {})
-            known[counter] = (*known.get(counter, ()), (now, count))
+            stored = self._rises.setdefault(target, {})
+            stored[counter] = (*stored.get(counter, ()), (time, count))
         total = {
-            counter: sum(count for _, count in each)
-            for counter, each in self._rises.get(target, {}).items()
+            counter: sum(count for _, count in rises)
+            for counter, rises in self._rises.get(target, {}).items()
         }
         return {**restored.get(target, {}), **total}
 
@@ -210,23 +210,23 @@ class Watcher:
         """Forget the rises that are older than the window."""
         for target, counters in list(self._rises.items()):
             recent = {
-                counter: tuple(rise for rise in each if rise[0] > oldest)
-                for counter, each in counters.items()
+                counter: tuple(rise for rise in rises if rise[0] > oldest)
+                for counter, rises in counters.items()
             }
-            self._rises[target] = {counter: each for counter, each in recent.items() if each}
+            self._rises[target] = {counter: rises for counter, rises in recent.items() if rises}
             if not self._rises[target]:
                 del self._rises[target]
 
-    def _gone(self, sample: Sample) -> list[AlertEvent]:
-        """Clear the alerts on targets that are not watched any more, and forget these targets."""
-        there = {disk.id for disk in self.subjects.disks}
-        there |= {server.target for server in self.subjects.servers}
-        gone = [alert for key, alert in self._raised.items() if key.id not in there]
-        self._alarms = {key: each for key, each in self._alarms.items() if key.id in there}
-        self._raised = {key: each for key, each in self._raised.items() if key.id in there}
-        self._links = {target: each for target, each in self._links.items() if target in there}
-        self._rises = {target: each for target, each in self._rises.items() if target in there}
-        return [AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in gone]
+    def _clear_unwatched(self, sample: Sample) -> list[AlertEvent]:
+        """Clear the alerts on targets that are no longer watched, and forget these targets."""
+        watched = {disk.id for disk in self.subjects.disks}
+        watched |= {server.target for server in self.subjects.servers}
+        cleared = [alert for key, alert in self._raised.items() if key.id not in watched]
+        self._alarms = {key: state for key, state in self._alarms.items() if key.id in watched}
+        self._raised = {key: alert for key, alert in self._raised.items() if key.id in watched}
+        self._links = {target: link for target, link in self._links.items() if target in watched}
+        self._rises = {target: rises for target, rises in self._rises.items() if target in watched}
+        return [AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in cleared]
 
     def _count_lowered(self, reading: Reading) -> None:
         if reading.lowered:
@@ -239,7 +239,7 @@ class Watcher:
                 self._counts[condition] = self._counts.get(condition, 0) + 1
 
 
-def _alert(signal: Signal, time: float) -> Alert:
+def _make_alert(signal: Signal, time: float) -> Alert:
     return Alert(
         condition=signal.key.condition,
         id=signal.key.id,
@@ -253,10 +253,10 @@ def _alert(signal: Signal, time: float) -> Alert:
     )
 
 
-def _best(
-    known: Mapping[str, LinkSample], links: Mapping[str, LinkSample]
+def _merge_links(
+    best_links: Mapping[str, LinkSample], links: Mapping[str, LinkSample]
 ) -> Iterator[tuple[str, LinkSample]]:
     for target, link in links.items():
-        # The best is kept: a link that trains down must be compared with its former state.
-        best = known.get(target, link)
+        # The best is stored: a link that trains down must be compared with its former state.
+        best = best_links.get(target, link)
         yield target, LinkSample(max(best.speed, link.speed), max(best.width, link.width))
