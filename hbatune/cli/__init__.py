@@ -37,11 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     code = run(arguments)
     if argv is None:
-        _end(code)
+        _end_process(code)
     return code
 
 
-def _end(code: int) -> None:
+def _end_process(code: int) -> None:
     """End the process at once, unless it has other threads: all output is out.
 
     The interpreter would take apart first what a command has imported, which the kernel does in a

@@ -17,14 +17,16 @@ GLOBAL_OPTIONS = "options of every command"
 """The title of the group of options that stand before or after the name of any command."""
 
 
-def is_option(word: str, *options: str) -> bool:
+def is_option(argument: str, *options: str) -> bool:
     """Whether the word is one of the options, or an abbreviation of it, without a value."""
-    return word in options or (len(word) > 2 and any(option.startswith(word) for option in options))
+    return argument in options or (
+        len(argument) > 2 and any(option.startswith(argument) for option in options)
+    )
 
 
-def takes_value(word: str) -> bool:
+def takes_value(argument: str) -> bool:
     """Whether the word is an option of every command whose value is the next word."""
-    return is_option(word, "-H", "--host", "--color")
+    return is_option(argument, "-H", "--host", "--color")
 
 
 def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
@@ -69,13 +71,13 @@ def add_profile(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
 
 
-def add_targets(parser: "argparse.ArgumentParser", what: str) -> None:
+def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
     """Let the command take targets, or none for all of them."""
     parser.add_argument(
         "targets",
         metavar="TARGET",
         nargs="*",
-        help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
+        help=f"{purpose}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
         "(irq27) or a stable id; "
         "without any, everything",
     )
@@ -126,54 +128,55 @@ def add_root(parser: "argparse.ArgumentParser") -> None:
     )
 
 
-def seconds(least: float | None = None) -> Callable[[str], float]:
+def seconds(minimum: float | None = None) -> Callable[[str], float]:
     """Return a type of argument: finite seconds, of at least ``least``."""
-    wanted = "a number of seconds" + ("" if least is None else f", at least {least:g},")
+    wanted = "a number of seconds" + ("" if minimum is None else f", at least {minimum:g},")
 
     def parse(text: str) -> float:
         try:
-            found = float(text)
+            value = float(text)
         except ValueError:
-            found = math.nan
-        if not math.isfinite(found) or (least is not None and found < least):
-            raise _unfit(f"takes {wanted} and not {text!r}")
-        return found
+            value = math.nan
+        if not math.isfinite(value) or (minimum is not None and value < minimum):
+            raise _make_type_error(f"takes {wanted} and not {text!r}")
+        return value
 
     return parse
 
 
-def number(least: int, most: int | None = None) -> Callable[[str], int]:
+def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """Return a type of argument: a whole number of at least ``least``, and ``most`` if given."""
-    wanted = f"at least {least}" if most is None else f"{least} to {most}"
+    wanted = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
 
     def parse(text: str) -> int:
         try:
-            found = int(text)
+            value = int(text)
         except ValueError:
-            found = least - 1
-        if found < least or (most is not None and found > most):
-            raise _unfit(f"takes a whole number, {wanted}, and not {text!r}")
-        return found
+            value = minimum - 1
+        if value < minimum or (maximum is not None and value > maximum):
+            raise _make_type_error(f"takes a whole number, {wanted}, and not {text!r}")
+        return value
 
     return parse
 
 
-def io_size(most: int) -> Callable[[str], int]:
+def io_size(maximum: int) -> Callable[[str], int]:
     """Return a type of argument: bytes of an I/O up to ``most``, as a number or with k or m."""
 
     def parse(text: str) -> int:
-        found = re.fullmatch(r"([1-9][0-9]{0,8})([km]?)", text, re.ASCII | re.IGNORECASE)
-        size = int(found[1]) << {"": 0, "k": 10, "m": 20}[found[2].lower()] if found else 0
-        if size % 512 or not 512 <= size <= most:
-            raise _unfit(
-                f"takes a multiple of 512 bytes such as 4k, up to {most >> 20}m, and not {text!r}"
+        match = re.fullmatch(r"([1-9][0-9]{0,8})([km]?)", text, re.ASCII | re.IGNORECASE)
+        size = int(match[1]) << {"": 0, "k": 10, "m": 20}[match[2].lower()] if match else 0
+        if size % 512 or not 512 <= size <= maximum:
+            raise _make_type_error(
+                f"takes a multiple of 512 bytes such as 4k, up to {maximum >> 20}m, "
+                f"and not {text!r}"
             )
         return size
 
     return parse
 
 
-def _unfit(message: str) -> Exception:
+def _make_type_error(message: str) -> Exception:
     """Return what a type of argument raises for a text that does not fit."""
     import argparse
 

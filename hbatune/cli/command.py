@@ -18,8 +18,8 @@ TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-_USUAL = gc.get_threshold()
-_SELDOM = (100_000, 50, 100)
+_DEFAULT_THRESHOLDS = gc.get_threshold()
+_RARE_THRESHOLDS = (100_000, 50, 100)
 """Thresholds of the garbage collector (gc.set_threshold)."""
 
 NO_OPTIONS = {"host": None, "quiet": False, "color": None}
@@ -34,17 +34,17 @@ def run(arguments: list[str]) -> int:
     """
     # Both end a command as Ctrl-C does: through the code that cleans up, with an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    watch_for_faults(arguments, _complain)
+        signal.signal(number, _raise_interrupt)
+    watch_for_faults(arguments, _print_message)
     try:
-        code = _run(arguments)
+        code = _run_command(arguments)
     except HbatuneError as error:
-        _complain(error.message, *([error.hint] if error.hint else []))
+        _print_message(error.message, *([error.hint] if error.hint else []))
         code = error.exit_code
     except KeyboardInterrupt:
         from hbatune.cli.fault import lines_on_run
 
-        _complain("interrupted", *lines_on_run())
+        _print_message("interrupted", *lines_on_run())
         code = ExitCode.FOUND
     except SystemExit as end:
         raise SystemExit(with_output(end.code) if isinstance(end.code, int) else end.code) from end
@@ -52,36 +52,36 @@ def run(arguments: list[str]) -> int:
         from hbatune.cli.fault import crash_report, is_of_system, lines_on_system
 
         if is_of_system(error):
-            _complain(*lines_on_system(error))
+            _print_message(*lines_on_system(error))
             code = ExitCode.FOUND
         else:
-            _complain(*crash_report(error, arguments))
+            _print_message(*crash_report(error, arguments))
             code = ExitCode.FAULT
     return with_output(code)
 
 
-def _run(arguments: list[str]) -> int:
+def _run_command(arguments: list[str]) -> int:
     """Parse the arguments and run the command, here or on another host; raise what it raises."""
-    module, parsed = _parsed(arguments)
+    module, parsed = _parse_arguments(arguments)
     if not gc.isenabled():  # as main() leaves it
         gc.freeze()  # out of the way of later collections, and of copies in forked workers
         # What only looks ends soon, and keeps all that it reads: a tenth of its time at 32,768 LUNs
         # would be spent on looking for garbage in it.
-        gc.set_threshold(*(_SELDOM if module.GROUP == "look" else _USUAL))
+        gc.set_threshold(*(_RARE_THRESHOLDS if module.GROUP == "look" else _DEFAULT_THRESHOLDS))
         gc.enable()
     if parsed.host is not None:
         from hbatune.cli.remote import run_on
 
         return run_on(parsed.host, arguments)
     if module.GROUP == "look":
-        _give_way()
+        _use_batch_scheduling()
     with output_options(quiet=parsed.quiet, color=parsed.color), paged(parsed):
         code = module.run(parsed)
     assert isinstance(code, int)
     return code
 
 
-def _parsed(arguments: list[str]) -> "tuple[ModuleType, Any]":
+def _parse_arguments(arguments: list[str]) -> "tuple[ModuleType, Any]":
     """Return the module of the command, and its arguments; without a parser where it has none.
 
     A parser takes as long to be made as an interpreter to start, and ``status`` is asked often.
@@ -92,13 +92,13 @@ def _parsed(arguments: list[str]) -> "tuple[ModuleType, Any]":
             return module, SimpleNamespace(**NO_OPTIONS, **module.NO_ARGUMENTS)
     from hbatune.cli.parser import parser_for
 
-    parser, named = parser_for(arguments)
+    parser, command_module = parser_for(arguments)
     parsed = parser.parse_args(arguments)
-    assert named is not None
-    return named, parsed
+    assert command_module is not None
+    return command_module, parsed
 
 
-def _give_way() -> None:
+def _use_batch_scheduling() -> None:
     """Have this process interrupt no other one when it wakes up (sched(7): SCHED_BATCH).
 
     A look at a server with work to do can wait for its turn. Its own reading processes would be
@@ -109,26 +109,29 @@ def _give_way() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def watch_for_faults(arguments: list[str], tell: Callable[[str], None]) -> None:
+def watch_for_faults(arguments: list[str], report: Callable[[str], None]) -> None:
     """Tell of faults that end a worker, and not this process; their module is rarely needed."""
 
     def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         from hbatune.cli import fault
 
-        fault.watch_for_faults(arguments, tell)
+        fault.watch_for_faults(arguments, report)
         sys.excepthook(kind, error, trace)
 
     sys.excepthook = take
 
 
-def _interrupt(number: int, frame: FrameType | None) -> "NoReturn":
+def _raise_interrupt(number: int, frame: FrameType | None) -> "NoReturn":
     raise KeyboardInterrupt
 
 
-def _complain(message: str, *more: str) -> None:
+def _print_message(message: str, *details: str) -> None:
     """Print a message to standard error, with further lines below it."""
     from hbatune.text.terminal import printable
 
-    lines = (f"hbatune: {printable(message)}", *(f"         {printable(each)}" for each in more))
+    lines = (
+        f"hbatune: {printable(message)}",
+        *(f"         {printable(detail)}" for detail in details),
+    )
     with suppress(OSError):  # where standard error is not hbatune's own stream
         print("\n".join(lines), file=sys.stderr)

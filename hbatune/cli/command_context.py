@@ -23,12 +23,12 @@ def command_context(notes: TextReporter | None = None) -> Context:
     return Context(
         lock=LockAfterPass,
         reporter=notes or TextReporter(),
-        stoppable=_stoppable,
+        stoppable=_handle_stop_signals,
         nudge=lambda: nudge(paths.STATUS),
     )
 
 
-class _Asked:
+class _StopRequest:
     """Whether a signal has asked to stop; a second one ends the command at once."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class _Asked:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[Stop]:
+def _handle_stop_signals() -> Iterator[Stop]:
     """Handle the signals that ask to stop until the context ends."""
-    stop = _Asked()
+    stop = _StopRequest()
     before = {number: signal.signal(number, stop.ask) for number in _SIGNALS}
     try:
         yield stop

@@ -39,14 +39,15 @@ def crash_report(error: BaseException, arguments: Sequence[str]) -> list[str]:
     Where no file can be written, the traceback is in the lines.
     """
     trace = "".join(traceback.format_exception(error))
-    file = _save_traceback(_report(arguments, trace))
-    where = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
+    file = _save_traceback(_make_report(arguments, trace))
+    location = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
     return [
-        _summary(error),
+        _make_summary(error),
         *lines_on_run(),
-        f"please report it to those who gave you hbatune, with this command (`{_line(arguments)}`)",
-        f"and version ({__version__}); {where[0]}",
-        *where[1:],
+        "please report it to those who gave you hbatune, with this command "
+        f"(`{_join_command(arguments)}`)",
+        f"and version ({__version__}); {location[0]}",
+        *location[1:],
     ]
 
 
@@ -66,9 +67,9 @@ def is_of_system(error: Exception) -> TypeGuard[OSError]:
 
 def lines_on_system(error: OSError) -> list[str]:
     """Return the lines of a message on an error of the system that no command handles."""
-    what = "a system call failed" if error.filename is None else f"cannot use {error.filename}"
+    problem = "a system call failed" if error.filename is None else f"cannot use {error.filename}"
     return [
-        f"{what}: {error.strerror}",
+        f"{problem}: {error.strerror}",
         *lines_on_run(),
         "run the command again when the system has recovered",
     ]
@@ -76,28 +77,28 @@ def lines_on_system(error: OSError) -> list[str]:
 
 def line_on(error: BaseException, arguments: Sequence[str]) -> str:
     """Return a message on a fault in one line, for a log; its traceback is written to a file."""
-    file = _save_traceback(_report(arguments, "".join(traceback.format_exception(error))))
-    where = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
-    return f"{_summary(error)}; {where}: please report it to those who gave you hbatune"
+    file = _save_traceback(_make_report(arguments, "".join(traceback.format_exception(error))))
+    location = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
+    return f"{_make_summary(error)}; {location}: please report it to those who gave you hbatune"
 
 
-def watch_for_faults(arguments: Sequence[str], tell: Callable[[str], None]) -> None:
+def watch_for_faults(arguments: Sequence[str], report: Callable[[str], None]) -> None:
     """Tell, in one line each, of faults that end a worker or another process, and not this one.
 
     Such a fault comes to ``sys.excepthook``. One and the same is told once by each process: the
     work that meets it may be done for thousands of disks.
     """
-    known: set[str] = set()
+    reported: set[str] = set()
 
     def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not isinstance(error, Exception):
             sys.__excepthook__(kind, error, trace)
             return
-        whole = "".join(traceback.format_exception(error))
-        if whole not in known:
-            known.add(whole)
+        text = "".join(traceback.format_exception(error))
+        if text not in reported:
+            reported.add(text)
             with suppress(Exception):  # the work that met it is to go on
-                tell(line_on(error, arguments))
+                report(line_on(error, arguments))
 
     sys.excepthook = take
 
@@ -107,16 +108,16 @@ def lines_on_run() -> list[str]:
     with suppress(Exception):  # this is said where something has gone wrong already
         recorded, _ = journal.load(paths.JOURNAL, boot_id())
         if recorded.run is not None and recorded.run.process == this_process():
-            return _on_run(recorded.run.command, recorded)
+            return _describe_run(recorded.run.command, recorded)
     return []
 
 
-def _summary(error: BaseException) -> str:
+def _make_summary(error: BaseException) -> str:
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines() or ["unknown"]
     return f"a fault of hbatune itself: {lines[-1]}"
 
 
-def _on_run(command: str, recorded: Journal) -> list[str]:
+def _describe_run(command: str, recorded: Journal) -> list[str]:
     targets = len({entry.id for entry in recorded.entries})
     return [
         f"`{command}` was changing the machine: the journal has what was there before, "
@@ -126,16 +127,16 @@ def _on_run(command: str, recorded: Journal) -> list[str]:
     ]
 
 
-def _report(arguments: Sequence[str], trace: str) -> str:
+def _make_report(arguments: Sequence[str], trace: str) -> str:
     about = (
         f"hbatune {__version__}, Python {platform.python_version()}, Linux {platform.release()}",
-        f"command: {_line(arguments)}",
+        f"command: {_join_command(arguments)}",
         f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}",
     )
     return "\n".join((*about, "", trace))
 
 
-def _line(arguments: Sequence[str]) -> str:
+def _join_command(arguments: Sequence[str]) -> str:
     return shlex.join(["hbatune", *arguments])
 
 
@@ -144,10 +145,10 @@ def _save_traceback(text: str) -> str | None:
     data = text.encode("utf-8", "backslashreplace")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
-        folder = _folder()
+        folder = _get_directory()
         # Workers may meet several faults within a second.
         names = (_NAME.replace("*", f"{stamp}-{number}") for number in count(1))
-        path = next(each for name in names if not (each := folder / name).exists())
+        path = next(candidate for name in names if not (candidate := folder / name).exists())
         files.replace(path, data)
         for old in sorted(folder.glob(_NAME))[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -162,11 +163,11 @@ def _save_traceback(text: str) -> str | None:
     return None
 
 
-def _folder() -> Path:
+def _get_directory() -> Path:
     """Return the folder for reports: below root's state, or below the user's (XDG_STATE_HOME)."""
     if os.geteuid() == 0:
         return paths.STATE / "log"
-    named = os.environ.get("XDG_STATE_HOME", "")
+    configured = os.environ.get("XDG_STATE_HOME", "")
     # The specification ignores a path that is not absolute.
-    state = Path(named) if named.startswith("/") else Path.home() / ".local" / "state"
+    state = Path(configured) if configured.startswith("/") else Path.home() / ".local" / "state"
     return state / "hbatune"

@@ -45,13 +45,13 @@ _WIDTH = 80
 def command_of(arguments: Sequence[str]) -> str | None:
     """Return the word that stands where the command's name belongs, None if there is none."""
     value = False
-    for word in arguments:
+    for argument in arguments:
         if value:
             value = False
-        elif takes_value(word):
+        elif takes_value(argument):
             value = True
-        elif not word.startswith("-"):
-            return word
+        elif not argument.startswith("-"):
+            return argument
     return None
 
 
@@ -62,33 +62,35 @@ def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modul
     """
     name = command_of(arguments)
     if name is None:
-        return _parser(tuple((each, None) for each in COMMANDS)), None
+        return _make_parser(tuple((command, None) for command in COMMANDS)), None
     module = command_module(name)
     # With the command's name first, no option can ask for the list of all: one parser will do.
     if arguments[0] == name:
-        return _parser(((name, module),)), module
-    return _parser(tuple((each, module if each == name else None) for each in COMMANDS)), module
+        return _make_parser(((name, module),)), module
+    return _make_parser(
+        tuple((command, module if command == name else None) for command in COMMANDS)
+    ), module
 
 
 def full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, from which man page and completion are made."""
-    return _parser(tuple((name, command_module(name)) for name in COMMANDS))
+    return _make_parser(tuple((name, command_module(name)) for name in COMMANDS))
 
 
 def help_text(command: str | None) -> str:
     """Return the help of a command, or the main help. UsageError if there is no such command."""
     if command is None:
-        return _parser(tuple((each, None) for each in COMMANDS)).format_help()
-    parser = _parser(((command, command_module(command)),))
+        return _make_parser(tuple((name, None) for name in COMMANDS)).format_help()
+    parser = _make_parser(((command, command_module(command)),))
     return subparsers(parser)[command].format_help()
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of the commands, by name."""
-    [found] = (
+    [subparsers_action] = (
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )
-    return dict(found.choices)
+    return dict(subparsers_action.choices)
 
 
 def command_module(name: str) -> ModuleType:
@@ -96,14 +98,14 @@ def command_module(name: str) -> ModuleType:
     if name not in COMMANDS:
         raise UsageError(
             f"there is no command {name!r}",
-            hint=_nearest(name, COMMANDS) or "`hbatune --help` shows all commands",
+            hint=_find_nearest(name, COMMANDS) or "`hbatune --help` shows all commands",
         )
     return importlib.import_module(f"hbatune.cli.commands.{name}")
 
 
-def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.ArgumentParser:
+def _make_parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.ArgumentParser:
     """Return the parser of these commands; one without its module is only listed."""
-    parser = _Parser(prog="hbatune", description=_DESCRIPTION, epilog=_main_epilog())
+    parser = _Parser(prog="hbatune", description=_DESCRIPTION, epilog=_make_epilog())
     parser.add_argument(
         "-V",
         "--version",
@@ -116,12 +118,12 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
         metavar="COMMAND", required=True, title="commands", parser_class=_CommandParser
     )
     for name, module in modules:
-        summary = _stated(name, "SUMMARY") if module is None else module.SUMMARY
+        summary = _get_constant(name, "SUMMARY") if module is None else module.SUMMARY
         described = commands.add_parser(
             name,
             help=summary,
-            description=_sentence(summary),
-            epilog=None if module is None else _examples_text(module.EXAMPLES),
+            description=_make_sentence(summary),
+            epilog=None if module is None else _format_examples(module.EXAMPLES),
         )
         if module is not None:
             module.add_arguments(described)
@@ -129,15 +131,15 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
     return parser
 
 
-# Messages are parsed here, in English (_plain), and a look for translations imports a lot.
+# Messages are parsed here, in English (_simplify_message). Translations would import many modules.
 argparse._ = str  # type: ignore[attr-defined]
 
 
-def _columns() -> int:
+def _get_columns() -> int:
     """Return the width of the terminal as shutil does, whose module every parser would import."""
     with suppress(ValueError):
-        if (asked := int(os.environ.get("COLUMNS", ""))) > 0:
-            return asked
+        if (width := int(os.environ.get("COLUMNS", ""))) > 0:
+            return width
     with suppress(AttributeError, ValueError, OSError):
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or _WIDTH  # type: ignore[union-attr]
     return _WIDTH
@@ -147,24 +149,26 @@ class _Formatter(argparse.HelpFormatter):
     """Fills the paragraphs of a text; of lists, those whose lines are indented, only long lines."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_columns() - 2)
+        super().__init__(prog, width=_get_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
-        most = min(width, _WIDTH - 2)
+        limit = min(width, _WIDTH - 2)
         return "\n\n".join(
-            "\n".join(line for each in part.split("\n") for line in _folded(each, most))
+            "\n".join(
+                line for text_line in part.split("\n") for line in _fold_line(text_line, limit)
+            )
             if "\n  " in part
             else fill(part, width, indent)
             for part in text.split("\n\n")
         )
 
 
-_LEAST = 24
+_MIN_TEXT_WIDTH = 24
 """Columns that a text beside its name has at least; where there are fewer it goes below it."""
 
 
-def _folded(line: str, width: int) -> list[str]:
+def _fold_line(line: str, width: int) -> list[str]:
     """Return a line of a list; one that is too long has its text in lines below each other.
 
     A name, which may be a command to be copied, is never broken.
@@ -174,7 +178,7 @@ def _folded(line: str, width: int) -> list[str]:
         return [line]
     before, text = split.groups()
     name = [before.rstrip()] if before.strip() else []
-    if width - len(before) >= _LEAST:
+    if width - len(before) >= _MIN_TEXT_WIDTH:
         first, name = before, []
     else:
         before = first = " " * 6
@@ -194,38 +198,40 @@ def _folded(line: str, width: int) -> list[str]:
 class _Parser(argparse.ArgumentParser):
     """Shows commands in groups, and raises a UsageError for what it cannot parse."""
 
-    def __init__(self, **given: Any) -> None:
-        given["formatter_class"] = _Formatter
-        super().__init__(**given, add_help=False)
+    def __init__(self, **options: Any) -> None:
+        options["formatter_class"] = _Formatter
+        super().__init__(**options, add_help=False)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Return what was parsed. UsageError for an option that does not exist."""
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._refuse(command_of(args), unknown)
+            self._refuse_unknown(command_of(args), unknown)
         if parsed.quiet and getattr(parsed, "json", False):
             raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
         return parsed
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError with argparse's message in plain words."""
-        raise UsageError(_plain(message), hint=f"`{self.prog} --help` shows how to use it")
+        raise UsageError(
+            _simplify_message(message), hint=f"`{self.prog} --help` shows how to use it"
+        )
 
     def format_usage(self) -> str:
         """Return the usage without the options of every command, which are the same for all."""
         formatter = self._get_formatter()
-        formatter.add_usage(self.usage, list(self._own_actions()), [])
+        formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         return formatter.format_help()
 
     def format_help(self) -> str:
         """Return the whole help."""
         formatter = self._get_formatter()
-        formatter.add_usage(self.usage, list(self._own_actions()), [])
+        formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
         listed = [
             action for action in self._actions if isinstance(action, argparse._SubParsersAction)
         ]
-        for title, actions in _grouped(listed[0]._get_subactions()) if listed else ():
+        for title, actions in _group_commands(listed[0]._get_subactions()) if listed else ():
             _add_section(formatter, title, actions)
         for group in self._action_groups:
             if not set(listed) & set(group._group_actions):
@@ -233,29 +239,29 @@ class _Parser(argparse.ArgumentParser):
         formatter.add_text(self.epilog)
         return formatter.format_help()
 
-    def _own_actions(self) -> Iterator[argparse.Action]:
+    def _get_own_actions(self) -> Iterator[argparse.Action]:
         """Yield -h, which tells of the options of every command, and the other arguments."""
-        for group in sorted(self._action_groups, key=lambda one: one.title != GLOBAL_OPTIONS):
+        for group in sorted(self._action_groups, key=lambda group: group.title != GLOBAL_OPTIONS):
             yield from group._group_actions[: 1 if group.title == GLOBAL_OPTIONS else None]
 
-    def _refuse(self, command: str | None, unknown: Sequence[str]) -> NoReturn:
+    def _refuse_unknown(self, command: str | None, unknown: Sequence[str]) -> NoReturn:
         """Raise a UsageError that names what is unknown, and what may have been meant."""
         parser = subparsers(self)[command] if command else self
-        word = unknown[0]
-        if not word.startswith("-"):
+        argument = unknown[0]
+        if not argument.startswith("-"):
             raise UsageError(
-                f"`{parser.prog}` does not take {word!r}",
+                f"`{parser.prog}` does not take {argument!r}",
                 hint=f"`{parser.prog} --help` shows what it takes",
             )
-        option = word.partition("=")[0]
-        known = [
+        option = argument.partition("=")[0]
+        option_names = [
             option_string_action
             for option_string_action in parser._option_string_actions
             if option_string_action.startswith("--")
         ]
         raise UsageError(
             f"`{parser.prog}` has no option {option!r}",
-            hint=_nearest(option, known) or f"`{parser.prog} --help` shows its options",
+            hint=_find_nearest(option, option_names) or f"`{parser.prog} --help` shows its options",
         )
 
 
@@ -282,15 +288,20 @@ def _add_section(
     formatter.end_section()
 
 
-def _grouped(commands: Iterable[argparse.Action]) -> Iterator[tuple[str, list[argparse.Action]]]:
+def _group_commands(
+    commands: Iterable[argparse.Action],
+) -> Iterator[tuple[str, list[argparse.Action]]]:
     """Yield the title of each group with its commands, as they are listed."""
     listed = list(commands)
     for group, title in GROUPS.items():
-        yield title, [each for each in listed if _stated(each.dest, "GROUP") == group]
+        yield (
+            title,
+            [command for command in listed if _get_constant(command.dest, "GROUP") == group],
+        )
 
 
 @cache
-def _constants(command: str) -> dict[str, str]:
+def _parse_constants(command: str) -> dict[str, str]:
     """Return the texts that a command's module states, parsed from its source.
 
     Importing all commands for the main help would take a second.
@@ -299,40 +310,40 @@ def _constants(command: str) -> dict[str, str]:
 
     with open(f"{os.path.dirname(__file__)}/commands/{command}.py", "rb") as file:
         source = file.read()
-    found = {}
+    constants = {}
     for statement in ast.parse(source).body:
         match statement:
             case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value=str(text))):
-                found[name] = text
-    return found
+                constants[name] = text
+    return constants
 
 
-def _stated(command: str, name: str) -> str:
-    found = _constants(command)
-    assert name in found, f"{command} has no {name}"
-    return found[name]
+def _get_constant(command: str, name: str) -> str:
+    constants = _parse_constants(command)
+    assert name in constants, f"{command} has no {name}"
+    return constants[name]
 
 
-def _sentence(summary: str) -> str:
+def _make_sentence(summary: str) -> str:
     return f"{summary[0].upper()}{summary[1:]}."
 
 
-def _examples_text(examples: Sequence[tuple[str, str]]) -> str:
+def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
     """Return the examples as the end of a help text; a long command line has two lines."""
     widest = max(len(line) for line, _ in examples if len(line) <= _WIDTH // 2)
-    told = ["examples:"]
-    for line, what in examples:
+    lines = ["examples:"]
+    for line, purpose in examples:
         if len(line) <= widest:
-            told.append(f"  {line:<{widest}}  {what}")
+            lines.append(f"  {line:<{widest}}  {purpose}")
         else:
-            told += [f"  {line}", f"  {'':<{widest}}  {what}"]
-    return "\n".join(told)
+            lines += [f"  {line}", f"  {'':<{widest}}  {purpose}"]
+    return "\n".join(lines)
 
 
-def _main_epilog() -> str:
+def _make_epilog() -> str:
     width = max(len(number) for number, _ in exit_code_lines())
     codes = [f"  {number:>{width}}  {meaning}" for number, meaning in exit_code_lines()]
-    return "\n".join((_examples_text(EXAMPLES), "", "exit codes:", *codes))
+    return "\n".join((_format_examples(EXAMPLES), "", "exit codes:", *codes))
 
 
 _PLAIN = (
@@ -347,17 +358,17 @@ _PLAIN = (
 _CHOICE = r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)"
 
 
-def _plain(message: str) -> str:
-    if (found := re.fullmatch(_CHOICE, message, re.DOTALL)) is not None:
-        choices = found[3].replace("'", "")  # some versions of Python quote each of them
-        return f"{found[1]} takes {choices}, and not {found[2]}"
+def _simplify_message(message: str) -> str:
+    if (match := re.fullmatch(_CHOICE, message, re.DOTALL)) is not None:
+        choices = match[3].replace("'", "")  # some versions of Python quote each of them
+        return f"{match[1]} takes {choices}, and not {match[2]}"
     for pattern, plain in _PLAIN:
-        if (found := re.fullmatch(pattern, message, re.DOTALL)) is not None:
-            return found.expand(plain)
+        if (match := re.fullmatch(pattern, message, re.DOTALL)) is not None:
+            return match.expand(plain)
     return message
 
 
-def _nearest(word: str, known: Iterable[str]) -> str | None:
+def _find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     from hbatune.policy.toml_files import nearest  # here, as only a mistake needs it
 
-    return nearest(word, known)
+    return nearest(name, candidates)

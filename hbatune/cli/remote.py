@@ -29,7 +29,7 @@ def run_on(host: str, arguments: Sequence[str]) -> int:
     """
     if not _HOST.fullmatch(host):
         raise UsageError(f"--host: {host!r} is not a host", hint="write USER@HOST, or HOST")
-    terminal = all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
+    terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     # ssh joins what follows the host with blanks, and a shell there reads it.
     command = shlex.join(["hbatune", *without_host(arguments)])
     try:
@@ -59,13 +59,13 @@ def run_on(host: str, arguments: Sequence[str]) -> int:
 
 def without_host(arguments: Sequence[str]) -> list[str]:
     """Return the words of a command line without the option --host, in all of its spellings."""
-    kept: list[str] = []
+    remaining: list[str] = []
     words = iter(arguments)
-    for word in words:
-        if word == "--":
-            return [*kept, word, *words]
-        if is_option(word, *_OPTION):
+    for argument in words:
+        if argument == "--":
+            return [*remaining, argument, *words]
+        if is_option(argument, *_OPTION):
             next(words, None)
-        elif not word.startswith("-H") and not is_option(word.partition("=")[0], *_OPTION):
-            kept.append(word)
-    return kept
+        elif not argument.startswith("-H") and not is_option(argument.partition("=")[0], *_OPTION):
+            remaining.append(argument)
+    return remaining

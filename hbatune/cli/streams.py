@@ -24,7 +24,7 @@ _WITH_ANSWER = (ExitCode.DONE, ExitCode.FOUND, ExitCode.NO_DAEMON)
 _PLAIN = "hbatune.plain"
 """The name of the error handler of the encodings of standard output and standard error."""
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "…": "...",
     "→": "->",
     "µ": "u",
@@ -74,9 +74,9 @@ def open_standard_streams() -> None:
     codecs.register_error(_PLAIN, _replace_unencodable)
     # A stream that a caller has put in the place of the interpreter's own is left alone.
     if 1 in closed or sys.stdout is sys.__stdout__:
-        sys.stdout = _guarded(1, None if 1 in closed else sys.stdout)
+        sys.stdout = _open_guarded(1, None if 1 in closed else sys.stdout)
     if 2 in closed or sys.stderr is sys.__stderr__:
-        sys.stderr = _guarded(2, None if 2 in closed else sys.stderr)
+        sys.stderr = _open_guarded(2, None if 2 in closed else sys.stderr)
 
 
 def with_output(code: int) -> int:
@@ -102,7 +102,7 @@ def output_failure() -> OSError | None:
     return raw.failure if isinstance(raw, _StandardStream) else None
 
 
-def _guarded(descriptor: int, before: object) -> io.TextIOWrapper:
+def _open_guarded(descriptor: int, before: object) -> io.TextIOWrapper:
     """Return a stream on the descriptor that is like ``before``, and whose writes never fail."""
     encoding, lines, direct = "utf-8", descriptor == 2, False
     if isinstance(before, io.TextIOWrapper):
@@ -124,7 +124,7 @@ def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     text = error.object[error.start : error.end]
     escape = "backslashreplace"
     return "".join(
-        _INSTEAD.get(each) or each.encode("ascii", escape).decode() for each in text
+        _REPLACEMENTS.get(char) or char.encode("ascii", escape).decode() for char in text
     ), error.end
 
 

@@ -46,8 +46,8 @@ def tuned(profile: str, endpoints: int) -> str:
 
 def running(since: float, passes: int, written: int) -> str:
     """Return since when the daemon runs, and what it has done."""
-    what = f"{quantity(passes, 'pass', 'passes')}, {quantity(written, 'value')} set"
-    return f"Running since {second(since)}, {what}."
+    work = f"{quantity(passes, 'pass', 'passes')}, {quantity(written, 'value')} set"
+    return f"Running since {second(since)}, {work}."
 
 
 def last_pass(moment: float, reason: str) -> str:
@@ -165,14 +165,14 @@ def paged(args: "argparse.Namespace") -> Iterator[None]:
     terminal = sys.stdout
     collected = _Collected(terminal)
     sys.stdout = collected
-    shown = False
+    displayed = False
     try:
         yield
         sys.stdout = terminal
-        shown = _show(command, collected, _environment(os.environ))
+        displayed = _run_pager(command, collected, _build_environment(os.environ))
     finally:
         sys.stdout = terminal
-        if not shown:
+        if not displayed:
             terminal.write(collected.getvalue())
 
 
@@ -182,29 +182,29 @@ def pager_command(environment: Mapping[str, str]) -> str | None:
     HBATUNE_PAGER counts before PAGER. Where root acts for another user it is less, whatever they
     say: what may run as root is decided elsewhere.
     """
-    asked = environment.get("HBATUNE_PAGER", environment.get("PAGER", _LESS)).strip()
-    if asked in ("", "cat") or environment.get("TERM") == "dumb":
+    command = environment.get("HBATUNE_PAGER", environment.get("PAGER", _LESS)).strip()
+    if command in ("", "cat") or environment.get("TERM") == "dumb":
         return None
     if any(name in environment for name in _ON_BEHALF):
-        asked = _LESS
-    if asked != _LESS:
-        return asked
+        command = _LESS
+    if command != _LESS:
+        return command
     import shutil  # heavy, and only a terminal has a pager
 
-    return asked if shutil.which(_LESS) else None
+    return command if shutil.which(_LESS) else None
 
 
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    found = {**_ENVIRONMENT, **environment}
+def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    variables = {**_ENVIRONMENT, **environment}
     if any(name in environment for name in _ON_BEHALF):
         # No shell and no other file from inside of less (less(1)).
-        found["LESSSECURE"] = "1"
+        variables["LESSSECURE"] = "1"
         for name in ("LESSOPEN", "LESSCLOSE", "LESSKEY", "LESSKEYIN"):
-            found.pop(name, None)
-    return found
+            variables.pop(name, None)
+    return variables
 
 
-def _show(command: str, collected: _Collected, environment: Mapping[str, str]) -> bool:
+def _run_pager(command: str, collected: _Collected, environment: Mapping[str, str]) -> bool:
     """Show the text in the pager and wait for its end. Return whether there was one."""
     data = collected.getvalue().encode(collected.encoding, collected.errors or "backslashreplace")
     if not data:

@@ -68,19 +68,21 @@ class JournalReporter:
 
     def began(self, profile: str | None) -> None:
         """Report that the daemon is ready."""
-        what = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
-        self._log(READY, INFO, f"ready: {what}")
+        profile_text = (
+            f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
+        )
+        self._log(READY, INFO, f"ready: {profile_text}")
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
-            what = "the pass failed: " if report.subjects is None else ""
-            self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
+            prefix = "the pass failed: " if report.subjects is None else ""
+            self._log(FAILED, ERROR, f"{prefix}{report.error}{hint}")
         for change in report.changes:
-            self._changed(reason, change)
+            self._log_change(reason, change)
         if report.subjects is not None:
-            self._tell_unmatched(report.unmatched)
+            self._log_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = quantity(len(report.written), "value")
             self._log(LOOKED, INFO, f"everything was looked at, {count} set")
@@ -94,7 +96,7 @@ class JournalReporter:
                 f"{change.target}: {change.setting} was set back to {change.before} for the third "
                 f"time in ten minutes and is left so: find out what sets it, or take it out of the "
                 f"profile ({change.rule} wants {change.value})",
-                _fields(change),
+                _make_fields(change),
             )
 
     def overrun(self) -> None:
@@ -120,16 +122,16 @@ class JournalReporter:
             f"{f' ({mistake.hint})' if mistake.hint else ''}",
         )
 
-    def probed(self, found: NewEndpointProbe) -> None:
+    def probed(self, probe: NewEndpointProbe) -> None:
         """Report the probe of new endpoints."""
-        if found.error is not None:
+        if probe.error is not None:
             self._log(
                 PROBED,
                 WARNING,
-                f"new endpoints were to be measured, and no result was kept: {found.error}",
+                f"new endpoints were to be measured, and no result was kept: {probe.error}",
             )
-        elif found.measured:
-            self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
+        elif probe.measured:
+            self._log(PROBED, INFO, f"{probe.measured} new endpoints measured: `hbatune history`")
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
@@ -167,11 +169,11 @@ class JournalReporter:
         """Report that the daemon stops."""
         self._log(STOPPED, INFO, "stopping")
 
-    def save(self, found: Status) -> None:
+    def save(self, daemon_status: Status) -> None:
         """Save the status file, and give systemd the status line."""
-        self._by.notify(f"STATUS={status_line(found)}")
+        self._by.notify(f"STATUS={status_line(daemon_status)}")
         try:
-            problem = status.save(paths.STATUS, found)
+            problem = status.save(paths.STATUS, daemon_status)
         except OSError as error:
             problem = error
         # Once for each series of failures: the status is saved again and again.
@@ -179,7 +181,7 @@ class JournalReporter:
             self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
         self._unsaved = problem is not None
 
-    def _tell_unmatched(self, names: Collection[Unmatched]) -> None:
+    def _log_unmatched(self, names: Collection[Unmatched]) -> None:
         """Report names in [site] that match nothing, once for as long as they do."""
         for name in names:
             if name not in self._unmatched:
@@ -190,24 +192,31 @@ class JournalReporter:
                 self._log(CONFIGURED, WARNING, printable(unmatched_line(name)))
         self._unmatched = frozenset(names)
 
-    def _changed(self, reason: PassReason, each: SettingChange) -> None:
-        to = f"{each.target}: {each.setting} {each.before} → {each.value}"
-        match each.handled:
+    def _log_change(self, reason: PassReason, change: SettingChange) -> None:
+        to = f"{change.target}: {change.setting} {change.before} → {change.value}"
+        match change.handled:
             case Handled.WRITTEN:
-                drifted = each.origin is ChangeOrigin.DRIFT
+                drifted = change.origin is ChangeOrigin.DRIFT
                 key = (
                     DRIFTED if drifted and reason in (PassReason.AUDIT, PassReason.EVENT) else TUNED
                 )
-                self._log(key, NOTICE, f"{to}, {_why(reason, each)} ({each.rule})", _fields(each))
+                self._log(
+                    key,
+                    NOTICE,
+                    f"{to}, {_explain_change(reason, change)} ({change.rule})",
+                    _make_fields(change),
+                )
             case Handled.FAILED:
-                why = os.strerror(each.errno) if each.errno else str(each.outcome)
-                text = f"{to} failed: {why} ({each.rule}){_next_try(each)}"
-                self._log(FAILED, WARNING, text, _fields(each))
+                why = os.strerror(change.errno) if change.errno else str(change.outcome)
+                text = f"{to} failed: {why} ({change.rule}){_describe_retry(change)}"
+                self._log(FAILED, WARNING, text, _make_fields(change))
             case Handled.RAMPING:
-                self._log(RAMPING, NOTICE, f"{each.target}: {ramp_line(each)}", _fields(each))
+                self._log(
+                    RAMPING, NOTICE, f"{change.target}: {ramp_line(change)}", _make_fields(change)
+                )
             case Handled.REPORTED:
-                text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
-                self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
+                text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
+                self._log(DRIFTED, WARNING, f"{text} ({change.rule})", _make_fields(change))
             # Not logged at every pass, which would fill the journal: `hbatune status` shows them.
             case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
@@ -218,30 +227,30 @@ class JournalReporter:
         self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
 
 
-def status_line(found: Status) -> str:
+def status_line(daemon_status: Status) -> str:
     """Return the daemon's status in one line."""
-    if found.error is not None:
-        return f"the last pass failed: {found.error}"
-    if not found.ready:
+    if daemon_status.error is not None:
+        return f"the last pass failed: {daemon_status.error}"
+    if not daemon_status.ready:
         return "looking at everything for the first time"
-    if found.rolled_back:
+    if daemon_status.rolled_back:
         return "everything was rolled back: nothing is tuned until `hbatune apply`"
-    if found.profile is None:
+    if daemon_status.profile is None:
         return "no profile is active, so nothing is tuned"
-    text = tuned(found.profile, found.endpoints)
-    if found.amiss:
-        rest = "it should be" if len(found.amiss) == 1 else "they should be"
-        text += f", {quantity(len(found.amiss), 'setting')} not as {rest}"
-    if ramping := len(found.open) - len(found.amiss):
+    text = tuned(daemon_status.profile, daemon_status.endpoints)
+    if daemon_status.amiss:
+        expected = "it should be" if len(daemon_status.amiss) == 1 else "they should be"
+        text += f", {quantity(len(daemon_status.amiss), 'setting')} not as {expected}"
+    if ramping := len(daemon_status.open) - len(daemon_status.amiss):
         text += f", {quantity(ramping, 'queue depth')} that the kernel raises again"
-    if found.unreadable:
-        text += f", {quantity(found.unreadable, 'setting')} that could not be read"
-    if found.alerts:
-        text += f", {quantity(len(found.alerts), 'alert')}"
-    if found.mistake is not None:
+    if daemon_status.unreadable:
+        text += f", {quantity(daemon_status.unreadable, 'setting')} that could not be read"
+    if daemon_status.alerts:
+        text += f", {quantity(len(daemon_status.alerts), 'alert')}"
+    if daemon_status.mistake is not None:
         text += ", the configuration has a mistake"
-    if found.unwritten:
-        text += f", {quantity(len(found.unwritten), 'file')} that could not be written"
+    if daemon_status.unwritten:
+        text += f", {quantity(len(daemon_status.unwritten), 'file')} that could not be written"
     return text
 
 
@@ -255,22 +264,22 @@ def ramp_line(change: SettingChange) -> str:
     )
 
 
-def _why(reason: PassReason, change: SettingChange) -> str:
+def _explain_change(reason: PassReason, change: SettingChange) -> str:
     """Return why a value differed; at the start the reason is that everything may be new."""
     if reason is PassReason.START:
         return _REASONS[reason]
     return _ORIGINS.get(change.origin, _REASONS[reason])
 
 
-def _next_try(change: SettingChange) -> str:
+def _describe_retry(change: SettingChange) -> str:
     """Return the number of tries and the time of the next one, as text."""
     if change.retry is None:
         return ""
-    when = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
-    return f", try {change.retry.tries}, the next one at {when}"
+    retry_time = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
+    return f", try {change.retry.tries}, the next one at {retry_time}"
 
 
-def _fields(change: SettingChange) -> dict[str, str]:
+def _make_fields(change: SettingChange) -> dict[str, str]:
     return {
         "HBATUNE_TARGET": change.target,
         "HBATUNE_ID": change.id,
@@ -278,11 +287,11 @@ def _fields(change: SettingChange) -> dict[str, str]:
         "HBATUNE_FROM": str(change.before),
         "HBATUNE_TO": str(change.value),
         "HBATUNE_RULE": change.rule,
-        **_errno(change),
+        **_make_errno_field(change),
     }
 
 
-def _errno(change: SettingChange) -> dict[str, str]:
+def _make_errno_field(change: SettingChange) -> dict[str, str]:
     """Return the errno's name; drivers know some that have none (ENOTSUPP, 524)."""
     if not change.errno:
         return {}

@@ -118,11 +118,11 @@ def summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
         hostname=machine.hostname,
         kernel=machine.kernel,
         boot_id=machine.boot_id,
-        adapters=tuple(_versions(adapter) for adapter in machine.adapters),
+        adapters=tuple(_get_versions(adapter) for adapter in machine.adapters),
     )
 
 
-def _versions(adapter: Adapter) -> AdapterVersions:
+def _get_versions(adapter: Adapter) -> AdapterVersions:
     return AdapterVersions(
         target=adapter.target,
         family=adapter.family,

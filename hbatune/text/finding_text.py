@@ -277,22 +277,26 @@ _NAME = re.compile(r"\{(\w+)\}")
 def text_of(finding: Finding) -> Text:
     """Return the text of a finding, with its evidence filled in."""
     text = TEXTS[finding.id]
-    known = {name for name, fact in finding.evidence.items() if fact is not None and fact != ()}
-    told = {name: _said(fact) for name, fact in finding.evidence.items()}
-    told["target"] = finding.target
-    evidence, advice, otherwise = (_filled(sentence, {*known, "target"}, told) for sentence in text)
+    known_names = {
+        name for name, fact in finding.evidence.items() if fact is not None and fact != ()
+    }
+    fact_texts = {name: _format_fact(fact) for name, fact in finding.evidence.items()}
+    fact_texts["target"] = finding.target
+    evidence, advice, otherwise = (
+        _fill_sentence(sentence, {*known_names, "target"}, fact_texts) for sentence in text
+    )
     return Text(evidence, advice or otherwise)
 
 
-def _filled(sentence: str, known: set[str], told: Mapping[str, str]) -> str:
+def _fill_sentence(sentence: str, known_names: set[str], fact_texts: Mapping[str, str]) -> str:
     """Return the sentence with the evidence, without the parts for which there is none."""
-    kept = _PART.sub(
-        lambda part: part[1] if known.issuperset(_NAME.findall(part[1])) else "", sentence
+    template = _PART.sub(
+        lambda part: part[1] if known_names.issuperset(_NAME.findall(part[1])) else "", sentence
     )
-    return kept.format_map(told)
+    return template.format_map(fact_texts)
 
 
-def _said(fact: Fact) -> str:
+def _format_fact(fact: Fact) -> str:
     if fact is None or fact == ():
         return NOTHING
     if isinstance(fact, bool):

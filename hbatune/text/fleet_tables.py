@@ -117,16 +117,22 @@ def show_audit(audit: Audit) -> None:
     """Print an audit: the odd hosts first, then drift, findings, the inventory, and other files."""
     names = (identity("HOST"), value("HERE"), value("USUAL"), figure("HOSTS"), prose("DIFFERS IN"))
     odd = [
-        [each.host, found_text(each.found), values_text(each.usual), share_text(each), about(each)]
-        for each in audit.odd
+        [
+            outlier.host,
+            found_text(outlier.found),
+            values_text(outlier.usual),
+            share_text(outlier),
+            about(outlier),
+        ]
+        for outlier in audit.odd
     ]
-    _show("Odd among alike hosts", names, odd)
-    _show(
+    _show_section("Odd among alike hosts", names, odd)
+    _show_section(
         "Like no other, or too few to compare",
         (identity("HOST"), prose("ADAPTERS, AND THE NEAREST GROUP")),
-        [[each.host, (adapters_text(each.adapters), nearest_text(each))] for each in audit.lone],
+        [[lone.host, (adapters_text(lone.adapters), nearest_text(lone))] for lone in audit.lone],
     )
-    _show(
+    _show_section(
         "What drifts",
         (
             *(identity("SETTING"), value("CURRENT"), value("WANTED"), value("PROFILE")),
@@ -134,13 +140,13 @@ def show_audit(audit: Audit) -> None:
         ),
         [
             [
-                *(each.setting, *drift_values(each), each.profile, str(len(each.hosts))),
-                *(str(each.targets), hosts_text(each.hosts), each.source),
+                *(drift.setting, *drift_values(drift), drift.profile, str(len(drift.hosts))),
+                *(str(drift.targets), hosts_text(drift.hosts), drift.source),
             ]
-            for each in audit.drift
+            for drift in audit.drift
         ],
     )
-    _show(
+    _show_section(
         "Findings",
         (
             *(state("SEVERITY"), identity("CHECK"), figure("HOSTS")),
@@ -150,29 +156,29 @@ def show_audit(audit: Audit) -> None:
             ),
         ),
         [
-            _finding(told(finding))
+            _make_finding_row(told(finding))
             for finding in audit.findings
             if finding.severity is not Severity.INFO
         ],
     )
-    _show(
+    _show_section(
         "What there is",
         (identity("WHAT"), value("OF"), value("VALUE"), figure("COUNT"), figure("HOSTS")),
         [
             [
-                str(each.what),
-                shown(each.of),
-                stock_value(each),
-                str(each.count),
-                str(len(each.hosts)),
+                str(stock.what),
+                shown(stock.of),
+                stock_value(stock),
+                str(stock.count),
+                str(len(stock.hosts)),
             ]
-            for each in audit.inventory
+            for stock in audit.inventory
         ],
     )
-    _show(
+    _show_section(
         "Not audited",
         (identity("FILE"), prose("WHY")),
-        [[each.file, each.reason] for each in audit.unusable],
+        [[snapshot.file, snapshot.reason] for snapshot in audit.unusable],
     )
     say(summary(audit))
 
@@ -182,28 +188,28 @@ def summary(audit: Audit) -> str:
     groups = quantity(len(audit.groups), "group")
     parts = [
         f"{quantity(len(audit.hosts), 'host')} in {groups} of alike ones",
-        f"{_count(len(audit.drifting), 'drifts', 'drift')}",
-        f"{_count(len(audit.odd_hosts), 'is odd', 'are odd')}",
+        f"{_format_count(len(audit.drifting), 'drifts', 'drift')}",
+        f"{_format_count(len(audit.odd_hosts), 'is odd', 'are odd')}",
     ]
     if without := sum(host.profile is None for host in audit.hosts):
-        parts.append(f"{_count(without, 'has', 'have')} no profile to drift from")
+        parts.append(f"{_format_count(without, 'has', 'have')} no profile to drift from")
     if anonymous := sum(host.anonymous for host in audit.hosts):
-        parts.append(f"{_count(anonymous, 'is', 'are')} anonymous and named by file")
+        parts.append(f"{_format_count(anonymous, 'is', 'are')} anonymous and named by file")
     if audit.unusable:
         parts.append(f"{quantity(len(audit.unusable), 'file')} could not be audited")
     return "; ".join(parts) + "."
 
 
-def found_text(found: Sequence[Valued]) -> str:
+def found_text(values: Sequence[Valued]) -> str:
     """Return the values of a fact; where there are several, with the targets that have them."""
-    if len(found) == 1:
-        return _scalar(found[0].value)
-    return ", ".join(_valued(each) for each in found)
+    if len(values) == 1:
+        return _format_scalar(values[0].value)
+    return ", ".join(_format_valued(valued) for valued in values)
 
 
 def values_text(values: Iterable[Scalar]) -> str:
     """Return values as text."""
-    return ", ".join(map(_scalar, values))
+    return ", ".join(map(_format_scalar, values))
 
 
 def share_text(odd: Outlier) -> str:
@@ -252,20 +258,20 @@ def stock_value(stock: Stock) -> str:
     return stock.value
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _format_count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
-def _valued(found: Valued) -> str:
-    value = _scalar(found.value)
-    if not found.targets:
-        return f"{value} ({found.count})"
-    more = found.count - len(found.targets)
-    names = " ".join(found.targets) + (f" and {more} more" if more else "")
+def _format_valued(valued: Valued) -> str:
+    value = _format_scalar(valued.value)
+    if not valued.targets:
+        return f"{value} ({valued.count})"
+    remaining = valued.count - len(valued.targets)
+    names = " ".join(valued.targets) + (f" and {remaining} more" if remaining else "")
     return f"{value} ({names})"
 
 
-def _scalar(value: Scalar) -> str:
+def _format_scalar(value: Scalar) -> str:
     match value:
         case None:
             return UNKNOWN
@@ -277,12 +283,12 @@ def _scalar(value: Scalar) -> str:
             return str(value)
 
 
-def _finding(each: FleetFindingEntry) -> list[str | tuple[str, ...]]:
-    found = (hosts_text(each.hosts), each.evidence, f"→ {each.advice}")
-    return [str(each.severity), each.id, str(len(each.hosts)), found, each.source]
+def _make_finding_row(entry: FleetFindingEntry) -> list[str | tuple[str, ...]]:
+    details = (hosts_text(entry.hosts), entry.evidence, f"→ {entry.advice}")
+    return [str(entry.severity), entry.id, str(len(entry.hosts)), details, entry.source]
 
 
-def _show(
+def _show_section(
     name: str, columns: Sequence[Column], rows: Iterable[Sequence[str | Sequence[str]]]
 ) -> None:
     table = Table(columns, list(rows))
@@ -302,10 +308,10 @@ It is one of host, odd, lone, drift, finding, stock and unusable.
 
 def audit_csv(audit: Audit) -> str:
     """Return an audit as CSV, of hosts, odd facts, drift, findings, inventory and other files."""
-    return csv_text(HEAD, _rows(audit))
+    return csv_text(HEAD, _yield_rows(audit))
 
 
-def _rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
+def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for host in audit.hosts:
         groups = f"group {host.group}"
         yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)
@@ -313,20 +319,30 @@ def _rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         values = (found_text(odd.found), values_text(odd.usual))
         yield ("odd", odd.host, None, about(odd), *values, None, None, None)
     for lone in audit.lone:
-        what, near = adapters_text(lone.adapters), nearest_text(lone)
-        yield ("lone", lone.host, None, what, near, None, None, None, None)
+        adapters, near = adapters_text(lone.adapters), nearest_text(lone)
+        yield ("lone", lone.host, None, adapters, near, None, None, None, None)
     for drift in audit.drift:
         for name in drift.hosts:
             values = drift_values(drift)
             yield ("drift", name, None, drift.setting, *values, None, drift.profile, drift.source)
-    for each in map(told, audit.findings):
-        for name in each.hosts:
-            said = each.evidence if name == each.hosts[0] else None
-            yield ("finding", name, each.severity, each.id, said, None, None, None, each.source)
+    for entry in map(told, audit.findings):
+        for name in entry.hosts:
+            evidence = entry.evidence if name == entry.hosts[0] else None
+            yield (
+                "finding",
+                name,
+                entry.severity,
+                entry.id,
+                evidence,
+                None,
+                None,
+                None,
+                entry.source,
+            )
     for stock in audit.inventory:
-        what = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
+        subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
-            yield ("stock", name, None, what, stock_value(stock), None, None, None, None)
+            yield ("stock", name, None, subject, stock_value(stock), None, None, None, None)
     for unusable in audit.unusable:
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
@@ -368,80 +384,83 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     same: int
 
 
-def compare_document(found: HostComparison) -> CompareDocument:
+def compare_document(comparison: HostComparison) -> CompareDocument:
     """Return the JSON document of a comparison."""
     return CompareDocument(
-        first=found.first,
-        second=found.second,
-        one_host=found.one_host,
-        one_boot=found.one_boot,
-        differences=found.differences,
-        measured=found.measured,
-        same=found.same,
+        first=comparison.first,
+        second=comparison.second,
+        one_host=comparison.one_host,
+        one_boot=comparison.one_boot,
+        differences=comparison.differences,
+        measured=comparison.measured,
+        same=comparison.same,
     )
 
 
-def show_comparison(found: HostComparison) -> None:
+def show_comparison(comparison: HostComparison) -> None:
     """Print a comparison."""
-    names = _names(found)
-    if found.measured:
+    names = _name_sides(comparison)
+    if comparison.measured:
         heading("What was measured")
-        show_table(_measured(found.measured, names))
+        show_table(_make_result_table(comparison.measured, names))
         say()
-    if found.differences:
+    if comparison.differences:
         heading("What differs, what matters most first")
-        show_table(_differences(found.differences, names))
+        show_table(_make_difference_table(comparison.differences, names))
         say()
-    say(comparison_summary(found))
+    say(comparison_summary(comparison))
 
 
-def comparison_summary(found: HostComparison) -> str:
+def comparison_summary(comparison: HostComparison) -> str:
     """Return one sentence with the number of differences."""
-    first, second = found.first, found.second
+    first, second = comparison.first, comparison.second
     who = (
         f"{first.name} on {format_time(first.taken)} and on {format_time(second.taken)}"
-        if found.one_host
+        if comparison.one_host
         else f"{first.name} and {second.name}"
     )
-    differ = quantity(len(found.differences), "difference") if found.differences else None
-    since = "the first look" if found.one_boot else "each boot"
+    differ = quantity(len(comparison.differences), "difference") if comparison.differences else None
+    since = "the first look" if comparison.one_boot else "each boot"
     counted = any(
-        difference.kind in (FactKind.ERRORS, FactKind.COUNTERS) for difference in found.differences
+        difference.kind in (FactKind.ERRORS, FactKind.COUNTERS)
+        for difference in comparison.differences
     )
     return (
-        f"{who}: {differ or 'no difference'}, {quantity(found.same, 'fact')} alike"
+        f"{who}: {differ or 'no difference'}, {quantity(comparison.same, 'fact')} alike"
         f"{f'; counts are those since {since}' if counted else ''}."
     )
 
 
-def _names(found: HostComparison) -> tuple[str, str]:
-    if found.one_host:
-        return format_time(found.first.taken), format_time(found.second.taken)
-    return found.first.name, found.second.name
+def _name_sides(comparison: HostComparison) -> tuple[str, str]:
+    if comparison.one_host:
+        return format_time(comparison.first.taken), format_time(comparison.second.taken)
+    return comparison.first.name, comparison.second.name
 
 
-def _differences(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
+def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     table = Table(
         [identity("WHAT"), value(names[0]), value(names[1]), reasons("OF, AND WHY IT MATTERS")]
     )
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
-        why = (difference.subject, f"{_why(difference)}{source}")
-        table.rows.append([difference.what, _side(difference.first), _side(difference.second), why])
+        why = (difference.subject, f"{_explain_difference(difference)}{source}")
+        table.rows.append(
+            [difference.what, _format_side(difference.first), _format_side(difference.second), why]
+        )
     return table
 
 
-def _why(difference: Difference) -> str:
+def _explain_difference(difference: Difference) -> str:
     if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
         return SETTINGS[difference.what].summary
     return _WHY.get(difference.kind, "a setting")
 
 
-def _side(found: Sequence[Valued]) -> str:
-    return found_text(found) if found else NOTHING
+def _format_side(values: Sequence[Valued]) -> str:
+    return found_text(values) if values else NOTHING
 
 
-def _measured(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
+def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
     table = Table(
         [
             *(identity("WORKLOAD"), figure(f"P99 {names[0]}"), figure(f"P99 {names[1]}")),

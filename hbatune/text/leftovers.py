@@ -20,12 +20,12 @@ def tell(
     ``records`` are the rollback records. ``stuck`` are the claims of its workers that the kernel
     still holds.
     """
-    _tell_damaged(records)
-    _tell_losses(journal)
-    _tell_interrupted(journal)
-    _tell_stuck(stuck)
-    _tell_doubts(journal, machine, stuck)
-    _tell_unknown_ids(journal, records, machine)
+    _report_damaged(records)
+    _report_losses(journal)
+    _report_interrupted(journal)
+    _report_stuck(stuck)
+    _report_doubts(journal, machine, stuck)
+    _report_unknown_ids(journal, records, machine)
 
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
@@ -41,11 +41,11 @@ def unmatched_line(name: Unmatched) -> str:
 
 def tell_not_understood(settings: Iterable[str]) -> None:
     """Print the settings of a snapshot's rules that this version leaves out."""
-    if named := ", ".join(settings):
-        note(f"the host's rules for {named} are left out: they are of a newer hbatune than this")
+    if names := ", ".join(settings):
+        note(f"the host's rules for {names} are left out: they are of a newer hbatune than this")
 
 
-def _tell_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machine) -> None:
+def _report_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machine) -> None:
     """Print the targets rolled back by an earlier version that cannot be identified any more."""
     for id in unknown_ids(journal, records, machine):
         note(
@@ -55,21 +55,21 @@ def _tell_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machi
         )
 
 
-def _tell_damaged(records: RollbackRecords) -> None:
+def _report_damaged(records: RollbackRecords) -> None:
     """Print that the record of rollbacks cannot be read, if it cannot."""
     if records.damaged:
         error = UnreadableRecordError(records.damaged)
         note(f"{error.message}; {error.hint}")
 
 
-def _tell_losses(journal: Journal) -> None:
+def _report_losses(journal: Journal) -> None:
     """Print that the journal has lost original values, if it has."""
     if journal.losses:
         error = LostError(journal.losses)
         note(f"{error.message}; {error.hint}")
 
 
-def _tell_interrupted(journal: Journal) -> None:
+def _report_interrupted(journal: Journal) -> None:
     """Print that the last run was interrupted, if it was."""
     run = journal.run
     if run is not None and not run.process.alive():
@@ -79,7 +79,7 @@ def _tell_interrupted(journal: Journal) -> None:
         )
 
 
-def _tell_stuck(stuck: Iterable[Claim]) -> None:
+def _report_stuck(stuck: Iterable[Claim]) -> None:
     """Print the disks on which an earlier write is still waiting."""
     for claim in stuck:
         note(
@@ -88,7 +88,7 @@ def _tell_stuck(stuck: Iterable[Claim]) -> None:
         )
 
 
-def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> None:
+def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> None:
     """Print the result of writes that had passed their deadline, once their worker is gone."""
     waiting = {claim.id for claim in stuck}
     # While the worker lives its write can still land, and a read of the disk could hang behind it.
@@ -101,15 +101,17 @@ def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> 
     for entry in doubtful:
         if entry.id in directories:
             # A short deadline: this is only a note, and the disk may still not answer.
-            found = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
-            _tell_doubt(entry, found[directories[entry.id]].get(entry.setting))
+            values = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
+            _report_doubt(entry, values[directories[entry.id]].get(entry.setting))
 
 
-def _tell_doubt(entry: Entry, now: Value | None) -> None:
+def _report_doubt(entry: Entry, current: Value | None) -> None:
     """Print whether one late write has landed."""
-    if now == entry.value:
-        note(f"{entry.target}: the late write of {entry.setting} has landed: it is {now} now")
-    elif now == entry.before:
-        note(f"{entry.target}: the late write of {entry.setting} never landed: it is {now} still")
+    if current == entry.value:
+        note(f"{entry.target}: the late write of {entry.setting} has landed: it is {current} now")
+    elif current == entry.before:
+        note(
+            f"{entry.target}: the late write of {entry.setting} never landed: it is {current} still"
+        )
     else:
-        note(f"{entry.target}: the late write of {entry.setting} is in doubt: it is {now} now")
+        note(f"{entry.target}: the late write of {entry.setting} is in doubt: it is {current} now")

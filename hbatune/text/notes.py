@@ -59,15 +59,15 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
 
     ``lost`` says that the journal has lost other original values.
     """
-    _show_rows(rows, machine, _WOULD, _would)
+    _show_rows(rows, machine, _WOULD, _make_preview_cells)
     back = sum(row.outcome is None for row in rows)
     refused = sum(row.outcome is not None and not row.done for row in rows)
     if not rows:
         say(_NO_ROWS[lost])
     else:
-        there = len(rows) - back - refused
+        unchanged = len(rows) - back - refused
         could = f"; {refused} could not" if refused else ""
-        say(f"{quantity(back, 'value')} would go back{could}; {there} need nothing.")
+        say(f"{quantity(back, 'value')} would go back{could}; {unchanged} need nothing.")
         say("Nothing was written.")
 
 
@@ -76,19 +76,22 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
 
     ``lost`` says that the journal has lost other original values.
     """
-    _show_rows(rows, machine, _COLUMNS, _cells)
-    refused, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
-    their = "its" if gone == 1 else "their"
-    went = f"; {gone} went with {their} disk or {their} scheduler" if gone else ""
+    _show_rows(rows, machine, _COLUMNS, _make_cells)
+    refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
+    their = "its" if removed == 1 else "their"
+    went = f"; {removed} went with {their} disk or {their} scheduler" if removed else ""
     went += "; others are lost" if lost else ""
     if not rows:
         say(_NO_ROWS[lost])
     elif not refused:
-        back = len(rows) - gone
-        say(f"{'All ' * (back > 1 and not lost)}{_as_before(back)} before the first apply{went}.")
+        back = len(rows) - removed
+        say(
+            f"{'All ' * (back > 1 and not lost)}{_count_restored(back)} "
+            f"before the first apply{went}."
+        )
     else:
-        back = len(rows) - refused - gone
-        say(f"{_as_before(back)}; {refused} could not be put back{went}.")
+        back = len(rows) - refused - removed
+        say(f"{_count_restored(back)}; {refused} could not be put back{went}.")
 
 
 def _show_rows(
@@ -102,31 +105,33 @@ def _show_rows(
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if changed:
             heading(adapter_line(adapter, machine))
-            folded = sorted(fold(changed, _content), key=lambda each: natural_key(each[0][0]))
-            rows_shown = together(folded, lambda each: _why(each[1]))
-            show_table(Table(columns, [cells(*each) for each in rows_shown]))
+            folded = sorted(
+                fold(changed, _get_content), key=lambda folded_row: natural_key(folded_row[0][0])
+            )
+            rows_shown = together(folded, lambda folded_row: _explain_row(folded_row[1]))
+            show_table(Table(columns, [cells(*folded_row) for folded_row in rows_shown]))
             say()
 
 
-def _as_before(values: int) -> str:
+def _count_restored(values: int) -> str:
     return f"{quantity(values, 'value')} {'is as it was' if values == 1 else 'are as they were'}"
 
 
-def _content(row: Restored) -> tuple[object, ...]:
+def _get_content(row: Restored) -> tuple[object, ...]:
     return row.setting, row.current, row.before, row.outcome, row.errno, row.found, row.limit
 
 
-def _cells(targets: Sequence[str], row: Restored) -> list[Cell]:
-    values = [shown(row.current), shown(row.before), str(row.outcome), _why(row)]
+def _make_cells(targets: Sequence[str], row: Restored) -> list[Cell]:
+    values = [shown(row.current), shown(row.before), str(row.outcome), _explain_row(row)]
     return [target_names(targets), row.setting, *values]
 
 
-def _would(targets: Sequence[str], row: Restored) -> list[Cell]:
-    why_not = "" if row.outcome is None else _why(row)
+def _make_preview_cells(targets: Sequence[str], row: Restored) -> list[Cell]:
+    why_not = "" if row.outcome is None else _explain_row(row)
     return [target_names(targets), row.setting, shown(row.current), shown(row.before), why_not]
 
 
-def _why(row: Restored) -> str:
+def _explain_row(row: Restored) -> str:
     reasons = ["it is gone, and its values with it"] if row.gone and row.limit is None else []
     if row.errno:
         reasons.append(os.strerror(row.errno))
@@ -158,9 +163,9 @@ class TextReporter:
         return progress(phase, total)
 
 
-def show_note(found: Note) -> None:
+def show_note(operation_note: Note) -> None:
     """Print a note: as a message, a table or a line on standard output."""
-    match found:
+    match operation_note:
         case context.InterruptedRuns(journal, record, machine, stuck):
             tell(journal, record, machine, stuck)
         case context.UnmatchedNames(names):
@@ -169,19 +174,19 @@ def show_note(found: Note) -> None:
             show_restored(rows, machine, lost=lost)
         case context.FileRemoved(path):
             say(f"{path} is gone.")
-        case _ if is_quiet() and _is_information(found):
+        case _ if is_quiet() and _is_information(operation_note):
             pass
         case _:
-            note(note_text(found))
+            note(note_text(operation_note))
 
 
-def _is_information(found: Note) -> bool:
+def _is_information(note: Note) -> bool:
     """Whether a note only says what is done, and warns of nothing."""
-    match found:
+    match note:
         case context.RunsAhead(_, _, write):
             return not write
         case context.SearchesAhead():
-            return not found.emptied
+            return not note.emptied
         case (
             context.FileRunsAhead()
             | context.ComparisonsAhead()
@@ -201,37 +206,37 @@ _REMEDIES = {
 }
 
 
-def _shortened(command: Sequence[str]) -> str:
+def _shorten_command(command: Sequence[str]) -> str:
     return " ".join((*command[:_WORDS], *(("…",) if len(command) > _WORDS else ())))
 
 
-def _remedy(ran: Ran) -> str:
+def _suggest_remedy(ran: Ran) -> str:
     """Return the remedy for a command that was stopped at its deadline."""
     return "" if ran.finished else f"; {_REMEDIES.get(ran.command[0], 'run hbatune again')}"
 
 
-def note_text(found: Note) -> str:
+def note_text(note: Note) -> str:
     """Return a note as one sentence or two."""
-    match found:
+    match note:
         case TaskFailed(task, error):
-            return _failure(task, error)
+            return _describe_failure(task, error)
         case context.CommandFailed(ran):
-            return f"`{_shortened(ran.command)}` failed: {ran.said}{_remedy(ran)}"
+            return f"`{_shorten_command(ran.command)}` failed: {ran.said}{_suggest_remedy(ran)}"
         case context.NothingStarts(unit):
             return f"systemd does not run here: nothing starts {unit}"
         case context.RulesNotLoaded(ran):
-            return f"udev could not reload its rules: {ran.said}{_remedy(ran)}"
+            return f"udev could not reload its rules: {ran.said}{_suggest_remedy(ran)}"
         case context.FileEdited(path, tunes):
             still = ": it tunes disks still" if tunes else ""
             return f"{path} is not as hbatune wrote it, and is left{still}"
-        case context.FollowsElsewhere(other, script):
-            return _follows_elsewhere(other, script)
-        case context.HistoryFull(gone):
-            were = "result was" if gone == 1 else "results were"
-            return f"the history is full: its {gone} oldest {were} removed"
+        case context.FollowsElsewhere(irqbalance, script):
+            return _describe_irqbalance(irqbalance, script)
+        case context.HistoryFull(removed):
+            were = "result was" if removed == 1 else "results were"
+            return f"the history is full: its {removed} oldest {were} removed"
         case context.EarlierBoot(dropped):
-            what = "of an earlier boot is dropped" if dropped else "is of an earlier boot"
-            return f"the journal {what}: the reboot has put those values back"
+            fate = "of an earlier boot is dropped" if dropped else "is of an earlier boot"
+            return f"the journal {fate}: the reboot has put those values back"
         case context.Stopped(compared):
             if compared:
                 return "stopped as asked: what was applied stays; `hbatune rollback` puts it back"
@@ -255,9 +260,9 @@ def note_text(found: Note) -> str:
             | context.RolledBack()
             | context.FileRemoved()
         ):
-            raise AssertionError(f"{type(found).__name__} has a form of its own")
+            raise AssertionError(f"{type(note).__name__} has a form of its own")
         case context.InitramfsStale(modules, command, of_root):
-            return _initramfs(modules, command, of_root=of_root)
+            return _describe_initramfs(modules, command, of_root=of_root)
         case context.OptionsWritten(path):
             return f"{path} is written; a module takes it over when it is loaded next"
         case context.OptionsRemoved(path):
@@ -265,37 +270,37 @@ def note_text(found: Note) -> str:
         case context.OptionsNotRemoved(path, errno):
             return f"{path} cannot be taken away: {os.strerror(errno)}"
         case _:
-            return _time_ahead(found)
+            return _describe_time_ahead(note)
 
 
-def _failure(task: Task, error: HbatuneError) -> str:
-    said = error.message
+def _describe_failure(task: Task, error: HbatuneError) -> str:
+    message = error.message
     match task:
         case Task.RECORD_ROLLBACK | Task.SAVE_JOURNAL | Task.READ_JOURNAL:
-            return f"{said}; {error.hint}"
+            return f"{message}; {error.hint}"
         case Task.LIFT_ROLLBACK:
-            return f"{said}; {error.hint}; until then the daemon leaves these disks alone"
+            return f"{message}; {error.hint}; until then the daemon leaves these disks alone"
         case Task.READ_CONFIGURATION:
-            return f"{said}; rolled back all the same"
+            return f"{message}; rolled back all the same"
         case Task.DEACTIVATE_PROFILE:
-            return f"{said}; the daemon leaves every disk alone all the same"
+            return f"{message}; the daemon leaves every disk alone all the same"
         case Task.FORGET_PROFILE:
-            return f"{said}; it is left"
+            return f"{message}; it is left"
         case Task.SAVE_HISTORY:
-            return f"the results are not kept: {said}"
+            return f"the results are not kept: {message}"
         case Task.PLACE_RULES:
-            return f"udev's rules are as they were: {said}"
+            return f"udev's rules are as they were: {message}"
         case Task.TELL_IRQBALANCE | Task.READ_DEVICES:
-            return f"{said}; {error.hint}"
+            return f"{message}; {error.hint}"
         case Task.MARK_DISKS:
-            return f"{said}; {error.hint}; until then the daemon takes these disks for new ones"
+            return f"{message}; {error.hint}; until then the daemon takes these disks for new ones"
         case Task.COMPARE:
-            return f"nothing was compared: {said}; {error.hint}"
+            return f"nothing was compared: {message}; {error.hint}"
         case Task.REMOVE_RULES | Task.REMOVE_OPTIONS | Task.FIT_MEMORY | Task.WRITE_RULES:
-            return said
+            return message
 
 
-def _follows_elsewhere(irqbalance: Irqbalance | Missing, script: Path) -> str:
+def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:
     if isinstance(irqbalance, Missing):
         return (
             "it is unknown whether irqbalance moves the interrupts that were placed "
@@ -309,7 +314,7 @@ def _follows_elsewhere(irqbalance: Irqbalance | Missing, script: Path) -> str:
     )
 
 
-def _initramfs(modules: Sequence[str], command: str | None, *, of_root: bool) -> str:
+def _describe_initramfs(modules: Sequence[str], command: str | None, *, of_root: bool) -> str:
     how = f"`{command}`" if command else "as your distribution does it"
     if not of_root:
         return f"where the initramfs holds {', '.join(modules)}, rebuild that: {how}"
@@ -319,19 +324,22 @@ def _initramfs(modules: Sequence[str], command: str | None, *, of_root: bool) ->
     )
 
 
-def _time_ahead(found: context.TimeAhead) -> str:
-    match found:
+def _describe_time_ahead(note: context.TimeAhead) -> str:
+    match note:
         case context.RunsAhead(runs, seconds, write):
-            what = "they WRITE, and destroy what is there" if write else "they only read"
-            return f"{quantity(runs, 'run')}, {_take(runs, seconds)}; {what}"
+            effect = "they WRITE, and destroy what is there" if write else "they only read"
+            return f"{quantity(runs, 'run')}, {_describe_time(runs, seconds)}; {effect}"
         case context.FileRunsAhead(runs, size, seconds):
             mib = size / (1 << 20)
-            return f"{quantity(runs, 'run')} on a file of {mib:.0f} MiB, {_take(runs, seconds)}"
+            return (
+                f"{quantity(runs, 'run')} on a file of {mib:.0f} MiB, "
+                f"{_describe_time(runs, seconds)}"
+            )
         case context.SearchesAhead(disks, seconds, limit):
-            most = "" if limit is None else f", and no longer than {duration(limit)}"
+            limit_text = "" if limit is None else f", and no longer than {duration(limit)}"
             return (
                 f"searching {quantity(disks, 'disk')}, which takes about {duration(seconds)}"
-                f"{most}; {_touches(found)}, and leaves every setting as it is"
+                f"{limit_text}; {_describe_writes(note)}, and leaves every setting as it is"
             )
         case context.ComparisonsAhead(endpoints, pairs, seconds, limit):
             return (
@@ -342,14 +350,14 @@ def _time_ahead(found: context.TimeAhead) -> str:
             )
 
 
-def _touches(found: context.SearchesAhead) -> str:
+def _describe_writes(note: context.SearchesAhead) -> str:
     """Return what a search writes to."""
-    if found.emptied:
-        return f"it WRITES to {', '.join(found.emptied)}, and destroys what is there"
-    if found.folder is not None:
-        return f"it writes to a file in {found.folder} and to no disk otherwise"
+    if note.emptied:
+        return f"it WRITES to {', '.join(note.emptied)}, and destroys what is there"
+    if note.folder is not None:
+        return f"it writes to a file in {note.folder} and to no disk otherwise"
     return "it only reads"
 
 
-def _take(runs: int, seconds: float) -> str:
+def _describe_time(runs: int, seconds: float) -> str:
     return f"which {'takes' if runs == 1 else 'take'} about {seconds:.0f} s"

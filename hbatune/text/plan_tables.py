@@ -37,17 +37,17 @@ _STANCES = {
 
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     """Print the advice that the plan does not meet, with ``unfold`` all of it; equal ones once."""
-    told = [each for each in advice if unfold or each.stance is not Stance.AGREES]
-    if not told:
+    listed = [item for item in advice if unfold or item.stance is not Stance.AGREES]
+    if not listed:
         return
     heading("What vendors advise")
     table = Table(_COLUMNS)
-    for targets, each in fold(told, _advice_content):
-        names = target_names([each.target] if unfold else targets)
-        to_be = "as it is" if each.advised is None else str(each.advised)
-        stance = _STANCES[each.stance]
+    for targets, item in fold(listed, _get_advice_content):
+        names = target_names([item.target] if unfold else targets)
+        to_be = "as it is" if item.advised is None else str(item.advised)
+        stance = _STANCES[item.stance]
         table.rows.append(
-            [names, each.setting, shown(each.current), to_be, stance, advice_reasons(each)]
+            [names, item.setting, shown(item.current), to_be, stance, advice_reasons(item)]
         )
     show_table(table)
     say()
@@ -55,26 +55,26 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
 
 def advice_reasons(advice: Advice) -> tuple[str, ...]:
     """Return what there is to say of an advice: conflict, limit, the vendor's reason, a note."""
-    found = [f"{advice.vendor}: {advice.why} ({advice.source})"]
+    parts = [f"{advice.vendor}: {advice.why} ({advice.source})"]
     if advice.against is not None:
-        found.append(
+        parts.append(
             f"against rule {advice.against} of the profile, by which it is {advice.planned}"
         )
     if advice.limit is not None:
-        found.append(f"here: {advice.limit}")
+        parts.append(f"here: {advice.limit}")
     if advice.note is not None:
-        found.append(f"note: {advice.note}")
-    return tuple(found)
+        parts.append(f"note: {advice.note}")
+    return tuple(parts)
 
 
 def advice_line(advice: Advice) -> str:
     """Return an advice in one sentence."""
     to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
-    first, *rest = advice_reasons(advice)
-    return "; ".join((f"{to_be}: {_STANCES[advice.stance]}", first, *rest))
+    first, *remaining = advice_reasons(advice)
+    return "; ".join((f"{to_be}: {_STANCES[advice.stance]}", first, *remaining))
 
 
-def _advice_content(advice: Advice) -> object:
+def _get_advice_content(advice: Advice) -> object:
     return (advice.rule, advice.current, advice.value, advice.planned, advice.stance, advice.limit)
 
 
@@ -132,16 +132,16 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     Without it, rows that nobody can change are one line for each adapter and reason.
     """
     remedies: dict[str, None] = {}
-    said = _Said()
+    reason_log = _ReasonLog()
     for adapter, group in group_by_adapter(rows).items():
-        shown_rows = [row for row in group if unfold or _worth_showing(row)]
+        shown_rows = [row for row in group if unfold or _is_worth_showing(row)]
         fixed = [] if unfold else [row for row in group if _is_fixed(row)]
         if not shown_rows and not fixed:
             continue
         heading(adapter_line(adapter, machine))
         if shown_rows:
-            _show_group(shown_rows, said, unfold=unfold)
-        for line, remedy in _fixed_lines(fixed):
+            _show_group(shown_rows, reason_log, unfold=unfold)
+        for line, remedy in _yield_fixed_lines(fixed):
             say(line, hang=2)
             if remedy:
                 remedies[remedy] = None
@@ -152,11 +152,11 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
         say()
 
 
-def show_left_alone(left: Sequence[LeftAlone]) -> None:
+def show_left_alone(disks: Sequence[LeftAlone]) -> None:
     """Print the disks that no rule may touch, with the reason and its evidence, alike ones once."""
-    for targets, each in fold(left, lambda one: (one.reason, one.evidence)):
-        say(f"{targets_text(targets)}: {left_alone_text(each.reason, each.evidence)}", hang=2)
-    if left:
+    for targets, disk in fold(disks, lambda disk: (disk.reason, disk.evidence)):
+        say(f"{targets_text(targets)}: {left_alone_text(disk.reason, disk.evidence)}", hang=2)
+    if disks:
         say()
 
 
@@ -169,8 +169,12 @@ def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
     """Return one sentence with the number of rows for each outcome; ``worse`` of them stay so."""
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
-    others = Counter(row.state for row in rows if row.outcome is None)
-    parts += [f"{others[state]} {word}" for state, word in _WORDS.items() if others[state]]
+    without_outcome = Counter(row.state for row in rows if row.outcome is None)
+    parts += [
+        f"{without_outcome[state]} {label}"
+        for state, label in _WORDS.items()
+        if without_outcome[state]
+    ]
     parts += [f"{worse} worse than before and kept, as asked"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
@@ -178,7 +182,7 @@ def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
 def summary_line(plan: Plan, rows: Collection[Row]) -> str:
     """Return one sentence with the number of rows for each state, and the memory needed."""
     states = Counter(row.state for row in rows)
-    parts = [f"{states[state]} {word}" for state, word in _WORDS.items() if states[state]]
+    parts = [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
     text = f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
     if plan.memory.added >= _MIB:
         text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."
@@ -199,10 +203,10 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
 
 def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
     """Yield the targets whose rows have the same content, and one of those rows."""
-    alike: dict[object, tuple[list[str], N]] = {}
+    groups: dict[object, tuple[list[str], N]] = {}
     for row in rows:
-        alike.setdefault(content(row), ([], row))[0].append(row.target)
-    for targets, row in alike.values():
+        groups.setdefault(content(row), ([], row))[0].append(row.target)
+    for targets, row in groups.values():
         yield sorted(targets, key=natural_key), row
 
 
@@ -234,7 +238,9 @@ def targets_text(targets: Sequence[str]) -> str:
 
 def adapter_line(target: str | None, machine: Machine) -> str:
     """Return one line that identifies an adapter."""
-    adapter = next((each for each in machine.adapters if each.target == target), None)
+    adapter = next(
+        (candidate for candidate in machine.adapters if candidate.target == target), None
+    )
     if adapter is None:
         return "several adapters" if target is None else target
     driver, firmware = known(adapter.driver_version), known(adapter.firmware)
@@ -262,7 +268,7 @@ def shown(value: object) -> str:
     return NOTHING if value is None else str(value)
 
 
-class _Said:
+class _ReasonLog:
     """The reasons said so far for other adapters, with the target that each was said of."""
 
     def __init__(self) -> None:
@@ -279,9 +285,10 @@ class _Said:
         return f"as for {first} ({row.source})"
 
 
-def _show_group(rows: Sequence[Row], said: _Said, *, unfold: bool) -> None:
+def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
     folded = sorted(
-        fold(rows, _unfolded if unfold else _row_content), key=lambda each: natural_key(each[0][0])
+        fold(rows, _get_row_key if unfold else _get_row_content),
+        key=lambda folded_row: natural_key(folded_row[0][0]),
     )
     table = Table(
         [
@@ -298,35 +305,38 @@ def _show_group(rows: Sequence[Row], said: _Said, *, unfold: bool) -> None:
             target_names(targets),
             row.setting,
             shown(row.current),
-            _to_be(row),
-            _state(row),
-            _why(row, targets[0], said),
+            _format_wanted(row),
+            _format_state(row),
+            _explain_row(row, targets[0], reason_log),
         ]
-        for targets, row in together(folded, lambda each: _why(each[1], each[0][0], said)[-1:])
+        for targets, row in together(
+            folded,
+            lambda folded_row: _explain_row(folded_row[1], folded_row[0][0], reason_log)[-1:],
+        )
     ]
     show_table(table)
 
 
-def _fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     """Yield for each setting and reason a line on what nobody can change, and what would help."""
     groups: dict[tuple[str, str | None], list[str]] = {}
     for row in rows:
         groups.setdefault((row.setting, row.limit), []).append(row.target)
     for (setting, limit), targets in groups.items():
-        reason, found, remedy = (limit or "not known why").partition(f"; {_REMEDY}")
+        reason, separator, remedy = (limit or "not known why").partition(f"; {_REMEDY}")
         who = targets_text(targets)
         if setting in SETTINGS and len(targets) > 1:
             names = ", ".join(target_names(targets, count=False))
             who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
-        yield f"{who}: {setting} is fixed: {reason}", f"{_REMEDY}{remedy}" if found else ""
+        yield f"{who}: {setting} is fixed: {reason}", f"{_REMEDY}{remedy}" if separator else ""
 
 
-def _row_content(row: Row) -> tuple[object, ...]:
+def _get_row_content(row: Row) -> tuple[object, ...]:
     planned = (row.setting, row.current, row.value, row.state, row.limit, row.rule)
     return (*planned, row.outcome, row.errno, row.found)
 
 
-def _unfolded(row: Row) -> tuple[object, ...]:
+def _get_row_key(row: Row) -> tuple[object, ...]:
     return row.target, row.setting
 
 
@@ -334,26 +344,26 @@ def _is_fixed(row: Row) -> bool:
     return row.state is State.FIXED and row.outcome is None
 
 
-def _worth_showing(row: Row) -> bool:
+def _is_worth_showing(row: Row) -> bool:
     # A rule for all adapters names settings that most of them do not have; that is no news.
     lacking = row.state is State.ABSENT and row.target == row.adapter
     return row.state is not State.OK and not lacking and not _is_fixed(row)
 
 
-def _to_be(row: Row) -> str:
+def _format_wanted(row: Row) -> str:
     # In the other states no value will be written, and showing one would promise it.
     return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
 
 
-def _state(row: Row) -> str:
+def _format_state(row: Row) -> str:
     return str(row.outcome) if row.outcome is not None else str(row.state)
 
 
-def _why(row: Row, target: str, said: _Said) -> tuple[str, ...]:
+def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ...]:
     """Return what there is to say of a row, what it shares with others last."""
-    found = [row.limit, said.reason(row, target) if row.state is not State.EXCLUDED else None]
+    parts = [row.limit, reason_log.reason(row, target) if row.state is not State.EXCLUDED else None]
     if row.errno is not None:
-        found.insert(0, os.strerror(row.errno))
+        parts.insert(0, os.strerror(row.errno))
     if row.found is not None:
-        found.insert(0, f"reads {row.found}")
-    return tuple(each for each in found if each)
+        parts.insert(0, f"reads {row.found}")
+    return tuple(part for part in parts if part)

@@ -126,8 +126,8 @@ def shape_text(workload: Workload) -> str:
     """Return a workload in a few words: block size, order, mix, depth."""
     jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
     if workload.rate is not None:
-        most = f"at most {workload.issued} in flight"
-        return f"{load_text(workload)}, {workload.rate} a second, {most}{jobs}"
+        limit = f"at most {workload.issued} in flight"
+        return f"{load_text(workload)}, {workload.rate} a second, {limit}{jobs}"
     return f"{load_text(workload)}, {workload.issued} in flight{jobs}"
 
 
@@ -136,22 +136,22 @@ def load_text(workload: Workload) -> str:
     size = workload.block_size
     block = f"{size // 1024}K" if size % 1024 == 0 else quantity(size, "byte")
     order = "sequential" if workload.pattern in (Pattern.READ, Pattern.WRITE) else "random"
-    what = "reads" if workload.pattern in (Pattern.READ, Pattern.RANDOM_READ) else "writes"
+    operations = "reads" if workload.pattern in (Pattern.READ, Pattern.RANDOM_READ) else "writes"
     if workload.pattern is Pattern.RANDOM_MIX:
-        what = f"{workload.reads} % reads and {100 - workload.reads} % writes"
-    return f"{block} {order} {what}{beside(workload)}"
+        operations = f"{workload.reads} % reads and {100 - workload.reads} % writes"
+    return f"{block} {order} {operations}{beside(workload)}"
 
 
 def why_not(outcome: Skipped | Failed) -> str:
     """Return the reason why an outcome has no figures."""
     if isinstance(outcome, Failed):
-        return _why_failed(outcome)
+        return _explain_failure(outcome)
     words = _SKIPS[outcome.reason]
     if outcome.load is not None:
         load = outcome.load
         words += f" ({percent(load.utilisation)} utilised, {load.in_flight} in flight)"
     if outcome.detail:
-        words += f" ({_plain(outcome.detail)})"
+        words += f" ({_make_plain(outcome.detail)})"
     return words
 
 
@@ -160,18 +160,18 @@ def stands(result: ProbeResult, machine: Machine, profile: Profile | None) -> St
     return compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
-def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterator[str]:
+def standing_lines(result: ProbeResult, standing: Standing, profile: str) -> Iterator[str]:
     """Yield one line each on the objective, the documents and the link, where known."""
-    if found.goal is not None:
-        yield f"{result.target}: {_goal(found.goal, profile)}."
-    if found.document is not None:
-        yield f"{result.target}: {_document(result, found)}."
-        if found.document.mean_ms is not None:
-            yield f"{result.target}: {_mean(result, found.document)}."
-    for link in found.links:
-        yield f"{result.target}: {_link(link)}."
-    if found.raid:
-        yield f"{result.target}: {_raid(result.workload.pattern, found.raid)}."
+    if standing.goal is not None:
+        yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
+    if standing.document is not None:
+        yield f"{result.target}: {_compare_percentiles(result, standing)}."
+        if standing.document.mean_ms is not None:
+            yield f"{result.target}: {_compare_mean(result, standing.document)}."
+    for link in standing.links:
+        yield f"{result.target}: {_describe_link(link)}."
+    if standing.raid:
+        yield f"{result.target}: {_describe_raid(result.workload.pattern, standing.raid)}."
 
 
 def knee_line(knee: Knee) -> str:
@@ -180,60 +180,61 @@ def knee_line(knee: Knee) -> str:
         return f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
     unsure = f" (it may be anywhere from {knee.low} to {knee.high})"
     return (
-        f"past depth {knee.depth}: {_more(knee.iops)} IOPS for {_more(knee.p99)} p99"
+        f"past depth {knee.depth}: {_format_difference(knee.iops)} IOPS for "
+        f"{_format_difference(knee.p99)} p99"
         f"{unsure if knee.low < knee.high else ''}"
     )
 
 
 def jobs_line(advice: JobsAdvice) -> str:
     """Return how many jobs are enough, and how deep each, as text (D0-14)."""
-    jobs, each = quantity(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
+    jobs, per_job = quantity(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
     if advice.jobs == advice.most:
         return f"fewer than {jobs} give fewer IOPS, and more may give more (D0-14)"
     return (
-        f"{jobs} {advice.depth} deep{each} do as much as {quantity(advice.most, 'job')}, "
+        f"{jobs} {advice.depth} deep{per_job} do as much as {quantity(advice.most, 'job')}, "
         "within 5 %: more threads, or deeper ones, wait for each other (D0-14)"
     )
 
 
-def mix_line(found: MixCost) -> str:
+def mix_line(mix: MixCost) -> str:
     """Return what a mix costs beside the document's figures, as text."""
-    low, high = (round(100 * each) for each in found.document)
-    more = "cost" if found.cost >= 0 else "gain"
+    low, high = (round(100 * bound) for bound in mix.document)
+    effect = "cost" if mix.cost >= 0 else "gain"
     return (
-        f"{found.reads} % reads {more} {percent(abs(found.cost))} of the IOPS of reads alone, "
-        f"beside {low} to {high} % ({found.source})"
+        f"{mix.reads} % reads {effect} {percent(abs(mix.cost))} of the IOPS of reads alone, "
+        f"beside {low} to {high} % ({mix.source})"
     )
 
 
-def show_curves(found: Sequence[DepthSweep]) -> None:
+def show_curves(curves: Sequence[DepthSweep]) -> None:
     """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit."""
     table = Table(_TAILS)
-    for curve in found:
-        for where, result in _tails(curve):
+    for curve in curves:
+        for position, result in _select_tails(curve):
             figures = result.figures
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
             depth = str(result.workload.issued)
-            table.rows.append([_curve_name(curve, found), depth, where, *map(digits, tails)])
+            table.rows.append([_name_curve(curve, curves), depth, position, *map(digits, tails)])
     show_table(table)
-    for curve in found:
-        for line in _lines(curve):
-            say(f"{_curve_name(curve, found)}: {line}.")
-    alike: dict[object, list[DepthSweep]] = {}
-    for curve in found:
+    for curve in curves:
+        for line in _describe_curve(curve):
+            say(f"{_name_curve(curve, curves)}: {line}.")
+    groups: dict[object, list[DepthSweep]] = {}
+    for curve in curves:
         load = replace(Swept.DEPTH.without(curve.results[0].workload), jobs=1)
-        alike.setdefault((curve.target, load), []).append(curve)
-    for curves in alike.values():
-        if (advice := advise_jobs(curves)) is not None:
-            say(f"{curves[0].name}: {jobs_line(advice)}.")
+        groups.setdefault((curve.target, load), []).append(curve)
+    for group in groups.values():
+        if (advice := advise_jobs(group)) is not None:
+            say(f"{group[0].name}: {jobs_line(advice)}.")
 
 
-def _curve_name(curve: DepthSweep, found: Sequence[DepthSweep]) -> str:
+def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
     """Return the name of a sweep; of several on one disk, with its load."""
-    alike = sum(each.name == curve.name for each in found)
-    asked = curve.results[0].workload
-    jobs = f" in {quantity(asked.jobs, 'job')}" if asked.jobs > 1 else ""
-    return curve.name if alike == 1 else f"{curve.name}, {load_text(asked)}{jobs}"
+    count = sum(candidate.name == curve.name for candidate in curves)
+    workload = curve.results[0].workload
+    jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
+    return curve.name if count == 1 else f"{curve.name}, {load_text(workload)}{jobs}"
 
 
 def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
@@ -255,8 +256,8 @@ def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
         for stale in entry.stale:
             target = entry.record.target
             if stale.what is Stale.GONE:
-                what = "adapter" if entry.record.together is not None else "disk"
-                yield f"{target}: the {what} is not there any more."
+                device = "adapter" if entry.record.together is not None else "disk"
+                yield f"{target}: the {device} is not there any more."
             else:
                 yield (
                     f"{target}: stale: {_STALE[stale.what]} was {stale.then or 'unknown'} then and "
@@ -276,12 +277,12 @@ def doubt_text(result: ProbeResult | TogetherResult | KeptTogether) -> str:
         return ""
     if result.doubt is Doubt.RATE:
         disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
-        asked = disks * (result.workload.rate or 0)
-        return f"the rate could not be held: {digits(result.figures.iops)} of {asked} a second"
+        requested = disks * (result.workload.rate or 0)
+        return f"the rate could not be held: {digits(result.figures.iops)} of {requested} a second"
     return _DOUBTS[result.doubt]
 
 
-def _why_failed(failed: Failed) -> str:
+def _explain_failure(failed: Failed) -> str:
     words = _FAILURES[failed.reason]
     if failed.errno is not None:
         words += f" ({os.strerror(failed.errno)})"
@@ -290,20 +291,20 @@ def _why_failed(failed: Failed) -> str:
     if failed.process is not None:
         words += f" (process {failed.process.pid})"
     if failed.text:
-        words += f": {_plain(failed.text)}"
+        words += f": {_make_plain(failed.text)}"
     return words
 
 
-def _plain(text: str) -> str:
+def _make_plain(text: str) -> str:
     """Return text of unknown origin on one line, without what a terminal could obey."""
     return printable(" ".join(text.split()))
 
 
-def _more(share: float) -> str:
+def _format_difference(share: float) -> str:
     return f"{percent(abs(share))} {'more' if share >= 0 else 'less'}"
 
 
-def _goal(goal: Goal, profile: str) -> str:
+def _describe_goal(goal: Goal, profile: str) -> str:
     spare = percent(abs(goal.spare))
     words = {
         Headroom.MISSED: f"missed by {spare}",
@@ -317,26 +318,29 @@ def _goal(goal: Goal, profile: str) -> str:
     )
 
 
-def _document(result: ProbeResult, found: Standing) -> str:
-    figures, document = result.figures, found.document
+def _compare_percentiles(result: ProbeResult, standing: Standing) -> str:
+    figures, document = result.figures, standing.document
     assert document is not None
-    here = "/".join(digits(us / 1000) for us in (figures.p95_us, figures.p99_us, figures.p999_us))
-    there = f"{document.p95_ms:g}/{document.p99_ms:g}/{document.p999_ms:g}"
-    depth = "" if found.same_depth else f", measured at depth {document.depth}"
+    measured = "/".join(
+        digits(us / 1000) for us in (figures.p95_us, figures.p99_us, figures.p999_us)
+    )
+    documented = f"{document.p95_ms:g}/{document.p99_ms:g}/{document.p999_ms:g}"
+    depth = "" if standing.same_depth else f", measured at depth {document.depth}"
     return (
-        f"p95/p99/p99.9 of {here} ms and {digits(figures.iops)} IOPS at depth "
-        f"{result.workload.issued}, beside {there} ms and {document.iops[0]} to "
+        f"p95/p99/p99.9 of {measured} ms and {digits(figures.iops)} IOPS at depth "
+        f"{result.workload.issued}, beside {documented} ms and {document.iops[0]} to "
         f"{document.iops[1]} IOPS on such a medium ({document.source}{depth})"
     )
 
 
-def _mean(result: ProbeResult, document: MediumFigures) -> str:
+def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
     assert document.mean_ms is not None
     low, high = document.mean_ms
-    there = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
+    documented = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
     return (
         f"a mean of {digits(result.figures.mean_us / 1000)} ms at depth {result.workload.issued}, "
-        f"beside {there} ms on such a medium at a depth that is not told ({document.mean_source})"
+        f"beside {documented} ms on such a medium at a depth that is not told "
+        f"({document.mean_source})"
     )
 
 
@@ -344,12 +348,12 @@ def mix_lines(results: Sequence[ProbeResult]) -> Iterator[str]:
     """Yield what a mix costs on each target, where that was measured and a document tells it."""
     yardsticks = installed_library().yardsticks()
     for target in dict.fromkeys(result.target for result in results):
-        own = [result for result in results if result.target == target]
-        if (found := mix_cost(own, yardsticks)) is not None:
-            yield f"{target}: {mix_line(found)}."
+        target_results = [result for result in results if result.target == target]
+        if (mix := mix_cost(target_results, yardsticks)) is not None:
+            yield f"{target}: {mix_line(mix)}."
 
 
-def _link(link: LinkShare) -> str:
+def _describe_link(link: LinkShare) -> str:
     text = (
         f"{digits(link.measured)} GB/s, {percent(link.used)} of what the link of {link.adapter} "
         f"carries ({digits(link.ceiling)} GB/s)"
@@ -359,10 +363,10 @@ def _link(link: LinkShare) -> str:
     return text
 
 
-def _raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
+def _describe_raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
     """Return what pairs of such adapters gave, by RAID level, in the unit of the pattern."""
     field, unit = _CORNERS[pattern]
-    levels = ", ".join(f"RAID {each.level} {digits(getattr(each, field))}" for each in figures)
+    levels = ", ".join(f"RAID {raid.level} {digits(getattr(raid, field))}" for raid in figures)
     first = figures[0]
     return (
         f"{first.adapters} {first.card.split()[0]} with {first.drives} SSDs in such slots gave, in "
@@ -378,11 +382,11 @@ _CORNERS = {
 }
 
 
-def _tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
+def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
     """Yield the results whose tails are shown: the middle depth and the knee (D3-5)."""
     middle = curve.results[len(curve.results) // 2]
-    at = None if curve.knee is None else curve.knee.depth
-    knees = [result for result in curve.results if result.workload.issued == at]
+    knee_depth = None if curve.knee is None else curve.knee.depth
+    knees = [result for result in curve.results if result.workload.issued == knee_depth]
     if middle in knees:
         yield "middle, and the knee", middle
         return
@@ -391,7 +395,7 @@ def _tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
         yield "the knee", knee
 
 
-def _lines(curve: DepthSweep) -> Iterator[str]:
+def _describe_curve(curve: DepthSweep) -> Iterator[str]:
     if curve.knee is not None:
         yield knee_line(curve.knee)
     yield from limits(curve.results)
@@ -400,44 +404,44 @@ def _lines(curve: DepthSweep) -> Iterator[str]:
 NO_TWO = "no adapter has two of these disks with figures, so that none were probed together"
 
 
-def together_lines(found: Together) -> Iterator[str]:
+def together_lines(together: Together) -> Iterator[str]:
     """Yield a line for each run on the disks of an adapter, or why there is none."""
-    for result in found.results:
-        yield f"{result.adapter}: {_figures(result)}: {bottleneck_text(result)}."
+    for result in together.results:
+        yield f"{result.adapter}: {_describe_figures(result)}: {bottleneck_text(result)}."
         if result.doubt is not None:
             yield f"{result.adapter}: that is {doubt_text(result)}."
-    for failed in found.failed:
+    for failed in together.failed:
         yield f"{failed.target}: not probed together: {why_not(failed)}."
-    if not found.results and not found.failed:
+    if not together.results and not together.failed:
         yield f"Not probed together: {NO_TWO}."
 
 
-def _figures(found: TogetherResult) -> str:
-    alone = sum(each.figures.iops for each in found.alone)
-    gb_per_s = found.figures.bandwidth / 1e9
+def _describe_figures(result: TogetherResult) -> str:
+    separate_iops = sum(single.figures.iops for single in result.alone)
+    gb_per_s = result.figures.bandwidth / 1e9
     return (
-        f"{quantity(len(found.targets), 'disk')} at once do {rate(found.figures.iops)} IOPS "
-        f"({digits(gb_per_s)} GB/s), {percent(found.share)} of the {rate(alone)} that they do one "
-        f"at a time ({brief(found.workload)} on each)"
+        f"{quantity(len(result.targets), 'disk')} at once do {rate(result.figures.iops)} IOPS "
+        f"({digits(gb_per_s)} GB/s), {percent(result.share)} of the {rate(separate_iops)} that "
+        f"they do one at a time ({brief(result.workload)} on each)"
     )
 
 
-def bottleneck_text(found: TogetherResult | KeptTogether) -> str:
+def bottleneck_text(result: TogetherResult | KeptTogether) -> str:
     """Return what holds the disks of an adapter back, with the figure that shows it."""
-    match found.bottleneck:
+    match result.bottleneck:
         case Bottleneck.DISKS:
             return "the disks are the limit, and the adapter carries them all"
         case Bottleneck.LINK:
-            assert found.ceiling is not None
-            used = percent(found.figures.bandwidth / 1e9 / found.ceiling)
+            assert result.ceiling is not None
+            used = percent(result.figures.bandwidth / 1e9 / result.ceiling)
             return (
-                f"the link is the limit: {used} of the {digits(found.ceiling)} GB/s that it "
+                f"the link is the limit: {used} of the {digits(result.ceiling)} GB/s that it "
                 "carries as it runs now"
             )
         case Bottleneck.CPU:
             return (
                 "the CPUs are the limit: those that serve its interrupts, or fio's own, are busy "
-                f"{percent(found.busy)} of the time"
+                f"{percent(result.busy)} of the time"
             )
         case Bottleneck.ADAPTER:
             return "the adapter is the limit: neither its link nor the CPUs are full"
@@ -458,33 +462,40 @@ A run on all disks of an adapter has the adapter as its target, and the load of 
 
 def history_csv(entries: Iterable[HistoryEntry]) -> str:
     """Return the runs of a history as CSV (D3-9), in the order of the entries."""
-    return csv_text(HEAD, _rows(entries))
+    return csv_text(HEAD, _yield_rows(entries))
 
 
-def _rows(entries: Iterable[HistoryEntry]) -> Iterator[tuple[Field, ...]]:
+def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[tuple[Field, ...]]:
     for entry in entries:
         record = entry.record
         measured = record.result or record.together
         if measured is None:
             continue
-        asked, figures, served = measured.workload, measured.figures, _served(measured)
+        workload, figures, served = measured.workload, measured.figures, _get_served(measured)
         doubt = record.result.doubt if record.result is not None else None
-        when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.time))
+        timestamp = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.time))
         yield (
-            *(when, record.target, record.id, record.command, record.profile, record.kernel),
-            " ".join(str(each.driver) for each in served),
-            " ".join(str(each.firmware) for each in served),
-            *(asked.pattern, asked.block_size, asked.reads, asked.depth, asked.jobs, asked.rate),
-            *(asked.queue_depth, "yes" if asked.writer else "no"),
+            *(timestamp, record.target, record.id, record.command, record.profile, record.kernel),
+            " ".join(str(device.driver) for device in served),
+            " ".join(str(device.firmware) for device in served),
+            *(
+                workload.pattern,
+                workload.block_size,
+                workload.reads,
+                workload.depth,
+                workload.jobs,
+                workload.rate,
+            ),
+            *(workload.queue_depth, "yes" if workload.writer else "no"),
             *(figures.iops, figures.bandwidth, figures.mean_us, figures.p50_us, figures.p95_us),
             *(figures.p99_us, figures.p999_us, figures.cpu_us_per_io, figures.interrupt_us_per_io),
             *(figures.busy, figures.concurrency, figures.written_beside, doubt),
             None if record.proof is None else record.proof.verdict.word,
-            " ".join(each.what for each in entry.stale),
+            " ".join(reason.what for reason in entry.stale),
         )
 
 
-def _served(measured: ProbeResult | KeptTogether) -> tuple[Served, ...]:
+def _get_served(measured: ProbeResult | KeptTogether) -> tuple[Served, ...]:
     if isinstance(measured, KeptTogether):
         return () if measured.served is None else (measured.served,)
     return measured.served

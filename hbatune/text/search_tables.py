@@ -64,41 +64,42 @@ def show_autotuned(done: Autotuned) -> None:
     table = Table(_COLUMNS)
     disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
     for disk in disks:
-        table.rows += _rows(disk, done.situation.profile.name)
+        table.rows += _yield_rows(disk, done.situation.profile.name)
     show_table(table)
     for disk in disks:
-        for line in _remarks(disk):
+        for line in _yield_remarks(disk):
             say(f"{disk.target}: {line}.")
-    for line in _kept(done):
+    for line in _describe_outcome(done):
         say(line)
 
 
-def _rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
+def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
     if disk.depth is not None and disk.depth.answer is not None:
-        yield [disk.target, *_depth_cells(disk, disk.depth, disk.depth.answer, profile)]
+        yield [disk.target, *_make_depth_cells(disk, disk.depth, disk.depth.answer, profile)]
     if disk.settings is not None:
-        yield [disk.target, *_settings_cells(disk.settings)]
+        yield [disk.target, *_make_settings_cells(disk.settings)]
     if disk.schedulers is not None:
-        yield [disk.target, *_settings_cells(disk.schedulers)]
-    for each in disk.not_judged:
-        names = ", ".join(each.settings)
-        yield [disk.target, names, NOTHING, NOTHING, "not judged", _why_not_judged(each)]
+        yield [disk.target, *_make_settings_cells(disk.schedulers)]
+    for unjudged in disk.not_judged:
+        names = ", ".join(unjudged.settings)
+        yield [disk.target, names, NOTHING, NOTHING, "not judged", _explain_unjudged(unjudged)]
 
 
-def _depth_cells(
-    disk: DiskSearchResult, found: FoundDepth, answer: DepthAnswer, profile: str
+def _make_depth_cells(
+    disk: DiskSearchResult, search: FoundDepth, answer: DepthAnswer, profile: str
 ) -> list[str]:
     better = answer.word is DepthConclusion.BEST
     best = str(answer.depth) if better else NOTHING
-    cells = [QUEUE_DEPTH, str(found.current), best, _DEPTH_WORDS[answer.word]]
+    cells = [QUEUE_DEPTH, str(search.current), best, _DEPTH_WORDS[answer.word]]
     goal = disk.objective_us
     within = "" if goal is None else f", where {profile} wants at most {latency(goal)}"
     figures = (
-        f"{_range(answer.iops, rate)} IOPS at a p99 of {_range(answer.p99_us, latency)}{within}"
+        f"{_format_range(answer.iops, rate)} IOPS at a p99 of "
+        f"{_format_range(answer.p99_us, latency)}{within}"
     )
     sure = f"{percent(answer.chance)} sure after {quantity(answer.probes, 'probe')}"
-    if found.compared is not None and found.compared.ratio is not None:
-        sure += f", and {percent_change(found.compared.ratio)} in pairs with {found.current}"
+    if search.compared is not None and search.compared.ratio is not None:
+        sure += f", and {percent_change(search.compared.ratio)} in pairs with {search.current}"
     if answer.word is DepthConclusion.OUT_OF_REACH:
         why = f"even {answer.depth} in flight is too slow: {figures}; {sure}"
     elif answer.word is DepthConclusion.CANNOT_TELL:
@@ -110,50 +111,50 @@ def _depth_cells(
     return [*cells, why]
 
 
-def _settings_cells(found: FoundSettings) -> list[str]:
-    answer, names = found.answer, found.settings
+def _make_settings_cells(search: FoundSettings) -> list[str]:
+    answer, names = search.answer, search.settings
     better = answer.word is TournamentConclusion.BEST
-    values = found.candidates[answer.leader].values
+    values = search.candidates[answer.leader].values
     # Of a better candidate only what it sets is of interest.
-    shown = [name for name in names if name in values or not better]
-    before = ", ".join(str(found.in_force.get(name, NOTHING)) for name in shown)
-    best = ", ".join(str(values[name]) for name in shown) if better else NOTHING
-    beside = " beside a bulk writer" if found.interference else ""
+    shown_names = [name for name in names if name in values or not better]
+    before = ", ".join(str(search.in_force.get(name, NOTHING)) for name in shown_names)
+    best = ", ".join(str(values[name]) for name in shown_names) if better else NOTHING
+    writer_text = " beside a bulk writer" if search.interference else ""
     probes = quantity(answer.probes, "probe")
-    tried = f"{len(found.candidates)} candidates{beside}, {found.depth} deep, {probes}"
+    tried = f"{len(search.candidates)} candidates{writer_text}, {search.depth} deep, {probes}"
     if answer.ratio is None or answer.low is None or answer.high is None:
         why = f"nothing else is better: {tried}"
     else:
-        leader = "" if better else f"{_values(found.candidates[answer.leader])} has "
-        why = f"{leader}{_change(found)}; {tried}"
-    return [", ".join(shown), before, best, _TOURNAMENT_WORDS[answer.word], why]
+        leader = "" if better else f"{_format_values(search.candidates[answer.leader])} has "
+        why = f"{leader}{_describe_change(search)}; {tried}"
+    return [", ".join(shown_names), before, best, _TOURNAMENT_WORDS[answer.word], why]
 
 
-def _change(found: FoundSettings) -> str:
+def _describe_change(search: FoundSettings) -> str:
     """Return what the leader has more or less of, with its interval, and what the writer has."""
-    answer = found.answer
-    ratios = [each for each in (answer.ratio, answer.low, answer.high) if each is not None]
-    if not found.interference:
+    answer = search.answer
+    ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
+    if not search.interference:
         change, low, high = map(percent_change, ratios)
         return f"{change} IOPS ({low} to {high})"
     # The score is one over p99, so that its highest ratio is the lowest p99.
     change, high, low = (percent_change(1 / ratio) for ratio in ratios)
-    there, here = found.written[answer.leader] / 1e6, found.written[0] / 1e6
+    leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
     return (
-        f"{change} p99 of the reader ({low} to {high}), with {digits(there)} MB/s for the writer "
-        f"against {digits(here)}"
+        f"{change} p99 of the reader ({low} to {high}), with {digits(leader_mb)} MB/s for the "
+        f"writer against {digits(current_mb)}"
     )
 
 
-def _values(candidate: Candidate) -> str:
+def _format_values(candidate: Candidate) -> str:
     values: Mapping[str, Value] = candidate.values
-    return ", ".join(f"{name} {each}" for name, each in values.items())
+    return ", ".join(f"{name} {setting_value}" for name, setting_value in values.items())
 
 
-def _why_not_judged(found: NotJudged) -> str:
-    match found.reason:
+def _explain_unjudged(unjudged: NotJudged) -> str:
+    match unjudged.reason:
         case Unjudged.FIXED:
-            return f"it cannot be set: {found.detail}"
+            return f"it cannot be set: {unjudged.detail}"
         case Unjudged.NO_CHOICE:
             return "there is nothing else that the disk takes"
         case Unjudged.NEEDS_WRITES:
@@ -163,44 +164,44 @@ def _why_not_judged(found: NotJudged) -> str:
                 "--destructive"
             )
         case Unjudged.NOT_WRITABLE:
-            assert found.outcome is not None
-            return f"nothing is written to it: {why_not(found.outcome)}"
+            assert unjudged.outcome is not None
+            return f"nothing is written to it: {why_not(unjudged.outcome)}"
         case Unjudged.ENDED:
             return "the search ended before"
 
 
-def _remarks(disk: DiskSearchResult) -> Iterator[str]:
+def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
     """Yield why a search ended early, and the reservations about its probes."""
     if disk.outcome is not None:
         begun = disk.result is not None
         yield f"{'the search ended' if begun else 'not searched'}: {why_not(disk.outcome)}"
     if disk.ended is not None:
         yield _ENDS[disk.ended]
-    for each in disk.not_restored:
-        yield _not_restored(disk, each)
+    for setting in disk.not_restored:
+        yield _describe_unrestored(disk, setting)
     if disk.doubtful is not None:
-        yield _why_doubtful(disk.doubtful)
+        yield _explain_doubt(disk.doubtful)
     if disk.blank:
         yield BLANK
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
 
 
-def _not_restored(disk: DiskSearchResult, found: NotRestored) -> str:
+def _describe_unrestored(disk: DiskSearchResult, setting: NotRestored) -> str:
     """Return why a setting does not have its value from before the search."""
-    if found.outcome is Outcome.CONFLICT:
+    if setting.outcome is Outcome.CONFLICT:
         return (
-            f"{found.setting} is {found.found}, which hbatune has not set, and stays so; it was "
-            f"{found.before} when the search began"
+            f"{setting.setting} is {setting.found}, which hbatune has not set, and stays so; it "
+            f"was {setting.before} when the search began"
         )
-    why = "" if found.errno is None else f": {os.strerror(found.errno)}"
+    why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
     return (
-        f"{found.setting} could not be restored to {found.before} ({found.outcome}{why}): run "
-        f"`hbatune rollback {disk.target}`"
+        f"{setting.setting} could not be restored to {setting.before} ({setting.outcome}{why}): "
+        f"run `hbatune rollback {disk.target}`"
     )
 
 
-def _why_doubtful(probe: ProbeResult) -> str:
+def _explain_doubt(probe: ProbeResult) -> str:
     """Return why the probe that ended a search is not trusted."""
     figures = probe.figures
     if not figures.iops:
@@ -211,13 +212,13 @@ def _why_doubtful(probe: ProbeResult) -> str:
     )
 
 
-def _kept(done: Autotuned) -> Iterator[str]:
+def _describe_outcome(done: Autotuned) -> Iterator[str]:
     """Yield what was written, or how to have it written."""
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)
     unchanged = "everything else is as it was." if lost else "everything is as it was."
     if done.rules is not None:
-        yield from _written(done.rules, done.situation.profile.name, unchanged)
+        yield from _describe_rules(done.rules, done.situation.profile.name, unchanged)
     elif better:
         yield (
             f"{unchanged.capitalize()} `--write` makes rules of what is better, for all disks of "
@@ -227,9 +228,10 @@ def _kept(done: Autotuned) -> Iterator[str]:
         yield unchanged.capitalize()
 
 
-def _written(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
-    for each in rules.written:
-        yield f"{each.file} has the rules for disks like {each.target}: {', '.join(each.settings)}."
+def _describe_rules(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
+    for rules_file in rules.written:
+        settings = ", ".join(rules_file.settings)
+        yield f"{rules_file.file} has the rules for disks like {rules_file.target}: {settings}."
     if rules.differing:
         yield (
             f"{', '.join(rules.differing)}: of one model, with answers that differ: no rule is "
@@ -244,5 +246,5 @@ def _written(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str
         yield f"No rule is written: nothing was better. {unchanged.capitalize()}"
 
 
-def _range(found: FigureRange, text: Callable[[float], str]) -> str:
-    return f"{text(found.value)} ({text(found.low)} to {text(found.high)})"
+def _format_range(interval: FigureRange, text: Callable[[float], str]) -> str:
+    return f"{text(interval.value)} ({text(interval.low)} to {text(interval.high)})"

@@ -39,13 +39,13 @@ def show_needs(needs: Needs) -> None:
     say(f"Wanted: {load_text(needs.load)}; {percent(needs.headroom)} of everything stays free.")
     say()
     heading("Drives")
-    show_table(_media(needs))
+    show_table(_make_media_table(needs))
     say()
     heading("Links, that of each adapter with its share of the drives")
-    show_table(_links([link for link in needs.links if link.gen <= _NEWEST]))
+    show_table(_make_link_table([link for link in needs.links if link.gen <= _NEWEST]))
     say()
     heading("Pairs of RAID adapters with SSDs, by level")
-    show_table(_raid(needs.raid))
+    show_table(_make_raid_table(needs.raid))
     say()
     if not needs.mix_known:
         say(
@@ -63,11 +63,11 @@ def show_needs(needs: Needs) -> None:
     )
 
 
-def show_host(held: Sequence[ResourceComparison], name: str) -> None:
+def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
     """Print what a host has beside what is asked for."""
     say()
     heading(f"{name} has")
-    if not held:
+    if not resources:
         say("no drive, link or adapter that a document has a figure for.")
         return
     table = Table(
@@ -77,45 +77,53 @@ def show_host(held: Sequence[ResourceComparison], name: str) -> None:
         ]
     )
     table.rows = [
-        [_judged(e), str(e.what), _number(e.has), _number(e.needs), _of(e), e.source] for e in held
+        [
+            _evaluate_resource(e),
+            str(e.what),
+            _format_number(e.has),
+            _format_number(e.needs),
+            _describe_resource(e),
+            e.source,
+        ]
+        for e in resources
     ]
     show_table(table)
 
 
-def show_depth(array: SharedArray, found: LunDepth) -> None:
+def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
     """Print how deep each path to a LUN may be, line by line of the arithmetic."""
     heading("Depth of each path to a LUN")
     table = Table([identity("WHAT"), figure("IS"), prose("BECAUSE"), value("SOURCE")])
     hbas = quantity(array.hbas, "adapter") + f" on {quantity(array.fabrics, 'fabric')}"
     ports = quantity(array.ports, "port")
     spread = "all at once" if array.selector.spreads else "one at a time"
-    table.rows.append(["paths", str(found.paths), f"{hbas}, each sees {ports}", "D2-7"])
-    table.rows.append(["in use", str(found.used), f"{array.selector} uses {spread}", "D2-7"])
-    if (port := found.budget.port) is not None:
+    table.rows.append(["paths", str(lun_depth.paths), f"{hbas}, each sees {ports}", "D2-7"])
+    table.rows.append(["in use", str(lun_depth.used), f"{array.selector} uses {spread}", "D2-7"])
+    if (port := lun_depth.budget.port) is not None:
         luns = quantity(array.luns, "LUN")
         why = (
             f"{port.limit} of a port / {quantity(port.hosts, 'host')} / "
             f"{quantity(port.luns, 'path')} of a host through it ({luns})"
         )
-        sources = ", ".join(each for each in ("D2-4", found.port_source) if each)
+        sources = ", ".join(source for source in ("D2-4", lun_depth.port_source) if source)
         table.rows.append(["port's share", str(port.depth), why, sources])
-    if (lun := found.budget.lun) is not None:
-        more = f" + {lun.per_data_drive} * {quantity(lun.data_drives, 'data drive')}"
-        known = f" of {lun.known}" if lun.known else ""
-        total = f"{lun.base}{more if lun.per_data_drive else ''}{known}"
+    if (lun := lun_depth.budget.lun) is not None:
+        drives_text = f" + {lun.per_data_drive} * {quantity(lun.data_drives, 'data drive')}"
+        limit_text = f" of {lun.known}" if lun.known else ""
+        total = f"{lun.base}{drives_text if lun.per_data_drive else ''}{limit_text}"
         why = f"{total} / {quantity(lun.paths, 'path')} in use"
         table.rows.append(["LUN's limit", str(lun.depth), why, "D2-5" if lun.known else "site"])
     table.rows.append(["at most", str(MOST), "whatever there is room for", "D2-2"])
-    table.rows.append(["queue_depth", str(found.depth), "the least of these", found.source])
+    table.rows.append(["queue_depth", str(lun_depth.depth), "the least of these", lun_depth.source])
     show_table(table)
     say()
-    text = f"A LUN then has {found.in_flight} in flight from each host at most"
+    text = f"A LUN then has {lun_depth.in_flight} in flight from each host at most"
     if port is not None:
-        text += f", and a port {found.at_port} of {port.limit} from all hosts together"
+        text += f", and a port {lun_depth.at_port} of {port.limit} from all hosts together"
     say(f"{text}.")
     if port is None:
         say("Without a port's limit (--port-limit) nothing is known of what other LUNs take.")
-    elif found.at_port > port.limit:
+    elif lun_depth.at_port > port.limit:
         say("That is more than the port takes: there are more LUNs and hosts than commands for it.")
     say("A site that describes the array in [[site.array]] has `apply` follow such a budget.")
 
@@ -131,7 +139,7 @@ def load_text(load: WantedLoad) -> str:
     return ", ".join(parts)
 
 
-def _media(needs: Needs) -> Table:
+def _make_media_table(needs: Needs) -> Table:
     table = Table(
         [
             *(identity("DRIVES"), figure("COUNT"), figure("PATHS"), figure("EACH")),
@@ -142,40 +150,44 @@ def _media(needs: Needs) -> Table:
         [
             *(
                 medium.medium,
-                _count(medium),
+                _format_count(medium),
                 str(medium.paths),
-                _each(medium),
+                _format_rate(medium),
                 f"{medium.p99_ms:g}",
             ),
-            *(_met(medium.met), _in_flight(medium), ", ".join(medium.sources) or NOTHING),
+            *(
+                _format_met(medium.met),
+                _describe_in_flight(medium),
+                ", ".join(medium.sources) or NOTHING,
+            ),
         ]
         for medium in needs.media
     ]
     return table
 
 
-def _count(need: MediumNeed) -> str:
+def _format_count(need: MediumNeed) -> str:
     return "no figure" if need.drives is None else str(need.drives)
 
 
-def _each(need: MediumNeed) -> str:
+def _format_rate(need: MediumNeed) -> str:
     if need.each is None:
         return NOTHING
     return f"{rate(need.each) if need.unit == 'IOPS' else digits(need.each)} {need.unit}"
 
 
-def _met(met: bool | None) -> str:
+def _format_met(met: bool | None) -> str:
     return NOTHING if met is None else "met" if met else "missed"
 
 
-def _in_flight(need: MediumNeed) -> str:
+def _describe_in_flight(need: MediumNeed) -> str:
     if need.in_flight is None:
         return NOTHING
     text = f"{need.in_flight:.0f} at that p99 (D3-6)"
     return text if need.knee is None else f"{text}; knee at {need.knee[0]} to {need.knee[1]}"
 
 
-def _links(links: Sequence[LinkNeed]) -> Table:
+def _make_link_table(links: Sequence[LinkNeed]) -> Table:
     table = Table([identity("LINK"), figure("COUNT"), figure("GB/S EACH"), value("SOURCE")])
     table.rows = [
         [f"Gen{e.gen} x{e.width}", str(e.links), f"{e.each:.2f}", e.source] for e in links
@@ -183,7 +195,7 @@ def _links(links: Sequence[LinkNeed]) -> Table:
     return table
 
 
-def _raid(raid: Sequence[RaidNeed]) -> Table:
+def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
     table = Table(
         [
             *(identity("CARD"), value("SLOT"), value("RAID"), figure("PAIRS"), figure("USES")),
@@ -193,14 +205,14 @@ def _raid(raid: Sequence[RaidNeed]) -> Table:
     table.rows = [
         [
             *(e.card, f"Gen{e.gen}", str(e.level), str(e.pairs), percent(e.used / e.pairs)),
-            *(_ssds(e), ", ".join(e.sources)),
+            *(_format_ssds(e), ", ".join(e.sources)),
         ]
         for e in raid
     ]
     return table
 
 
-def _ssds(need: RaidNeed) -> str:
+def _format_ssds(need: RaidNeed) -> str:
     if not need.advised:
         return "no RAID 6 without a cache"
     if not need.ssds:
@@ -208,15 +220,15 @@ def _ssds(need: RaidNeed) -> str:
     return ", ".join(f"{count} {name}" for name, count in need.ssds.items())
 
 
-def _judged(held: ResourceComparison) -> str:
-    return "unknown" if held.enough is None else "enough" if held.enough else "short"
+def _evaluate_resource(resource: ResourceComparison) -> str:
+    return "unknown" if resource.enough is None else "enough" if resource.enough else "short"
 
 
-def _of(held: ResourceComparison) -> str:
-    return f"{held.on}, in GB/s" if held.what is Resource.LINK else held.on
+def _describe_resource(resource: ResourceComparison) -> str:
+    return f"{resource.on}, in GB/s" if resource.what is Resource.LINK else resource.on
 
 
-def _number(number: float | None) -> str:
+def _format_number(number: float | None) -> str:
     if number is None:
         return NOTHING
     return str(int(number)) if number == int(number) else f"{number:.1f}"

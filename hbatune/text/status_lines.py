@@ -48,37 +48,37 @@ _REMEDIES = {
 }
 
 
-def show(found: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
+def show(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
     """Print the status of a daemon that runs, and the latest verdicts."""
     for stall in health.stalls:
-        say(f"The daemon is stalled: {_stall(stall, found)} ({_REMEDIES[stall.cause]}).")
+        say(f"The daemon is stalled: {_describe_stall(stall, status)} ({_REMEDIES[stall.cause]}).")
     if health.state is DaemonState.UNKNOWN:
         say(
             "Cannot tell whether the daemon works: its status has no times of this boot "
             "(`systemctl restart hbatune` starts the installed version)."
         )
-    if found.abandoned:
+    if status.abandoned:
         say(
-            f"{quantity(found.abandoned, 'process', 'processes')} of the daemon "
-            f"{'hangs' if found.abandoned == 1 else 'hang'} in the kernel "
+            f"{quantity(status.abandoned, 'process', 'processes')} of the daemon "
+            f"{'hangs' if status.abandoned == 1 else 'hang'} in the kernel "
             "(`ps -eo pid,stat,wchan,args | grep hbatune` shows state D)."
         )
-    line = status_line(found)
+    line = status_line(status)
     say(f"{line[0].upper()}{line[1:]}.")
-    say(running(found.since, found.passes, found.written))
-    if found.last is not None:
-        say(last_pass(found.last.time, found.last.reason))
-    if found.mistake is not None:
-        say(f"The configuration has a mistake; the last good one stays in force: {found.mistake}")
-    if found.open:
+    say(running(status.since, status.passes, status.written))
+    if status.last is not None:
+        say(last_pass(status.last.time, status.last.reason))
+    if status.mistake is not None:
+        say(f"The configuration has a mistake; the last good one stays in force: {status.mistake}")
+    if status.open:
         from hbatune.text.plan_tables import together
 
         table = Table(_COLUMNS)
-        for each in together(_by_name(found.open), _why_not):
-            values = [str(each.before), str(each.value), _why_not(each)]
-            table.rows.append([each.target, each.setting, *values])
+        for change in together(_sort_by_name(status.open), _explain_unset):
+            values = [str(change.before), str(change.value), _explain_unset(change)]
+            table.rows.append([change.target, change.setting, *values])
         show_table(table)
-    for alert in found.alerts:
+    for alert in status.alerts:
         from hbatune.text.watch_view import alert_line
 
         say(f"Alert since {second(alert.raised)}: {alert_line(alert)}.")
@@ -91,10 +91,10 @@ def show(found: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> N
         say(f"{second(record.time)} {record.target}: {settings}: {verdict}.")
 
 
-def _stall(stall: Stall, found: Status) -> str:
+def _describe_stall(stall: Stall, status: Status) -> str:
     """Return why the daemon is stalled, in one sentence."""
     if stall.cause is StallCause.SIGNAL:
-        return f"a signal has stopped its process {found.process.pid}"
+        return f"a signal has stopped its process {status.process.pid}"
     if stall.file is not None:
         return f"it cannot write {stall.file.path}: {stall.file.reason}"
     from hbatune.text.units import duration  # as in the docstring above
@@ -112,11 +112,11 @@ def _stall(stall: Stall, found: Status) -> str:
     return f"the last complete pass ended {age} ago, {limit}"
 
 
-def _by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
-    return sorted(changes, key=lambda each: natural_key(each.target))
+def _sort_by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
+    return sorted(changes, key=lambda change: natural_key(change.target))
 
 
-def _why_not(change: SettingChange) -> str:
+def _explain_unset(change: SettingChange) -> str:
     """Return why a setting is not as the profile wants it."""
     if change.handled is Handled.RAMPING:
         return ramp_line(change)

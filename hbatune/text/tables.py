@@ -138,18 +138,18 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     if not table.rows:
         return
     columns = table.columns
-    rows = [[_parts(cell) for cell in row] for row in table.rows]
+    rows = [[_split_cell(cell) for cell in row] for row in table.rows]
     everything = frozenset(range(len(rows)))
     if width is None:
         lone = [
-            [_alone(row[place], column) for place, column in enumerate(columns)] for row in rows
+            [_join_cell(row[place], column) for place, column in enumerate(columns)] for row in rows
         ]
-        widths = _Needs(columns, lone).widest(everything)
-        yield from _grid(columns, lone, widths, None, everything)
+        widths = _CellWidths(columns, lone).widest(everything)
+        yield from _draw_grid(columns, lone, widths, None, everything)
         return
-    needs = _Needs(columns, rows)
-    if (budget := _budget(columns, needs, everything, width)) is not None:
-        yield from _grid(columns, rows, budget, width, everything)
+    needs = _CellWidths(columns, rows)
+    if (budget := _fit_columns(columns, needs, everything, width)) is not None:
+        yield from _draw_grid(columns, rows, budget, width, everything)
         return
     # A few rows that are far wider than the others do not make blocks of them all.
     by_width = sorted(everything, key=needs.of_row)
@@ -157,14 +157,14 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     count = bisect(
         range(1, len(rows)),
         False,
-        key=lambda most: _budget(columns, needs, by_width[:most], width) is None,
+        key=lambda row_count: _fit_columns(columns, needs, by_width[:row_count], width) is None,
     )
     fitting = frozenset(by_width[:count])
-    budget = _budget(columns, needs, fitting, width)
+    budget = _fit_columns(columns, needs, fitting, width)
     if budget is not None and len(fitting) > len(rows) // 2:
-        yield from _grid(columns, rows, budget, width, fitting)
+        yield from _draw_grid(columns, rows, budget, width, fitting)
     else:
-        yield from _blocks(columns, rows, width)
+        yield from _draw_blocks(columns, rows, width)
 
 
 def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
@@ -185,9 +185,9 @@ def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
             line, gap = " " * max(0, min(hang, width - width_of(token))), ""
         line, gap = line + gap + token, ""
         while width_of(line) > width:
-            kept = _fitting(line, width)
-            lines.append(line[:kept])
-            line = line[kept:]
+            fitting = _count_fitting(line, width)
+            lines.append(line[:fitting])
+            line = line[fitting:]
     return [*lines, line] if line.strip() or not lines else lines
 
 
@@ -200,24 +200,25 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def _parts(cell: Cell) -> _Parts:
+def _split_cell(cell: Cell) -> _Parts:
     return tuple(part for part in ((cell,) if isinstance(cell, str) else cell) if part)
 
 
-def _alone(cell: _Parts, column: Column) -> _Parts:
+def _join_cell(cell: _Parts, column: Column) -> _Parts:
     """Return a cell as it is in a pipe: on one line, unless its paragraphs are stacked."""
     if column.stacked or not cell:
         return cell
     return (("; " if column.is_prose else " ").join(cell),)
 
 
-class _Needs:
+class _CellWidths:
     """The room that cells need: whole on one line, and at the least."""
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
         self._columns = columns
         self._cells = [
-            [_room(row[place], column) for place, column in enumerate(columns)] for row in rows
+            [_measure_cell(row[place], column) for place, column in enumerate(columns)]
+            for row in rows
         ]
 
     def widest(self, rows: Collection[int]) -> list[int]:
@@ -230,61 +231,63 @@ class _Needs:
     def least(self, rows: Collection[int], width: int) -> list[int]:
         """Return the least widths for these rows: names are whole, and so are words of prose."""
         readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
-        found = self.widest(rows)
+        widths = self.widest(rows)
         for place, column in enumerate(self._columns):
-            least = max(width_of(column.title), *(self._cells[row][place][1] for row in rows))
-            found[place] = min(found[place], max(readable, least)) if column.is_prose else least
-        return found
+            minimum = max(width_of(column.title), *(self._cells[row][place][1] for row in rows))
+            widths[place] = (
+                min(widths[place], max(readable, minimum)) if column.is_prose else minimum
+            )
+        return widths
 
     def of_row(self, row: int) -> int:
         """Return the room that the values of one row need."""
         pairs = zip(self._columns, self._cells[row], strict=True)
-        return sum(least for column, (_, least) in pairs if not column.is_prose)
+        return sum(minimum for column, (_, minimum) in pairs if not column.is_prose)
 
 
-def _room(cell: _Parts, column: Column) -> tuple[int, int]:
+def _measure_cell(cell: _Parts, column: Column) -> tuple[int, int]:
     """Return the width of a cell without wrapping, and that of what does not wrap in it."""
     parts = [width_of(part) for part in cell] or [0]
     if column.is_prose:
-        words = (width_of(word) for part in cell for word in part.split())
+        words = (width_of(token) for part in cell for token in part.split())
         return max(parts), max(words, default=0)
     return sum(parts) + len(parts) - 1, max(parts)
 
 
-def _budget(
-    columns: Sequence[Column], needs: _Needs, rows: Collection[int], width: int
+def _fit_columns(
+    columns: Sequence[Column], needs: _CellWidths, rows: Collection[int], width: int
 ) -> list[int | None] | None:
     """Return the width of each column, None for those below their row; None for blocks."""
     if not rows:
         return None
     places = range(len(columns))
     widest, widths = needs.widest(rows), needs.least(rows, width)
-    beside = list(places)
+    inline = list(places)
 
     def left() -> int:
-        return width - sum(widths[place] for place in beside) - GAP * (len(beside) - 1)
+        return width - sum(widths[place] for place in inline) - GAP * (len(inline) - 1)
 
     sentences = [place for place in places if columns[place].is_prose]
-    for place in sorted(sentences, key=lambda each: widest[each], reverse=True):
+    for place in sorted(sentences, key=lambda index: widest[index], reverse=True):
         if left() >= 0:
             break
-        beside.remove(place)
+        inline.remove(place)
     # With less than half of the values beside each other, it is no table any more.
     fewest = max(1, (len(columns) - len(sentences) + 1) // 2)
     while left() < 0:
-        if len(beside) <= fewest:
+        if len(inline) <= fewest:
             return None
-        beside.pop()
-    if not beside:
+        inline.pop()
+    if not inline:
         return None
     # What is left goes to those that can use it, a character each in turn.
-    while left() > 0 and (short := [each for each in beside if widths[each] < widest[each]]):
+    while left() > 0 and (short := [index for index in inline if widths[index] < widest[index]]):
         for place in short[: left()]:
             widths[place] += 1
-    return [widths[place] if place in beside else None for place in places]
+    return [widths[place] if place in inline else None for place in places]
 
 
-def _grid(
+def _draw_grid(
     columns: Sequence[Column],
     rows: Sequence[Sequence[_Parts]],
     widths: Sequence[int | None],
@@ -292,36 +295,40 @@ def _grid(
     fitting: frozenset[int],
 ) -> Iterator[Line]:
     """Yield the titles, and each row with what stands below it: all of it where it does not fit."""
-    beside = {place: each for place, each in enumerate(widths) if each is not None}
-    yield _side_by_side(columns, beside, {p: StyledText(columns[p].title, "bold") for p in beside})
+    inline = {
+        place: column_width for place, column_width in enumerate(widths) if column_width is not None
+    }
+    yield _join_pieces(columns, inline, {p: StyledText(columns[p].title, "bold") for p in inline})
     for number, row in enumerate(rows):
         following = rows[number + 1] if number + 1 < len(rows) else None
         if width is not None and number not in fitting:
-            yield from _cell_pieces(columns[0], row, width)
-            yield from _underneath(columns, range(1, len(columns)), row, following, width)
+            yield from _draw_first_cell(columns[0], row, width)
+            yield from _draw_below(columns, range(1, len(columns)), row, following, width)
             continue
         cells = {}
-        for place, room in beside.items():
+        for place, room in inline.items():
             cell = row[place]
             if width is not None and number and number - 1 in fitting:
-                cell = _unsaid(columns[place], cell, rows[number - 1][place])
-            cells[place] = list(cell) if width is None else _cell_lines(cell, columns[place], room)
-        for at in range(max(1, *map(len, cells.values()))):
+                cell = _shorten_repeated(columns[place], cell, rows[number - 1][place])
+            cells[place] = list(cell) if width is None else _wrap_cell(cell, columns[place], room)
+        for index in range(max(1, *map(len, cells.values()))):
             pieces = {
-                place: StyledText(lines[at] if at < len(lines) else "", _style(row, columns, place))
+                place: StyledText(
+                    lines[index] if index < len(lines) else "", _choose_style(row, columns, place)
+                )
                 for place, lines in cells.items()
             }
-            yield _side_by_side(columns, beside, pieces)
-        if width is not None and len(beside) < len(columns):
-            below = [place for place in range(len(columns)) if place not in beside]
-            yield from _underneath(columns, below, row, following, width)
+            yield _join_pieces(columns, inline, pieces)
+        if width is not None and len(inline) < len(columns):
+            below = [place for place in range(len(columns)) if place not in inline]
+            yield from _draw_below(columns, below, row, following, width)
 
 
-def _side_by_side(
+def _join_pieces(
     columns: Sequence[Column], widths: dict[int, int], pieces: dict[int, StyledText]
 ) -> Line:
     """Return one line of cells, without spaces at its end."""
-    found: list[StyledText] = []
+    line: list[StyledText] = []
     space = ""
     for place, width in widths.items():
         piece = pieces[place]
@@ -329,16 +336,16 @@ def _side_by_side(
         if not piece.text:
             space += fill
         elif columns[place].right:
-            found += [StyledText(space + fill), piece]
+            line += [StyledText(space + fill), piece]
             space = ""
         else:
-            found += [StyledText(space), piece]
+            line += [StyledText(space), piece]
             space = fill
         space += " " * GAP
-    return tuple(piece for piece in found if piece.text)
+    return tuple(piece for piece in line if piece.text)
 
 
-def _underneath(
+def _draw_below(
     columns: Sequence[Column],
     below: Sequence[int],
     row: Sequence[_Parts],
@@ -346,7 +353,7 @@ def _underneath(
     width: int,
 ) -> Iterator[Line]:
     """Yield what stands below a row: values with their titles, then prose."""
-    yield from _pairs(
+    yield from _draw_pairs(
         [
             (columns[place].title, " ".join(row[place]))
             for place in below
@@ -356,17 +363,19 @@ def _underneath(
     )
     sentences = [place for place in below if columns[place].is_prose]
     label = max((width_of(columns[place].title) for place in sentences), default=0)
-    for place, cell in zip(sentences, _to_say(columns, sentences, row, following), strict=True):
+    for place, cell in zip(
+        sentences, _omit_repeated(columns, sentences, row, following), strict=True
+    ):
         if cell in ((), (NOTHING,)):
             continue
         if len(sentences) == 1:
             lines = (line for part in cell for line in wrapped(part, width - INDENT))
             yield from ((StyledText(" " * INDENT + line),) for line in lines)
         else:
-            yield from _labelled(columns[place], label, cell, INDENT, width)
+            yield from _draw_labelled(columns[place], label, cell, INDENT, width)
 
 
-def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
+def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
     """Yield titles with their values, as many on a line as fit."""
     line: list[StyledText] = []
     used = INDENT
@@ -381,8 +390,10 @@ def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
             line, used = [], INDENT
         if INDENT + needed > width:
             yield StyledText(" " * INDENT), StyledText(title, "bold")
-            hang = _indent(INDENT + GAP, text.split(" "), width)
-            yield from ((StyledText(hang + each),) for each in wrapped(text, width - len(hang)))
+            hang = _make_indent(INDENT + GAP, text.split(" "), width)
+            yield from (
+                (StyledText(hang + text_line),) for text_line in wrapped(text, width - len(hang))
+            )
         else:
             line = [StyledText(" " * INDENT), StyledText(title, "bold"), StyledText(f" {text}")]
             used += needed
@@ -390,7 +401,7 @@ def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
         yield tuple(line)
 
 
-def _blocks(
+def _draw_blocks(
     columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
 ) -> Iterator[Line]:
     """Yield each row as a block: for each of its columns a line or more."""
@@ -399,41 +410,41 @@ def _blocks(
         if number:
             yield ()
         following = rows[number + 1] if number + 1 < len(rows) else None
-        cells = _to_say(columns, range(len(columns)), row, following)
+        cells = _omit_repeated(columns, range(len(columns)), row, following)
         for place, cell in enumerate(cells):
             if cell not in ((), (NOTHING,)):
-                style = _style(row, columns, place)
-                yield from _labelled(columns[place], label, cell, 0, width, style)
+                style = _choose_style(row, columns, place)
+                yield from _draw_labelled(columns[place], label, cell, 0, width, style)
 
 
-def _labelled(
+def _draw_labelled(
     column: Column, label: int, cell: _Parts, indent: int, width: int, style: str = ""
 ) -> Iterator[Line]:
     """Yield a title and its text: beside it, or below where a word or name would not fit."""
     before = indent + label + GAP
-    needed = max(width_of(word) for part in cell for word in part.split(" "))
+    needed = max(width_of(token) for part in cell for token in part.split(" "))
     if column.is_prose:
         needed = max(needed, min(NARROWEST // 2, *map(width_of, cell)))
     if before + needed <= width:
         first = [StyledText(" " * indent), StyledText(column.title, "bold")]
         space = " " * (label - width_of(column.title) + GAP)
-        for text in _cell_lines(cell, column, width - before):
+        for text in _wrap_cell(cell, column, width - before):
             yield (*first, StyledText(space), StyledText(text, style))
             first, space = [], " " * before
     else:
         yield StyledText(" " * indent), StyledText(column.title, "bold")
-        hang = _indent(indent + GAP, cell, width)
-        for text in _cell_lines(cell, column, width - len(hang)):
+        hang = _make_indent(indent + GAP, cell, width)
+        for text in _wrap_cell(cell, column, width - len(hang)):
             yield StyledText(hang), StyledText(text, style)
 
 
-def _indent(wanted: int, names: Iterable[str], width: int) -> str:
+def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
     """Return spaces, fewer where a name would not be whole behind them."""
     longest = max(width_of(name) for name in names)
     return " " * max(0, min(wanted, width - longest))
 
 
-def _cell_lines(cell: _Parts, column: Column, width: int) -> list[str]:
+def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
     """Return a cell in lines of at most this width."""
     if column.is_prose:
         return [line for part in cell for line in wrapped(part, width)]
@@ -443,15 +454,15 @@ def _cell_lines(cell: _Parts, column: Column, width: int) -> list[str]:
             lines[-1] += f" {part}"
         else:
             lines.append(part)
-    return [each for line in lines for each in wrapped(line, width)]
+    return [piece for line in lines for piece in wrapped(line, width)]
 
 
-def _cell_pieces(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
+def _draw_first_cell(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
     """Yield the first cell of a row, alone on its lines."""
-    yield from ((StyledText(line),) for line in _cell_lines(row[0] or (NOTHING,), column, width))
+    yield from ((StyledText(line),) for line in _wrap_cell(row[0] or (NOTHING,), column, width))
 
 
-def _to_say(
+def _omit_repeated(
     columns: Sequence[Column],
     places: Sequence[int],
     row: Sequence[_Parts],
@@ -467,34 +478,37 @@ def _to_say(
     if following is None or not shared:
         return cells
     if len([place for place in places if columns[place].is_prose]) > 1:
-        alike = all(row[place] == following[place] for place in places if columns[place].is_prose)
-        return [() if alike and columns[place].is_prose else row[place] for place in places]
+        is_repeated = all(
+            row[place] == following[place] for place in places if columns[place].is_prose
+        )
+        return [() if is_repeated and columns[place].is_prose else row[place] for place in places]
     return [
-        _unlike(row[place], following[place]) if place in shared else row[place] for place in places
+        _strip_common_end(row[place], following[place]) if place in shared else row[place]
+        for place in places
     ]
 
 
-def _unsaid(column: Column, cell: _Parts, above: _Parts) -> _Parts:
+def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
     """Return a cell beside others, without what the row above says as well."""
     if not column.once or sum(map(width_of, cell)) <= NARROWEST:
         return cell
-    return _unlike(cell, above) or (AS_ABOVE,)
+    return _strip_common_end(cell, above) or (AS_ABOVE,)
 
 
-def _unlike(cell: _Parts, other: _Parts) -> _Parts:
+def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
     """Return the paragraphs without those at the end that the other cell ends with as well."""
     same = 0
-    while same < min(len(cell), len(other)) and cell[-1 - same] == other[-1 - same]:
+    while same < min(len(cell), len(neighbour)) and cell[-1 - same] == neighbour[-1 - same]:
         same += 1
     return cell[: len(cell) - same]
 
 
-def _style(row: Sequence[_Parts], columns: Sequence[Column], place: int) -> str:
+def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], place: int) -> str:
     state = columns[place].kind is ColumnKind.STATE
     return STYLES.get(" ".join(row[place]), "") if state else ""
 
 
-def _fitting(text: str, width: int) -> int:
+def _count_fitting(text: str, width: int) -> int:
     """Return how many characters of the text are within the width, at least one."""
     for count in range(len(text), 1, -1):
         if width_of(text[:count]) <= width:

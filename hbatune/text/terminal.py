@@ -46,22 +46,22 @@ def columns(stream: TextIO | None = None) -> int | None:
 
 def show_table(table: Table) -> None:
     """Print a table to standard output."""
-    _put(table_lines(_escaped(table), columns()))
+    _print_lines(table_lines(_escape_table(table), columns()))
 
 
 def say(text: str = "", *, hang: int = 0) -> None:
     """Print a sentence for people; on a terminal it wraps, with ``hang`` spaces before the rest."""
-    _put((StyledText(line),) for line in _fit(text, hang))
+    _print_lines((StyledText(line),) for line in _wrap_text(text, hang))
 
 
 def show_line(text: str) -> None:
     """Print a line of a file as it is: it is not broken, whatever the width."""
-    print(_shown(text))
+    print(_escape_text(text))
 
 
 def heading(text: str) -> None:
     """Print a line in bold on a terminal, and plainly elsewhere."""
-    _put((StyledText(line, "bold"),) for line in _fit(text, 2))
+    _print_lines((StyledText(line, "bold"),) for line in _wrap_text(text, 2))
 
 
 def printable(text: str) -> str:
@@ -111,12 +111,12 @@ def json_text(data: bytes) -> str:
     # As JSON escapes them: any encoding has the characters of an escape.
     import json  # rarely needed: names and values are ASCII
 
-    return "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text)
+    return "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
 
 
 def fitted_lines(table: Table, width: int) -> Iterator[Line]:
     """Yield a table's lines for a terminal of this width."""
-    return table_lines(_escaped(table), width)
+    return table_lines(_escape_table(table), width)
 
 
 def drawn(line: Line) -> "Text":
@@ -126,7 +126,7 @@ def drawn(line: Line) -> "Text":
     return Text.assemble(*((piece.text, piece.style) for piece in line))
 
 
-def _put(lines: Iterable[Line]) -> None:
+def _print_lines(lines: Iterable[Line]) -> None:
     """Print lines that are in their width already."""
     if not is_styled():
         for line in lines:
@@ -141,54 +141,56 @@ def _put(lines: Iterable[Line]) -> None:
             print("".join(piece.text for piece in line))
 
 
-def _fit(text: str, hang: int) -> list[str]:
+def _wrap_text(text: str, hang: int) -> list[str]:
     """Return the text in lines for the terminal, or in one."""
-    width, shown = columns(), _shown(text)
-    return [shown] if width is None else wrapped(shown, width, hang)
+    width, escaped = columns(), _escape_text(text)
+    return [escaped] if width is None else wrapped(escaped, width, hang)
 
 
-def _escaped(table: Table) -> Table:
+def _escape_table(table: Table) -> Table:
     return replace(
         table,
-        columns=[replace(column, title=_shown(column.title)) for column in table.columns],
-        rows=[[_cell(cell) for cell in row] for row in table.rows],
+        columns=[replace(column, title=_escape_text(column.title)) for column in table.columns],
+        rows=[[_escape_cell(cell) for cell in row] for row in table.rows],
     )
 
 
-def _cell(cell: Cell) -> Cell:
-    return _shown(cell) if isinstance(cell, str) else tuple(_shown(part) for part in cell)
+def _escape_cell(cell: Cell) -> Cell:
+    return (
+        _escape_text(cell) if isinstance(cell, str) else tuple(_escape_text(part) for part in cell)
+    )
 
 
-def _shown(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Return the text as it appears: printable, and with what the encoding makes of it.
 
     Before its width is counted: `µ` may come out as six characters.
     """
-    found = printable(text)
+    escaped = printable(text)
     encoding = getattr(sys.stdout, "encoding", None)
-    if found.isascii() or not encoding:
-        return found
+    if escaped.isascii() or not encoding:
+        return escaped
     errors = getattr(sys.stdout, "errors", None) or "strict"
     if errors == "strict":
         errors = "backslashreplace"
-    return found.encode(encoding, errors).decode(encoding, "replace")
+    return escaped.encode(encoding, errors).decode(encoding, "replace")
 
 
 Advance = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int) -> Iterator[Advance]:
+def progress(title: str, total: int) -> Iterator[Advance]:
     """Yield a function to call after each of ``total`` steps, with a word that names it."""
     if not sys.stderr.isatty() or not total or is_quiet():
-        yield lambda word: None
+        yield lambda step: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     screen = console(stderr=True)
     # Rich cannot draw there, but would break every message at 80 columns while a bar is shown.
     if screen.is_dumb_terminal:
-        yield lambda word: None
+        yield lambda step: None
         return
     columns = (
         TextColumn("{task.description}"),
@@ -199,10 +201,10 @@ def progress(what: str, total: int) -> Iterator[Advance]:
     # No refreshing thread: workers are forked while this is shown.
     bar = Progress(*columns, console=screen, transient=True, auto_refresh=False)
     with bar:
-        task = bar.add_task(what, total=total, word="")
+        task = bar.add_task(title, total=total, word="")
 
-        def advance(word: str) -> None:
-            bar.update(task, advance=1, word=word, refresh=True)
+        def advance(step: str) -> None:
+            bar.update(task, advance=1, word=step, refresh=True)
 
         bar.refresh()
         yield advance
@@ -220,11 +222,11 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)
-    writer.writerows([_field(each) for each in row] for row in rows)
+    writer.writerows([_escape_field(cell) for cell in row] for row in rows)
     return text.getvalue()
 
 
-def _field(field: Field) -> Field:
+def _escape_field(field: Field) -> Field:
     if not isinstance(field, str):
         return field
     return f"'{printable(field)}" if field.lstrip().startswith(_OBEYED) else printable(field)

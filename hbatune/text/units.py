@@ -22,7 +22,7 @@ _PATTERNS = {
 }
 
 
-_TOLD = ("scheduler", "nr_requests", "queue_depth")
+_SHOWN_SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 """The settings with the largest effect on results."""
 
 
@@ -33,13 +33,19 @@ def format_time(seconds: float) -> str:
 
 def measurement_conditions(record: Record) -> str:
     """Return one sentence with the time and the circumstances of a measurement."""
-    known = [f"kernel {record.kernel}"]
+    conditions = [f"kernel {record.kernel}"]
     if record.result is not None:
-        own = [setting for setting in record.result.settings if setting.target == record.target]
-        known += [f"{each.setting} {each.value}" for each in own if each.setting in _TOLD]
+        settings = [
+            setting for setting in record.result.settings if setting.target == record.target
+        ]
+        conditions += [
+            f"{setting.setting} {setting.value}"
+            for setting in settings
+            if setting.setting in _SHOWN_SETTINGS
+        ]
         if record.result.temperature is not None:
-            known.append(f"{record.result.temperature:.0f} °C")
-    return f"Measured {format_time(record.time)}: {', '.join(known)}."
+            conditions.append(f"{record.result.temperature:.0f} °C")
+    return f"Measured {format_time(record.time)}: {', '.join(conditions)}."
 
 
 def latency(us: float) -> str:

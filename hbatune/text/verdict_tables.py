@@ -35,18 +35,22 @@ _COLUMNS = (
 )
 
 
-def show_verdicts(found: Verified, profile: Profile) -> None:
+def show_verdicts(verified: Verified, profile: Profile) -> None:
     """Print the verdicts with notes, and the settings that were reverted with the reason."""
-    if found.proofs:
+    if verified.proofs:
         heading("Verdicts: with the change against without it")
-        proofs = sorted(found.proofs, key=lambda proof: natural_key(proof.target))
-        show_table(Table(_COLUMNS, [_cells(proof) for proof in proofs]))
+        proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
+        show_table(Table(_COLUMNS, [_make_cells(proof) for proof in proofs]))
         say("In brackets: the interval, with 99 % confidence for all three together.")
-        if not any(proof.last.workload.writes for proof in found.proofs if proof.last):
+        if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             say(READS_ONLY)
-    for line in (*_notes(found), *reverts(found, profile), *_kept(found, profile)):
+    for line in (
+        *_yield_notes(verified),
+        *reverts(verified, profile),
+        *_describe_kept(verified, profile),
+    ):
         say(line)
-    if found.proofs or found.unmeasured:
+    if verified.proofs or verified.unmeasured:
         say()
 
 
@@ -65,22 +69,24 @@ def change_text(change: MetricChange) -> str:
     return f"{percent_change(change.ratio)} ({low} to {high})"
 
 
-def reverts(found: Verified, profile: Profile) -> Iterator[str]:
+def reverts(verified: Verified, profile: Profile) -> Iterator[str]:
     """Yield a line for each setting reverted: targets, value and reason."""
-    back = [row for row in found.rows if row.outcome is Outcome.REVERTED]
-    for first, targets, proof in _blamed(back, found.reverted):
-        why = _why(proof, str(first.value), profile)
+    back = [row for row in verified.rows if row.outcome is Outcome.REVERTED]
+    for first, targets, proof in _group_by_proof(back, verified.reverted):
+        why = _explain_regression(proof, str(first.value), profile)
         yield f"{targets}: {first.setting} is back at {first.current}: {why}."
 
 
-def _kept(found: Verified, profile: Profile) -> Iterator[str]:
+def _describe_kept(verified: Verified, profile: Profile) -> Iterator[str]:
     """Yield a line for each setting that is worse and stays, as asked."""
-    for first, targets, proof in _blamed(found.rows, found.worse):
-        why = _why(proof, str(first.value), profile)
+    for first, targets, proof in _group_by_proof(verified.rows, verified.worse):
+        why = _explain_regression(proof, str(first.value), profile)
         yield f"{targets}: {first.setting} stays at {first.value}, as asked: {why}."
 
 
-def _blamed(rows: Sequence[Row], proofs: Mapping[Key, Proof]) -> Iterator[tuple[Row, str, Proof]]:
+def _group_by_proof(
+    rows: Sequence[Row], proofs: Mapping[Key, Proof]
+) -> Iterator[tuple[Row, str, Proof]]:
     """Yield rows with the same values and proof as one: the first, all targets, the proof."""
     groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
     for row in rows:
@@ -88,11 +94,11 @@ def _blamed(rows: Sequence[Row], proofs: Mapping[Key, Proof]) -> Iterator[tuple[
         if proof is not None:
             key = (row.setting, row.current, row.value, id(proof))
             groups.setdefault(key, (proof, []))[1].append(row)
-    for proof, alike in groups.values():
-        yield alike[0], targets_text([row.target for row in alike]), proof
+    for proof, group in groups.values():
+        yield group[0], targets_text([row.target for row in group]), proof
 
 
-def _why(proof: Proof, value: str, profile: Profile) -> str:
+def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
     beyond = [change for change in proof.verdict.changes if change.beyond]
     costs = " and ".join(
         f"{METRICS[change.metric]} {change_text(change)}, beyond the "
@@ -103,7 +109,7 @@ def _why(proof: Proof, value: str, profile: Profile) -> str:
     return f"{with_} {proof.target} has {costs}"
 
 
-def _cells(proof: Proof) -> list[Cell]:
+def _make_cells(proof: Proof) -> list[Cell]:
     by_metric = {change.metric: change_text(change) for change in proof.verdict.changes}
     return [
         proof.target,
@@ -135,27 +141,27 @@ def unexercised_text(hidden: Unexercised) -> str:
     return f"{hidden.setting}: not exercised: {words[hidden.why]}"
 
 
-def _notes(found: Verified) -> Iterator[str]:
-    more = "verify_limit in [probe] of hbatune.toml" if found.thorough else "--verify"
-    for each in found.unmeasured:
-        late = isinstance(each, Skipped) and each.reason is Skip.NO_TIME
-        see = f", see {more}" if late else ""
-        yield f"{each.target}: not measured: {why_not(each)}{see}."
+def _yield_notes(verified: Verified) -> Iterator[str]:
+    option = "verify_limit in [probe] of hbatune.toml" if verified.thorough else "--verify"
+    for endpoint in verified.unmeasured:
+        late = isinstance(endpoint, Skipped) and endpoint.reason is Skip.NO_TIME
+        see = f", see {option}" if late else ""
+        yield f"{endpoint.target}: not measured: {why_not(endpoint)}{see}."
     by_target: dict[str, list[Proof]] = {}
-    for proof in found.proofs:
+    for proof in verified.proofs:
         by_target.setdefault(proof.target, []).append(proof)
     for target, proofs in by_target.items():
-        texts = [text for proof in proofs for text in _proof_notes(proof, found)]
-        if proofs[0].verdict.beyond and len(proofs) > 1 and not _confirmed(proofs[1:]):
+        texts = [text for proof in proofs for text in _yield_proof_notes(proof, verified)]
+        if proofs[0].verdict.beyond and len(proofs) > 1 and not _is_confirmed(proofs[1:]):
             texts.append("no second comparison confirms that it is worse, so it stays")
         yield from (f"{target}: {text}." for text in dict.fromkeys(texts))
 
 
-def _confirmed(proofs: Sequence[Proof]) -> bool:
+def _is_confirmed(proofs: Sequence[Proof]) -> bool:
     return any(proof.verdict.beyond for proof in proofs)
 
 
-def _proof_notes(proof: Proof, found: Verified) -> Iterator[str]:
+def _yield_proof_notes(proof: Proof, verified: Verified) -> Iterator[str]:
     verdict = proof.verdict
     if proof.last is not None and proof.group is None:
         yield f"measured with {shape_text(proof.last.workload)}"
@@ -172,9 +178,9 @@ def _proof_notes(proof: Proof, found: Verified) -> Iterator[str]:
         doubted = quantity(proof.doubted, "run")
         yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
-        yield f"{ended}: {_unswitched(proof.written)}"
+        yield f"{ended}: {_describe_unswitched(proof.written)}"
     if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
-        yield verdict_line(verdict, thorough=found.thorough)
+        yield verdict_line(verdict, thorough=verified.thorough)
     if verdict.design is Design.BLOCKS:
         yield (
             "cannot be switched back and forth, so that all runs before stand against all after: "
@@ -182,6 +188,6 @@ def _proof_notes(proof: Proof, found: Verified) -> Iterator[str]:
         )
 
 
-def _unswitched(written: WriteResult) -> str:
+def _describe_unswitched(written: WriteResult) -> str:
     why = os.strerror(written.errno) if written.errno else str(written.outcome)
     return f"{written.setting} could not be switched ({why})"

@@ -68,12 +68,12 @@ def json_lines(hostname: str) -> Show:
 
 def plain_lines() -> Show:
     """Print the headings once, and return a function that prints each endpoint as a line."""
-    print(_line("TIME", [column.title for column in _COLUMNS]), flush=True)
+    print(_format_line("TIME", [column.title for column in _COLUMNS]), flush=True)
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
-        for reading in _ordered(state):
-            print(_line(clock, reading_cells(reading)))
+        for reading in _sort_readings(state):
+            print(_format_line(clock, reading_cells(reading)))
         sys.stdout.flush()
         for event in events:
             note(event_line(event))
@@ -104,23 +104,23 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
     for number, alert in enumerate(state.alerts):
         sentence = wrapped(alert_line(alert), width, 2)
         if len(alerts) + len(sentence) > height // 2:
-            left = len(state.alerts) - number
-            alerts.append((StyledText(f"and {left} more alerts", "red"),))
+            hidden = len(state.alerts) - number
+            alerts.append((StyledText(f"and {hidden} more alerts", "red"),))
             break
         alerts += [(StyledText(line, "red"),) for line in sentence]
-    readings = _ordered(state)
+    readings = _sort_readings(state)
     # A row is one line at least.
-    shown = readings[:height]
+    visible = readings[:height]
     while True:
-        table = Table(_COLUMNS, [reading_cells(reading) for reading in shown])
+        table = Table(_COLUMNS, [reading_cells(reading) for reading in visible])
         lines = list(fitted_lines(table, width))
-        left = len(readings) - len(shown)
-        if left:
-            lines.append((StyledText(f"and {left} more: name the targets to watch"),))
+        hidden = len(readings) - len(visible)
+        if hidden:
+            lines.append((StyledText(f"and {hidden} more: name the targets to watch"),))
         too_many = len(lines) + len(alerts) - height
-        if too_many <= 0 or len(shown) <= 1:
+        if too_many <= 0 or len(visible) <= 1:
             return [*lines, *alerts]
-        shown = shown[: max(1, len(shown) - max(1, too_many * len(shown) // len(lines)))]
+        visible = visible[: max(1, len(visible) - max(1, too_many * len(visible) // len(lines)))]
 
 
 def reading_cells(reading: Reading) -> list[str]:
@@ -130,15 +130,15 @@ def reading_cells(reading: Reading) -> list[str]:
     """
     latency = reading.latency
     stalled = latency is not None and latency[0] is Measure.LEAST
-    p99 = f">{_number(reading.stalled_ms)}" if stalled else _number(reading.p99_ms)
+    p99 = f">{_format_number(reading.stalled_ms)}" if stalled else _format_number(reading.p99_ms)
     return [
         reading.target,
         f"{reading.iops:.0f}",
         f"{(reading.read_bytes_per_s + reading.write_bytes_per_s) / 1e6:.1f}",
-        _number(reading.mean_ms),
+        _format_number(reading.mean_ms),
         p99,
-        _number(reading.p999_ms),
-        _number(reading.objective_ms),
+        _format_number(reading.p999_ms),
+        _format_number(reading.objective_ms),
         f"{reading.in_flight:.1f}",
         NOTHING if reading.knee is None else str(reading.knee),
         percent(reading.utilisation),
@@ -147,12 +147,14 @@ def reading_cells(reading: Reading) -> list[str]:
 
 def alert_sentence(alert: Alert) -> str:
     """Return the cause of an alert, with the value that raised it and its limit."""
-    value, limit = _figure(alert.value), _figure(alert.limit)
+    value, limit = _format_figure(alert.value), _format_figure(alert.limit)
     match alert.condition:
         case AlertCondition.P99:
-            return f"{_latency(alert, value)}; the objective is a p99 of {limit} ms"
+            return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
-            return f"busy {_share(alert.value)} of the time, more than {percent(alert.limit)}"
+            return (
+                f"busy {_format_share(alert.value)} of the time, more than {percent(alert.limit)}"
+            )
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
         case AlertCondition.QUEUE_FULL:
@@ -160,10 +162,10 @@ def alert_sentence(alert: Alert) -> str:
         case AlertCondition.COUNTERS:
             return f"{alert.detail} rose by {value}"
         case AlertCondition.LINK:
-            what = "lanes" if alert.detail == "width" else "GT/s"
-            return f"the link runs at {value} {what}; it has run at {limit}"
+            unit = "lanes" if alert.detail == "width" else "GT/s"
+            return f"the link runs at {value} {unit}; it has run at {limit}"
         case AlertCondition.CPU:
-            busy = _share(alert.value)
+            busy = _format_share(alert.value)
             return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
 
 
@@ -181,23 +183,23 @@ def event_line(event: AlertEvent) -> str:
     return f"over: {alert_line(event.alert)}"
 
 
-def _ordered(state: WatchState) -> list[Reading]:
+def _sort_readings(state: WatchState) -> list[Reading]:
     return sorted(state.disks, key=lambda reading: natural_key(reading.target))
 
 
-def _number(milliseconds: float | None) -> str:
+def _format_number(milliseconds: float | None) -> str:
     if milliseconds is None:
         return NOTHING
     return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:.0f}"
 
 
-def _line(clock: str, words: Sequence[str]) -> str:
-    first, *rest = (printable(word) for word in words)
-    cells = (word.rjust(width) for word, width in zip(rest, _WIDTHS[1:], strict=True))
+def _format_line(clock: str, words: Sequence[str]) -> str:
+    first, *figures = (printable(text) for text in words)
+    cells = (text.rjust(width) for text, width in zip(figures, _WIDTHS[1:], strict=True))
     return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))
 
 
-def _latency(alert: Alert, value: str) -> str:
+def _describe_latency(alert: Alert, value: str) -> str:
     match alert.detail:
         case Measure.LEAST:
             return f"nothing was done in {value} ms, and something waits"
@@ -207,9 +209,9 @@ def _latency(alert: Alert, value: str) -> str:
             return f"p99 is {value} ms"
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "unknown" if value is None else percent(value)

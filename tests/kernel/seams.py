@@ -268,7 +268,7 @@ def _of_files(world: World) -> list[Seam]:
         (policy_library, "Library", library),
         (interrupts, "leave", lambda irqs, paths: None),
         (os, "geteuid", lambda: 0),
-        (parser, "_parser", _PARSER),
+        (parser, "_make_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
     ]
 
@@ -338,7 +338,7 @@ def _of_processes(world: World) -> list[Seam]:
 
 
 _LIBRARY = policy_library.Library
-_PARSER = cache(parser._parser)  # making it takes a tenth of a sequence's time
+_PARSER = cache(parser._make_parser)  # making it takes a tenth of a sequence's time
 _PROCESSORS = processors()
 process = importlib.import_module("hbatune.workers.process")  # a function has the same name
 

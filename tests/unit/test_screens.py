@@ -253,7 +253,7 @@ def test_check_says_the_same_advice_once(show: Show) -> None:
         found("sda", "iostats-off"),
         found("sdb", "depth-sunk", depth=4, began=64),
     ]
-    text = " ".join(show(by=lambda: check._show(seen(host()), findings)).text.split())
+    text = " ".join(show(by=lambda: check._show_findings(seen(host()), findings)).text.split())
     assert text.count("find out why the target's queue is full") == 1
     assert text.count("it saves a little CPU time") == 1
 
@@ -306,7 +306,7 @@ def test_probe(show: Show) -> None:
     runs = [Measured(each.workload, replace(each, target=MAP), None) for each in records]
     runs[1] = Measured(runs[1].workload, runs[1].outcome, Doubt.TOO_FEW)
     runs.append(Measured(records[0].workload, Skipped(MAP, Skip.BUSY, f"by {'x' * 30}"), None))
-    show(by=lambda: probe._show(runs))
+    show(by=lambda: probe._show_runs(runs))
     show(by=lambda: show_curves([DepthSweep(MAP, None, tuple(records), None)]))
 
 

@@ -82,11 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Apply the profile; exit 1 where not all settings took."""
-    _require_sense(args)
+    _check_options(args)
     if args.dry_run:
-        return _dry_run(args)
+        return _show_plan(args)
     require_root("apply")
-    asked = ApplyRequest(
+    request = ApplyRequest(
         profile=args.profile,
         targets=tuple(args.targets),
         once=args.once,
@@ -102,25 +102,25 @@ def run(args: argparse.Namespace) -> int:
         disrupt=args.allow_reset,
         module_options=args.module_options,
     )
-    applied = apply(command_context(), asked)
+    applied = apply(command_context(), request)
     if args.once and daemon(paths.STATUS) is not None:
         note(
             "a daemon keeps the active profile and puts this back at its next look: "
             "`systemctl stop hbatune` first, or apply without --once"
         )
-    _report(applied, args)
+    _print_report(applied, args)
     return 0 if applied.complete else 1
 
 
-def _require_sense(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     """Raise UsageError for options that contradict each other."""
-    for option, given in (
+    for option, is_given in (
         ("--verify", args.verify),
         ("--keep-worse", args.keep_worse),
         ("--file", args.file is not None),
         ("--destructive", args.destructive),
     ):
-        if given and args.no_probe:
+        if is_given and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
     if args.destructive and args.file is not None:
         raise UsageError("--file takes the place of --destructive", hint="name one or the other")
@@ -130,7 +130,7 @@ def _require_sense(args: argparse.Namespace) -> None:
         )
 
 
-def _dry_run(args: argparse.Namespace) -> int:
+def _show_plan(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows
@@ -154,7 +154,7 @@ def _dry_run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report(applied: Applied, args: argparse.Namespace) -> None:
+def _print_report(applied: Applied, args: argparse.Namespace) -> None:
     plan, rows, situation = applied.plan, applied.rows, applied.situation
     verified = applied.verified
     if args.json:
@@ -175,9 +175,9 @@ def _show_document(applied: Applied) -> None:
     from hbatune.text.apply_document import document
 
     verified = applied.verified or Verified(applied.rows)
-    known = _standings(applied)
+    standings = _compare_results(applied)
     machine = applied.situation.machine
-    show_json(document(applied.plan, applied.rows, machine, verified, known))
+    show_json(document(applied.plan, applied.rows, machine, verified, standings))
 
 
 def _show_measured(applied: Applied, verified: Verified) -> None:
@@ -185,7 +185,7 @@ def _show_measured(applied: Applied, verified: Verified) -> None:
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
-    standings = _standings(applied)
+    standings = _compare_results(applied)
     for result in applied.results:
         if (stood := standings.get(result.target)) is not None:
             for line in standing_lines(result, stood, applied.plan.profile):
@@ -194,10 +194,10 @@ def _show_measured(applied: Applied, verified: Verified) -> None:
         say()
 
 
-def _standings(applied: Applied) -> dict[str, Standing]:
+def _compare_results(applied: Applied) -> dict[str, Standing]:
     """Return how the last result of each target stands beside the documents."""
     from hbatune.text.probe_tables import stands
 
     machine, profile = applied.situation.machine, applied.situation.profile
-    found = ((result.target, stands(result, machine, profile)) for result in applied.results)
-    return {target: each for target, each in found if each is not None}
+    pairs = ((result.target, stands(result, machine, profile)) for result in applied.results)
+    return {target: standing for target, standing in pairs if standing is not None}

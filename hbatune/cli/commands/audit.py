@@ -77,40 +77,42 @@ def run(args: argparse.Namespace) -> int:
     """Print the audit; exit 1 if any host drifts or any file could not be audited."""
     if args.json and args.csv:
         raise UsageError("--json and --csv both print to standard output: name one of them")
-    found = audit(_hosts(args))
-    if not found.hosts:
-        raise UsageError(_nothing(found), hint="`hbatune snapshot FILE` takes one on a host")
+    fleet_audit = audit(_audit_hosts(args))
+    if not fleet_audit.hosts:
+        raise UsageError(
+            _explain_empty(fleet_audit), hint="`hbatune snapshot FILE` takes one on a host"
+        )
     if args.html is not None:
         from hbatune.render import render  # here, as it imports the template engine
         from hbatune.report.fleet_page import fleet_page
 
-        html = render("templates", "fleet.html.j2", page=fleet_page(found))
+        html = render("templates", "fleet.html.j2", page=fleet_page(fleet_audit))
         save_named(args.html, html.encode(), over=args.force)
     if args.metrics is not None:
-        save_named(args.metrics, exposition(found, time.time()), over=True)
+        save_named(args.metrics, exposition(fleet_audit, time.time()), over=True)
     if args.json:
-        show_json(audit_document(found))
+        show_json(audit_document(fleet_audit))
     elif args.csv:
         from hbatune.text.fleet_tables import audit_csv
 
-        show_csv(audit_csv(found))
+        show_csv(audit_csv(fleet_audit))
     else:
-        show_audit(found)
+        show_audit(fleet_audit)
     if args.json or args.csv:
-        for each in found.unusable:
-            note(f"{each.file!r}: {each.reason}")
-    tell_not_understood(found.not_understood)
-    return FOUND if found.drifting or found.unusable else 0
+        for unusable in fleet_audit.unusable:
+            note(f"{unusable.file!r}: {unusable.reason}")
+    tell_not_understood(fleet_audit.not_understood)
+    return FOUND if fleet_audit.drifting or fleet_audit.unusable else 0
 
 
-def _hosts(args: argparse.Namespace) -> Iterable[HostAudit | UnusableSnapshot]:
+def _audit_hosts(args: argparse.Namespace) -> Iterable[HostAudit | UnusableSnapshot]:
     if args.paths:
         files = snapshot_files(args.paths)
         return read_hosts(files, args.profile, processes=args.processes)
     return [audit_host(take_snapshot(command_context()), "this host", args.profile)]
 
 
-def _nothing(found: Audit) -> str:
-    first, *others = found.unusable
-    more = f", and {len(others)} more could not be used either" if others else ""
-    return f"{first.file!r}: {first.reason}{more}"
+def _explain_empty(fleet_audit: Audit) -> str:
+    first, *following = fleet_audit.unusable
+    suffix = f", and {len(following)} more could not be used either" if following else ""
+    return f"{first.file!r}: {first.reason}{suffix}"

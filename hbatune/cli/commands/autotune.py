@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None and args.destructive:
         raise UsageError("--file takes the place of --destructive", hint="name one or the other")
     require_root("autotune")
-    asked = AutotuneRequest(
+    request = AutotuneRequest(
         targets=tuple(args.targets),
         profile=args.profile,
         minutes=args.minutes,
@@ -79,15 +79,15 @@ def run(args: argparse.Namespace) -> int:
         folder=args.file,
         destructive=args.destructive,
     )
-    done = autotune(command_context(), asked)
+    done = autotune(command_context(), request)
     if args.json:
-        show_json(_document(done))
+        show_json(_make_document(done))
     else:
         show_autotuned(done)
     return 0 if done.complete else 1
 
 
-def _document(done: Autotuned) -> AutotuneDocument:
+def _make_document(done: Autotuned) -> AutotuneDocument:
     machine = done.situation.machine
     return AutotuneDocument(
         hostname=machine.hostname,

@@ -105,12 +105,12 @@ def run(args: argparse.Namespace) -> int:
         snapshot, targets = load(args.snapshot), args.targets
         if args.since is not None:
             snapshot = replace(snapshot, looks=(counted_in(load(args.since)),))
-    seen = seen_in(snapshot, args.profile, targets)
-    findings = run_checks(seen)
+    inputs = seen_in(snapshot, args.profile, targets)
+    findings = run_checks(inputs)
     if args.json:
-        show_json(check_document(seen, findings))
+        show_json(check_document(inputs, findings))
     else:
-        _show(seen, findings)
+        _show_findings(inputs, findings)
     return 0 if is_clean(findings) else FOUND
 
 
@@ -126,17 +126,17 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     return check_input(snapshot, situation, targets)
 
 
-def check_document(seen: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
+def check_document(inputs: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
     """Return the JSON document of `check`."""
     return CheckDocument(
-        hostname=seen.machine.hostname,
-        kernel=seen.machine.kernel,
-        profile=seen.profile.name if seen.profile else None,
-        findings=tuple(_told(finding) for finding in findings),
+        hostname=inputs.machine.hostname,
+        kernel=inputs.machine.kernel,
+        profile=inputs.profile.name if inputs.profile else None,
+        findings=tuple(_make_entry(finding) for finding in findings),
     )
 
 
-def _told(finding: Finding) -> FindingEntry:
+def _make_entry(finding: Finding) -> FindingEntry:
     text = text_of(finding)
     return FindingEntry(
         id=finding.id,
@@ -150,25 +150,29 @@ def _told(finding: Finding) -> FindingEntry:
     )
 
 
-def _show(seen: CheckInput, findings: Sequence[Finding]) -> None:
-    told = (_told(finding) for finding in findings)
-    folded = fold(told, lambda one: (one.id, one.severity, one.evidence))
+def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
+    entries = (_make_entry(finding) for finding in findings)
+    folded = fold(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
     table = Table(_COLUMNS)
     # The same advice is said once, for all the findings of one severity that it is for.
-    for targets, each in together(folded, lambda one: (one[1].severity, one[1].advice)):
-        found = (each.evidence, f"→ {each.advice}")
-        table.rows.append([str(each.severity), target_names(targets), found, each.source])
+    for targets, entry in together(
+        folded, lambda folded_entry: (folded_entry[1].severity, folded_entry[1].advice)
+    ):
+        paragraphs = (entry.evidence, f"→ {entry.advice}")
+        table.rows.append([str(entry.severity), target_names(targets), paragraphs, entry.source])
     if table.rows:
         show_table(table)
         say()
-    say(_summary(findings))
-    if seen.profile is None:
+    say(_summarise_findings(findings))
+    if inputs.profile is None:
         say("No profile is active: depths are compared with what the drivers have.")
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summarise_findings(findings: Sequence[Finding]) -> str:
     counted = Counter(finding.severity for finding in findings)
     if is_clean(tuple(findings)):
         return f"Clean: nothing above info ({counted[Severity.INFO]} worth knowing)."
-    grave = (quantity(counted[each], *_NOUNS[each]) for each in _NOUNS if counted[each])
+    grave = (
+        quantity(counted[severity], *_NOUNS[severity]) for severity in _NOUNS if counted[severity]
+    )
     return f"Found: {', '.join(grave)}."

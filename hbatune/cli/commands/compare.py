@@ -58,33 +58,35 @@ def run(args: argparse.Namespace) -> int:
     if len(args.history) > 2:
         raise UsageError("--history is given more than twice, and there are two hosts")
     first = load(args.first)
-    here = args.second is None
-    second = take_snapshot(command_context()) if here else load(args.second)
+    with_this_host = args.second is None
+    second = take_snapshot(command_context()) if with_this_host else load(args.second)
     one_host = first.machine.hostname == second.machine.hostname
-    found = compare_hosts(first, second, _results(args.history, here=here, one_host=one_host))
+    comparison = compare_hosts(
+        first, second, _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
+    )
     if args.json:
-        show_json(compare_document(found))
+        show_json(compare_document(comparison))
     else:
-        show_comparison(found)
-    return DIFFERENT if found.differences else 0
+        show_comparison(comparison)
+    return DIFFERENT if comparison.differences else 0
 
 
-def _results(
-    files: Sequence[Path], *, here: bool, one_host: bool
+def _load_results(
+    files: Sequence[Path], *, with_this_host: bool, one_host: bool
 ) -> tuple[Sequence[Record], Sequence[Record]]:
     """Return what each host measured; one history is enough for two looks at one host."""
-    named = [history.load_named(file).records for file in files]
-    if here:
-        own = named[1] if len(named) > 1 else _own()
-        known = own if one_host else ()
-        return (named[0] if named else known), own
-    if one_host and len(named) == 1:
-        return named[0], named[0]
-    first, second, *_ = (*named, (), ())
+    histories = [history.load_named(file).records for file in files]
+    if with_this_host:
+        own_records = histories[1] if len(histories) > 1 else _load_own()
+        fallback = own_records if one_host else ()
+        return (histories[0] if histories else fallback), own_records
+    if one_host and len(histories) == 1:
+        return histories[0], histories[0]
+    first, second, *_ = (*histories, (), ())
     return first, second
 
 
-def _own() -> tuple[Record, ...]:
+def _load_own() -> tuple[Record, ...]:
     try:
         return history.load(paths.HISTORY).records
     except HbatuneError as error:

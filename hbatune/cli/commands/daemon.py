@@ -47,29 +47,29 @@ def run(args: "argparse.Namespace") -> int:
         spare=paths.DAEMON_LOCK_SPARE,
         hint="`hbatune status` says how it is doing",
     ):
-        _keep()
+        _run_daemon()
     return 0
 
 
-def _keep() -> None:
+def _run_daemon() -> None:
     by = service()
-    good = LastGoodConfiguration(installed_library().site, _policy)
+    good = LastGoodConfiguration(installed_library().site, _load_policy)
     source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
     reporter = JournalReporter(by)
     watch_for_faults(["daemon"], reporter.met_fault)
-    last = _last()
+    last = _load_last_status()
     monitor = MetricsMonitor(() if last is None else last.alerts)
     # After a restart, alerts and retries go on where they were and are not reported again.
     open = () if last is None else last.open
     DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
 
 
-def _policy() -> Policy:
+def _load_policy() -> Policy:
     config = configuration()
     return Policy(config, chosen_profile(None, config) if config.profile else None)
 
 
-def _last() -> Status | None:
+def _load_last_status() -> Status | None:
     """Return the last status of an earlier daemon in this boot, None if it cannot be parsed."""
     try:
         return status.last(paths.STATUS)

@@ -133,17 +133,17 @@ def run(args: argparse.Namespace) -> int:
             hint=nearest(args.setting, SETTINGS),
         )
     situation = survey(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
-    explained = list(_explain(situation, args.setting))
-    bare = [] if args.setting is not None else list(_without_rules(situation, explained))
+    explained = list(_explain_settings(situation, args.setting))
+    bare = [] if args.setting is not None else list(_find_without_rules(situation, explained))
     if args.setting is not None and not explained:
         kind = SETTINGS[args.setting].on
         raise UsageError(
             f"{args.setting} is a setting of a {kind}, and {args.target} has none",
             hint="name the adapter, by its PCI address for one",
         )
-    known = installed_library().sources()
-    cited = {source for each in explained for source in _cited(each)}
-    sources = tuple(source for id, source in known.items() if id in cited)
+    sources_by_id = installed_library().sources()
+    cited = {source for explanation in explained for source in _collect_sources(explanation)}
+    sources = tuple(source for id, source in sources_by_id.items() if id in cited)
     tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     tell_not_understood(situation.not_understood)
@@ -151,9 +151,9 @@ def run(args: argparse.Namespace) -> int:
         show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0
     index = _Index(situation)
-    in_order = sorted(explained, key=lambda one: natural_key(one.target))
-    for names, each in fold(in_order, index.alike):
-        _show(names, each, index)
+    in_order = sorted(explained, key=lambda explanation: natural_key(explanation.target))
+    for names, explanation in fold(in_order, index.alike):
+        _show_setting(names, explanation, index)
     _show_bare(bare, situation)
     if not explained and not bare:
         say(f"{args.target}: nothing of it can be set")
@@ -169,38 +169,38 @@ def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tupl
     if budget is not None:
         yield "array", f"{budget.array}, as the site describes it"
         if budget.port:
-            yield "port", _port(budget.port)
+            yield "port", _describe_port(budget.port)
         if budget.lun:
-            yield "LUN", _lun(budget.lun)
+            yield "LUN", _describe_lun(budget.lun)
         yield "budget", f"{budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
     elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
-        now = endpoint.attributes.get(_DEPTH)
-        own = now.text if isinstance(now, Attribute) else "unknown"
+        attribute = endpoint.attributes.get(_DEPTH)
+        depth = attribute.text if isinstance(attribute, Attribute) else "unknown"
         yield (
             "default",
-            f"the driver's own depth, {own} now, stands; vendors of FC cards went by "
+            f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
             f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget",
         )
 
 
-def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
+def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Explained]:
     """Yield the settings of all targets asked for, or the one setting where it exists."""
     matcher = Matcher(situation.profile)
     # A path is planned with its siblings, also where only one of them was asked for.
     plan = situation.whole().plan()
     rows = {(row.id, row.setting): row for row in plan.rows}
     advised: dict[str, dict[str, list[Advice]]] = {}
-    for each in situation.advice(plan):
-        advised.setdefault(each.id, {}).setdefault(each.setting, []).append(each)
+    for advice in situation.advice(plan):
+        advised.setdefault(advice.id, {}).setdefault(advice.setting, []).append(advice)
     budgets = situation.budgets
     planned: dict[str, list[str]] = {}
     for id, name in rows:
         planned.setdefault(id, []).append(name)
-    for target, asked in _targets(situation):
-        matched = matcher.decide(asked)[0]
+    for target, target_traits in _select_targets(situation):
+        matched = matcher.decide(target_traits)[0]
         # Without a rule of the profile, too: for a budget, or to go back to the baseline.
-        own = (*planned.get(target.id, ()), *advised.get(target.id, ()))
-        names = list(dict.fromkeys((*(rule.setting for rule in matched), *own)))
+        planned_names = (*planned.get(target.id, ()), *advised.get(target.id, ()))
+        names = list(dict.fromkeys((*(rule.setting for rule in matched), *planned_names)))
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
         for name in names:
@@ -223,9 +223,11 @@ def _explain_adapters(
     matcher: Matcher,
 ) -> Iterator[Explained]:
     """Yield the settings that a rule wants of adapters asked for that have no lever for them."""
-    asked = situation.ids or frozenset()
+    requested_ids = situation.ids or frozenset()
     adapters = {
-        adapter.target: adapter for adapter in situation.machine.adapters if adapter.target in asked
+        adapter.target: adapter
+        for adapter in situation.machine.adapters
+        if adapter.target in requested_ids
     }
     for (id, name), row in rows.items():
         if id in adapters and setting in (None, name):
@@ -234,17 +236,17 @@ def _explain_adapters(
             yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
 
 
-def _cited(explained: Explained) -> Iterator[str]:
+def _collect_sources(explained: Explained) -> Iterator[str]:
     yield from (rule.source for rule in explained.rules)
     if explained.row:
         yield explained.row.source
     if explained.budget:
         yield from ("D2-2", "D2-3", "D2-4", "D2-5")
         yield explained.budget.source
-    yield from (each.source for each in explained.advice)
+    yield from (advice.source for advice in explained.advice)
 
 
-def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
+def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
     """Yield the targets asked for, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for endpoint in situation.chosen:
@@ -254,41 +256,55 @@ def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
             yield target, adapter_traits(adapters[target.adapter or ""], target.kind)
 
 
-def _without_rules(situation: Situation, explained: Sequence[Explained]) -> Iterator[WithoutRules]:
+def _find_without_rules(
+    situation: Situation, explained: Sequence[Explained]
+) -> Iterator[WithoutRules]:
     """Yield the targets asked for of which nothing is explained."""
-    ids = {each.id for each in explained}
-    unknown = {each.id: each for each in left_alone(situation.machine.endpoints)}
-    for target, asked in _targets(situation):
+    ids = {explanation.id for explanation in explained}
+    unknown = {disk.id: disk for disk in left_alone(situation.machine.endpoints)}
+    for target, target_traits in _select_targets(situation):
         if target.id not in ids:
-            near = near_rules(situation.profile.rules, asked)
-            left = unknown.get(target.id)
-            why = (None, ()) if left is None else (left.reason, left.evidence)
+            near = near_rules(situation.profile.rules, target_traits)
+            unclassified = unknown.get(target.id)
+            why = (
+                (None, ()) if unclassified is None else (unclassified.reason, unclassified.evidence)
+            )
             yield WithoutRules(target.name, target.id, target.adapter, near, *why)
 
 
 def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
     """Print the targets that no rule matches, and the nearest rules once for equal targets."""
-    known = {target.id: asked for target, asked in _targets(situation)}
+    traits_by_id = {
+        target.id: target_traits for target, target_traits in _select_targets(situation)
+    }
     profile = situation.profile.name
-    for names, each in fold(bare, lambda one: (one.near, known[one.id], one.evidence)):
-        if each.reason is not None:
-            say(f"{targets_text(names)}: {left_alone_text(each.reason, each.evidence)}", hang=2)
+    for names, target in fold(
+        bare,
+        lambda target: (target.near, traits_by_id[target.id], target.evidence),
+    ):
+        if target.reason is not None:
+            say(
+                f"{targets_text(names)}: {left_alone_text(target.reason, target.evidence)}",
+                hang=2,
+            )
         say(f"{targets_text(names)}: no rule of profile {profile} matches, so nothing is set")
-        if not each.near:
+        if not target.near:
             say("  nearest   the profile has no rule for anything of this kind")
-        for near in each.near:
+        for near in target.near:
             # The conditions that do not hold, in the words for all conditions of a rule.
             asks = when(Match(**{name: getattr(near.rule.when, name) for name in near.unmet}))
-            here = ", ".join(_trait(known[each.id], name) for name in near.unmet)
-            say(f"  nearest   {near.rule.name} ({near.rule.setting}) is for {asks}; here: {here}")
+            actual = ", ".join(
+                _describe_trait(traits_by_id[target.id], name) for name in near.unmet
+            )
+            say(f"  nearest   {near.rule.name} ({near.rule.setting}) is for {asks}; here: {actual}")
         say()
 
 
-def _trait(it: Traits, condition: str) -> str:
+def _describe_trait(target_traits: Traits, condition: str) -> str:
     """Return what a target is, in the words of a rule's condition."""
     if condition == "link":
-        return f"link gen {shown(it.gen)}, width {shown(it.width)}"
-    return f"{condition} {str(getattr(it, condition)).lower() or 'unknown'}"
+        return f"link gen {shown(target_traits.gen)}, width {shown(target_traits.width)}"
+    return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 
 
 class _Index:
@@ -297,7 +313,7 @@ class _Index:
     def __init__(self, situation: Situation) -> None:
         self.profile = situation.profile.name
         self.machine = situation.machine
-        self.endpoints = {each.id: each for each in situation.chosen}
+        self.endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
         self.vectors = {vector.id: vector for vector in situation.machine.vectors}
         self.targets = targets(situation.machine)
 
@@ -321,8 +337,8 @@ class _Index:
     def description(self, target_id: str) -> str:
         """Return a short description of a target, an endpoint's without its id."""
         if target_id in self.endpoints:
-            it = self.endpoints[target_id]
-            return f"{medium_text(it)} {it.vendor} {it.model}"
+            endpoint = self.endpoints[target_id]
+            return f"{medium_text(endpoint)} {endpoint.vendor} {endpoint.model}"
         if target_id in self.vectors:
             vector = self.vectors[target_id]
             return f"{' '.join(vector.names)}, served by CPU {shown(vector.effective)} now"
@@ -334,64 +350,64 @@ class _Index:
             yield from depth_facts(explained.budget, self.endpoints[explained.id])
 
 
-def _rule_cells(rule: Rule, last: Rule) -> list[str]:
+def _make_rule_cells(rule: Rule, last: Rule) -> list[str]:
     decides = "decides" if rule is last else ""
-    told = [rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
-    return [decides, *told]
+    cells = [rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
+    return [decides, *cells]
 
 
-def _show(names: Sequence[str], explained: Explained, index: _Index) -> None:
+def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
     setting = SETTINGS[explained.setting]
     heading(f"{targets_text(names)} {setting.name}: {setting.summary}")
     target = index.targets.get(explained.id)
     if target is not None:
         described = index.description(explained.id)
-        one = len(names) == 1 and explained.id in index.endpoints
-        _fact(target.kind, f"{described}, {explained.id}" if one else described)
-    _fact("adapter", adapter_line(index.adapter(explained.id), index.machine))
-    _fact("kernel", setting.source)
+        is_single = len(names) == 1 and explained.id in index.endpoints
+        _print_fact(target.kind, f"{described}, {explained.id}" if is_single else described)
+    _print_fact("adapter", adapter_line(index.adapter(explained.id), index.machine))
+    _print_fact("kernel", setting.source)
     if setting.lost_by:
-        _fact("lost by", setting.lost_by)
+        _print_fact("lost by", setting.lost_by)
     row = explained.row
     if row is None:
-        _fact("outcome", f"profile {index.profile} does not set it")
+        _print_fact("outcome", f"profile {index.profile} does not set it")
     else:
-        _fact("current", shown(row.current))
-        _fact("wanted", str(row.wanted))
+        _print_fact("current", shown(row.current))
+        _print_fact("wanted", str(row.wanted))
         if row.limit:
-            _fact("limit", row.limit)
-        _fact("value", shown(row.value))
-        _fact("state", row.state)
-        _fact("why", f"{row.why} ({row.source}; rule {row.rule})")
+            _print_fact("limit", row.limit)
+        _print_fact("value", shown(row.value))
+        _print_fact("state", row.state)
+        _print_fact("why", f"{row.why} ({row.source}; rule {row.rule})")
     for label, text in index.depth(explained):
-        _fact(label, text)
+        _print_fact(label, text)
     for advice in explained.advice:
-        _fact("advice", advice_line(advice))
+        _print_fact("advice", advice_line(advice))
     if explained.rules:
         last = explained.rules[-1]
-        show_table(Table(_RULES, [_rule_cells(rule, last) for rule in explained.rules]))
+        show_table(Table(_RULES, [_make_rule_cells(rule, last) for rule in explained.rules]))
     else:
-        _fact("rules", "no rule of the profile matches this setting of this target")
+        _print_fact("rules", "no rule of the profile matches this setting of this target")
     say()
 
 
-def _fact(label: str, text: str) -> None:
+def _print_fact(label: str, text: str) -> None:
     say(f"  {label:<9} {text}", hang=_TEXT)
 
 
-def _port(share: PortShare) -> str:
-    told = f"a limit of {share.limit} / {quantity(share.hosts, 'host')}"
+def _describe_port(share: PortShare) -> str:
+    text = f"a limit of {share.limit} / {quantity(share.hosts, 'host')}"
     if share.luns > 1:
-        told += f" / {quantity(share.luns, 'path')} of this host"
+        text += f" / {quantity(share.luns, 'path')} of this host"
     source = f"{share.known}'s, {share.source}, " if share.known else ""
-    return f"{told} = {share.depth} ({source}D2-4, D2-3)"
+    return f"{text} = {share.depth} ({source}D2-4, D2-3)"
 
 
-def _lun(limit: LunLimit) -> str:
-    told = f"{limit.base}"
+def _describe_lun(limit: LunLimit) -> str:
+    text = f"{limit.base}"
     if limit.per_data_drive:
-        told += f" + {limit.per_data_drive} x {quantity(limit.data_drives, 'data drive')}"
-        told += f" = {limit.total}"
+        text += f" + {limit.per_data_drive} x {quantity(limit.data_drives, 'data drive')}"
+        text += f" = {limit.total}"
     if limit.paths > 1:
-        told += f" / {quantity(limit.paths, 'path')} in use = {limit.depth}"
-    return f"{told} ({f'{limit.known}, D2-5' if limit.known else 'as the site says'})"
+        text += f" / {quantity(limit.paths, 'path')} in use = {limit.depth}"
+    return f"{text} ({f'{limit.known}, D2-5' if limit.known else 'as the site says'})"

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     records = history.load(paths.HISTORY).records
     deadline = configuration().act.deadline_seconds
     machine = gather((), deadline=deadline)
-    wanted = _ids(args.targets, machine, records)
+    wanted = _resolve_ids(args.targets, machine, records)
     entries = history_entries(
         [record for record in records if wanted is None or record.id in wanted], machine
     )
@@ -86,13 +86,13 @@ def run(args: argparse.Namespace) -> int:
     if not entries:
         say("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
-    show_table(Table(_COLUMNS, [_cells(entry) for entry in entries]))
+    show_table(Table(_COLUMNS, [_make_cells(entry) for entry in entries]))
     for line in dict.fromkeys(stale_notes(entries)):
         say(line)
     return 0
 
 
-def _ids(
+def _resolve_ids(
     targets: Sequence[str], machine: Machine, records: Sequence[Record]
 ) -> frozenset[str] | None:
     """Return the ids of the targets; a disk that is gone is still known by its results."""
@@ -101,33 +101,40 @@ def _ids(
     ids: set[str] = set()
     for name in map(resolved, targets):
         # The name of a gone disk may belong to another one now: then the present one counts.
-        gone = {record.id for record in records if name in (record.target, record.id)}
+        past_ids = {record.id for record in records if name in (record.target, record.id)}
         ids |= {
             record.id for record in records if record.together is not None and record.target == name
         }
         try:
             ids |= named(machine, [name])
         except UnknownTargetError:
-            if not gone:
+            if not past_ids:
                 raise
-            ids |= gone
+            ids |= past_ids
     return frozenset(ids)
 
 
-def _cells(entry: HistoryEntry) -> list[str]:
+def _make_cells(entry: HistoryEntry) -> list[str]:
     record = entry.record
     measured = record.result or record.together
     figures = None if measured is None else measured.figures
     values = (
         [NOTHING] * 3
         if figures is None
-        else [digits(each) for each in (figures.iops, figures.mean_us, figures.p99_us)]
+        else [digits(number) for number in (figures.iops, figures.mean_us, figures.p99_us)]
     )
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.time))
-    return [when, record.target, _what(record), *values, _last_time(entry), _verdict(entry)]
+    time_text = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.time))
+    return [
+        time_text,
+        record.target,
+        _describe_record(record),
+        *values,
+        _describe_previous(entry),
+        _describe_verdict(entry),
+    ]
 
 
-def _what(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
     if (together := record.together) is not None:
         disks = quantity(len(together.targets), "disk")
@@ -135,11 +142,11 @@ def _what(record: Record) -> str:
     if record.proof is None:
         load = f", {load_text(record.workload)}" if record.workload else ""
         return f"{record.command}{load}{depth}"
-    alone = f" ({record.proof.group} alone)" if record.proof.group else ""
-    return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
+    group_text = f" ({record.proof.group} alone)" if record.proof.group else ""
+    return f"{record.command}: {' '.join(record.proof.settings)}{group_text}"
 
 
-def _last_time(entry: HistoryEntry) -> str:
+def _describe_previous(entry: HistoryEntry) -> str:
     """Return the figures of the run before: of two single runs no change in percent is told."""
     result, since = entry.record.result, entry.since
     if result is None or since is None:
@@ -148,7 +155,7 @@ def _last_time(entry: HistoryEntry) -> str:
     return f"{digits(figures.iops / since.iops)} IOPS, p99 {digits(figures.p99_us / since.p99)} µs"
 
 
-def _verdict(entry: HistoryEntry) -> str:
+def _describe_verdict(entry: HistoryEntry) -> str:
     proof, knee = entry.record.proof, entry.record.knee
     if knee is not None:
         return knee_line(knee)

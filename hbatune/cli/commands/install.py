@@ -37,16 +37,16 @@ def run(args: argparse.Namespace) -> int:
     if args.module_options and not live:
         raise UsageError("--module-options looks at this machine's adapters, not at an image's")
     if args.dry_run:
-        _show(root, prepare(command_context(), root, args.profile))
+        _show_changes(root, prepare(command_context(), root, args.profile))
         return 0
     if live:
         require_root("install")
     done = install(command_context(), root, args.profile, module_options=args.module_options)
-    _report(root, done)
+    _print_report(root, done)
     return 0 if done.complete else 1
 
 
-def _show(root: Path, prepared: Prepared) -> None:
+def _show_changes(root: Path, prepared: Prepared) -> None:
     for piece in differing(root, prepared.pieces):
         path = below(root, piece.path)
         if piece.link:
@@ -59,7 +59,7 @@ def _show(root: Path, prepared: Prepared) -> None:
     say("Nothing was placed.")
 
 
-def _report(root: Path, done: Installed) -> None:
+def _print_report(root: Path, done: Installed) -> None:
     for path in done.changed:
         say(f"{below(root, path)} is placed.")
     if not done.changed:

@@ -77,22 +77,22 @@ def run(args: argparse.Namespace) -> int:
         names = args.targets
     else:
         names = [resolved(name) for name in args.targets]
-        machine = _gathered(names)
-    machine = _part(machine, choose(machine, names))
+        machine = _gather_facts(names)
+    machine = _select_chosen(machine, choose(machine, names))
     if args.json:
         show_json(documents.facts(machine))
         return 0
     by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
     for endpoint in machine.endpoints:
         by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
-    known = {adapter.target: adapter for adapter in machine.adapters}
-    for target, endpoints in sorted(by_adapter.items(), key=_by_name):
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    for target, endpoints in sorted(by_adapter.items(), key=_get_sort_key):
         vectors = [vector for vector in machine.vectors if vector.adapter == target]
-        _show(known.get(target or ""), target, endpoints, vectors)
+        _show_adapter(adapters.get(target or ""), target, endpoints, vectors)
     return 0
 
 
-def _part(machine: Machine, chosen: Chosen) -> Machine:
+def _select_chosen(machine: Machine, chosen: Chosen) -> Machine:
     """Return the machine with nothing but what was chosen, for text and JSON alike."""
     return replace(
         machine,
@@ -106,44 +106,44 @@ def interrupts(vectors: Iterable[Vector]) -> Table:
     """Return a table of one adapter's interrupts, with equal ones on one line."""
     groups: dict[_Group, list[Vector]] = {}
     for vector in vectors:
-        groups.setdefault(_group(vector), []).append(vector)
+        groups.setdefault(_make_group(vector), []).append(vector)
     table = Table(_INTERRUPTS)
     table.rows = [
         [
-            target_names([vector.target for vector in alike]),
+            target_names([vector.target for vector in members]),
             str(group.role),
             group.placed_by,
-            shown(_cpus(alike) or None),
+            shown(_join_cpus(members) or None),
         ]
-        for group, alike in groups.items()
+        for group, members in groups.items()
     ]
     return table
 
 
-def _by_name(found: tuple[str | None, object]) -> tuple[bool, Key]:
+def _get_sort_key(item: tuple[str | None, object]) -> tuple[bool, Key]:
     """Return a sort key for what an adapter has; what belongs to several comes last."""
-    return found[0] is None, natural_key(found[0] or "")
+    return item[0] is None, natural_key(item[0] or "")
 
 
-def _gathered(names: Collection[str]) -> Machine:
+def _gather_facts(names: Collection[str]) -> Machine:
     """Return the facts of the disks named, or all, and report what an earlier run has left."""
     stuck, files = lock.outstanding_claims(paths.CLAIMS), Paths()
     deadline = configuration().act.deadline_seconds
 
-    def gathered(disks: Collection[str]) -> Machine:
+    def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk behind a stuck write would hang as well, up to its deadline.
         avoid = {claim.target: waiting_for(claim) for claim in stuck}
         return gather((), disks=disks, deadline=deadline, avoid=avoid)
 
     if (path := unreadable(files)) is not None:
         note(f"{path} is root's to read: what an earlier run may have left is not shown")
-        return gathered(names)
-    machine, journal = noted_machine(gathered, names, files)
+        return gather_disks(names)
+    machine, journal = noted_machine(gather_disks, names, files)
     tell(journal, rollback_record.load(files), machine, stuck)
     return machine
 
 
-def _show(
+def _show_adapter(
     adapter: Adapter | None,
     target: str | None,
     endpoints: list[Endpoint],
@@ -153,16 +153,16 @@ def _show(
     if adapter is None:
         heading(target or "over several adapters")
     else:
-        named = (adapter.target, adapter.family, adapter.product, adapter.document)
-        heading("  ".join(name for name in named if name))
-        if facts := "  ".join(_facts(adapter)):
+        titles = (adapter.target, adapter.family, adapter.product, adapter.document)
+        heading("  ".join(name for name in titles if name))
+        if facts := "  ".join(_yield_facts(adapter)):
             say(facts, hang=2)
     if endpoints:
-        endpoints = sorted(endpoints, key=lambda each: natural_key(each.target))
-        show_table(Table(_ENDPOINT, [_endpoint(endpoint) for endpoint in endpoints]))
-        if left := tuple(left_alone(endpoints)):
+        endpoints = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
+        show_table(Table(_ENDPOINT, [_make_endpoint_row(endpoint) for endpoint in endpoints]))
+        if unclassified := tuple(left_alone(endpoints)):
             say()
-            show_left_alone(left)
+            show_left_alone(unclassified)
     if vectors:
         if endpoints:
             say()
@@ -170,7 +170,7 @@ def _show(
     say()
 
 
-def _facts(adapter: Adapter) -> Iterator[str]:
+def _yield_facts(adapter: Adapter) -> Iterator[str]:
     if adapter.hosts:
         yield " ".join(host.name for host in adapter.hosts)
     if adapter.controller:
@@ -182,7 +182,7 @@ def _facts(adapter: Adapter) -> Iterator[str]:
         yield f"takes {quantity(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
-    if (link := _link(adapter.link)) is not None:
+    if (link := _describe_link(adapter.link)) is not None:
         yield f"link {link}"
     if isinstance(adapter.driver_version, str):
         yield f"driver {adapter.driver_version}"
@@ -190,43 +190,43 @@ def _facts(adapter: Adapter) -> Iterator[str]:
         yield f"firmware {adapter.firmware}"
 
 
-def _endpoint(endpoint: Endpoint) -> list[Cell]:
+def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
     return [
         endpoint.target,
         endpoint.address or shown(endpoint.controller),
-        _role(endpoint),
+        _describe_role(endpoint),
         (*endpoint.mounts, *endpoint.holders) or NOTHING,
-        _size(endpoint.size),
+        _format_size(endpoint.size),
         endpoint.vendor or NOTHING,
         endpoint.model or NOTHING,
         endpoint.id,
     ]
 
 
-def _role(endpoint: Endpoint) -> Cell:
-    what = medium_text(endpoint)
+def _describe_role(endpoint: Endpoint) -> Cell:
+    text = medium_text(endpoint)
     # Of the other protocols it goes without saying.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
-        what = f"{what}, {endpoint.storage}"
+        text = f"{text}, {endpoint.storage}"
     if endpoint.kind is Kind.PATH:
-        return f"{what},", "path of", shown(endpoint.map)
+        return f"{text},", "path of", shown(endpoint.map)
     if endpoint.kind is Kind.MAP:
-        return f"{what},", "map of", *target_names(endpoint.paths)
-    return what
+        return f"{text},", "map of", *target_names(endpoint.paths)
+    return text
 
 
-def _link(link: Link | None) -> str | None:
+def _describe_link(link: Link | None) -> str | None:
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
-    now = f"{link.speed:g} GT/s x{link.width}"
+    current = f"{link.speed:g} GT/s x{link.width}"
     if isinstance(link.max_speed, Missing) or isinstance(link.max_width, Missing):
-        return now
+        return current
     if (link.speed, link.width) == (link.max_speed, link.max_width):
-        return now
-    return f"{now} of {link.max_speed:g} GT/s x{link.max_width}"
+        return current
+    return f"{current} of {link.max_speed:g} GT/s x{link.max_width}"
 
 
-def _size(size: int | Missing) -> str:
+def _format_size(size: int | Missing) -> str:
     if isinstance(size, Missing):
         return NOTHING
     if size >= _TIB:
@@ -239,20 +239,20 @@ class _Group(NamedTuple):
     placed_by: str
 
 
-def _group(vector: Vector) -> _Group:
+def _make_group(vector: Vector) -> _Group:
     if vector.role is Role.POLLED:
         return _Group(vector.role, "free, never fires")
     if vector.role is not Role.DATA:
         return _Group(vector.role, "free, left alone")
     if not vector.managed:
         return _Group(vector.role, "free to move")
-    said = "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
-    return _Group(vector.role, said)
+    placement = "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
+    return _Group(vector.role, placement)
 
 
-def _cpus(vectors: Sequence[Vector]) -> str:
-    found: set[int] = set()
+def _join_cpus(vectors: Sequence[Vector]) -> str:
+    cpus: set[int] = set()
     for vector in vectors:
         with suppress(ValueError):
-            found.update(names.parse_cpus(vector.effective or ""))
-    return names.join_cpus(found)
+            cpus.update(names.parse_cpus(vector.effective or ""))
+    return names.join_cpus(cpus)

@@ -140,21 +140,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="probe a file made in this folder, and not a disk: the filesystem is measured, too",
     )
-    own = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
-    own.add_argument(
+    own_group = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
+    own_group.add_argument(
         "--depth", metavar="N", type=number(1, 4096), help="I/Os in flight of each job"
     )
-    own.add_argument(
+    own_group.add_argument(
         "--block", metavar="SIZE", type=io_size(LARGEST_BLOCK), help="bytes of an I/O, as 8k or 1m"
     )
-    own.add_argument(
+    own_group.add_argument(
         "--mix",
         metavar="PERCENT",
         type=number(0, 100),
         help="the share of reads: 100, or fewer and writes",
     )
-    own.add_argument("--jobs", metavar="N", type=number(1, 256), help="how many do so at once")
-    own.add_argument(
+    own_group.add_argument(
+        "--jobs", metavar="N", type=number(1, 256), help="how many do so at once"
+    )
+    own_group.add_argument(
         "--rate",
         metavar="IOPS",
         type=number(1, 100_000_000),
@@ -175,44 +177,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the workloads, or run one; exit 1 where a run gave no figures."""
-    own = _own_workload(args)
-    if own is None and args.workload is None:
-        _list(load_workloads(installed_library()), as_json=args.json)
+    own_workload = _make_own_workload(args)
+    if own_workload is None and args.workload is None:
+        _list_workloads(load_workloads(installed_library()), as_json=args.json)
         return 0
-    if own is not None:
+    if own_workload is not None:
         # There is no name to give: every word is a target.
         args.targets = [*([] if args.workload is None else [args.workload]), *args.targets]
-    chosen = own or find_workload(args.workload, installed_library())
+    chosen = own_workload or find_workload(args.workload, installed_library())
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
         raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
-    asked = [_timed(each, args.runtime) for each in chosen.runs]
+    workloads = [_set_runtime(workload, args.runtime) for workload in chosen.runs]
     if args.file is not None:
-        _require_sense_on_file(args, chosen)
+        _check_file_request(args, chosen)
         context, together = command_context(), None
-        done = probe_file(context, args.file, asked)
+        done = probe_file(context, args.file, workloads)
     else:
-        _require_sense(args, chosen)
+        _check_request(args, chosen)
         context = command_context()
-        done = probe_disks(context, asked, args.targets, args.profile)
+        done = probe_disks(context, workloads, args.targets, args.profile)
         together = probe_together(context, done, args.targets) if args.together else None
-    standings = _standings(results(done.runs), done.machine, done.profile)
-    found = depth_sweeps(results(done.runs))
+    standings = _compare_results(results(done.runs), done.machine, done.profile)
+    sweeps = depth_sweeps(results(done.runs))
     # Knees are kept with the results: the windows that they are computed from are not stored.
-    sweeps = [SweepKnee(each.results[-1], each.queue_depth, each.knee) for each in found]
-    kept = () if together is None else together.results
-    keep_probed(context, chosen.name, done, sweeps, kept)
-    return _report(
-        chosen, done.runs, found, standings, done.profile, as_json=args.json, together=together
+    knees = [SweepKnee(sweep.results[-1], sweep.queue_depth, sweep.knee) for sweep in sweeps]
+    together_results = () if together is None else together.results
+    keep_probed(context, chosen.name, done, knees, together_results)
+    return _print_report(
+        chosen, done.runs, sweeps, standings, done.profile, as_json=args.json, together=together
     )
 
 
-def _own_workload(args: argparse.Namespace) -> NamedWorkload | None:
+def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     """Return the workload that the options describe, None where a named one is asked for."""
-    given = (args.depth, args.block, args.mix, args.jobs, args.rate)
-    if all(each is None for each in given):
+    options = (args.depth, args.block, args.mix, args.jobs, args.rate)
+    if all(option is None for option in options):
         return None
-    known = {workload.name for workload in load_workloads(installed_library())}
-    if args.workload in known:
+    names = {workload.name for workload in load_workloads(installed_library())}
+    if args.workload in names:
         raise UsageError(
             f"--depth, --block, --mix, --jobs and --rate are a workload of your own, beside "
             f"{args.workload}",
@@ -220,24 +222,24 @@ def _own_workload(args: argparse.Namespace) -> NamedWorkload | None:
         )
     usual = Workload()
     reads = 100 if args.mix is None else args.mix
-    asked = Workload(
-        pattern=_pattern(reads),
+    workload = Workload(
+        pattern=_choose_pattern(reads),
         block_size=args.block or usual.block_size,
         depth=args.depth or (WAITING if args.rate else usual.depth),
         jobs=args.jobs or usual.jobs,
         reads=reads,
         rate=args.rate,
     )
-    return NamedWorkload(OWN, load_text(asked), (), (asked,))
+    return NamedWorkload(OWN, load_text(workload), (), (workload,))
 
 
-def _pattern(reads: int) -> Pattern:
+def _choose_pattern(reads: int) -> Pattern:
     if reads in (0, 100):
         return Pattern.RANDOM_READ if reads else Pattern.RANDOM_WRITE
     return Pattern.RANDOM_MIX
 
 
-def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
+def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     """Raise UsageError for a request that makes no sense on any disk."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
@@ -246,35 +248,35 @@ def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             f"{chosen.name} writes, and destroys what is on a disk",
             hint="name an empty disk and --destructive, or a workload that only reads",
         )
-    if args.together and any(each.queue_depth for each in chosen.runs):
+    if args.together and any(workload.queue_depth for workload in chosen.runs):
         raise UsageError(
             f"--together takes a workload that sets nothing, and {chosen.name} sets the depth of a "
             "disk"
         )
-    if args.together and any(each.writer for each in chosen.runs):
+    if args.together and any(workload.writer for workload in chosen.runs):
         raise UsageError(
             f"--together takes a workload that is the same on each disk, and {chosen.name} has a "
             "bulk writer beside it"
         )
     # These set the LUN's own depth for each run, which is a write to sysfs.
-    if any(each.queue_depth for each in chosen.runs):
+    if any(workload.queue_depth for workload in chosen.runs):
         require_root(f"probe {chosen.name}")
 
 
-def _require_sense_on_file(args: argparse.Namespace, chosen: NamedWorkload) -> None:
+def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     """Raise UsageError for a request that makes no sense on a file."""
     if args.together:
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
-    if any(each.queue_depth for each in chosen.runs):
+    if any(workload.queue_depth for workload in chosen.runs):
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
 
 
-def _report(
+def _print_report(
     chosen: NamedWorkload,
     runs: Sequence[Measured],
-    found: Sequence[DepthSweep],
+    sweeps: Sequence[DepthSweep],
     standings: Mapping[str, tuple[ProbeResult, Standing]],
     profile: Profile | None,
     *,
@@ -282,19 +284,19 @@ def _report(
     together: Together | None = None,
 ) -> int:
     if as_json:
-        here = os.uname()
-        bends = tuple(Bend(each.target, each.queue_depth, each.knee) for each in found)
-        known = {target: standing for target, (_, standing) in standings.items()}
+        host = os.uname()
+        bends = tuple(Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in sweeps)
+        by_target = {target: standing for target, (_, standing) in standings.items()}
         show_json(
             ProbeDocument(
-                *(chosen.name, chosen.sources, here.nodename, here.release, tuple(runs), bends),
-                standings=known,
+                *(chosen.name, chosen.sources, host.nodename, host.release, tuple(runs), bends),
+                standings=by_target,
                 together=None if together is None else together.results,
             )
         )
     else:
-        _show(runs)
-        show_curves(found)
+        _show_runs(runs)
+        show_curves(sweeps)
         for result, standing in standings.values():
             for line in standing_lines(result, standing, profile.name if profile else ""):
                 say(line)
@@ -302,36 +304,40 @@ def _report(
             say(line)
         for line in () if together is None else together_lines(together):
             say(line)
-        for line in _caveats(runs):
+        for line in _yield_caveats(runs):
             say(line)
-    whole = together is None or bool(together.results and not together.failed)
-    measured = runs and all(isinstance(each.outcome, ProbeResult) for each in runs)
-    return 0 if measured and whole else 1
+    is_complete = together is None or bool(together.results and not together.failed)
+    measured = runs and all(isinstance(run.outcome, ProbeResult) for run in runs)
+    return 0 if measured and is_complete else 1
 
 
-def _timed(asked: Workload, runtime: float | None) -> Workload:
-    return asked if runtime is None else replace(asked, runtime=runtime)
+def _set_runtime(workload: Workload, runtime: float | None) -> Workload:
+    return workload if runtime is None else replace(workload, runtime=runtime)
 
 
-def _standings(
+def _compare_results(
     results: Sequence[ProbeResult], machine: Machine, profile: Profile | None
 ) -> dict[str, tuple[ProbeResult, Standing]]:
     """Return for each target the result closest to the documents' workload, and its comparisons."""
     best: dict[str, ProbeResult] = {}
     for result in results:
-        known = best.get(result.target)
-        if known is None or _distance(result) < _distance(known):
+        current = best.get(result.target)
+        if current is None or _measure_distance(result) < _measure_distance(current):
             best[result.target] = result
-    found = {target: (each, stands(each, machine, profile)) for target, each in best.items()}
-    return {target: (each, stood) for target, (each, stood) in found.items() if stood is not None}
+    compared = {
+        target: (result, stands(result, machine, profile)) for target, result in best.items()
+    }
+    return {
+        target: (result, stood) for target, (result, stood) in compared.items() if stood is not None
+    }
 
 
-def _distance(result: ProbeResult) -> tuple[bool, int]:
+def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
     """Return how far a result is from the documents' workload: random reads, 32 deep."""
     return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
-def _list(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
+def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
@@ -344,40 +350,50 @@ def _list(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
     show_table(table)
 
 
-def _show(runs: Sequence[Measured]) -> None:
+def _show_runs(runs: Sequence[Measured]) -> None:
     table = Table(_COLUMNS)
-    for each in runs:
-        asked, outcome = each.workload, each.outcome
+    for run in runs:
+        workload, outcome = run.workload, run.outcome
         if not isinstance(outcome, ProbeResult):
-            what = "not probed" if isinstance(outcome, Skipped) else "failed"
-            table.rows.append([outcome.target, *[NOTHING] * 8, f"{what}: {why_not(outcome)}"])
+            outcome_text = "not probed" if isinstance(outcome, Skipped) else "failed"
+            table.rows.append(
+                [outcome.target, *[NOTHING] * 8, f"{outcome_text}: {why_not(outcome)}"]
+            )
             continue
         figures = outcome.figures
         rates = (figures.iops, figures.bandwidth / 1e9)
         measured = (*rates, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
-        words = doubt_text(outcome) or _beside(figures)
-        mixed = f" {asked.reads}/{100 - asked.reads}" if asked.pattern is Pattern.RANDOM_MIX else ""
-        of = f" of {asked.queue_depth}" if asked.queue_depth else ""
-        rate = f" at {asked.rate}/s" if asked.rate else ""
-        shape = [f"{asked.pattern}{mixed}{rate}", str(asked.block_size), f"{asked.issued}{of}"]
-        cells = [digits(one) if one else NOTHING for one in measured]
+        words = doubt_text(outcome) or _describe_writer(figures)
+        mixed = (
+            f" {workload.reads}/{100 - workload.reads}"
+            if workload.pattern is Pattern.RANDOM_MIX
+            else ""
+        )
+        depth_text = f" of {workload.queue_depth}" if workload.queue_depth else ""
+        rate = f" at {workload.rate}/s" if workload.rate else ""
+        shape = [
+            f"{workload.pattern}{mixed}{rate}",
+            str(workload.block_size),
+            f"{workload.issued}{depth_text}",
+        ]
+        cells = [digits(measurement) if measurement else NOTHING for measurement in measured]
         table.rows.append([outcome.target, *shape, *cells, words])
     show_table(table)
 
 
-def _beside(figures: Figures) -> str:
+def _describe_writer(figures: Figures) -> str:
     """Return what the bulk writer beside a run has written, empty where there was none."""
     if figures.written_beside is None:
         return ""
     return f"beside a bulk writer of {digits(figures.written_beside / 1e6)} MB/s"
 
 
-def _caveats(runs: Sequence[Measured]) -> Iterator[str]:
+def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield the reservations about the figures."""
-    found = results(runs)
-    for target in dict.fromkeys(each.target for each in found if each.blank):
+    probe_results = results(runs)
+    for target in dict.fromkeys(result.target for result in probe_results if result.blank):
         yield f"{target}: {BLANK}."
-    if any(each.served and each.cpus is None for each in found):
+    if any(result.served and result.cpus is None for result in probe_results):
         yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
-    if not any(each.workload.writes for each in runs):
+    if not any(run.workload.writes for run in runs):
         yield "Only reads were measured."

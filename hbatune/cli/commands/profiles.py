@@ -61,24 +61,31 @@ def run(args: argparse.Namespace) -> int:
     """Print the list of profiles, or one profile."""
     config = configuration()
     if args.name is not None:
-        return _show(chosen_profile(args.name, config), as_json=args.json)
-    found = profiles(installed_library())
+        return _show_profile(chosen_profile(args.name, config), as_json=args.json)
+    listed = profiles(installed_library())
     if args.json:
-        show_json(ProfilesDocument(config.profile, found))
+        show_json(ProfilesDocument(config.profile, listed))
         return 0
     table = Table([identity("PROFILE"), state("ACTIVE"), value("FROM"), prose("FOR")])
     table.rows = [
-        [each.name, "yes" if each.name == config.profile else "", str(each.origin), each.title]
-        for each in found
+        [
+            profile.name,
+            "yes" if profile.name == config.profile else "",
+            str(profile.origin),
+            profile.title,
+        ]
+        for profile in listed
     ]
     show_table(table)
     return 0
 
 
-def _show(profile: Profile, *, as_json: bool) -> int:
-    known = installed_library().sources()
+def _show_profile(profile: Profile, *, as_json: bool) -> int:
+    sources_by_id = installed_library().sources()
     rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
-    cited = {rule.source: known[rule.source] for rule in rules if rule.source in known}
+    cited = {
+        rule.source: sources_by_id[rule.source] for rule in rules if rule.source in sources_by_id
+    }
     if as_json:
         show_json(ProfileDocument(profile, tuple(cited.values())))
         return 0
@@ -143,15 +150,15 @@ def effect(rule: Rule | OptionRule) -> str:
 
 def when(match: Match) -> str:
     """Return the conditions of a rule as text."""
-    told = {key: _values(value) for key, value in to_builtins(match).items()}
-    return ", ".join(f"{key} {value}" for key, value in told.items() if value) or "always"
+    conditions = {key: _format_values(value) for key, value in to_builtins(match).items()}
+    return ", ".join(f"{key} {value}" for key, value in conditions.items() if value) or "always"
 
 
-def _values(value: object) -> str:
+def _format_values(value: object) -> str:
     """Return the alternatives of one condition, or nothing where there are none."""
     if isinstance(value, (list, tuple)):
-        return " or ".join(str(each) for each in value)
+        return " or ".join(str(alternative) for alternative in value)
     if isinstance(value, dict):
-        told = {key: _values(each) for key, each in value.items()}
-        return ", ".join(f"{key} {each}" for key, each in told.items() if each)
+        conditions = {key: _format_values(alternative) for key, alternative in value.items()}
+        return ", ".join(f"{key} {condition}" for key, condition in conditions.items() if condition)
     return "" if value is None else str(value).lower()

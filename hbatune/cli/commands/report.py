@@ -55,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
     """Write the page, and the values of its pictures; it changes nothing else."""
     if args.csv is not None and args.csv.resolve() == args.file.resolve():
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
-    made = page(_data(args))
-    html = render("templates", "report.html.j2", page=made)
+    report = page(_gather_data(args))
+    html = render("templates", "report.html.j2", page=report)
     save_named(args.file, html.encode(), over=args.force)
-    empty = [section.name for section in made.sections if not section.blocks]
-    sections, size = quantity(len(made.sections), "section"), quantity(len(html.encode()), "byte")
+    empty = [section.name for section in report.sections if not section.blocks]
+    sections, size = quantity(len(report.sections), "section"), quantity(len(html.encode()), "byte")
     say(f"{args.file}: {sections}, {size}.")
     if args.csv is not None:
-        text = values_csv(made)
+        text = values_csv(report)
         save_named(args.csv, text.encode(), over=args.force)
         say(f"{args.csv}: {quantity(text.count(chr(10)) - 1, 'value')}.")
     if empty:
@@ -70,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data(args: argparse.Namespace) -> ReportData:
-    records = _records(args)
+def _gather_data(args: argparse.Namespace) -> ReportData:
+    records = _load_records(args)
     active = configuration().profile if args.snapshot is None else load(args.snapshot).policy.active
     if args.profile is None and active is None:
-        return _without_profile(args, records)
+        return _gather_without_profile(args, records)
     situation = survey(args.profile, (), snapshot=args.snapshot)
     tell_not_understood(situation.not_understood)
     return ReportData(
@@ -88,7 +88,7 @@ def _data(args: argparse.Namespace) -> ReportData:
     )
 
 
-def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
+def _gather_without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
     """Return the data where no profile is active: after a rollback, or before the first apply."""
     if args.snapshot is None:
         machine = gather((), deadline=configuration().act.deadline_seconds)
@@ -108,7 +108,7 @@ def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> R
     )
 
 
-def _records(args: argparse.Namespace) -> tuple[Record, ...]:
+def _load_records(args: argparse.Namespace) -> tuple[Record, ...]:
     """Return this machine's results, or another's; a snapshot contains none."""
     if args.history is not None:
         return history.load_named(args.history).records

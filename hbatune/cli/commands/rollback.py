@@ -53,19 +53,19 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         planned = preview(command_context(), args.targets, disrupt=args.allow_reset)
         if args.json:
-            show_json(_document(planned.rows, planned.losses))
+            show_json(_make_document(planned.rows, planned.losses))
         else:
             show_preview(planned.rows, planned.machine, lost=bool(planned.losses))
         return 0
     require_root("rollback")
     done = rollback(command_context(), args.targets, disrupt=args.allow_reset)
     if args.json:
-        show_json(_document(done.rows, done.losses))
+        show_json(_make_document(done.rows, done.losses))
     else:
         show_restored(done.rows, done.machine, lost=bool(done.losses))
     return 0 if done.complete else 1
 
 
-def _document(rows: tuple[Restored, ...], losses: tuple[Loss, ...]) -> RollbackDocument:
+def _make_document(rows: tuple[Restored, ...], losses: tuple[Loss, ...]) -> RollbackDocument:
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     return RollbackDocument(rows, dict(outcomes), losses)

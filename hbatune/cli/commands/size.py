@@ -58,19 +58,24 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `size`."""
     wanted = parser.add_argument_group("a load")
-    wanted.add_argument("--iops", metavar="N", type=_rate, help="I/Os per second: 200k, 1.1M")
-    wanted.add_argument("--gb-per-s", metavar="N", type=_amount, help="GB per second")
+    wanted.add_argument("--iops", metavar="N", type=_parse_rate, help="I/Os per second: 200k, 1.1M")
+    wanted.add_argument("--gb-per-s", metavar="N", type=_parse_amount, help="GB per second")
     wanted.add_argument(
-        "--block", metavar="SIZE", type=_block, help="bytes of each I/O (4K; 1M without --iops)"
+        "--block",
+        metavar="SIZE",
+        type=_parse_block,
+        help="bytes of each I/O (4K; 1M without --iops)",
     )
     wanted.add_argument(
-        "--reads", metavar="P", type=_percent, default=100, help="percent of reads (100)"
+        "--reads", metavar="P", type=_parse_percent, default=100, help="percent of reads (100)"
     )
-    wanted.add_argument("--p99", metavar="MS", type=_amount, help="the p99 that is wanted, in ms")
+    wanted.add_argument(
+        "--p99", metavar="MS", type=_parse_amount, help="the p99 that is wanted, in ms"
+    )
     wanted.add_argument(
         "--headroom",
         metavar="P",
-        type=_headroom,
+        type=_parse_headroom,
         default=HEADROOM,
         help=f"percent of everything that stays free ({HEADROOM}; 20 to 40 are wise)",
     )
@@ -82,39 +87,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     array = parser.add_argument_group("an array that hosts share")
     array.add_argument(
-        "--hosts", metavar="N", type=_count, help="hosts that share its ports; asks for the depth"
+        "--hosts",
+        metavar="N",
+        type=_parse_count,
+        help="hosts that share its ports; asks for the depth",
     )
     array.add_argument(
-        "--port-limit", metavar="N", type=_count, help="commands that a port takes of all hosts"
+        "--port-limit",
+        metavar="N",
+        type=_parse_count,
+        help="commands that a port takes of all hosts",
     )
     array.add_argument(
-        "--lun-limit", metavar="N", type=_count, help="commands that it takes for each LUN"
+        "--lun-limit", metavar="N", type=_parse_count, help="commands that it takes for each LUN"
     )
     array.add_argument(
         "--array", metavar="NAME", help="its make, whose limits are known: vnx, hitachi, svc"
     )
     array.add_argument(
-        "--data-drives", metavar="N", type=_count, help="drives with the data of a LUN (4 of 4+1)"
+        "--data-drives",
+        metavar="N",
+        type=_parse_count,
+        help="drives with the data of a LUN (4 of 4+1)",
     )
     array.add_argument(
-        "--luns", metavar="N", type=_count, help="LUNs of each host; without it, those of this one"
+        "--luns",
+        metavar="N",
+        type=_parse_count,
+        help="LUNs of each host; without it, those of this one",
     )
     array.add_argument(
-        "--hbas", metavar="N", type=_count, help="adapters of each host; else those of this one"
+        "--hbas",
+        metavar="N",
+        type=_parse_count,
+        help="adapters of each host; else those of this one",
     )
     array.add_argument(
-        "--ports", metavar="N", type=_count, default=1, help="ports that each adapter sees (1)"
+        "--ports",
+        metavar="N",
+        type=_parse_count,
+        default=1,
+        help="ports that each adapter sees (1)",
     )
     array.add_argument(
         "--fabrics",
         metavar="N",
-        type=_count,
+        type=_parse_count,
         default=1,
         help="fabrics that the adapters are on; those on one see the same ports (1)",
     )
     array.add_argument(
         "--selector",
-        choices=[str(each) for each in Selector],
+        choices=[str(selector) for selector in Selector],
         default=str(Selector.SERVICE_TIME),
         metavar="HOW",
         help="how multipath chooses a path: round-robin, queue-length, service-time (without this "
@@ -128,43 +152,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what the load asks for; exit 1 where the host cannot carry it."""
     figures = load_sizing(shipped("rules"))
-    wanted = _wanted(args)
+    wanted = _make_load(args)
     if wanted is None and args.hosts is None:
         raise UsageError(
             "neither a load nor an array is given",
             hint="--iops, --gb-per-s or --watch for a load, --hosts for an array",
         )
-    machine = _machine(args)
+    machine = _gather_machine(args)
     yardsticks, headroom = installed_library().yardsticks(), args.headroom / 100
     needs = None if wanted is None else find_needs(wanted, headroom, yardsticks, figures)
-    held = compare_with(needs, machine) if needs is not None else ()
-    array = None if args.hosts is None else _array(args, machine)
+    resources = compare_with(needs, machine) if needs is not None else ()
+    array = None if args.hosts is None else _make_array(args, machine)
     depth = None if array is None else find_depth(array)
     if args.json:
-        show_json(SizeDocument(needs=needs, host=held, array=array, depth=depth))
+        show_json(SizeDocument(needs=needs, host=resources, array=array, depth=depth))
     else:
         if needs is not None:
             show_needs(needs)
-            show_host(held, machine.hostname)
+            show_host(resources, machine.hostname)
         if array is not None and depth is not None:
             if needs is not None:
                 say()
             show_depth(array, depth)
-    return SHORT if carries(held) is False else 0
+    return SHORT if carries(resources) is False else 0
 
 
-def _wanted(args: argparse.Namespace) -> WantedLoad | None:
+def _make_load(args: argparse.Namespace) -> WantedLoad | None:
     if args.watch is not None:
         if args.iops is not None or args.gb_per_s is not None:
             raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
-        seen = busiest(_moments(args.watch))
-        return WantedLoad(seen.iops, seen.gb_per_s, seen.block, seen.reads, args.p99)
+        moment = busiest(_read_moments(args.watch))
+        return WantedLoad(moment.iops, moment.gb_per_s, moment.block, moment.reads, args.p99)
     if args.iops is None and args.gb_per_s is None:
         return None
     return wanted_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
 
 
-def _moments(path: Path) -> Iterator[WatchedMoment]:
+def _read_moments(path: Path) -> Iterator[WatchedMoment]:
     """Yield the lines of a file of `watch --json`; UsageError where it is none."""
     try:
         data = loader.read_bytes(path, loader.FOREIGN.bytes)
@@ -189,22 +213,22 @@ def _moments(path: Path) -> Iterator[WatchedMoment]:
         yield moment
 
 
-def _machine(args: argparse.Namespace) -> Machine:
+def _gather_machine(args: argparse.Namespace) -> Machine:
     if args.snapshot is not None:
         return load(args.snapshot).machine
     return gather((), deadline=configuration().act.deadline_seconds)
 
 
-def _array(args: argparse.Namespace, machine: Machine) -> SharedArray:
+def _make_array(args: argparse.Namespace, machine: Machine) -> SharedArray:
     luns = args.luns or array_luns(machine)
     hbas = args.hbas or array_adapters(machine)
-    for option, count, what in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
+    for option, count, noun in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
         if not count:
             raise UsageError(
-                f"{machine.hostname} has no {what} of a shared array to go by",
+                f"{machine.hostname} has no {noun} of a shared array to go by",
                 hint=f"say how many each host has: {option}",
             )
-    model = None if args.array is None else _model(args.array)
+    model = None if args.array is None else _find_model(args.array)
     if model is not None and model.per_data_drive and args.data_drives is None:
         raise UsageError(
             f"the limit of a LUN of {model.name} depends on its drives",
@@ -224,21 +248,21 @@ def _array(args: argparse.Namespace, machine: Machine) -> SharedArray:
     )
 
 
-def _model(name: str) -> ArrayModel:
-    known = installed_library().arrays()
-    found = [each for each in known if name.lower() in each.name.lower()]
-    if len(found) != 1:
-        which = "is more than one of" if found else "is none of"
-        names = ", ".join(each.name for each in found or known)
-        raise UsageError(f"--array {name!r} {which} the makes that are known: {names}")
-    return found[0]
+def _find_model(name: str) -> ArrayModel:
+    models = installed_library().arrays()
+    matches = [model for model in models if name.lower() in model.name.lower()]
+    if len(matches) != 1:
+        problem = "is more than one of" if matches else "is none of"
+        names = ", ".join(model.name for model in matches or models)
+        raise UsageError(f"--array {name!r} {problem} the makes that are known: {names}")
+    return matches[0]
 
 
 _FACTORS = {"k": 1e3, "m": 1e6}
 _MOST = 1e12
 
 
-def _parsed(text: str, factors: dict[str, float], what: str) -> float:
+def _parse_number(text: str, factors: dict[str, float], expected: str) -> float:
     digits, factor = (
         (text[:-1], factors[text[-1:].lower()])
         if text[-1:].lower() in factors
@@ -248,38 +272,38 @@ def _parsed(text: str, factors: dict[str, float], what: str) -> float:
         )
     )
     try:
-        found = float(digits) * factor
+        amount = float(digits) * factor
     except ValueError:
-        found = math.nan
-    if not 0 < found <= _MOST:
-        raise argparse.ArgumentTypeError(f"takes {what} and not {text!r}")
-    return found
+        amount = math.nan
+    if not 0 < amount <= _MOST:
+        raise argparse.ArgumentTypeError(f"takes {expected} and not {text!r}")
+    return amount
 
 
-def _rate(text: str) -> float:
-    return _parsed(text, _FACTORS, "a number above 0, such as 200000, 200k or 1.1M,")
+def _parse_rate(text: str) -> float:
+    return _parse_number(text, _FACTORS, "a number above 0, such as 200000, 200k or 1.1M,")
 
 
-def _amount(text: str) -> float:
-    return _parsed(text, {}, "a number above 0")
+def _parse_amount(text: str) -> float:
+    return _parse_number(text, {}, "a number above 0")
 
 
-def _block(text: str) -> int:
-    found = _parsed(text, {"k": 1024.0, "m": 1024.0**2}, "a size, such as 4096, 8K or 1M,")
-    if found < 512 or found > 1 << 30:
+def _parse_block(text: str) -> int:
+    size = _parse_number(text, {"k": 1024.0, "m": 1024.0**2}, "a size, such as 4096, 8K or 1M,")
+    if size < 512 or size > 1 << 30:
         raise argparse.ArgumentTypeError(f"takes a size of 512 bytes to 1 GiB and not {text!r}")
-    return int(found)
+    return int(size)
 
 
-def _percent(text: str, most: int = 100) -> int:
-    found = int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else most + 1
-    if found > most:
-        raise argparse.ArgumentTypeError(f"takes a percentage from 0 to {most} and not {text!r}")
-    return found
+def _parse_percent(text: str, limit: int = 100) -> int:
+    percentage = int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else limit + 1
+    if percentage > limit:
+        raise argparse.ArgumentTypeError(f"takes a percentage from 0 to {limit} and not {text!r}")
+    return percentage
 
 
-def _headroom(text: str) -> int:
-    return _percent(text, 99)  # with all of it free, nothing would be left
+def _parse_headroom(text: str) -> int:
+    return _parse_percent(text, 99)  # with all of it free, nothing would be left
 
 
-_count: Callable[[str], int] = number(1)
+_parse_count: Callable[[str], int] = number(1)

@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
-    taken = take_snapshot(command_context())
-    data = encode(anonymous(taken) if args.anonymous else taken)
+    snapshot = take_snapshot(command_context())
+    data = encode(anonymous(snapshot) if args.anonymous else snapshot)
     save_named(args.file, data, over=args.force)
-    adapters = quantity(len(taken.machine.adapters), "adapter")
-    endpoints = quantity(len(taken.machine.endpoints), "endpoint")
+    adapters = quantity(len(snapshot.machine.adapters), "adapter")
+    endpoints = quantity(len(snapshot.machine.endpoints), "endpoint")
     say(f"{args.file}: {adapters}, {endpoints}, {quantity(len(data), 'byte')}.")
     say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
     return 0

@@ -49,21 +49,21 @@ def run(args: "argparse.Namespace") -> int:
     if not args.json and not sys.stdout.isatty() and _is_absent(paths.HISTORY):
         from hbatune.agent.brief import brief
 
-        if (found := brief(paths.STATUS)) is not None:
-            _print(found)
+        if (summary := brief(paths.STATUS)) is not None:
+            _print_brief(summary)
             return 0
-    return _tell(as_json=args.json)
+    return _print_status(as_json=args.json)
 
 
-def _print(found: "Brief") -> None:
+def _print_brief(summary: "Brief") -> None:
     """Print the status of a daemon that is well, as ``status_lines`` does where it knows more."""
     from hbatune.text.basic_output import last_pass, running, tuned
 
-    line = tuned(found.profile, found.endpoints)
+    line = tuned(summary.profile, summary.endpoints)
     print(f"{line[0].upper()}{line[1:]}.")
-    print(running(found.since, found.passes, found.written))
-    if found.last is not None:
-        print(last_pass(*found.last))
+    print(running(summary.since, summary.passes, summary.written))
+    if summary.last is not None:
+        print(last_pass(*summary.last))
 
 
 def _say_not_running() -> None:
@@ -86,15 +86,15 @@ def _is_absent(path: "Path") -> bool:
     return False
 
 
-def _tell(*, as_json: bool) -> int:
+def _print_status(*, as_json: bool) -> int:
     from hbatune.agent.status import DaemonHealth, DaemonState, assess, last, load
     from hbatune.processes import clock_id, is_stopped
 
-    found = load(paths.STATUS)
+    status = load(paths.STATUS)
     health = DaemonHealth(DaemonState.NOT_RUNNING)
-    if found is not None:
-        stopped = is_stopped(found.process.pid)
-        health = assess(found, clock=clock_id(), current_time=time.monotonic(), stopped=stopped)
+    if status is not None:
+        stopped = is_stopped(status.process.pid)
+        health = assess(status, clock=clock_id(), current_time=time.monotonic(), stopped=stopped)
     elif (previous := last(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
@@ -103,27 +103,27 @@ def _tell(*, as_json: bool) -> int:
 
         show_json(
             StatusDocument(
-                running=found is not None,
+                running=status is not None,
                 well=health.good,
                 state=health.state,
                 stalls=health.stalls,
                 ages=health.ages,
-                status=found,
+                status=status,
                 verdicts=latest_verdicts(),
             )
         )
-    elif found is None:
+    elif status is None:
         _say_not_running()
     else:
-        _show(found, health)
-    if found is None:
+        _show_details(status, health)
+    if status is None:
         return NOT_RUNNING
     return 0 if health.good else 1
 
 
 def _require_visible(status: "Status") -> None:
     """Raise UsageError if this process cannot tell whether the daemon of the status runs."""
-    if not _sees_processes():
+    if not _can_see_processes():
         raise UsageError(
             "this user may not see the processes of others (hidepid of /proc), and so not whether "
             "the daemon runs",
@@ -139,17 +139,17 @@ def _require_visible(status: "Status") -> None:
         )
 
 
-def _show(found: "Status", health: "DaemonHealth") -> None:
+def _show_details(status: "Status", health: "DaemonHealth") -> None:
     from hbatune.text.status_lines import show
 
     if _is_absent(paths.HISTORY):
-        show(found, health, ())
+        show(status, health, ())
         return
     from hbatune.text.status_document import latest_verdicts  # heavy, as the history is
 
-    show(found, health, latest_verdicts())
+    show(status, health, latest_verdicts())
 
 
-def _sees_processes() -> bool:
+def _can_see_processes() -> bool:
     """Whether this user sees root's processes (proc(5): hidepid)."""
     return os.access("/proc/1/stat", os.R_OK)

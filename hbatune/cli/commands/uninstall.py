@@ -54,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json and not args.dry_run:
         raise UsageError("--json shows what would go: it goes with --dry-run")
     if args.dry_run:
-        found = removal(command_context(), root)
+        planned = removal(command_context(), root)
         if args.json:
-            show_json(_document(found))
+            show_json(_make_document(planned))
         else:
-            _show(found)
+            _show_planned(planned)
         return 0
     if root == ROOT:
         require_root("uninstall")
@@ -68,20 +68,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _document(found: Removal) -> RemovalDocument:
+def _make_document(planned: Removal) -> RemovalDocument:
     return RemovalDocument(
-        files=tuple(str(path) for path in found.files if path not in found.edited),
-        edited=tuple(sorted(map(str, found.edited))),
-        folders=tuple(map(str, found.folders)),
+        files=tuple(str(path) for path in planned.files if path not in planned.edited),
+        edited=tuple(sorted(map(str, planned.edited))),
+        folders=tuple(map(str, planned.folders)),
     )
 
 
-def _show(found: Removal) -> None:
-    for path in found.files:
-        if path in found.edited:
+def _show_planned(planned: Removal) -> None:
+    for path in planned.files:
+        if path in planned.edited:
             say(f"{path} would be left: it is not as hbatune wrote it")
         else:
             say(f"{path} would go")
-    for folder in found.folders:
+    for folder in planned.folders:
         say(f"{folder} would go, with all that is in it")
     say("Nothing was taken away.")

@@ -83,30 +83,30 @@ def run(args: argparse.Namespace) -> int:
     """Show readings until their number is reached or Ctrl-C comes: both are success."""
     try:
         if args.collect:
-            _collect()
+            _collect_latencies()
         else:
-            _watch(args, Clock())
+            _show_readings(args, Clock())
     except KeyboardInterrupt:
         pass
     return 0
 
 
-def _collect() -> None:
+def _collect_latencies() -> None:
     from hbatune.watch.latency import collect  # here, as it imports the template engine
 
     require_root("watch --collect")
     collect(paths.LATENCY, configuration().watch)
 
 
-def _watch(args: argparse.Namespace, clock: Clock) -> None:
+def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     config = configuration()
     machine = gather((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
-    chosen = _chosen(_subjects(machine, args.profile, config), machine, args.targets)
+    chosen = _select_subjects(_make_subjects(machine, args.profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
     sampler, watch = Sampler(sampled_places(machine), every=args.interval), Watcher(paced, chosen)
     if not load(paths.LATENCY).intervals:
-        note(_no_p99())
-    with _showing(args, machine) as show:
+        note(_explain_no_p99())
+    with _open_view(args, machine) as show:
         # The first sample is only the base of the counters: a rate needs two.
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
@@ -120,18 +120,18 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
                 break
 
 
-def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
-    named = profile or config.profile
-    chosen = chosen_profile(named, config) if named else None
+def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
+    name = profile or config.profile
+    chosen = chosen_profile(name, config) if name else None
     return subjects(
         machine,
         chosen,
-        knees=_knees(ProbeSpec() if chosen is None else chosen.probe),
+        knees=_load_knees(ProbeSpec() if chosen is None else chosen.probe),
         yardsticks=load_yardsticks(shipped("rules")),
     )
 
 
-def _no_p99() -> str:
+def _explain_no_p99() -> str:
     """Return why latencies are means only, in words."""
     try:
         paths.LATENCY.open("rb").close()
@@ -143,7 +143,7 @@ def _no_p99() -> str:
     return "no p99 yet: latencies have not been measured for long enough"
 
 
-def _knees(spec: ProbeSpec) -> dict[str, int]:
+def _load_knees(spec: ProbeSpec) -> dict[str, int]:
     """Return the knees found so far, or none where this user may not read the history."""
     try:
         return latest_knees(history.load(paths.HISTORY).records, spec)
@@ -152,21 +152,21 @@ def _knees(spec: ProbeSpec) -> dict[str, int]:
         return {}
 
 
-def _chosen(found: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
+def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
     """Return the subjects named, with the adapters behind them; all of them if none is."""
     if not names:
-        return found
+        return candidates
     chosen = choose(machine, map(resolved, names))
     ids = {endpoint.id for endpoint in chosen.endpoints}
     adapters = {adapter.target for adapter in chosen.adapters}
     return Subjects(
-        tuple(disk for disk in found.disks if disk.id in ids),
-        tuple(server for server in found.servers if server.target in adapters),
+        tuple(disk for disk in candidates.disks if disk.id in ids),
+        tuple(server for server in candidates.servers if server.target in adapters),
     )
 
 
 @contextmanager
-def _showing(args: argparse.Namespace, machine: Machine) -> Iterator[Show]:
+def _open_view(args: argparse.Namespace, machine: Machine) -> Iterator[Show]:
     if args.json:
         yield json_lines(machine.hostname)
     elif sys.stdout.isatty():
