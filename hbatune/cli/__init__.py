@@ -1,8 +1,8 @@
 """The command line: one module per command. It prints and chooses exit codes, and decides nothing.
 
-A command is one module in ``commands``: ``SUMMARY``, ``GROUP``, ``EXAMPLES``,
-``add_arguments(parser)`` and ``run(args) -> int``. The folder is the list of them. A module is
-imported when its command is called, so that ``hbatune --version`` costs next to nothing.
+Each module in ``commands`` is a command. It has ``SUMMARY``, ``GROUP``, ``EXAMPLES``,
+``add_arguments(parser)`` and ``run(args) -> int``. Only the module of the called command is
+imported, so ``hbatune --version`` takes almost no time.
 """
 
 import atexit
@@ -25,13 +25,13 @@ COMMANDS = tuple(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    # Before anything else opens a file, which would take the number of a closed stream.
+    # First of all: a file opened earlier would get the number of a closed stream.
     open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         print(f"hbatune {__version__}")
         return with_output(0)
-    # What is imported stays: no collection is worth its time before the command runs (command.py).
+    # Imported objects are never freed: collecting before the command runs is useless (command.py).
     gc.disable()
     from hbatune.cli.command import run
 
@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end_process(code: int) -> None:
-    """End the process at once, unless it has other threads: all output is out.
+    """End the process immediately after its output, unless it has other threads.
 
-    The interpreter would take apart first what a command has imported, which the kernel does in a
-    tenth of the time.
+    The interpreter would first free all imported modules. The kernel frees them in a tenth of the
+    time.
     """
     if "threading" in sys.modules and sys.modules["threading"].active_count() > 1:
         return

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and checks that need no look at the machine."""
+"""Arguments that several commands share, and checks that do not read the machine's state."""
 
 import math
 import os
@@ -11,29 +11,29 @@ from hbatune.errors import UsageError
 from hbatune.text.basic_output import COLORS
 
 if TYPE_CHECKING:
-    import argparse  # the functions below load it: a daemon parses nothing, and keeps nothing of it
+    import argparse  # imported in the functions below, because a daemon never needs it
 
 GLOBAL_OPTIONS = "options of every command"
-"""The title of the group of options that stand before or after the name of any command."""
+"""The title of the options that are accepted before and after the name of any command."""
 
 
 def is_option(argument: str, *options: str) -> bool:
-    """Whether the word is one of the options, or an abbreviation of it, without a value."""
+    """Return whether the argument is one of the options, or an abbreviation, without a value."""
     return argument in options or (
         len(argument) > 2 and any(option.startswith(argument) for option in options)
     )
 
 
 def takes_value(argument: str) -> bool:
-    """Whether the word is an option of every command whose value is the next word."""
+    """Return whether the argument is a global option whose value is the next argument."""
     return is_option(argument, "-H", "--host", "--color")
 
 
 def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
-    """Let the parser take the options of every command.
+    """Add the options of every command to the parser.
 
-    Without ``defaults``, an option that is not given leaves what was parsed before as it is: so
-    does the parser of a command, behind the main one.
+    Without ``defaults``, an option that is not given does not change an earlier value. The parser
+    of a command needs this, since it runs after the main parser.
     """
 
     import argparse
@@ -67,12 +67,12 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
 
 
 def add_profile(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --profile."""
+    """Add --profile."""
     parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
 
 
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
-    """Let the command take targets, or none for all of them."""
+    """Add the targets; without any, the command is for all targets."""
     parser.add_argument(
         "targets",
         metavar="TARGET",
@@ -84,7 +84,7 @@ def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
 
 
 def add_allow_reset(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --allow-reset."""
+    """Add --allow-reset."""
     parser.add_argument(
         "--allow-reset",
         action="store_true",
@@ -93,12 +93,12 @@ def add_allow_reset(parser: "argparse.ArgumentParser") -> None:
 
 
 def add_json(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --json."""
+    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON to standard output")
 
 
 def add_snapshot(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --snapshot."""
+    """Add --snapshot."""
     parser.add_argument(
         "--snapshot",
         metavar="FILE",
@@ -108,7 +108,7 @@ def add_snapshot(parser: "argparse.ArgumentParser") -> None:
 
 
 def add_module_options(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --module-options."""
+    """Add --module-options."""
     parser.add_argument(
         "--module-options",
         action="store_true",
@@ -118,7 +118,7 @@ def add_module_options(parser: "argparse.ArgumentParser") -> None:
 
 
 def add_root(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --root."""
+    """Add --root."""
     parser.add_argument(
         "--root",
         metavar="DIR",
@@ -129,7 +129,7 @@ def add_root(parser: "argparse.ArgumentParser") -> None:
 
 
 def seconds(minimum: float | None = None) -> Callable[[str], float]:
-    """Return a type of argument: finite seconds, of at least ``least``."""
+    """Return an argument type: finite seconds, at least ``minimum``."""
     wanted = "a number of seconds" + ("" if minimum is None else f", at least {minimum:g},")
 
     def parse(text: str) -> float:
@@ -145,7 +145,7 @@ def seconds(minimum: float | None = None) -> Callable[[str], float]:
 
 
 def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    """Return a type of argument: a whole number of at least ``least``, and ``most`` if given."""
+    """Return an argument type: an integer from ``minimum`` to ``maximum`` if given."""
     wanted = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
 
     def parse(text: str) -> int:
@@ -161,7 +161,7 @@ def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 
 
 def io_size(maximum: int) -> Callable[[str], int]:
-    """Return a type of argument: bytes of an I/O up to ``most``, as a number or with k or m."""
+    """Return an argument type: bytes of an I/O up to ``maximum``, optionally with k or m."""
 
     def parse(text: str) -> int:
         match = re.fullmatch(r"([1-9][0-9]{0,8})([km]?)", text, re.ASCII | re.IGNORECASE)
@@ -177,29 +177,29 @@ def io_size(maximum: int) -> Callable[[str], int]:
 
 
 def _make_type_error(message: str) -> Exception:
-    """Return what a type of argument raises for a text that does not fit."""
+    """Return the exception that an argument type raises for an invalid text."""
     import argparse
 
     return argparse.ArgumentTypeError(message)
 
 
 def checked_root(root: Path) -> Path:
-    """Return the root as an absolute path. UsageError if it is no folder."""
+    """Return the root as an absolute path. UsageError if it is not a directory."""
     if not root.is_dir():
         raise UsageError(f"--root {str(root)!r} is no folder")
     return root.resolve()
 
 
 def require_root(command: str) -> None:
-    """Raise UsageError unless root runs it, who alone may write settings and read the journal."""
+    """Raise UsageError unless root runs it: only root may write settings and read the journal."""
     if os.geteuid() != 0:
         raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
 
 
 def save_named(path: Path, data: bytes, *, over: bool) -> None:
-    """Write the file that the user named, whole or not at all; ``over`` replaces a regular file.
+    """Write the file that the user named, atomically; ``over`` replaces a regular file.
 
-    UsageError where it cannot be written.
+    UsageError if it cannot be written.
     """
     try:
         from hbatune.act import files  # most commands save nothing

@@ -1,4 +1,4 @@
-"""Parses the command line, runs one command, and turns whatever comes of it into an exit code."""
+"""Parse the command line, run one command, and turn its result or error into an exit code."""
 
 import gc
 import os
@@ -23,16 +23,16 @@ _RARE_THRESHOLDS = (100_000, 50, 100)
 """Thresholds of the garbage collector (gc.set_threshold)."""
 
 NO_OPTIONS = {"host": None, "quiet": False, "color": None}
-"""The options of every command where none is given (``arguments.add_global_options``)."""
+"""The defaults of the global options (``arguments.add_global_options``)."""
 
 
 def run(arguments: list[str]) -> int:
     """Run the command that the arguments name and return its exit code.
 
-    Whatever happens becomes a message and an exit code. SystemExit leaves it as argparse raises
-    it, after help.
+    Every exception becomes a message and an exit code, except SystemExit, which argparse raises
+    after help.
     """
-    # Both end a command as Ctrl-C does: through the code that cleans up, with an exit code.
+    # Both end a command like Ctrl-C: it cleans up and returns an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_interrupt)
     watch_for_faults(arguments, _print_message)
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
         code = ExitCode.FOUND
     except SystemExit as end:
         raise SystemExit(with_output(end.code) if isinstance(end.code, int) else end.code) from end
-    except Exception as error:  # noqa: BLE001  (what is not expected here, nobody else will see)
+    except Exception as error:  # noqa: BLE001  (the last place to report it)
         from hbatune.cli.fault import crash_report, is_of_system, lines_on_system
 
         if is_of_system(error):
@@ -61,12 +61,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
-    """Parse the arguments and run the command, here or on another host; raise what it raises."""
+    """Parse the arguments and run the command, here or on another host, and raise its exceptions."""
     module, parsed = _parse_arguments(arguments)
-    if not gc.isenabled():  # as main() leaves it
-        gc.freeze()  # out of the way of later collections, and of copies in forked workers
-        # What only looks ends soon, and keeps all that it reads: a tenth of its time at 32,768 LUNs
-        # would be spent on looking for garbage in it.
+    if not gc.isenabled():  # main() disabled it
+        gc.freeze()  # excludes imports from later collections and from copies in forked workers
+        # A read-only command ends soon and keeps all data that it reads. At 32,768 LUNs, a tenth
+        # of its time would be spent on looking for garbage.
         gc.set_threshold(*(_RARE_THRESHOLDS if module.GROUP == "look" else _DEFAULT_THRESHOLDS))
         gc.enable()
     if parsed.host is not None:
@@ -82,9 +82,9 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _parse_arguments(arguments: list[str]) -> "tuple[ModuleType, Any]":
-    """Return the module of the command, and its arguments; without a parser where it has none.
+    """Return the module and the arguments of the command, without a parser if not needed.
 
-    A parser takes as long to be made as an interpreter to start, and ``status`` is asked often.
+    Building a parser takes as long as starting the interpreter, and ``status`` runs often.
     """
     if len(arguments) == 1 and arguments[0] in COMMANDS:
         module = import_module(f"hbatune.cli.commands.{arguments[0]}")
@@ -99,10 +99,10 @@ def _parse_arguments(arguments: list[str]) -> "tuple[ModuleType, Any]":
 
 
 def _use_batch_scheduling() -> None:
-    """Have this process interrupt no other one when it wakes up (sched(7): SCHED_BATCH).
+    """Use SCHED_BATCH, so this process preempts no other one when it wakes up (sched(7)).
 
-    A look at a server with work to do can wait for its turn. Its own reading processes would be
-    interrupted for each of their replies as well: a twentieth of the CPU time for 4,096 LUNs.
+    A read-only command on a busy server can wait. Its own reading processes would be preempted for
+    each of their replies as well, which takes a twentieth of the CPU time for 4,096 LUNs.
     """
     if os.sched_getscheduler(0) == os.SCHED_OTHER:
         with suppress(OSError):
@@ -110,15 +110,17 @@ def _use_batch_scheduling() -> None:
 
 
 def watch_for_faults(arguments: list[str], report: Callable[[str], None]) -> None:
-    """Tell of faults that end a worker, and not this process; their module is rarely needed."""
+    """Report internal errors that end a worker but not this process; import ``fault`` then."""
 
-    def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def handle_exception(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         from hbatune.cli import fault
 
         fault.watch_for_faults(arguments, report)
         sys.excepthook(kind, error, trace)
 
-    sys.excepthook = take
+    sys.excepthook = handle_exception
 
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> "NoReturn":
@@ -133,5 +135,5 @@ def _print_message(message: str, *details: str) -> None:
         f"hbatune: {printable(message)}",
         *(f"         {printable(detail)}" for detail in details),
     )
-    with suppress(OSError):  # where standard error is not hbatune's own stream
+    with suppress(OSError):  # standard error may be a foreign stream
         print("\n".join(lines), file=sys.stderr)

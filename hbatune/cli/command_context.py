@@ -1,7 +1,7 @@
 """The context in which a command runs an operation: it waits for the lock, and can be stopped.
 
-After Ctrl-C, SIGTERM or SIGHUP, the writes under way are finished and no new ones are started; a
-second signal ends the command.
+After Ctrl-C, SIGTERM or SIGHUP, the command finishes the writes in progress and starts no new
+ones. A second signal ends it.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from hbatune.agent.client import LockAfterPass, nudge
 from hbatune.operations.context import Context, Stop
 from hbatune.text.notes import TextReporter
 
-# SIGHUP as well: an ssh session that breaks must not leave settings half-way.
+# SIGHUP as well: a lost ssh session must not leave a change incomplete.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -29,27 +29,27 @@ def command_context(notes: TextReporter | None = None) -> Context:
 
 
 class _StopRequest:
-    """Whether a signal has asked to stop; a second one ends the command at once."""
+    """A request to stop by a signal; a second signal ends the command immediately."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def __call__(self) -> bool:
-        """Return whether a signal has asked."""
-        return self.asked
+        """Return whether a signal requested the stop."""
+        return self.requested
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
+    def handle_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 @contextlib.contextmanager
 def _handle_stop_signals() -> Iterator[Stop]:
-    """Handle the signals that ask to stop until the context ends."""
+    """Handle the stop signals until the context ends."""
     stop = _StopRequest()
-    before = {number: signal.signal(number, stop.ask) for number in _SIGNALS}
+    before = {number: signal.signal(number, stop.handle_signal) for number in _SIGNALS}
     try:
         yield stop
     finally:

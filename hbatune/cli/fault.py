@@ -1,8 +1,7 @@
-"""What a command tells where it meets a fault of hbatune itself, or is ended half-way.
+"""The message for an internal error or an interrupted command.
 
-Two questions of an administrator count then: what has happened to the machine, and how the fault
-is reported. The traceback goes to a file, since a terminal may be gone and a log may be read by
-others.
+It tells an administrator the state of the machine and how to report the error. The traceback is
+written to a file: a terminal may be closed, and other users may read a log.
 """
 
 import errno
@@ -27,16 +26,16 @@ from hbatune.text.basic_output import quantity
 from hbatune.workers import this_process
 
 KEPT = 20
-"""Tracebacks that are kept."""
+"""The number of tracebacks that are kept."""
 
 _NAME = "fault-*.txt"
 
 
 def crash_report(error: BaseException, arguments: Sequence[str]) -> list[str]:
-    """Return the lines of a message on a fault; its traceback is written to a file.
+    """Return the lines of a message on an internal error, and write its traceback to a file.
 
-    The first line says what happened, the others what became of the machine and how to report it.
-    Where no file can be written, the traceback is in the lines.
+    The first line has the error, the others the state of the machine and how to report it. If no
+    file can be written, the lines contain the traceback.
     """
     trace = "".join(traceback.format_exception(error))
     file = _save_traceback(_make_report(arguments, trace))
@@ -57,16 +56,16 @@ _OF_SYSTEM = frozenset(
         *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
     )
 )
-"""Errors of a system with a broken, full or read-only file system, or without resources."""
+"""Errors caused by a broken, full or read-only file system, or by a lack of resources."""
 
 
 def is_of_system(error: Exception) -> TypeGuard[OSError]:
-    """Whether the system is the cause of an error, and not a bug of hbatune."""
+    """Return whether the system caused an error, and not a bug of hbatune."""
     return isinstance(error, OSError) and error.errno in _OF_SYSTEM
 
 
 def lines_on_system(error: OSError) -> list[str]:
-    """Return the lines of a message on an error of the system that no command handles."""
+    """Return the lines of a message on a system error that no command handles."""
     problem = "a system call failed" if error.filename is None else f"cannot use {error.filename}"
     return [
         f"{problem}: {error.strerror}",
@@ -76,36 +75,38 @@ def lines_on_system(error: OSError) -> list[str]:
 
 
 def line_on(error: BaseException, arguments: Sequence[str]) -> str:
-    """Return a message on a fault in one line, for a log; its traceback is written to a file."""
+    """Return a line on an internal error for a log, and write its traceback to a file."""
     file = _save_traceback(_make_report(arguments, "".join(traceback.format_exception(error))))
     location = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
     return f"{_make_summary(error)}; {location}: please report it to those who gave you hbatune"
 
 
 def watch_for_faults(arguments: Sequence[str], report: Callable[[str], None]) -> None:
-    """Tell, in one line each, of faults that end a worker or another process, and not this one.
+    """Report internal errors that end a worker or another process but not this one, a line each.
 
-    Such a fault comes to ``sys.excepthook``. One and the same is told once by each process: the
-    work that meets it may be done for thousands of disks.
+    ``sys.excepthook`` receives such an error. Each process reports the same error only once: the
+    failing work may be repeated for thousands of disks.
     """
     reported: set[str] = set()
 
-    def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def handle_exception(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         if not isinstance(error, Exception):
             sys.__excepthook__(kind, error, trace)
             return
         text = "".join(traceback.format_exception(error))
         if text not in reported:
             reported.add(text)
-            with suppress(Exception):  # the work that met it is to go on
+            with suppress(Exception):  # the interrupted work must continue
                 report(line_on(error, arguments))
 
-    sys.excepthook = take
+    sys.excepthook = handle_exception
 
 
 def lines_on_run() -> list[str]:
-    """Return what became of the machine where this process was changing it, no lines else."""
-    with suppress(Exception):  # this is said where something has gone wrong already
+    """Return lines on the state of the machine if this process was changing it, or no lines."""
+    with suppress(Exception):  # this is part of another error's message
         recorded, _ = journal.load(paths.JOURNAL, boot_id())
         if recorded.run is not None and recorded.run.process == this_process():
             return _describe_run(recorded.run.command, recorded)
@@ -141,12 +142,12 @@ def _join_command(arguments: Sequence[str]) -> str:
 
 
 def _save_traceback(text: str) -> str | None:
-    """Write the report to a new file; return its path, None where there is room nowhere."""
+    """Write the report to a new file. Return its path, or None if no file can be written."""
     data = text.encode("utf-8", "backslashreplace")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
         folder = _get_directory()
-        # Workers may meet several faults within a second.
+        # Workers may have several errors within a second.
         names = (_NAME.replace("*", f"{stamp}-{number}") for number in count(1))
         path = next(candidate for name in names if not (candidate := folder / name).exists())
         files.replace(path, data)
@@ -154,7 +155,7 @@ def _save_traceback(text: str) -> str | None:
             old.unlink(missing_ok=True)
         return str(path)
     with suppress(OSError):
-        import tempfile  # not for a daemon that starts, whose memory counts
+        import tempfile  # rarely needed, and it would cost the daemon memory
 
         descriptor, temporary = tempfile.mkstemp(prefix="hbatune-fault-", suffix=".txt")
         with os.fdopen(descriptor, "wb") as file:
@@ -164,7 +165,7 @@ def _save_traceback(text: str) -> str | None:
 
 
 def _get_directory() -> Path:
-    """Return the folder for reports: below root's state, or below the user's (XDG_STATE_HOME)."""
+    """Return the directory of reports: in root's state or the user's (XDG_STATE_HOME)."""
     if os.geteuid() == 0:
         return paths.STATE / "log"
     configured = os.environ.get("XDG_STATE_HOME", "")

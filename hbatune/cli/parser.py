@@ -1,4 +1,4 @@
-"""The parser of the command line: commands in groups, help with examples, errors in plain words."""
+"""The parser of the command line: grouped commands, help with examples, and plain errors."""
 
 import argparse
 import importlib
@@ -21,7 +21,7 @@ GROUPS = {
     "change": "change (as root)",
     "measure": "measure",
 }
-"""The titles of the groups of commands, by the ``GROUP`` of their modules, in their order."""
+"""The titles of the groups of commands, in order, by the ``GROUP`` of their modules."""
 
 _DESCRIPTION = (
     "Tunes storage adapters, proves that it helped, and can put everything back. "
@@ -36,14 +36,14 @@ EXAMPLES = (
     ("sudo hbatune rollback", "put everything back"),
     ("hbatune help apply", "all options of a command"),
 )
-"""Examples of the main help: a command line, and what it is for."""
+"""Examples of the main help: a command line and its purpose."""
 
 _WIDTH = 80
-"""The narrowest terminal that help is made for, in characters."""
+"""The minimum terminal width for which help is formatted, in characters."""
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
-    """Return the word that stands where the command's name belongs, None if there is none."""
+    """Return the argument in the position of the command's name, or None."""
     value = False
     for argument in arguments:
         if value:
@@ -64,7 +64,7 @@ def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modul
     if name is None:
         return _make_parser(tuple((command, None) for command in COMMANDS)), None
     module = command_module(name)
-    # With the command's name first, no option can ask for the list of all: one parser will do.
+    # If the command's name is first, no option can request the list of all: one parser is enough.
     if arguments[0] == name:
         return _make_parser(((name, module),)), module
     return _make_parser(
@@ -73,7 +73,7 @@ def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modul
 
 
 def full_parser() -> argparse.ArgumentParser:
-    """Return the parser with every command, from which man page and completion are made."""
+    """Return the parser with every command, the source of man page and completion."""
     return _make_parser(tuple((name, command_module(name)) for name in COMMANDS))
 
 
@@ -136,7 +136,7 @@ argparse._ = str  # type: ignore[attr-defined]
 
 
 def _get_columns() -> int:
-    """Return the width of the terminal as shutil does, whose module every parser would import."""
+    """Return the width of the terminal like shutil, which every parser would have to import."""
     with suppress(ValueError):
         if (width := int(os.environ.get("COLUMNS", ""))) > 0:
             return width
@@ -146,7 +146,7 @@ def _get_columns() -> int:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Fills the paragraphs of a text; of lists, those whose lines are indented, only long lines."""
+    """Fills the paragraphs of a text; in lists, which have indented lines, only long lines."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_get_columns() - 2)
@@ -165,13 +165,13 @@ class _Formatter(argparse.HelpFormatter):
 
 
 _MIN_TEXT_WIDTH = 24
-"""Columns that a text beside its name has at least; where there are fewer it goes below it."""
+"""The minimum width of a text next to its name; if less is available, it is below the name."""
 
 
 def _fold_line(line: str, width: int) -> list[str]:
-    """Return a line of a list; one that is too long has its text in lines below each other.
+    """Return a line of a list; if it is too long, its text is wrapped.
 
-    A name, which may be a command to be copied, is never broken.
+    A name is never broken: it may be a command to copy.
     """
     split = re.fullmatch(r"( *\S.*? {2,}| {5,})(\S.*)", line)
     if len(line) <= width or split is None:
@@ -196,14 +196,14 @@ def _fold_line(line: str, width: int) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Shows commands in groups, and raises a UsageError for what it cannot parse."""
+    """Shows commands in groups, and raises UsageError for invalid arguments."""
 
     def __init__(self, **options: Any) -> None:
         options["formatter_class"] = _Formatter
         super().__init__(**options, add_help=False)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """Return what was parsed. UsageError for an option that does not exist."""
+        """Return the parsed arguments. UsageError for an unknown option."""
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self._refuse_unknown(command_of(args), unknown)
@@ -212,19 +212,19 @@ class _Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        """Raise a UsageError with argparse's message in plain words."""
+        """Raise UsageError with a plain form of argparse's message."""
         raise UsageError(
             _simplify_message(message), hint=f"`{self.prog} --help` shows how to use it"
         )
 
     def format_usage(self) -> str:
-        """Return the usage without the options of every command, which are the same for all."""
+        """Return the usage without the global options, which are the same for all commands."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         return formatter.format_help()
 
     def format_help(self) -> str:
-        """Return the whole help."""
+        """Return the complete help."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
@@ -240,12 +240,12 @@ class _Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _get_own_actions(self) -> Iterator[argparse.Action]:
-        """Yield -h, which tells of the options of every command, and the other arguments."""
+        """Yield -h, which describes the global options, and the other arguments."""
         for group in sorted(self._action_groups, key=lambda group: group.title != GLOBAL_OPTIONS):
             yield from group._group_actions[: 1 if group.title == GLOBAL_OPTIONS else None]
 
     def _refuse_unknown(self, command: str | None, unknown: Sequence[str]) -> NoReturn:
-        """Raise a UsageError that names what is unknown, and what may have been meant."""
+        """Raise UsageError with the unknown argument and the nearest valid option."""
         parser = subparsers(self)[command] if command else self
         argument = unknown[0]
         if not argument.startswith("-"):
@@ -271,7 +271,7 @@ class _CommandParser(_Parser):
     _within = False
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        if self._within:  # parse_known_intermixed_args calls back here for each of its two passes
+        if self._within:  # parse_known_intermixed_args calls this method for each of its two passes
             return super().parse_known_args(args, namespace)
         self._within = True
         try:
@@ -291,7 +291,7 @@ def _add_section(
 def _group_commands(
     commands: Iterable[argparse.Action],
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
-    """Yield the title of each group with its commands, as they are listed."""
+    """Yield the title of each group with its commands, in order."""
     listed = list(commands)
     for group, title in GROUPS.items():
         yield (
@@ -302,7 +302,7 @@ def _group_commands(
 
 @cache
 def _parse_constants(command: str) -> dict[str, str]:
-    """Return the texts that a command's module states, parsed from its source.
+    """Parse the string constants of a command's module from its source.
 
     Importing all commands for the main help would take a second.
     """
@@ -329,7 +329,7 @@ def _make_sentence(summary: str) -> str:
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
-    """Return the examples as the end of a help text; a long command line has two lines."""
+    """Return the examples for the end of a help text; a long command line has two lines."""
     widest = max(len(line) for line, _ in examples if len(line) <= _WIDTH // 2)
     lines = ["examples:"]
     for line, purpose in examples:
@@ -352,7 +352,7 @@ _PLAIN = (
     (r"argument (\S+): takes (.+)", r"\1 takes \2"),
     (r"argument (\S+): (.+)", r"\1: \2"),
 )
-"""Messages of argparse, and what is said instead."""
+"""Patterns of argparse's messages, and their replacements."""
 
 
 _CHOICE = r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)"
@@ -369,6 +369,6 @@ def _simplify_message(message: str) -> str:
 
 
 def _find_nearest(name: str, candidates: Iterable[str]) -> str | None:
-    from hbatune.policy.toml_files import nearest  # here, as only a mistake needs it
+    from hbatune.policy.toml_files import nearest  # here, as only errors need it
 
     return nearest(name, candidates)

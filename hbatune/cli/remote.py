@@ -1,4 +1,4 @@
-"""Runs a command on another host, over ssh: the option ``--host`` of every command."""
+"""Run a command on another host over ssh: the option ``--host`` of every command."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ _HOST = re.compile(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*")
 
 
 class RemoteError(HbatuneError):
-    """A command could not be run on another host; ``exit_code`` is the one that ssh would give."""
+    """A command could not be run on another host; ``exit_code`` is the exit code of ssh."""
 
     def __init__(self, message: str, code: ExitCode, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -24,13 +24,13 @@ class RemoteError(HbatuneError):
 def run_on(host: str, arguments: Sequence[str]) -> int:
     """Run the command line on the host and return its exit code there.
 
-    Its streams are those of this process; it gets a terminal where all of them are one. UsageError
-    for what cannot be a host; RemoteError without ssh, a connection, or hbatune on the host.
+    It uses the streams of this process, and gets a terminal if all of them are terminals.
+    UsageError for an invalid host; RemoteError without ssh, a connection, or hbatune on the host.
     """
     if not _HOST.fullmatch(host):
         raise UsageError(f"--host: {host!r} is not a host", hint="write USER@HOST, or HOST")
     terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    # ssh joins what follows the host with blanks, and a shell there reads it.
+    # ssh joins the arguments after the host with spaces, and a shell there parses them.
     command = shlex.join(["hbatune", *without_host(arguments)])
     try:
         code = subprocess.call(["ssh", "-t" if terminal else "-T", "--", host, command])
@@ -58,7 +58,7 @@ def run_on(host: str, arguments: Sequence[str]) -> int:
 
 
 def without_host(arguments: Sequence[str]) -> list[str]:
-    """Return the words of a command line without the option --host, in all of its spellings."""
+    """Return the arguments of a command line without the option --host, in all its forms."""
     remaining: list[str] = []
     words = iter(arguments)
     for argument in words:

@@ -1,8 +1,8 @@
-"""The standard streams of a command: always open, and never in the way of what the command does.
+"""The standard streams of a command: always open, and writes to them never fail.
 
-A command may be changing the machine as its terminal goes, its pipe breaks or its disk fills up.
-So no write to standard output or standard error fails: the first failure is kept, what follows is
-dropped, and the exit code tells it at the end (``with_output``).
+A command may be changing the machine when its terminal closes, its pipe breaks or its disk fills
+up. The streams therefore keep the first failure of a write and drop all further output. The exit
+code reports the failure at the end (``with_output``).
 """
 
 import codecs
@@ -13,13 +13,13 @@ from contextlib import suppress
 
 from hbatune.errors import ExitCode
 
-# As typing has it, which takes a third of an interpreter's start to be imported.
+# As in typing, whose import takes a third of the interpreter's start time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _WITH_ANSWER = (ExitCode.DONE, ExitCode.FOUND, ExitCode.NO_DAEMON)
-"""Exit codes that come with an answer on standard output."""
+"""Exit codes of commands that print a result to standard output."""
 
 _PLAIN = "hbatune.plain"
 """The name of the error handler of the encodings of standard output and standard error."""
@@ -37,7 +37,7 @@ _REPLACEMENTS = {
     "≤": "<=",
     "≥": ">=",
 }
-"""Characters of hbatune's own texts, and what stands for them where a terminal has none."""
+"""Replacements for characters in hbatune's texts that a terminal does not have."""
 
 
 class _StandardStream(io.FileIO):
@@ -46,7 +46,7 @@ class _StandardStream(io.FileIO):
     failure: OSError | None = None
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Write as much as the stream takes, or drop all of it once a write has failed."""
+        """Write as much as the stream accepts, or drop the data after a failed write."""
         while self.failure is None:
             try:
                 return os.write(self.fileno(), data)
@@ -60,19 +60,19 @@ class _StandardStream(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Open descriptors 0, 1 and 2 on /dev/null where the caller has closed them; guard 1 and 2.
+    """Open descriptors 0, 1 and 2 on /dev/null if the caller has closed them; guard 1 and 2.
 
-    To be called before any file is opened: a file, pipe or socket would take the free number, and
-    messages, or the output of a child process, would be written into it.
+    Call it before any file is opened. Otherwise a file, pipe or socket would get the free number,
+    and messages or the output of a child process would be written into it.
     """
     closed = [descriptor for descriptor in (0, 1, 2) if not _is_open(descriptor)]
     for _ in closed:  # open(2) takes the lowest free number
-        # Child processes need the three numbers as well; Python opens files not inheritable.
+        # Child processes need the three descriptors too, and Python opens files not inheritable.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if 0 in closed:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  (open as long as the process runs)
     codecs.register_error(_PLAIN, _replace_unencodable)
-    # A stream that a caller has put in the place of the interpreter's own is left alone.
+    # A stream with which a caller replaced the interpreter's is not changed.
     if 1 in closed or sys.stdout is sys.__stdout__:
         sys.stdout = _open_guarded(1, None if 1 in closed else sys.stdout)
     if 2 in closed or sys.stderr is sys.__stderr__:
@@ -80,20 +80,20 @@ def open_standard_streams() -> None:
 
 
 def with_output(code: int) -> int:
-    """Return a command's exit code, with the fate of its output in it; that of an error stays."""
+    """Return a command's exit code, changed if its output failed, unless it reports an error."""
     failure = output_failure()
     if failure is None or code not in _WITH_ANSWER:
         return code
-    # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
+    # The reader has exited (`hbatune diff | head`), which is not an error to print.
     if isinstance(failure, BrokenPipeError):
         return ExitCode.READER_GONE
-    with suppress(OSError):  # where standard error is not hbatune's own stream
+    with suppress(OSError):  # standard error may be a foreign stream
         print(f"hbatune: the output cannot be written: {failure.strerror}", file=sys.stderr)
     return ExitCode.OUTPUT_FAILED
 
 
 def output_failure() -> OSError | None:
-    """Flush standard output, and return the first failure of a write to it, None if all is out."""
+    """Flush standard output, and return the first failure of a write to it, or None."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -103,7 +103,7 @@ def output_failure() -> OSError | None:
 
 
 def _open_guarded(descriptor: int, before: object) -> io.TextIOWrapper:
-    """Return a stream on the descriptor that is like ``before``, and whose writes never fail."""
+    """Return a stream on the descriptor, similar to ``before``, whose writes never fail."""
     encoding, lines, direct = "utf-8", descriptor == 2, False
     if isinstance(before, io.TextIOWrapper):
         encoding, lines, direct = before.encoding, before.line_buffering, before.write_through

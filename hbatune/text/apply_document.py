@@ -1,4 +1,4 @@
-"""The document of ``apply``, as --json prints it: that of ``diff``, and what was measured."""
+"""The JSON document of ``apply``: the document of ``diff`` with the measurements."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,13 @@ from hbatune.text.documents import DiffDocument, summary
 class PlanDocument(DiffDocument, frozen=True, kw_only=True):
     """The JSON document of ``diff`` and ``apply``.
 
-    ``left_alone`` are the disks that no rule may touch, since it is not known what they are.
-    ``verdicts`` are the comparisons of an apply; ``probes`` has the representatives that were not
-    measured, each with the reason and without a second outcome. ``standings`` compare the last
-    result of each target with the documents.
+    ``left_alone`` are unclassified disks, which no rule may change. ``verdicts`` are the
+    comparisons of an apply. ``probes`` has the representatives that were not measured, each with
+    the reason and without a second outcome. ``standings`` compare the last result of each target
+    with the source documents.
     """
 
-    # Left out, not null, where the command does not measure.
+    # Omitted, not null, if the command does not measure.
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
     verdicts: tuple[Proof, ...] | UnsetType = UNSET
     standings: dict[str, Standing] | UnsetType = UNSET
@@ -36,13 +36,15 @@ def document(
     verified: Verified | None = None,
     standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
-    """Return the document of ``apply``: rows, counts, and what it measured."""
-    told, worse = verified, 0 if verified is None else len(verified.worse)
+    """Return the document of ``apply``: rows, counts and measurements."""
+    worse = 0 if verified is None else len(verified.worse)
     return PlanDocument(
         summary=replace(summary(plan, rows, machine), worse=worse),
         rows=tuple(rows),
         left_alone=plan.left_alone,
-        probes=UNSET if told is None else tuple(ProbePair(e, None) for e in told.unmeasured),
-        verdicts=UNSET if told is None else tuple(told.proofs),
+        probes=UNSET
+        if verified is None
+        else tuple(ProbePair(e, None) for e in verified.unmeasured),
+        verdicts=UNSET if verified is None else tuple(verified.proofs),
         standings=UNSET if standings is None else standings,
     )

@@ -1,12 +1,7 @@
-"""The options for printing, the pager, and counts in words. Each command loads it, even `status`.
+"""Printing options, the pager, and text for counts and for `status`.
 
-Numbers of things in words, and what `status` says in every case: light enough for it.
-
-The options of every command that say how it prints: --quiet and --color.
-
-They hold while a command runs, and are asked where something is printed.
-
-Shows what a command prints in a pager, on a terminal, as git does.
+Every command imports this module, even `status`, so it imports little. --quiet and --color apply
+while a command runs. On a terminal the pager shows the output, as in git.
 """
 
 import io
@@ -30,28 +25,28 @@ if TYPE_CHECKING:
 
 
 def quantity(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number of things in words: ``1 adapter``, ``2 adapters``, ``2 passes``."""
+    """Return a number with its noun: ``1 adapter``, ``2 adapters``, ``2 passes``."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def second(seconds: float) -> str:
-    """Return date and time of a moment to the second, given in seconds since the epoch."""
+    """Return the date and time, to the second, of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def tuned(profile: str, endpoints: int) -> str:
-    """Return which profile is in force, and for how much."""
+    """Return the active profile and the number of its endpoints, as text."""
     return f"profile {profile}, {quantity(endpoints, 'endpoint')}"
 
 
 def running(since: float, passes: int, written: int) -> str:
-    """Return since when the daemon runs, and what it has done."""
+    """Return the daemon's start time, passes and writes, as a sentence."""
     work = f"{quantity(passes, 'pass', 'passes')}, {quantity(written, 'value')} set"
     return f"Running since {second(since)}, {work}."
 
 
 def last_pass(moment: float, reason: str) -> str:
-    """Return when the last pass was, and why."""
+    """Return the time and the reason of the last pass, as a sentence."""
     return f"Last pass {second(moment)} ({reason})."
 
 
@@ -63,9 +58,9 @@ _color: "ContextVar[Color | None]" = ContextVar("color", default=None)
 
 @contextmanager
 def output_options(*, quiet: bool, color: "Color | None") -> Iterator[None]:
-    """Hold these options until the context ends; without a ``color`` the environment decides.
+    """Set these options until the context ends; without ``color`` the environment decides.
 
-    With ``quiet``, what is printed to standard output goes nowhere.
+    With ``quiet``, standard output is discarded.
     """
     before = _quiet.set(quiet), _color.set(color)
     try:
@@ -80,20 +75,20 @@ def output_options(*, quiet: bool, color: "Color | None") -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether only warnings and errors are to be printed."""
+    """Return whether only warnings and errors are printed."""
     return _quiet.get()
 
 
 def is_styled() -> bool:
-    """Whether standard output gets the form for a terminal: as one, or by --color=always."""
+    """Return whether output has terminal styles: on a terminal, or with --color=always."""
     return _color.get() == "always" or sys.stdout.isatty()
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Return rich's console for standard output or standard error, with the colours asked for.
+    """Return rich's console for standard output or standard error, with the requested colours.
 
-    ``--color`` has the last word: over NO_COLOR, FORCE_COLOR and what the stream is. Without it
-    rich obeys those.
+    ``--color`` overrides NO_COLOR, FORCE_COLOR and the type of the stream. Without it, rich uses
+    these.
     """
     from rich.console import Console
 
@@ -114,14 +109,14 @@ def console(*, stderr: bool = False) -> "Console":
 
 _LESS = "less"
 _ON_BEHALF = ("SUDO_UID", "DOAS_USER", "PKEXEC_UID")
-"""Set where root runs a command for another user."""
+"""Variables that are set if root runs a command for another user."""
 
 _ENVIRONMENT = {"LESS": "FRX", "LV": "-c"}
-"""As git sets them: leave at once what fits on the screen, show colours, keep the screen."""
+"""The values that git sets: exit if the text fits on the screen, show colours, keep the screen."""
 
 
 class _Collected(io.StringIO):
-    """What a command prints, kept for the pager; to those who print it is the terminal itself."""
+    """Collects a command's output for the pager. To the command it looks like the terminal."""
 
     takes_messages = True
 
@@ -136,16 +131,16 @@ class _Collected(io.StringIO):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """What the terminal makes of characters that it cannot show."""
+        """The terminal's error handler for characters that it cannot show."""
         return getattr(self._terminal, "errors", None)
 
     def isatty(self) -> bool:
-        """Return that it is a terminal."""
+        """Return True, as a terminal does."""
         return True
 
 
 def add_pager(parser: "argparse.ArgumentParser") -> None:
-    """Let the command take --no-pager, and have its text shown in a pager without it."""
+    """Add --no-pager; without it, a pager shows the command's text."""
     parser.add_argument(
         "--no-pager", dest="pager", action="store_false", help="print without a pager"
     )
@@ -153,9 +148,9 @@ def add_pager(parser: "argparse.ArgumentParser") -> None:
 
 @contextmanager
 def paged(args: "argparse.Namespace") -> Iterator[None]:
-    """Show what is printed meanwhile in a pager, where the command takes --no-pager.
+    """Show the output of the context in a pager, if the command accepts --no-pager.
 
-    Not JSON, and not in a pipe. After an error it is printed as it is.
+    JSON and output to a pipe are not paged. After an error the output is printed directly.
     """
     wanted = getattr(args, "pager", False) and not getattr(args, "json", False)
     command = pager_command(os.environ) if wanted and sys.stdout.isatty() else None
@@ -177,10 +172,10 @@ def paged(args: "argparse.Namespace") -> Iterator[None]:
 
 
 def pager_command(environment: Mapping[str, str]) -> str | None:
-    """Return the shell command of the pager, None for none.
+    """Return the shell command of the pager, or None.
 
-    HBATUNE_PAGER counts before PAGER. Where root acts for another user it is less, whatever they
-    say: what may run as root is decided elsewhere.
+    HBATUNE_PAGER overrides PAGER. If root acts for another user, the pager is always less: that
+    user must not choose a command that root runs.
     """
     command = environment.get("HBATUNE_PAGER", environment.get("PAGER", _LESS)).strip()
     if command in ("", "cat") or environment.get("TERM") == "dumb":
@@ -197,7 +192,7 @@ def pager_command(environment: Mapping[str, str]) -> str | None:
 def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {**_ENVIRONMENT, **environment}
     if any(name in environment for name in _ON_BEHALF):
-        # No shell and no other file from inside of less (less(1)).
+        # less must not start a shell or open other files (less(1)).
         variables["LESSSECURE"] = "1"
         for name in ("LESSOPEN", "LESSCLOSE", "LESSKEY", "LESSKEYIN"):
             variables.pop(name, None)
@@ -205,20 +200,20 @@ def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run_pager(command: str, collected: _Collected, environment: Mapping[str, str]) -> bool:
-    """Show the text in the pager and wait for its end. Return whether there was one."""
+    """Show the text in the pager and wait for its end. Return whether a pager ran."""
     data = collected.getvalue().encode(collected.encoding, collected.errors or "backslashreplace")
     if not data:
         return True
-    import subprocess  # here, since most output needs none
+    import subprocess  # here, since most output needs no pager
 
-    # Ctrl-C is for the pager, as long as there is one.
+    # Ctrl-C is for the pager while it runs.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        # By a shell, as git does: PAGER may hold options.
+        # Run by a shell, as in git: PAGER may contain options.
         ran = subprocess.run(["/bin/sh", "-c", command], input=data, env=environment, check=False)
     except OSError:
         return False
     finally:
         signal.signal(signal.SIGINT, before)
-    # Not found, or not to be executed (sh(1)).
+    # The command was not found, or is not executable (sh(1)).
     return ran.returncode not in (126, 127)

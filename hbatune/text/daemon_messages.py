@@ -40,7 +40,7 @@ CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
 RESTORED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
 RAMPING = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
 STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
-"""Message ids: the same event has the same id, however its words change (journalctl(1))."""
+"""Message ids. An event keeps its id if its text changes (journalctl(1))."""
 
 _REASONS = {
     PassReason.START: "at the start",
@@ -88,7 +88,7 @@ class JournalReporter:
             self._log(LOOKED, INFO, f"everything was looked at, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
-        """Report settings that another tool keeps setting back: from now on they are left alone."""
+        """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
             self._log(
                 LEFT,
@@ -100,7 +100,7 @@ class JournalReporter:
             )
 
     def overrun(self) -> None:
-        """Report lost events, after which everything is looked at again."""
+        """Report lost events, which cause a full scan."""
         self._log(
             OVERRUN,
             WARNING,
@@ -109,7 +109,7 @@ class JournalReporter:
         )
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
-        """Report a new configuration, or the mistake for which the old one stays in force."""
+        """Report a new configuration, or the error because of which the old one remains active."""
         if mistake is None:
             self._log(
                 CONFIGURED, INFO, f"the configuration was read again: {profile or 'no profile'}"
@@ -135,7 +135,7 @@ class JournalReporter:
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
-        from hbatune.text.watch_view import event_line  # tables go with it, for a rare line
+        from hbatune.text.watch_view import event_line  # rare, and it imports the tables
 
         alert, raised = event.alert, event.change is AlertChange.RAISED
         self._log(
@@ -154,11 +154,11 @@ class JournalReporter:
         self._log(FAILED, ERROR, problem)
 
     def met_fault(self, line: str) -> None:
-        """Report a fault of hbatune itself, which has ended a pass, a probe or a worker."""
+        """Report an internal error that ended a pass, a probe or a worker."""
         self._log(FAILED, ERROR, line)
 
     def restored(self, problem: str | None) -> None:
-        """Report that everything was put back at the end, or why not."""
+        """Report that all values were restored at the end, or the reason why not."""
         if problem is None:
             self._log(RESTORED, INFO, "everything is put back")
         else:
@@ -170,19 +170,19 @@ class JournalReporter:
         self._log(STOPPED, INFO, "stopping")
 
     def save(self, daemon_status: Status) -> None:
-        """Save the status file, and give systemd the status line."""
+        """Save the status file, and send the status line to systemd."""
         self._by.notify(f"STATUS={status_line(daemon_status)}")
         try:
             problem = status.save(paths.STATUS, daemon_status)
         except OSError as error:
             problem = error
-        # Once for each series of failures: the status is saved again and again.
+        # Logged once for each series of failures: the status is saved repeatedly.
         if problem is not None and not self._unsaved:
             self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
         self._unsaved = problem is not None
 
     def _log_unmatched(self, names: Collection[Unmatched]) -> None:
-        """Report names in [site] that match nothing, once for as long as they do."""
+        """Log each name in [site] that matches no device, once until it matches one."""
         for name in names:
             if name not in self._unmatched:
                 # Rarely needed, and heavy.
@@ -217,7 +217,7 @@ class JournalReporter:
             case Handled.REPORTED:
                 text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
                 self._log(DRIFTED, WARNING, f"{text} ({change.rule})", _make_fields(change))
-            # Not logged at every pass, which would fill the journal: `hbatune status` shows them.
+            # Not logged: one entry per pass would fill the journal. `hbatune status` shows them.
             case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
 
@@ -255,7 +255,7 @@ def status_line(daemon_status: Status) -> str:
 
 
 def ramp_line(change: SettingChange) -> str:
-    """Return that the kernel has lowered a queue depth, how it rises again, and what spares it."""
+    """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
         f"the device was full at depth {change.before}; the kernel lowered queue_depth and raises "
@@ -265,7 +265,7 @@ def ramp_line(change: SettingChange) -> str:
 
 
 def _explain_change(reason: PassReason, change: SettingChange) -> str:
-    """Return why a value differed; at the start the reason is that everything may be new."""
+    """Return why a value differed; at the start the reason is always the start itself."""
     if reason is PassReason.START:
         return _REASONS[reason]
     return _ORIGINS.get(change.origin, _REASONS[reason])
@@ -292,7 +292,7 @@ def _make_fields(change: SettingChange) -> dict[str, str]:
 
 
 def _make_errno_field(change: SettingChange) -> dict[str, str]:
-    """Return the errno's name; drivers know some that have none (ENOTSUPP, 524)."""
+    """Return a field with the errno's name, or its number if unnamed (ENOTSUPP, 524)."""
     if not change.errno:
         return {}
     return {"HBATUNE_ERRNO": errno.errorcode.get(change.errno, str(change.errno))}

@@ -1,7 +1,7 @@
-"""The documents of ``list`` and ``diff``, as --json prints them.
+"""The JSON documents of ``list`` and ``diff``.
 
-Every type of ``hbatune.cli`` and ``hbatune.text`` with a field ``schema`` is such a document. The
-build makes its JSON Schema in ``hbatune/schemas`` from it.
+Every type of ``hbatune.cli`` and ``hbatune.text`` with a field ``schema`` is a JSON document. The
+build generates its JSON Schema in ``hbatune/schemas``.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ FACTS = "hbatune.facts/1"
 
 
 class AdapterVersions(Struct, frozen=True):
-    """The driver and firmware of an adapter; null where unknown."""
+    """The driver and firmware of an adapter; null if unknown."""
 
     target: str
     family: str
@@ -29,10 +29,10 @@ class AdapterVersions(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """The rows counted by state and outcome, and the machine they are for.
+    """The number of rows by state and outcome, and their machine.
 
     ``memory`` is the additional memory for the planned nr_requests, in bytes. ``worse`` counts the
-    settings that were shown to be worse and stay, as asked.
+    settings that regressed and were kept on request.
     """
 
     profile: str
@@ -49,8 +49,8 @@ class Summary(Struct, frozen=True):
 class DiffDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``diff``.
 
-    ``left_alone`` are the disks that no rule may touch, since it is not known what they are.
-    ``advice`` is what vendors ask for, where the site wants to see it.
+    ``left_alone`` are unclassified disks, which no rule may change. ``advice`` are vendor
+    recommendations, if the site's configuration enables them.
     """
 
     schema: str = PLAN
@@ -81,7 +81,7 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
 
 
 def facts(machine: Machine) -> FactsDocument:
-    """Return the document of ``list``: every fact, and for each endpoint whether it is in use."""
+    """Return the document of ``list``: all facts, and whether each endpoint is in use."""
     return FactsDocument(
         hostname=machine.hostname,
         kernel=machine.kernel,
@@ -99,7 +99,7 @@ def facts(machine: Machine) -> FactsDocument:
 def diff_document(
     plan: Plan, rows: Sequence[Row], machine: Machine, advice: Iterable[Advice]
 ) -> DiffDocument:
-    """Return the document of ``diff``: rows, counts, and what vendors advise."""
+    """Return the document of ``diff``: rows, counts and vendor recommendations."""
     return DiffDocument(
         summary=summary(plan, rows, machine),
         rows=tuple(rows),
@@ -109,7 +109,7 @@ def diff_document(
 
 
 def summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
-    """Return the counts of the rows, and the machine that they are for."""
+    """Return the counts of the rows, and their machine."""
     return Summary(
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),

@@ -9,10 +9,10 @@ from hbatune.text.tables import NOTHING
 
 
 class Text(NamedTuple):
-    """The two sentences of a finding; names in braces stand for its evidence, or its target.
+    """The two sentences of a finding; names in braces are replaced by its evidence or target.
 
-    A part in square brackets is left out where any evidence in it is unknown, so that the advice
-    is one that can be followed here; ``otherwise`` is the advice where no part of it is left.
+    A part in square brackets is omitted if any of its evidence is unknown. If no part of the
+    advice remains, ``otherwise`` is used.
     """
 
     evidence: str
@@ -289,7 +289,7 @@ def text_of(finding: Finding) -> Text:
 
 
 def _fill_sentence(sentence: str, known_names: set[str], fact_texts: Mapping[str, str]) -> str:
-    """Return the sentence with the evidence, without the parts for which there is none."""
+    """Fill the evidence into a sentence, and omit the parts without evidence."""
     template = _PART.sub(
         lambda part: part[1] if known_names.issuperset(_NAME.findall(part[1])) else "", sentence
     )

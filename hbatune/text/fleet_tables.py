@@ -1,10 +1,8 @@
-"""An audit of many hosts and a comparison of two: as tables, and as comma-separated values.
+"""Print an audit of many hosts and a comparison of two, as tables or JSON documents.
 
-Prints an audit of many hosts: who is odd, what drifts, what was found, what there is.
-
-An audit as one table of comma-separated values: a line for each host and thing said of it.
-
-Prints what differs between two hosts, what matters most first.
+An audit has outliers, drift, findings and an inventory. It can also be one table of
+comma-separated values, with a line for each host and fact. A comparison has the differences
+between two hosts, the most important first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,14 +45,14 @@ from hbatune.text.units import format_time, latency, percent_change, rate, workl
 SCHEMA = "hbatune.audit/1"
 
 UNKNOWN = "not known"
-"""What a value is that a host could not read."""
+"""The text for a value that a host could not read."""
 
 OWN = "each its own"
-"""The values of drift that are another for each target: the CPUs of interrupts."""
+"""The text for drift with different values for each target: the CPUs of interrupts."""
 
 
 class FleetFindingEntry(Struct, frozen=True):
-    """Findings of one check and severity, with the text of the one on the first of the hosts."""
+    """Findings of one check and severity, with the text of the first host's finding."""
 
     id: str
     severity: Severity
@@ -68,7 +66,7 @@ class FleetFindingEntry(Struct, frozen=True):
 class AuditDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `audit`; groups, odd facts and hosts refer to hosts by name.
 
-    ``not_understood`` are settings of hosts' rules that this version leaves out.
+    ``not_understood`` are settings in hosts' rules that this version ignores.
     """
 
     schema: str = SCHEMA
@@ -100,7 +98,7 @@ def audit_document(audit: Audit) -> AuditDocument:
 
 
 def told(finding: FleetFinding) -> FleetFindingEntry:
-    """Return findings with their text."""
+    """Return an entry for the findings, with their text."""
     text = text_of(finding.example)
     return FleetFindingEntry(
         id=finding.id,
@@ -114,7 +112,7 @@ def told(finding: FleetFinding) -> FleetFindingEntry:
 
 
 def show_audit(audit: Audit) -> None:
-    """Print an audit: the odd hosts first, then drift, findings, the inventory, and other files."""
+    """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
     names = (identity("HOST"), value("HERE"), value("USUAL"), figure("HOSTS"), prose("DIFFERS IN"))
     odd = [
         [
@@ -201,7 +199,7 @@ def summary(audit: Audit) -> str:
 
 
 def found_text(values: Sequence[Valued]) -> str:
-    """Return the values of a fact; where there are several, with the targets that have them."""
+    """Return the values of a fact as text; several values with their targets."""
     if len(values) == 1:
         return _format_scalar(values[0].value)
     return ", ".join(_format_valued(valued) for valued in values)
@@ -213,12 +211,12 @@ def values_text(values: Iterable[Scalar]) -> str:
 
 
 def share_text(odd: Outlier) -> str:
-    """Return how many of the compared hosts have the usual values."""
+    """Return the number of compared hosts with the usual values, and of all, as text."""
     return f"{odd.agreeing}/{odd.compared}"
 
 
 def about(odd: Outlier) -> str:
-    """Return what a fact is about."""
+    """Return the name and the subject of a fact."""
     return f"{odd.what} of {odd.subject}"
 
 
@@ -228,7 +226,7 @@ def adapters_text(names: Sequence[str]) -> str:
 
 
 def nearest_text(lone: LoneHost) -> str:
-    """Return what tells a lone host from the group that is nearest to it."""
+    """Describe the difference between a host without peers and the nearest group."""
     if lone.group is None:
         return "no group of hosts has any of them"
     parts = [
@@ -247,7 +245,7 @@ def drift_values(drift: FleetDrift) -> tuple[str, str]:
 
 
 def hosts_text(hosts: Sequence[str]) -> str:
-    """Return the names of hosts, those that follow each other as a range, of many only some."""
+    """Return the names of hosts as text, with ranges; only the first of many names."""
     return " ".join(target_names(hosts, count=False))
 
 
@@ -299,15 +297,15 @@ def _show_section(
 
 
 HEAD = ("about", "host", "severity", "what", "current", "wanted", "count", "profile", "source")
-"""The columns; ``about`` says what a line is about.
+"""The columns; ``about`` is the type of a line.
 
 It is one of host, odd, lone, drift, finding, stock and unusable.
-``wanted`` is the usual value of alike hosts in lines about odd ones.
+``wanted`` is the usual value of the peer group in lines about outliers.
 """
 
 
 def audit_csv(audit: Audit) -> str:
-    """Return an audit as CSV, of hosts, odd facts, drift, findings, inventory and other files."""
+    """Return an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
     return csv_text(HEAD, _yield_rows(audit))
 
 
@@ -367,9 +365,9 @@ _WHY = {
 
 
 class CompareDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `compare`; ``differences`` are in the order of what matters.
+    """The JSON document of `compare`; ``differences`` start with the most important one.
 
-    ``same`` counts the facts that do not differ. In one boot errors are those since the first look,
+    ``same`` counts the equal facts. Within one boot, errors are counted since the first scan,
     otherwise since each boot.
     """
 

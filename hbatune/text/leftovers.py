@@ -1,4 +1,4 @@
-"""Notes on what an earlier run left behind. Every command prints them: no silent half-way state."""
+"""Notes on incomplete work of an earlier run. Every command prints them, so none stays hidden."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,10 +15,10 @@ from hbatune.text.terminal import note
 def tell(
     journal: Journal, records: RollbackRecords, machine: Machine, stuck: Sequence[Claim]
 ) -> None:
-    """Print on standard error what an earlier run left on this machine.
+    """Print the incomplete work of an earlier run to standard error.
 
-    ``records`` are the rollback records. ``stuck`` are the claims of its workers that the kernel
-    still holds.
+    ``records`` are the rollback records. ``stuck`` are the claims of its workers that still wait
+    in the kernel.
     """
     _report_damaged(records)
     _report_losses(journal)
@@ -29,24 +29,24 @@ def tell(
 
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
-    """Print the names in [site] that match nothing on this machine."""
+    """Print the names in [site] that match no device of this machine."""
     for name in names:
         note(unmatched_line(name))
 
 
 def unmatched_line(name: Unmatched) -> str:
-    """Return that a name in [site] matches nothing on this machine."""
+    """Return a message: a name in [site] matches no device of this machine."""
     return f"[site] {name.key}: {name.name!r} is no disk or adapter of this machine"
 
 
 def tell_not_understood(settings: Iterable[str]) -> None:
-    """Print the settings of a snapshot's rules that this version leaves out."""
+    """Print the settings of a snapshot's rules that this version ignores."""
     if names := ", ".join(settings):
         note(f"the host's rules for {names} are left out: they are of a newer hbatune than this")
 
 
 def _report_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machine) -> None:
-    """Print the targets rolled back by an earlier version that cannot be identified any more."""
+    """Print targets that an earlier version rolled back and that can no longer be identified."""
     for id in unknown_ids(journal, records, machine):
         note(
             f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
@@ -56,21 +56,21 @@ def _report_unknown_ids(journal: Journal, records: RollbackRecords, machine: Mac
 
 
 def _report_damaged(records: RollbackRecords) -> None:
-    """Print that the record of rollbacks cannot be read, if it cannot."""
+    """Print an error if the rollback record cannot be read."""
     if records.damaged:
         error = UnreadableRecordError(records.damaged)
         note(f"{error.message}; {error.hint}")
 
 
 def _report_losses(journal: Journal) -> None:
-    """Print that the journal has lost original values, if it has."""
+    """Print an error if the journal has lost original values."""
     if journal.losses:
         error = LostError(journal.losses)
         note(f"{error.message}; {error.hint}")
 
 
 def _report_interrupted(journal: Journal) -> None:
-    """Print that the last run was interrupted, if it was."""
+    """Print a note if the last run was interrupted."""
     run = journal.run
     if run is not None and not run.process.alive():
         note(
@@ -89,9 +89,9 @@ def _report_stuck(stuck: Iterable[Claim]) -> None:
 
 
 def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> None:
-    """Print the result of writes that had passed their deadline, once their worker is gone."""
+    """Print the result of writes that passed their deadline, after their worker has exited."""
     waiting = {claim.id for claim in stuck}
-    # While the worker lives its write can still land, and a read of the disk could hang behind it.
+    # While the worker lives, its write can still take effect, and a read could block.
     doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
     if not doubtful:
         return
@@ -100,13 +100,13 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
     directories = {target.id: target.directory for target in targets(machine).values()}
     for entry in doubtful:
         if entry.id in directories:
-            # A short deadline: this is only a note, and the disk may still not answer.
+            # A short deadline: this is only a note, and the disk may still be unresponsive.
             values = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
             _report_doubt(entry, values[directories[entry.id]].get(entry.setting))
 
 
 def _report_doubt(entry: Entry, current: Value | None) -> None:
-    """Print whether one late write has landed."""
+    """Print whether one late write took effect."""
     if current == entry.value:
         note(f"{entry.target}: the late write of {entry.setting} has landed: it is {current} now")
     elif current == entry.before:

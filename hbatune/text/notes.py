@@ -1,9 +1,4 @@
-"""Text of an operation's notes and of restored values.
-
-The result of a rollback, as a table.
-
-Prints the notes and the progress of operations on standard error.
-"""
+"""Print the notes and progress of operations to standard error, and rollbacks as tables."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -55,9 +50,9 @@ _COLUMNS = (
 
 
 def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
-    """Print by adapter what a rollback would put back, what it could not, and how many values.
+    """Print by adapter the values that a rollback would restore or could not, and their number.
 
-    ``lost`` says that the journal has lost other original values.
+    ``lost`` is whether the journal has lost other original values.
     """
     _show_rows(rows, machine, _WOULD, _make_preview_cells)
     back = sum(row.outcome is None for row in rows)
@@ -72,9 +67,9 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
 
 
 def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
-    """Print the restored values by adapter, and how many of all are as they were.
+    """Print the restored values by adapter, and the number of original values.
 
-    ``lost`` says that the journal has lost other original values.
+    ``lost`` is whether the journal has lost other original values.
     """
     _show_rows(rows, machine, _COLUMNS, _make_cells)
     refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
@@ -100,7 +95,7 @@ def _show_rows(
     columns: Sequence[Column],
     cells: Callable[[Sequence[str], Restored], list[Cell]],
 ) -> None:
-    """Print a table for each adapter, of the rows whose value is not as it was already."""
+    """Print a table for each adapter, without the rows that needed no restore."""
     for adapter, group in group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if changed:
@@ -148,7 +143,7 @@ _ADVICE = {
     "nr_requests": "set its former scheduler and roll back again",
     "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
 }
-"""Advice where the old value would not be legal now."""
+"""Advice if the kernel would reject the old value now."""
 
 
 class TextReporter:
@@ -181,7 +176,7 @@ def show_note(operation_note: Note) -> None:
 
 
 def _is_information(note: Note) -> bool:
-    """Whether a note only says what is done, and warns of nothing."""
+    """Return whether a note only informs and warns of nothing."""
     match note:
         case context.RunsAhead(_, _, write):
             return not write
@@ -198,7 +193,7 @@ def _is_information(note: Note) -> bool:
 
 
 _WORDS = 12
-"""Words of a command that are shown: udevadm gets a path for each disk."""
+"""The number of shown words of a command: udevadm gets a path for each disk."""
 
 _REMEDIES = {
     "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
@@ -351,7 +346,7 @@ def _describe_time_ahead(note: context.TimeAhead) -> str:
 
 
 def _describe_writes(note: context.SearchesAhead) -> str:
-    """Return what a search writes to."""
+    """Describe the writes of a search."""
     if note.emptied:
         return f"it WRITES to {', '.join(note.emptied)}, and destroys what is there"
     if note.folder is not None:

@@ -1,8 +1,6 @@
-"""The rows of a plan as tables, and the vendors' advice beside them.
+"""Print the rows of a plan as tables, and compare the plan with vendor recommendations.
 
-Prints the vendors' advice beside a plan: what each asks for, and how the plan stands to it.
-
-Prints the rows of a plan: grouped by adapter, with equal rows of many LUNs on one line.
+Rows are grouped by adapter. Equal rows of many LUNs share one line.
 """
 
 import os
@@ -36,7 +34,7 @@ _STANCES = {
 
 
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
-    """Print the advice that the plan does not meet, with ``unfold`` all of it; equal ones once."""
+    """Print the advice that the plan does not meet, or with ``unfold`` all; equal advice once."""
     listed = [item for item in advice if unfold or item.stance is not Stance.AGREES]
     if not listed:
         return
@@ -54,7 +52,7 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
 
 
 def advice_reasons(advice: Advice) -> tuple[str, ...]:
-    """Return what there is to say of an advice: conflict, limit, the vendor's reason, a note."""
+    """Return the reasons of an advice: the vendor's reason, a conflict, a limit, a note."""
     parts = [f"{advice.vendor}: {advice.why} ({advice.source})"]
     if advice.against is not None:
         parts.append(
@@ -95,16 +93,16 @@ _KINDS = {
     TargetKind.VECTOR: "interrupts",
 }
 _REMEDY = "to change it,"
-"""Where a limit goes on to say what would help (``settings/affinity.py``)."""
+"""The words before the remedy in a limit (``settings/affinity.py``)."""
 
 _MOST = 16
-"""Names and ranges of names of a row that are all shown."""
+"""The maximum number of names and ranges of a row that are all shown."""
 
 _LONG = 30
-"""Characters from which on a reason is not said twice."""
+"""The minimum length of a reason that is not repeated, in characters."""
 
 _FEW = 8
-"""Names and ranges of names that are shown of more."""
+"""The number of names and ranges that are shown if a row has more."""
 
 
 class TargetRow(Protocol):
@@ -115,7 +113,7 @@ class TargetRow(Protocol):
 
 
 class AdapterRow(TargetRow, Protocol):
-    """A row about one target, with the adapter that it belongs to."""
+    """A row about one target, with its adapter."""
 
     @property
     def adapter(self) -> str | None: ...  # noqa: D102
@@ -127,9 +125,9 @@ T = TypeVar("T")
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
-    """Print the rows by adapter; with ``unfold`` those that are right or fixed one by one, too.
+    """Print the rows by adapter; with ``unfold`` also each row that is OK or fixed.
 
-    Without it, rows that nobody can change are one line for each adapter and reason.
+    Without it, fixed rows share one line for each adapter and reason.
     """
     remedies: dict[str, None] = {}
     reason_log = _ReasonLog()
@@ -153,7 +151,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
 
 
 def show_left_alone(disks: Sequence[LeftAlone]) -> None:
-    """Print the disks that no rule may touch, with the reason and its evidence, alike ones once."""
+    """Print the disks that no rule may change, with reason and evidence; equal ones once."""
     for targets, disk in fold(disks, lambda disk: (disk.reason, disk.evidence)):
         say(f"{targets_text(targets)}: {left_alone_text(disk.reason, disk.evidence)}", hang=2)
     if disks:
@@ -161,12 +159,12 @@ def show_left_alone(disks: Sequence[LeftAlone]) -> None:
 
 
 def left_alone_text(reason: str, evidence: Sequence[str]) -> str:
-    """Return why a disk is left alone, and what there is to see of it."""
+    """Return why a disk is not changed, with the evidence."""
     return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
 
 
 def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
-    """Return one sentence with the number of rows for each outcome; ``worse`` of them stay so."""
+    """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     without_outcome = Counter(row.state for row in rows if row.outcome is None)
@@ -190,7 +188,7 @@ def summary_line(plan: Plan, rows: Collection[Row]) -> str:
 
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
-    """Return the rows of each adapter, in the order of names; the key None is for several."""
+    """Return the rows of each adapter, sorted by name; the key None is for several adapters."""
     groups: dict[str | None, list[R]] = {}
     for row in rows:
         groups.setdefault(row.adapter, []).append(row)
@@ -202,7 +200,7 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
 
 
 def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
-    """Yield the targets whose rows have the same content, and one of those rows."""
+    """Yield the targets whose rows have the same content, and the first of these rows."""
     groups: dict[object, tuple[list[str], N]] = {}
     for row in rows:
         groups.setdefault(content(row), ([], row))[0].append(row.target)
@@ -211,9 +209,9 @@ def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[li
 
 
 def together(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
-    """Return the rows with those of the same content next to each other, so that it is said once.
+    """Return the rows with rows of equal content next to each other, so a table shows it once.
 
-    The first one of each keeps its place.
+    The order follows the first row of each content.
     """
     groups: dict[object, list[T]] = {}
     for row in rows:
@@ -222,7 +220,7 @@ def together(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
 
 
 def target_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
-    """Return names, those that follow each other as a range, and then the count of all as well."""
+    """Return names, with ranges for consecutive ones; with a range also the total count."""
     pieces = tuple(name_ranges(targets))
     if len(pieces) == len(set(targets)) <= _MOST:
         return pieces
@@ -264,20 +262,20 @@ def medium_text(endpoint: Endpoint) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as text, and a dash for none."""
+    """Return a value as text, or a dash for None."""
     return NOTHING if value is None else str(value)
 
 
 class _ReasonLog:
-    """The reasons said so far for other adapters, with the target that each was said of."""
+    """The reasons shown so far, each with the adapter and target of its first row."""
 
     def __init__(self) -> None:
-        # In a pipe a line is read alone.
+        # In a pipe each line must be complete.
         self._remembers = columns() is not None
         self._first: dict[str, tuple[object, str]] = {}
 
     def reason(self, row: Row, target: str) -> str:
-        """Return the reason of a row, or of which target of another adapter it was said."""
+        """Return the reason of a row, or a reference to the same reason under another adapter."""
         reason = f"{row.why} ({row.source})"
         adapter, first = self._first.setdefault(reason, (row.adapter, target))
         if not self._remembers or adapter == row.adapter or len(reason) < _LONG:
@@ -318,7 +316,7 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
 
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
-    """Yield for each setting and reason a line on what nobody can change, and what would help."""
+    """Yield for each setting and reason a line on the fixed values, and the remedy."""
     groups: dict[tuple[str, str | None], list[str]] = {}
     for row in rows:
         groups.setdefault((row.setting, row.limit), []).append(row.target)
@@ -345,13 +343,13 @@ def _is_fixed(row: Row) -> bool:
 
 
 def _is_worth_showing(row: Row) -> bool:
-    # A rule for all adapters names settings that most of them do not have; that is no news.
+    # A rule for all adapters names settings that most of them do not have: not worth showing.
     lacking = row.state is State.ABSENT and row.target == row.adapter
     return row.state is not State.OK and not lacking and not _is_fixed(row)
 
 
 def _format_wanted(row: Row) -> str:
-    # In the other states no value will be written, and showing one would promise it.
+    # In the other states no value will be written, so none is shown.
     return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
 
 
@@ -360,7 +358,7 @@ def _format_state(row: Row) -> str:
 
 
 def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ...]:
-    """Return what there is to say of a row, what it shares with others last."""
+    """Return the reasons of a row; a reason that other rows share is the last."""
     parts = [row.limit, reason_log.reason(row, target) if row.state is not State.EXCLUDED else None]
     if row.errno is not None:
         parts.insert(0, os.strerror(row.errno))

@@ -1,10 +1,8 @@
-"""Text on probes of one disk or of all disks of an adapter, and the history as a table.
+"""Text on probes of one disk or of all disks of an adapter, and the history as CSV.
 
-Text on probes: workloads, reasons for no figures, comparisons, sweeps.
-
-Text on disks of one adapter that were probed at once: what holds them back, and the figures.
-
-The history as one table of comma-separated values: a line for each run with its figures.
+It covers workloads, reasons for missing results, comparisons with source documents, depth sweeps,
+and the bottleneck of an adapter whose disks were probed concurrently. The CSV has a line for each
+run.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ BLANK = (
     "without reading its medium"
 )
 SATURATED = 0.9
-"""Share of the CPUs' time beyond which they are measured, and not the drive."""
+"""The fraction of busy CPU time at which a probe measures the CPUs instead of the drive."""
 
 
 _STALE: Mapping[Stale, str] = {
@@ -123,7 +121,7 @@ _DOUBTS = {
 
 
 def shape_text(workload: Workload) -> str:
-    """Return a workload in a few words: block size, order, mix, depth."""
+    """Return a short text for a workload: block size, order, mix, depth."""
     jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
     if workload.rate is not None:
         limit = f"at most {workload.issued} in flight"
@@ -132,7 +130,7 @@ def shape_text(workload: Workload) -> str:
 
 
 def load_text(workload: Workload) -> str:
-    """Return a workload but for its depth: block size, order, mix."""
+    """Return a short text for a workload without its depth: block size, order, mix."""
     size = workload.block_size
     block = f"{size // 1024}K" if size % 1024 == 0 else quantity(size, "byte")
     order = "sequential" if workload.pattern in (Pattern.READ, Pattern.WRITE) else "random"
@@ -143,7 +141,7 @@ def load_text(workload: Workload) -> str:
 
 
 def why_not(outcome: Skipped | Failed) -> str:
-    """Return the reason why an outcome has no figures."""
+    """Return the reason why an outcome has no results."""
     if isinstance(outcome, Failed):
         return _explain_failure(outcome)
     words = _SKIPS[outcome.reason]
@@ -156,12 +154,12 @@ def why_not(outcome: Skipped | Failed) -> str:
 
 
 def stands(result: ProbeResult, machine: Machine, profile: Profile | None) -> Standing | None:
-    """Return the comparisons of a result with the shipped figures, None if its disk is gone."""
+    """Return the comparison of a result with the reference values; None if its disk is missing."""
     return compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
 def standing_lines(result: ProbeResult, standing: Standing, profile: str) -> Iterator[str]:
-    """Yield one line each on the objective, the documents and the link, where known."""
+    """Yield a line each on the objective, the source documents and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
     if standing.document is not None:
@@ -187,7 +185,7 @@ def knee_line(knee: Knee) -> str:
 
 
 def jobs_line(advice: JobsAdvice) -> str:
-    """Return how many jobs are enough, and how deep each, as text (D0-14)."""
+    """Return the sufficient number of jobs and their depth, as text (D0-14)."""
     jobs, per_job = quantity(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
     if advice.jobs == advice.most:
         return f"fewer than {jobs} give fewer IOPS, and more may give more (D0-14)"
@@ -198,7 +196,7 @@ def jobs_line(advice: JobsAdvice) -> str:
 
 
 def mix_line(mix: MixCost) -> str:
-    """Return what a mix costs beside the document's figures, as text."""
+    """Return the cost of a mix, compared with the document's values, as text."""
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
     return (
@@ -230,7 +228,7 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
 
 
 def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
-    """Return the name of a sweep; of several on one disk, with its load."""
+    """Return the name of a sweep, with its load if the disk has several sweeps."""
     count = sum(candidate.name == curve.name for candidate in curves)
     workload = curve.results[0].workload
     jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
@@ -238,7 +236,7 @@ def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
 
 
 def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
-    """Yield the depth at which the CPUs, and not the drive, become the limit, if they do."""
+    """Yield the depth, if any, at which the CPUs become the limit instead of the drive."""
     for result in results:
         if result.figures.busy is not None and result.figures.busy >= SATURATED:
             share = percent(result.figures.busy)
@@ -250,7 +248,7 @@ def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
 
 
 def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
-    """Yield a line for each thing that makes results stale, and for rules that rest on them."""
+    """Yield a line for each reason why results are stale, and for rules based on them."""
     newest = {entry.record.rule: entry for entry in entries}
     for entry in entries:
         for stale in entry.stale:
@@ -272,7 +270,7 @@ def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
 
 
 def doubt_text(result: ProbeResult | TogetherResult | KeptTogether) -> str:
-    """Return why a result must not be trusted (D3-6), empty if it can be."""
+    """Return why a result is not trusted (D3-6), or an empty string."""
     if result.doubt is None:
         return ""
     if result.doubt is Doubt.RATE:
@@ -296,7 +294,7 @@ def _explain_failure(failed: Failed) -> str:
 
 
 def _make_plain(text: str) -> str:
-    """Return text of unknown origin on one line, without what a terminal could obey."""
+    """Return text of unknown origin on one line, with control characters escaped."""
     return printable(" ".join(text.split()))
 
 
@@ -345,7 +343,7 @@ def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
 
 
 def mix_lines(results: Sequence[ProbeResult]) -> Iterator[str]:
-    """Yield what a mix costs on each target, where that was measured and a document tells it."""
+    """Yield the cost of a mix on each target, if it was measured and a document has a value."""
     yardsticks = installed_library().yardsticks()
     for target in dict.fromkeys(result.target for result in results):
         target_results = [result for result in results if result.target == target]
@@ -364,7 +362,7 @@ def _describe_link(link: LinkShare) -> str:
 
 
 def _describe_raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
-    """Return what pairs of such adapters gave, by RAID level, in the unit of the pattern."""
+    """Return the documented results of pairs of such adapters by RAID level."""
     field, unit = _CORNERS[pattern]
     levels = ", ".join(f"RAID {raid.level} {digits(getattr(raid, field))}" for raid in figures)
     first = figures[0]
@@ -383,7 +381,7 @@ _CORNERS = {
 
 
 def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
-    """Yield the results whose tails are shown: the middle depth and the knee (D3-5)."""
+    """Yield the results with shown tail latencies: the middle depth and the knee (D3-5)."""
     middle = curve.results[len(curve.results) // 2]
     knee_depth = None if curve.knee is None else curve.knee.depth
     knees = [result for result in curve.results if result.workload.issued == knee_depth]
@@ -405,7 +403,7 @@ NO_TWO = "no adapter has two of these disks with figures, so that none were prob
 
 
 def together_lines(together: Together) -> Iterator[str]:
-    """Yield a line for each run on the disks of an adapter, or why there is none."""
+    """Yield a line for each run on the disks of an adapter, or the reason for no run."""
     for result in together.results:
         yield f"{result.adapter}: {_describe_figures(result)}: {bottleneck_text(result)}."
         if result.doubt is not None:
@@ -427,7 +425,7 @@ def _describe_figures(result: TogetherResult) -> str:
 
 
 def bottleneck_text(result: TogetherResult | KeptTogether) -> str:
-    """Return what holds the disks of an adapter back, with the figure that shows it."""
+    """Describe the bottleneck of an adapter's disks, with the measured value."""
     match result.bottleneck:
         case Bottleneck.DISKS:
             return "the disks are the limit, and the adapter carries them all"
@@ -454,14 +452,14 @@ HEAD = (
     *("cpu_us_per_io", "interrupt_us_per_io", "busy", "in_flight", "written_beside_per_second"),
     *("doubt", "verdict", "stale"),
 )
-"""The columns; ``in_flight`` is by Little's law, ``depth`` is that of each job.
+"""The columns; ``in_flight`` follows Little's law, ``depth`` is the depth of each job.
 
-A run on all disks of an adapter has the adapter as its target, and the load of each disk.
+A run on all disks of an adapter has the adapter as its target, and the load of one disk.
 """
 
 
 def history_csv(entries: Iterable[HistoryEntry]) -> str:
-    """Return the runs of a history as CSV (D3-9), in the order of the entries."""
+    """Return the runs of a history as CSV (D3-9), in the order of its entries."""
     return csv_text(HEAD, _yield_rows(entries))
 
 

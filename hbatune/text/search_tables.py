@@ -1,4 +1,4 @@
-"""Text on searches for the best settings: a table of answers, and what becomes of them."""
+"""Text on searches for the best settings: a table of answers, and their results."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +60,7 @@ _ENDS = {
 
 
 def show_autotuned(done: Autotuned) -> None:
-    """Print the answers, the reservations about them, and what becomes of them."""
+    """Print the answers, the reservations about them, and the written rules."""
     table = Table(_COLUMNS)
     disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
     for disk in disks:
@@ -115,7 +115,7 @@ def _make_settings_cells(search: FoundSettings) -> list[str]:
     answer, names = search.answer, search.settings
     better = answer.word is TournamentConclusion.BEST
     values = search.candidates[answer.leader].values
-    # Of a better candidate only what it sets is of interest.
+    # For a better candidate, show only the settings that it changes.
     shown_names = [name for name in names if name in values or not better]
     before = ", ".join(str(search.in_force.get(name, NOTHING)) for name in shown_names)
     best = ", ".join(str(values[name]) for name in shown_names) if better else NOTHING
@@ -131,13 +131,13 @@ def _make_settings_cells(search: FoundSettings) -> list[str]:
 
 
 def _describe_change(search: FoundSettings) -> str:
-    """Return what the leader has more or less of, with its interval, and what the writer has."""
+    """Describe the leader's gain or loss with its interval, and the writer's rates."""
     answer = search.answer
     ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
     if not search.interference:
         change, low, high = map(percent_change, ratios)
         return f"{change} IOPS ({low} to {high})"
-    # The score is one over p99, so that its highest ratio is the lowest p99.
+    # The score is 1/p99, so its highest ratio is the lowest p99.
     change, high, low = (percent_change(1 / ratio) for ratio in ratios)
     leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
     return (
@@ -188,7 +188,7 @@ def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
 
 
 def _describe_unrestored(disk: DiskSearchResult, setting: NotRestored) -> str:
-    """Return why a setting does not have its value from before the search."""
+    """Explain why a setting does not have its value from before the search."""
     if setting.outcome is Outcome.CONFLICT:
         return (
             f"{setting.setting} is {setting.found}, which hbatune has not set, and stays so; it "
@@ -202,7 +202,7 @@ def _describe_unrestored(disk: DiskSearchResult, setting: NotRestored) -> str:
 
 
 def _explain_doubt(probe: ProbeResult) -> str:
-    """Return why the probe that ended a search is not trusted."""
+    """Explain why the probe that ended a search is not trusted."""
     figures = probe.figures
     if not figures.iops:
         return f"no I/O of the last one came back in {digits(figures.runtime)} s"
@@ -213,7 +213,7 @@ def _explain_doubt(probe: ProbeResult) -> str:
 
 
 def _describe_outcome(done: Autotuned) -> Iterator[str]:
-    """Yield what was written, or how to have it written."""
+    """Yield the written rules, or how to write them."""
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)
     unchanged = "everything else is as it was." if lost else "everything is as it was."

@@ -1,4 +1,4 @@
-"""Prints what a load asks for, where a host falls short, and how deep LUNs may be."""
+"""Print the requirements of a load, the shortfall of a host, and the depth of LUNs."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,13 @@ MUCH_WRITING = 50
 """Percent of reads below which a load mostly writes."""
 
 _NEWEST = 5
-"""The last generation of links that the table shows; the JSON has all."""
+"""The latest generation of links in the table; the JSON has all."""
 
 
 class SizeDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `size`; parts that were not asked for are null or empty.
+    """The JSON document of `size`; parts that were not requested are null or empty.
 
-    ``host`` is what the host at hand has of it, ``depth`` how deep LUNs of ``array`` may be.
+    ``host`` are the host's resources, ``depth`` is the maximum depth of LUNs of ``array``.
     """
 
     schema: str = SCHEMA
@@ -35,7 +35,7 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_needs(needs: Needs) -> None:
-    """Print what a load asks for."""
+    """Print the requirements of a load."""
     say(f"Wanted: {load_text(needs.load)}; {percent(needs.headroom)} of everything stays free.")
     say()
     heading("Drives")
@@ -64,7 +64,7 @@ def show_needs(needs: Needs) -> None:
 
 
 def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
-    """Print what a host has beside what is asked for."""
+    """Print the resources of a host against the requirements."""
     say()
     heading(f"{name} has")
     if not resources:
@@ -91,7 +91,7 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
 
 
 def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
-    """Print how deep each path to a LUN may be, line by line of the arithmetic."""
+    """Print the maximum depth of each path to a LUN, with each step of the calculation."""
     heading("Depth of each path to a LUN")
     table = Table([identity("WHAT"), figure("IS"), prose("BECAUSE"), value("SOURCE")])
     hbas = quantity(array.hbas, "adapter") + f" on {quantity(array.fabrics, 'fabric')}"
@@ -129,7 +129,7 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
 
 
 def load_text(load: WantedLoad) -> str:
-    """Return a load in words."""
+    """Return a description of a load."""
     parts = [
         f"{rate(load.iops)} IOPS of {block(load.block)}, {load.reads} % reads",
         f"{digits(load.gb_per_s)} GB/s",

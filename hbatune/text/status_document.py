@@ -1,4 +1,4 @@
-"""The JSON document of `hbatune status`, and the verdicts that it shows."""
+"""The JSON document of `hbatune status`, and its verdicts."""
 
 from msgspec import Struct
 
@@ -11,11 +11,11 @@ from hbatune.probe.history import Record
 from hbatune.text.terminal import note
 
 _LATEST = 5
-"""Verdicts that are shown."""
+"""The number of shown verdicts."""
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `status`; ``verdicts`` are the latest, the newest last.
+    """The JSON document of `status`; ``verdicts`` are the most recent ones, in order of time.
 
     ``stalls`` are the reasons for the ``state`` stalled.
     """
@@ -31,7 +31,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
 
 def latest_verdicts() -> tuple[Record, ...]:
-    """Return the latest verdicts, none and a note where this user may not read them."""
+    """Return the latest verdicts; if this user may not read them, print a note and return none."""
     try:
         records = history.load(paths.HISTORY).records
     except UsageError as error:

@@ -1,7 +1,7 @@
-"""The status of the daemon in words.
+"""Print the status of the daemon.
 
-A monitoring agent asks often, and most daemons have nothing to tell: what only some of them need is
-imported where it is shown.
+A monitoring agent runs `status` often, and most daemons have no alerts, verdicts or stalls. The
+modules for these are therefore imported only if needed.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ _REMEDIES = {
 
 
 def show(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
-    """Print the status of a daemon that runs, and the latest verdicts."""
+    """Print the status of a running daemon, and the latest verdicts."""
     for stall in health.stalls:
         say(f"The daemon is stalled: {_describe_stall(stall, status)} ({_REMEDIES[stall.cause]}).")
     if health.state is DaemonState.UNKNOWN:
@@ -92,12 +92,12 @@ def show(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> 
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:
-    """Return why the daemon is stalled, in one sentence."""
+    """Explain in one sentence why the daemon is stalled."""
     if stall.cause is StallCause.SIGNAL:
         return f"a signal has stopped its process {status.process.pid}"
     if stall.file is not None:
         return f"it cannot write {stall.file.path}: {stall.file.reason}"
-    from hbatune.text.units import duration  # as in the docstring above
+    from hbatune.text.units import duration  # only if needed, as the module docstring explains
 
     assert stall.seconds is not None
     assert stall.limit is not None
@@ -117,7 +117,7 @@ def _sort_by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
 
 
 def _explain_unset(change: SettingChange) -> str:
-    """Return why a setting is not as the profile wants it."""
+    """Explain why a setting does not have its profile value."""
     if change.handled is Handled.RAMPING:
         return ramp_line(change)
     if change.retry is None:

@@ -1,9 +1,9 @@
-"""Lays tables out for a width: what a row is about, its values and its state are never cut.
+"""Lay tables out for a width. Identities, values and states of rows are never cut.
 
-A column says what it is for: the *identity* of its rows, a *value*, a *state*, or *prose*. Only
-prose wraps. What does not fit beside the other columns moves below its row; where too little would
-be left beside each other, each row becomes a block of lines. In a pipe there is no width: a line
-is then a whole row, for `grep`.
+Each column contains the *identity* of its rows, a *value*, a *state*, or *prose*. Only prose
+wraps. A column that does not fit next to the others moves below its row. If too few columns fit
+next to each other, each row becomes a block of lines. In a pipe there is no width, so each row is
+one line, for `grep`.
 """
 
 import re
@@ -17,16 +17,16 @@ GAP = 2
 """Characters between two columns, and between a title and its text."""
 
 INDENT = 4
-"""Characters before what stands below its row."""
+"""Characters before the lines below a row."""
 
 NARROWEST, NARROW_ENOUGH = 36, 60
-"""Between these is the least width of a column of prose: five eighths of the terminal."""
+"""Bounds of the minimum width of a column of prose, which is 5/8 of the terminal."""
 
 NOTHING = "-"
-"""The cell of a value that is not there."""
+"""The cell of a missing value."""
 
 AS_ABOVE = "as above"
-"""The cell of prose that is the same as in the row above."""
+"""The cell of prose that is equal to the row above."""
 
 STYLES = {
     "drift": "yellow",
@@ -47,11 +47,11 @@ STYLES = {
     "advice": "yellow",
     "info": "dim",
 }
-"""The style on a terminal of a state."""
+"""The style of each state on a terminal."""
 
 
 class ColumnKind(Enum):
-    """What the cells of a column are for, which decides where they may wrap."""
+    """The type of a column, which decides where its cells may wrap."""
 
     IDENTITY = "identity"
     VALUE = "value"
@@ -62,8 +62,8 @@ class ColumnKind(Enum):
 class Column(Struct, frozen=True):
     """A column.
 
-    With ``stacked`` the paragraphs of a cell are lines of their own in a pipe, too. With ``once``
-    a terminal shows what rows next to each other have in common once.
+    With ``stacked`` the paragraphs of a cell are separate lines in a pipe, too. With ``once`` a
+    terminal shows equal text of adjacent rows only once.
     """
 
     title: str
@@ -74,12 +74,12 @@ class Column(Struct, frozen=True):
 
     @property
     def is_prose(self) -> bool:
-        """Whether it wraps between words."""
+        """Return whether it wraps between words."""
         return self.kind is ColumnKind.PROSE
 
 
 def identity(title: str) -> Column:
-    """Return a column that says what its rows are about."""
+    """Return a column that identifies its rows."""
     return Column(title, ColumnKind.IDENTITY)
 
 
@@ -104,12 +104,12 @@ def prose(title: str) -> Column:
 
 
 def reasons(title: str, *, stacked: bool = False) -> Column:
-    """Return a column of sentences that many rows may have in common."""
+    """Return a column of sentences that several rows may share."""
     return Column(title, ColumnKind.PROSE, stacked=stacked, once=True)
 
 
 Cell = str | Sequence[str]
-"""Text; or several names, between which it may wrap; or several paragraphs of prose."""
+"""Text, or several names, between which it may wrap, or several paragraphs of prose."""
 
 
 class StyledText(Struct, frozen=True):
@@ -151,9 +151,9 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     if (budget := _fit_columns(columns, needs, everything, width)) is not None:
         yield from _draw_grid(columns, rows, budget, width, everything)
         return
-    # A few rows that are far wider than the others do not make blocks of them all.
+    # A few rows that are far wider than the others must not turn all rows into blocks.
     by_width = sorted(everything, key=needs.of_row)
-    # The search needs no more than the order: with a row less, no column gets wider.
+    # Bisection works, because no column gets wider if a row is removed.
     count = bisect(
         range(1, len(rows)),
         False,
@@ -170,8 +170,8 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
 def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
     """Return the text in lines of at most this width, broken between words.
 
-    A percent sign stays with its number. All lines but the first begin with ``hang`` spaces. Only
-    a word longer than a line is broken.
+    A percent sign stays with its number. All lines except the first begin with ``hang`` spaces.
+    Only a word longer than a line is broken.
     """
     lines: list[str] = []
     line, gap = "", ""
@@ -181,7 +181,7 @@ def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
             continue
         if line.strip() and width_of(line + gap + token) > width:
             lines.append(line)
-            # A word that fits on a line of its own is not broken for the sake of the spaces.
+            # Fewer spaces are better than a broken word, if it fits on its own line.
             line, gap = " " * max(0, min(hang, width - width_of(token))), ""
         line, gap = line + gap + token, ""
         while width_of(line) > width:
@@ -192,7 +192,7 @@ def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
 
 
 def width_of(text: str) -> int:
-    """Return the number of columns that a text takes on a terminal, as wcwidth counts them."""
+    """Return the number of terminal columns of a text, as counted by wcwidth."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -205,14 +205,14 @@ def _split_cell(cell: Cell) -> _Parts:
 
 
 def _join_cell(cell: _Parts, column: Column) -> _Parts:
-    """Return a cell as it is in a pipe: on one line, unless its paragraphs are stacked."""
+    """Return the cell for a pipe: on one line, unless its paragraphs are stacked."""
     if column.stacked or not cell:
         return cell
     return (("; " if column.is_prose else " ").join(cell),)
 
 
 class _CellWidths:
-    """The room that cells need: whole on one line, and at the least."""
+    """The widths of cells: on one line, and the minimum."""
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
         self._columns = columns
@@ -222,14 +222,14 @@ class _CellWidths:
         ]
 
     def widest(self, rows: Collection[int]) -> list[int]:
-        """Return the widths at which nothing wraps in these rows."""
+        """Return the widths at which no cell of these rows wraps."""
         return [
             max(width_of(column.title), *(self._cells[row][place][0] for row in rows))
             for place, column in enumerate(self._columns)
         ]
 
     def least(self, rows: Collection[int], width: int) -> list[int]:
-        """Return the least widths for these rows: names are whole, and so are words of prose."""
+        """Return the minimum widths for these rows, at which no name or word is broken."""
         readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
         widths = self.widest(rows)
         for place, column in enumerate(self._columns):
@@ -240,13 +240,13 @@ class _CellWidths:
         return widths
 
     def of_row(self, row: int) -> int:
-        """Return the room that the values of one row need."""
+        """Return the minimum width of all values in a row."""
         pairs = zip(self._columns, self._cells[row], strict=True)
         return sum(minimum for column, (_, minimum) in pairs if not column.is_prose)
 
 
 def _measure_cell(cell: _Parts, column: Column) -> tuple[int, int]:
-    """Return the width of a cell without wrapping, and that of what does not wrap in it."""
+    """Return the width of a cell without wrapping, and of its longest unbreakable part."""
     parts = [width_of(part) for part in cell] or [0]
     if column.is_prose:
         words = (width_of(token) for part in cell for token in part.split())
@@ -257,7 +257,7 @@ def _measure_cell(cell: _Parts, column: Column) -> tuple[int, int]:
 def _fit_columns(
     columns: Sequence[Column], needs: _CellWidths, rows: Collection[int], width: int
 ) -> list[int | None] | None:
-    """Return the width of each column, None for those below their row; None for blocks."""
+    """Return the width of each column, or None if it is below its row; None for blocks."""
     if not rows:
         return None
     places = range(len(columns))
@@ -272,7 +272,7 @@ def _fit_columns(
         if left() >= 0:
             break
         inline.remove(place)
-    # With less than half of the values beside each other, it is no table any more.
+    # If fewer than half of the values fit next to each other, blocks are easier to read.
     fewest = max(1, (len(columns) - len(sentences) + 1) // 2)
     while left() < 0:
         if len(inline) <= fewest:
@@ -280,7 +280,7 @@ def _fit_columns(
         inline.pop()
     if not inline:
         return None
-    # What is left goes to those that can use it, a character each in turn.
+    # Distribute the remaining width, one character at a time, to columns that need it.
     while left() > 0 and (short := [index for index in inline if widths[index] < widest[index]]):
         for place in short[: left()]:
             widths[place] += 1
@@ -294,7 +294,7 @@ def _draw_grid(
     width: int | None,
     fitting: frozenset[int],
 ) -> Iterator[Line]:
-    """Yield the titles, and each row with what stands below it: all of it where it does not fit."""
+    """Yield the titles and each row; cells that do not fit are below their row."""
     inline = {
         place: column_width for place, column_width in enumerate(widths) if column_width is not None
     }
@@ -352,7 +352,7 @@ def _draw_below(
     following: Sequence[_Parts] | None,
     width: int,
 ) -> Iterator[Line]:
-    """Yield what stands below a row: values with their titles, then prose."""
+    """Yield the lines below a row: values with their titles, then prose."""
     yield from _draw_pairs(
         [
             (columns[place].title, " ".join(row[place]))
@@ -376,7 +376,7 @@ def _draw_below(
 
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
-    """Yield titles with their values, as many on a line as fit."""
+    """Yield titles with their values, as many per line as fit."""
     line: list[StyledText] = []
     used = INDENT
     for title, text in pairs:
@@ -404,7 +404,7 @@ def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
 def _draw_blocks(
     columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
 ) -> Iterator[Line]:
-    """Yield each row as a block: for each of its columns a line or more."""
+    """Yield each row as a block, with one or more lines for each column."""
     label = max(width_of(column.title) for column in columns)
     for number, row in enumerate(rows):
         if number:
@@ -420,7 +420,7 @@ def _draw_blocks(
 def _draw_labelled(
     column: Column, label: int, cell: _Parts, indent: int, width: int, style: str = ""
 ) -> Iterator[Line]:
-    """Yield a title and its text: beside it, or below where a word or name would not fit."""
+    """Yield a title and its text, next to it or, if a word or name would not fit, below it."""
     before = indent + label + GAP
     needed = max(width_of(token) for part in cell for token in part.split(" "))
     if column.is_prose:
@@ -439,7 +439,7 @@ def _draw_labelled(
 
 
 def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
-    """Return spaces, fewer where a name would not be whole behind them."""
+    """Return spaces, fewer if a name would otherwise be broken."""
     longest = max(width_of(name) for name in names)
     return " " * max(0, min(wanted, width - longest))
 
@@ -458,7 +458,7 @@ def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
 
 
 def _draw_first_cell(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
-    """Yield the first cell of a row, alone on its lines."""
+    """Yield the first cell of a row on separate lines."""
     yield from ((StyledText(line),) for line in _wrap_cell(row[0] or (NOTHING,), column, width))
 
 
@@ -468,10 +468,10 @@ def _omit_repeated(
     row: Sequence[_Parts],
     following: Sequence[_Parts] | None,
 ) -> list[_Parts]:
-    """Return these cells of a row, without what is said below the following row as well.
+    """Return these cells of a row, without text that the following row repeats below it.
 
-    Of several columns of prose only all together are left out: half of what is said of a row would
-    read as if it were all.
+    Several columns of prose are omitted only together: a part of a row's text would look like
+    all of it.
     """
     cells = [row[place] for place in places]
     shared = [place for place in places if columns[place].once]
@@ -489,14 +489,14 @@ def _omit_repeated(
 
 
 def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
-    """Return a cell beside others, without what the row above says as well."""
+    """Return a cell without the text that it shares with the row above."""
     if not column.once or sum(map(width_of, cell)) <= NARROWEST:
         return cell
     return _strip_common_end(cell, above) or (AS_ABOVE,)
 
 
 def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
-    """Return the paragraphs without those at the end that the other cell ends with as well."""
+    """Return the paragraphs of a cell without the last ones that both cells share."""
     same = 0
     while same < min(len(cell), len(neighbour)) and cell[-1 - same] == neighbour[-1 - same]:
         same += 1
@@ -509,7 +509,7 @@ def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], place: int) 
 
 
 def _count_fitting(text: str, width: int) -> int:
-    """Return how many characters of the text are within the width, at least one."""
+    """Return the number of characters that fit into the width, at least one."""
     for count in range(len(text), 1, -1):
         if width_of(text[:count]) <= width:
             return count

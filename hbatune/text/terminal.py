@@ -1,15 +1,10 @@
 """Print tables, sentences, messages and progress to a terminal or a pipe.
 
-Prints tables, sentences and messages: within a terminal's width, plainly in a pipe.
+On a terminal, text wraps to its width, rich adds colours, and long work has a progress bar. In a
+pipe, text is plain and there is no progress. JSON has no colours and does not wrap.
 
-Colours are rich's, on a terminal alone. JSON has neither.
-
-Progress of long work: a bar on a terminal, silence in a pipe.
-
-Tables as comma-separated values, which a spreadsheet opens and does not obey.
-
-A cell that begins as a formula does gets an apostrophe before it, as OWASP advises against CSV
-injection: names in it come from devices and other hosts.
+In comma-separated values, a cell that begins like a formula gets an apostrophe before it. OWASP
+recommends this against CSV injection: names come from devices and other hosts.
 """
 
 import codecs
@@ -32,11 +27,11 @@ if TYPE_CHECKING:
 
 
 NARROWEST = 20
-"""Columns that a terminal has at least, whatever it says."""
+"""The minimum width that is assumed of a terminal, in columns."""
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """Return the width of a terminal, standard output's without any; None for what is none."""
+    """Return the width of a terminal, by default standard output; None if it is no terminal."""
     if not (stream or sys.stdout).isatty():
         return None
     import shutil  # heavy, and only a terminal has a width
@@ -50,37 +45,37 @@ def show_table(table: Table) -> None:
 
 
 def say(text: str = "", *, hang: int = 0) -> None:
-    """Print a sentence for people; on a terminal it wraps, with ``hang`` spaces before the rest."""
+    """Print a sentence; on a terminal it wraps, with ``hang`` spaces before further lines."""
     _print_lines((StyledText(line),) for line in _wrap_text(text, hang))
 
 
 def show_line(text: str) -> None:
-    """Print a line of a file as it is: it is not broken, whatever the width."""
+    """Print a line of a file without wrapping."""
     print(_escape_text(text))
 
 
 def heading(text: str) -> None:
-    """Print a line in bold on a terminal, and plainly elsewhere."""
+    """Print a line, in bold on a terminal."""
     _print_lines((StyledText(line, "bold"),) for line in _wrap_text(text, 2))
 
 
 def printable(text: str) -> str:
-    """Return the text with all characters escaped that a terminal could obey or break a line at.
+    """Escape all characters that control a terminal or break a line.
 
-    Names come from devices and from other hosts: a vendor string may hold escape sequences. This
-    is the one place where they are made harmless.
+    Names come from devices and other hosts, and a vendor string may contain escape sequences.
+    Only this function makes them harmless.
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def note(text: str) -> None:
-    """Print a message to standard error, where all messages go.
+    """Print a message to standard error.
 
-    Errors are swallowed: a message may come in the middle of a rollback, which must go on. A
-    failure of standard output is reported at the end (``command.run``).
+    Errors are ignored: a message may be printed during a rollback, which must continue. A failure
+    of standard output is reported at the end (``command.run``).
     """
     with suppress(OSError):
-        # So that rows and messages come out in their order where both go to one terminal.
+        # Keeps rows and messages in order if both are printed to one terminal.
         sys.stdout.flush()
     # On one terminal with a pager, a message would be lost above it.
     paged = getattr(sys.stdout, "takes_messages", False) and sys.stderr.isatty()
@@ -92,23 +87,23 @@ def note(text: str) -> None:
 
 
 def show_json(document: msgspec.Struct) -> None:
-    """Print a document as JSON to standard output; nothing else may be printed there."""
+    """Print a document as JSON to standard output, which must contain no other text."""
     data = msgspec.json.encode(document)
-    print(json_text(msgspec.json.format(data, indent=1)))  # not joined: it may be megabytes
+    print(json_text(msgspec.json.format(data, indent=1)))  # not joined: the text may have megabytes
 
 
 def show_csv(text: str) -> None:
-    """Print a table of comma-separated values to standard output, alone as JSON is."""
+    """Print comma-separated values to standard output, which must contain no other text."""
     for line in text.splitlines():
         show_line(line)
 
 
 def json_text(data: bytes) -> str:
-    """Return encoded JSON as text for standard output, also where its encoding is not UTF-8."""
+    """Return encoded JSON as text for standard output, even if its encoding is not UTF-8."""
     text = data.decode()
     if text.isascii() or codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8":
         return text
-    # As JSON escapes them: any encoding has the characters of an escape.
+    # JSON escapes are ASCII, which every encoding contains.
     import json  # rarely needed: names and values are ASCII
 
     return "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
@@ -127,14 +122,14 @@ def drawn(line: Line) -> "Text":
 
 
 def _print_lines(lines: Iterable[Line]) -> None:
-    """Print lines that are in their width already."""
+    """Print lines that already have the right width."""
     if not is_styled():
         for line in lines:
             print("".join(piece.text for piece in line))
         return
     styled = console()
     for line in lines:
-        # Most lines have no styles, and rich takes its time.
+        # Most lines have no styles, and rich is slow.
         if any(piece.style for piece in line):
             styled.print(drawn(line), soft_wrap=True)
         else:
@@ -142,7 +137,7 @@ def _print_lines(lines: Iterable[Line]) -> None:
 
 
 def _wrap_text(text: str, hang: int) -> list[str]:
-    """Return the text in lines for the terminal, or in one."""
+    """Return the text in lines for the terminal, or in one line."""
     width, escaped = columns(), _escape_text(text)
     return [escaped] if width is None else wrapped(escaped, width, hang)
 
@@ -162,9 +157,9 @@ def _escape_cell(cell: Cell) -> Cell:
 
 
 def _escape_text(text: str) -> str:
-    """Return the text as it appears: printable, and with what the encoding makes of it.
+    """Return the text as it appears: escaped, and encoded for standard output.
 
-    Before its width is counted: `µ` may come out as six characters.
+    This comes before the width is counted: `µ` may become six characters.
     """
     escaped = printable(text)
     encoding = getattr(sys.stdout, "encoding", None)
@@ -181,14 +176,14 @@ Advance = Callable[[str], None]
 
 @contextlib.contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """Yield a function to call after each of ``total`` steps, with a word that names it."""
+    """Yield a function to call after each of ``total`` steps, with the name of the step."""
     if not sys.stderr.isatty() or not total or is_quiet():
         yield lambda step: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     screen = console(stderr=True)
-    # Rich cannot draw there, but would break every message at 80 columns while a bar is shown.
+    # Rich cannot draw here, but would wrap every message at 80 columns while it shows a bar.
     if screen.is_dumb_terminal:
         yield lambda step: None
         return
@@ -198,7 +193,7 @@ def progress(title: str, total: int) -> Iterator[Advance]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[word]}"),
     )
-    # No refreshing thread: workers are forked while this is shown.
+    # No refresh thread: workers are forked while the bar is shown.
     bar = Progress(*columns, console=screen, transient=True, auto_refresh=False)
     with bar:
         task = bar.add_task(title, total=total, word="")
@@ -212,13 +207,13 @@ def progress(title: str, total: int) -> Iterator[Advance]:
 
 _FULL_WIDTH = ("\uff1d", "\uff0b", "\uff0d", "\uff20")
 _OBEYED = ("=", "+", "-", "@", "\t", "\r", "'", *_FULL_WIDTH)
-"""What the cells begin with that spreadsheets calculate, and the apostrophe itself."""
+"""First characters of cells that spreadsheets calculate, and the apostrophe itself."""
 
 Field = str | float | None
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
-    """Return a table with its head, in RFC 4180's form but for the ends of lines."""
+    """Return a table with its head, as in RFC 4180 except for the line endings."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)

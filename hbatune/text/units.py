@@ -1,4 +1,4 @@
-"""Formats figures, times and workloads: the one place that decides how each is written."""
+"""Format numbers, times and workloads. No other module decides their form."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _PATTERNS = {
 
 
 _SHOWN_SETTINGS = ("scheduler", "nr_requests", "queue_depth")
-"""The settings with the largest effect on results."""
+"""The settings that affect results most."""
 
 
 def format_time(seconds: float) -> str:
-    """Return date and time of a moment, given in seconds since the epoch."""
+    """Return the date and time of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def measurement_conditions(record: Record) -> str:
-    """Return one sentence with the time and the circumstances of a measurement."""
+    """Return one sentence with the time and conditions of a measurement."""
     conditions = [f"kernel {record.kernel}"]
     if record.result is not None:
         settings = [
@@ -61,14 +61,14 @@ def rate(iops: float) -> str:
 
 
 def block(size: int) -> str:
-    """Return a block size: ``4K``, ``1M``, or bytes where it is less than one K."""
+    """Return a block size: ``4K``, ``1M``, or bytes if it is not a multiple of one K."""
     if size % _MIB == 0:
         return f"{size // _MIB}M"
     return f"{size // _KIB}K" if size % _KIB == 0 else str(size)
 
 
 def pattern(workload: Workload) -> str:
-    """Return the pattern of a workload in words, without depth and block size."""
+    """Return the pattern of a workload as text, without depth and block size."""
     words = _PATTERNS[workload.pattern]
     if workload.pattern is Pattern.RANDOM_MIX:
         words += f", {workload.reads} % reads"
@@ -76,18 +76,18 @@ def pattern(workload: Workload) -> str:
 
 
 def workload_text(workload: Workload) -> str:
-    """Return a workload in words: ``4K random reads, 24 deep``."""
+    """Return a workload as text: ``4K random reads, 24 deep``."""
     shape = f"{block(workload.block_size)} {pattern(workload)}"
     return f"{shape}, {workload.issued} deep{beside(workload)}"
 
 
 def beside(workload: Workload) -> str:
-    """Return that a bulk writer works beside the workload, empty where none does."""
+    """Return a suffix if the workload has a background writer, or an empty string."""
     return " beside a bulk writer" if workload.writer else ""
 
 
 def brief(workload: Workload) -> str:
-    """Return a workload in few words, its pattern as fio calls it."""
+    """Return a short text for a workload, with fio's name of the pattern."""
     mix = workload.pattern is Pattern.RANDOM_MIX
     share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
     shape = f"{block(workload.block_size)} {workload.pattern}{share}"
@@ -101,7 +101,7 @@ def digits(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share (0 to 1) in percent."""
+    """Return a fraction (0 to 1) in percent."""
     return f"{share:.0%}".replace("%", " %")
 
 

@@ -1,4 +1,4 @@
-"""Text on verdicts: a table, the reasons for reverts, and the time a decision would need."""
+"""Text on verdicts: a table, the reasons for reverts, and the time for a decision."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLUMNS = (
 
 
 def show_verdicts(verified: Verified, profile: Profile) -> None:
-    """Print the verdicts with notes, and the settings that were reverted with the reason."""
+    """Print the verdicts with notes, and the reverted settings with the reasons."""
     if verified.proofs:
         heading("Verdicts: with the change against without it")
         proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
@@ -55,7 +55,7 @@ def show_verdicts(verified: Verified, profile: Profile) -> None:
 
 
 def verdict_line(verdict: Verdict, *, thorough: bool = True) -> str:
-    """Return a verdict in a few words; `cannot tell` with the time that a decision would need."""
+    """Return a short text for a verdict; `cannot tell` with the time that a decision needs."""
     if verdict.more_seconds is None:
         return str(verdict.word)
     runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
@@ -70,7 +70,7 @@ def change_text(change: MetricChange) -> str:
 
 
 def reverts(verified: Verified, profile: Profile) -> Iterator[str]:
-    """Yield a line for each setting reverted: targets, value and reason."""
+    """Yield a line for each reverted setting: targets, value and reason."""
     back = [row for row in verified.rows if row.outcome is Outcome.REVERTED]
     for first, targets, proof in _group_by_proof(back, verified.reverted):
         why = _explain_regression(proof, str(first.value), profile)
@@ -78,7 +78,7 @@ def reverts(verified: Verified, profile: Profile) -> Iterator[str]:
 
 
 def _describe_kept(verified: Verified, profile: Profile) -> Iterator[str]:
-    """Yield a line for each setting that is worse and stays, as asked."""
+    """Yield a line for each setting that regressed and is kept on request."""
     for first, targets, proof in _group_by_proof(verified.rows, verified.worse):
         why = _explain_regression(proof, str(first.value), profile)
         yield f"{targets}: {first.setting} stays at {first.value}, as asked: {why}."
@@ -87,7 +87,7 @@ def _describe_kept(verified: Verified, profile: Profile) -> Iterator[str]:
 def _group_by_proof(
     rows: Sequence[Row], proofs: Mapping[Key, Proof]
 ) -> Iterator[tuple[Row, str, Proof]]:
-    """Yield rows with the same values and proof as one: the first, all targets, the proof."""
+    """Group rows by values and proof: yield the first row, all targets and the proof."""
     groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
     for row in rows:
         proof = proofs.get((row.id, row.setting))
@@ -120,14 +120,14 @@ def _make_cells(proof: Proof) -> list[Cell]:
 
 
 def what_text(proof: Proof) -> str:
-    """Return what was compared, in a few words."""
+    """Return a short text for the compared settings."""
     if proof.group:
         return f"{proof.group} alone"
     return f"{', '.join(proof.settings)}{' again' if proof.again else ''}"
 
 
 def unexercised_text(hidden: Unexercised) -> str:
-    """Return what a probe does not show of a setting, and why."""
+    """Explain why a probe does not exercise a setting."""
     if hidden.why is Hidden.PARTLY:
         return f"{hidden.setting}: exercised up to {hidden.reach} of {hidden.needed}"
     words = {

@@ -1,4 +1,4 @@
-"""Prints the watch: readings as a live table, plain lines or JSON, and alerts in words."""
+"""Print the watch: readings as a live table, plain lines or JSON, and alerts as text."""
 
 import sys
 import time
@@ -35,7 +35,7 @@ _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 
 
 class WatchDocument(Struct, frozen=True, kw_only=True):
-    """One line of JSON from `watch`, for each interval; ``events`` are the changes of alerts."""
+    """A line of JSON from `watch` for one interval; ``events`` are the changes of alerts."""
 
     schema: str = SCHEMA
 
@@ -60,7 +60,7 @@ def json_lines(hostname: str) -> Show:
             events=tuple(events),
         )
         sys.stdout.write(json_text(msgspec.json.encode(document)) + "\n")
-        # Into a pipe as well: the reader acts on a line now, not when a buffer is full.
+        # Also into a pipe: a reader must get each line immediately, not when a buffer is full.
         sys.stdout.flush()
 
     return show
@@ -88,7 +88,7 @@ def live() -> Iterator[Show]:
     from rich.live import Live
 
     terminal = console()
-    # No refreshing thread: each state is drawn once.
+    # No refresh thread: each state is drawn once.
     with Live(console=terminal, auto_refresh=False, vertical_overflow="crop") as drawing:
 
         def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
@@ -99,7 +99,7 @@ def live() -> Iterator[Show]:
 
 
 def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
-    """Return the table and the alerts below it for a screen; what does not fit is counted."""
+    """Return the table and the alerts below it for a screen, with the number of omitted ones."""
     alerts: list[Line] = []
     for number, alert in enumerate(state.alerts):
         sentence = wrapped(alert_line(alert), width, 2)
@@ -109,7 +109,7 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
             break
         alerts += [(StyledText(line, "red"),) for line in sentence]
     readings = _sort_readings(state)
-    # A row is one line at least.
+    # A row has at least one line.
     visible = readings[:height]
     while True:
         table = Table(_COLUMNS, [reading_cells(reading) for reading in visible])
@@ -124,9 +124,9 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
 
 
 def reading_cells(reading: Reading) -> list[str]:
-    """Return one endpoint's figures as text.
+    """Return one endpoint's metrics as text.
 
-    Without a histogram there is no p99; `>` marks the least time that stalled I/O has waited.
+    Without a histogram there is no p99. `>` marks the minimum time that stalled I/O has waited.
     """
     latency = reading.latency
     stalled = latency is not None and latency[0] is Measure.LEAST

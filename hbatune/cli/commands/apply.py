@@ -1,4 +1,4 @@
-"""`hbatune apply`: set the values of a profile, and compare with and without them."""
+"""`hbatune apply`: set the values of a profile, and measure with and without them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hbatune.text.plan_tables import outcome_line, show_left_alone, show_rows, s
 from hbatune.text.terminal import note, say, show_json
 
 if TYPE_CHECKING:
-    # What tells of measurements is loaded where there are some.
+    # Import the modules for measurements only if there are measurements.
     from hbatune.operations.verify import Verified
     from hbatune.probe.comparison import Standing
 
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Apply the profile; exit 1 where not all settings took."""
+    """Apply the profile; exit 1 if not all settings took effect."""
     _check_options(args)
     if args.dry_run:
         return _show_plan(args)
@@ -135,7 +135,7 @@ def _show_plan(args: argparse.Namespace) -> int:
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.boot_files import option_rows  # hardly ever
+        from hbatune.operations.boot_files import option_rows  # rarely needed
 
         rows += option_rows(situation, args.targets)
     if args.json:
@@ -149,7 +149,7 @@ def _show_plan(args: argparse.Namespace) -> int:
         say("Nothing was written.")
     tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
-    # After the plan is shown: with the rows in sight, a refusal for memory can be understood.
+    # After the plan is shown, because its rows explain why memory is insufficient.
     require_affordable(plan)
     return 0
 
@@ -195,7 +195,7 @@ def _show_measured(applied: Applied, verified: Verified) -> None:
 
 
 def _compare_results(applied: Applied) -> dict[str, Standing]:
-    """Return how the last result of each target stands beside the documents."""
+    """Compare the last result of each target with the source documents."""
     from hbatune.text.probe_tables import stands
 
     machine, profile = applied.situation.machine, applied.situation.profile

@@ -1,4 +1,4 @@
-"""`hbatune audit`: many hosts by their snapshots: who drifts and in what, and who is odd."""
+"""`hbatune audit`: drift and outliers in the snapshots of many hosts."""
 
 import argparse
 import time

@@ -1,4 +1,4 @@
-"""`hbatune autotune`: search the best depth and settings of disks; keep nothing unless asked."""
+"""`hbatune autotune`: search the best depth and settings of disks; save only with --write."""
 
 import argparse
 from pathlib import Path
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search; exit 1 where a search did not come to its end, or a rule could not be written."""
+    """Search; exit 1 if a search did not finish, or a rule could not be written."""
     if args.minutes is not None and not 0 < args.minutes <= MOST_MINUTES:
         raise UsageError(f"--minutes must be above 0 and at most {MOST_MINUTES:.0f}")
     if args.file is not None and args.destructive:

@@ -1,6 +1,6 @@
 """`hbatune check`: findings on this machine, with evidence and advice.
 
-It changes no setting. Run by root, it stores the error counters, to report later what has risen.
+It changes no setting. Run by root, it stores the error counters, to report increases later.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class FindingEntry(Struct, frozen=True):
 
 
 class CheckDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `check`; ``profile`` is the one that depths were compared with."""
+    """The JSON document of `check`; depths were compared with ``profile``."""
 
     schema: str = SCHEMA
 
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
         snapshot = take_snapshot(command_context())
         targets = [resolved(name) for name in args.targets]
-        # The old looks were read with the snapshot, so that saving the new one loses no comparison.
+        # The snapshot contains the old counters, so saving the new ones loses no comparison.
         save_counted(paths.COUNTERS, kept(snapshot.looks, counted_in(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
-    """Return the input of the checks for the targets, or for all; with a profile if one is set.
+    """Return the input of the checks for the targets, or for all, with a profile if one is set.
 
     UsageError for a profile or a target that does not exist.
     """
@@ -154,7 +154,7 @@ def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
     entries = (_make_entry(finding) for finding in findings)
     folded = fold(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
     table = Table(_COLUMNS)
-    # The same advice is said once, for all the findings of one severity that it is for.
+    # The same advice is shown once for all its findings of one severity.
     for targets, entry in together(
         folded, lambda folded_entry: (folded_entry[1].severity, folded_entry[1].advice)
     ):

@@ -1,4 +1,4 @@
-"""`hbatune compare`: two hosts side by side, or one at two times, what matters most first."""
+"""`hbatune compare`: compare two hosts, or two snapshots of one; most important first."""
 
 import argparse
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 def _load_results(
     files: Sequence[Path], *, with_this_host: bool, one_host: bool
 ) -> tuple[Sequence[Record], Sequence[Record]]:
-    """Return what each host measured; one history is enough for two looks at one host."""
+    """Return the results of each host; one history is enough for two snapshots of one host."""
     histories = [history.load_named(file).records for file in files]
     if with_this_host:
         own_records = histories[1] if len(histories) > 1 else _load_own()

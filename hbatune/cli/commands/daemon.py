@@ -1,4 +1,4 @@
-"""`hbatune daemon`: keeps a profile in force, as a systemd service or in a terminal."""
+"""`hbatune daemon`: keep a profile applied, as a systemd service or in a terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -30,15 +30,15 @@ EXAMPLES = (
 )
 
 NO_ARGUMENTS: dict[str, object] = {}
-"""What a command line without arguments is parsed to (``cli.command``)."""
+"""The parsed form of a command line without arguments (``cli.command``)."""
 
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
-    """Add nothing: the daemon is configured in hbatune.toml alone."""
+    """Add nothing: the daemon is configured only in hbatune.toml."""
 
 
 def run(args: "argparse.Namespace") -> int:
-    """Run until a signal ends it; LockedError where another daemon runs."""
+    """Run until a signal ends it; LockedError if another daemon runs."""
     require_root("daemon")
     # Not the lock of the runs: commands must be able to work while the daemon is idle.
     with Lock(
@@ -59,7 +59,7 @@ def _run_daemon() -> None:
     watch_for_faults(["daemon"], reporter.met_fault)
     last = _load_last_status()
     monitor = MetricsMonitor(() if last is None else last.alerts)
-    # After a restart, alerts and retries go on where they were and are not reported again.
+    # After a restart, alerts and retries continue and are not reported again.
     open = () if last is None else last.open
     DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
 
@@ -70,7 +70,7 @@ def _load_policy() -> Policy:
 
 
 def _load_last_status() -> Status | None:
-    """Return the last status of an earlier daemon in this boot, None if it cannot be parsed."""
+    """Return the last status of an earlier daemon in this boot, or None if it is invalid."""
     try:
         return status.last(paths.STATUS)
     except StatusError:

@@ -1,4 +1,4 @@
-"""`hbatune diff`: the differences to a profile. It writes nothing and needs no root."""
+"""`hbatune diff`: compare the settings with a profile. It writes nothing and needs no root."""
 
 import argparse
 
@@ -42,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the differences; exit 1 if there are any."""
-    # Options of a module concern all disks that it serves.
+    # Options of a module affect all disks that it serves.
     situation = survey(
         args.profile, args.targets, snapshot=args.snapshot, narrow=not args.module_options
     )
     plan = situation.plan()
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.boot_files import option_rows  # hardly ever
+        from hbatune.operations.boot_files import option_rows  # rarely needed
 
         rows += option_rows(situation, args.targets)
     advice = situation.advice(plan)

@@ -1,4 +1,4 @@
-"""`hbatune explain`: the rules, limits and documents behind a planned value. Writes nothing."""
+"""`hbatune explain`: the rules, limits and sources of a planned value. It writes nothing."""
 
 import argparse
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -66,10 +66,10 @@ _RULES = (
 
 
 class Explained(Struct, frozen=True):
-    """One setting of one target: the rules that match, in order, and the row they lead to.
+    """One setting of one target: the matching rules, in order, and the resulting row.
 
-    ``budget`` is the arithmetic of a queue depth that follows from the site's arrays, ``advice``
-    what vendors ask for.
+    ``budget`` is the calculation of a queue depth from the site's arrays, ``advice`` are vendor
+    recommendations.
     """
 
     target: str
@@ -82,9 +82,9 @@ class Explained(Struct, frozen=True):
 
 
 class WithoutRules(Struct, frozen=True):
-    """A target that no rule matches and nothing is set on, with the rules that come nearest.
+    """A target without a matching rule, so nothing is set, with the nearest rules.
 
-    A disk of which it is not known what it is has that as its ``reason``, and ``evidence`` of it.
+    An unclassified disk has this as its ``reason``, with ``evidence``.
     """
 
     target: str
@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the matching rules, the limit that applied and the documents cited."""
+    """Print the matching rules, the limit that applied and the cited documents."""
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(
             f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda explanation: natural_key(explanation.target))
-    for names, explanation in fold(in_order, index.alike):
+    for names, explanation in fold(in_order, index.content_key):
         _show_setting(names, explanation, index)
     _show_bare(bare, situation)
     if not explained and not bare:
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts on a depth budget, or on the default where no array is described."""
+    """Yield labels and texts on a depth budget, or on the default if no array is described."""
     if budget is not None:
         yield "array", f"{budget.array}, as the site describes it"
         if budget.port:
@@ -184,9 +184,9 @@ def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tupl
 
 
 def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Explained]:
-    """Yield the settings of all targets asked for, or the one setting where it exists."""
+    """Yield the settings of the requested targets, or only the named setting."""
     matcher = Matcher(situation.profile)
-    # A path is planned with its siblings, also where only one of them was asked for.
+    # A path is planned with its siblings, even if only one of them was requested.
     plan = situation.whole().plan()
     rows = {(row.id, row.setting): row for row in plan.rows}
     advised: dict[str, dict[str, list[Advice]]] = {}
@@ -198,7 +198,7 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
         planned.setdefault(id, []).append(name)
     for target, target_traits in _select_targets(situation):
         matched = matcher.decide(target_traits)[0]
-        # Without a rule of the profile, too: for a budget, or to go back to the baseline.
+        # These need no rule of the profile: a budget, or a restore of the baseline.
         planned_names = (*planned.get(target.id, ()), *advised.get(target.id, ()))
         names = list(dict.fromkeys((*(rule.setting for rule in matched), *planned_names)))
         if setting is not None:
@@ -222,7 +222,7 @@ def _explain_adapters(
     rows: Mapping[tuple[str, str], Row],
     matcher: Matcher,
 ) -> Iterator[Explained]:
-    """Yield the settings that a rule wants of adapters asked for that have no lever for them."""
+    """Yield settings that a rule specifies for requested adapters without such a parameter."""
     requested_ids = situation.ids or frozenset()
     adapters = {
         adapter.target: adapter
@@ -247,7 +247,7 @@ def _collect_sources(explained: Explained) -> Iterator[str]:
 
 
 def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
-    """Yield the targets asked for, with the traits that rules match."""
+    """Yield the requested targets, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for endpoint in situation.chosen:
         yield target_of(endpoint), traits(endpoint, adapters.get(endpoint.adapter or ""))
@@ -259,7 +259,7 @@ def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
 def _find_without_rules(
     situation: Situation, explained: Sequence[Explained]
 ) -> Iterator[WithoutRules]:
-    """Yield the targets asked for of which nothing is explained."""
+    """Yield the requested targets without an explained setting."""
     ids = {explanation.id for explanation in explained}
     unknown = {disk.id: disk for disk in left_alone(situation.machine.endpoints)}
     for target, target_traits in _select_targets(situation):
@@ -273,7 +273,7 @@ def _find_without_rules(
 
 
 def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
-    """Print the targets that no rule matches, and the nearest rules once for equal targets."""
+    """Print the targets without a matching rule, and the nearest rules once for equal targets."""
     traits_by_id = {
         target.id: target_traits for target, target_traits in _select_targets(situation)
     }
@@ -291,7 +291,7 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
         if not target.near:
             say("  nearest   the profile has no rule for anything of this kind")
         for near in target.near:
-            # The conditions that do not hold, in the words for all conditions of a rule.
+            # The conditions that do not hold, in the format of a rule's conditions.
             asks = when(Match(**{name: getattr(near.rule.when, name) for name in near.unmet}))
             actual = ", ".join(
                 _describe_trait(traits_by_id[target.id], name) for name in near.unmet
@@ -301,14 +301,14 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
 
 
 def _describe_trait(target_traits: Traits, condition: str) -> str:
-    """Return what a target is, in the words of a rule's condition."""
+    """Return a trait of a target in the format of a rule's condition."""
     if condition == "link":
         return f"link gen {shown(target_traits.gen)}, width {shown(target_traits.width)}"
     return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 
 
 class _Index:
-    """The targets of a situation by id: there may be thousands."""
+    """The targets of a situation by id, since there may be thousands."""
 
     def __init__(self, situation: Situation) -> None:
         self.profile = situation.profile.name
@@ -317,12 +317,12 @@ class _Index:
         self.vectors = {vector.id: vector for vector in situation.machine.vectors}
         self.targets = targets(situation.machine)
 
-    def alike(self, explained: Explained) -> Hashable:
-        """Return a key that is equal for what reads the same but for the name of the target."""
+    def content_key(self, explained: Explained) -> Hashable:
+        """Return a key that is equal for explanations that differ only in the target's name."""
         row = explained.row
         return (
             explained.setting,
-            tuple(map(id, explained.rules)),  # the profile's own, for all targets
+            tuple(map(id, explained.rules)),  # the profile's rule objects, shared by all targets
             None if row is None else replace(row, target="", id=""),
             self.adapter(explained.id),
             self.description(explained.id) if explained.id in self.endpoints else explained.id,
@@ -335,7 +335,7 @@ class _Index:
         return target_id if target is None else target.adapter
 
     def description(self, target_id: str) -> str:
-        """Return a short description of a target, an endpoint's without its id."""
+        """Return a short description of a target; for an endpoint, without its id."""
         if target_id in self.endpoints:
             endpoint = self.endpoints[target_id]
             return f"{medium_text(endpoint)} {endpoint.vendor} {endpoint.model}"
@@ -345,7 +345,7 @@ class _Index:
         return target_id
 
     def depth(self, explained: Explained) -> Iterator[tuple[str, str]]:
-        """Yield labels and texts on the depth of an endpoint, where that is explained."""
+        """Yield labels and texts on the depth of an endpoint, if the setting is its depth."""
         if explained.setting == "queue_depth" and explained.id in self.endpoints:
             yield from depth_facts(explained.budget, self.endpoints[explained.id])
 

@@ -1,4 +1,4 @@
-"""`hbatune help`: the help of hbatune or of one command, as `--help` prints it."""
+"""`hbatune help`: print the same help as `--help`, for hbatune or one command."""
 
 import argparse
 import sys

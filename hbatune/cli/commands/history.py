@@ -1,4 +1,4 @@
-"""`hbatune history`: the results of this machine, run by run, with the stale ones marked."""
+"""`hbatune history`: the results of this machine, with stale ones marked."""
 
 import argparse
 import time
@@ -95,12 +95,12 @@ def run(args: argparse.Namespace) -> int:
 def _resolve_ids(
     targets: Sequence[str], machine: Machine, records: Sequence[Record]
 ) -> frozenset[str] | None:
-    """Return the ids of the targets; a disk that is gone is still known by its results."""
+    """Return the ids of the targets, including removed disks with results."""
     if not targets:
         return None
     ids: set[str] = set()
     for name in map(resolved, targets):
-        # The name of a gone disk may belong to another one now: then the present one counts.
+        # The name of a removed disk may belong to another one now: only the present one counts.
         past_ids = {record.id for record in records if name in (record.target, record.id)}
         ids |= {
             record.id for record in records if record.together is not None and record.target == name
@@ -147,7 +147,7 @@ def _describe_record(record: Record) -> str:
 
 
 def _describe_previous(entry: HistoryEntry) -> str:
-    """Return the figures of the run before: of two single runs no change in percent is told."""
+    """Return the results of the previous run; two single runs do not show a change in percent."""
     result, since = entry.record.result, entry.since
     if result is None or since is None:
         return NOTHING

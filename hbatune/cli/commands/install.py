@@ -1,4 +1,4 @@
-"""`hbatune install`: keep a profile in force from boot on, by udev rules and the daemon."""
+"""`hbatune install`: apply a profile at boot, with udev rules and the daemon."""
 
 import argparse
 import difflib
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Place the files and start the daemon; exit 1 if it does not start."""
+    """Install the files and start the daemon; exit 1 if it does not start."""
     root = checked_root(args.root)
     live = root == ROOT
     if args.module_options and not live:

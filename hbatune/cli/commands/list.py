@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
     if args.snapshot is not None:
-        # The same document as on a live machine, where `list` reads no values of settings.
+        # The same document as on a live machine: `list` reads no values of settings.
         machine = without_attributes(load(args.snapshot).machine)
         names = args.targets
     else:
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _select_chosen(machine: Machine, chosen: Chosen) -> Machine:
-    """Return the machine with nothing but what was chosen, for text and JSON alike."""
+    """Return the machine reduced to the selected targets."""
     return replace(
         machine,
         adapters=chosen.adapters,
@@ -103,7 +103,7 @@ def _select_chosen(machine: Machine, chosen: Chosen) -> Machine:
 
 
 def interrupts(vectors: Iterable[Vector]) -> Table:
-    """Return a table of one adapter's interrupts, with equal ones on one line."""
+    """Return a table of an adapter's interrupts, with equal ones on one line."""
     groups: dict[_Group, list[Vector]] = {}
     for vector in vectors:
         groups.setdefault(_make_group(vector), []).append(vector)
@@ -121,17 +121,17 @@ def interrupts(vectors: Iterable[Vector]) -> Table:
 
 
 def _get_sort_key(item: tuple[str | None, object]) -> tuple[bool, Key]:
-    """Return a sort key for what an adapter has; what belongs to several comes last."""
+    """Return the sort key of an adapter's item; items of several adapters are last."""
     return item[0] is None, natural_key(item[0] or "")
 
 
 def _gather_facts(names: Collection[str]) -> Machine:
-    """Return the facts of the disks named, or all, and report what an earlier run has left."""
+    """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
     stuck, files = lock.outstanding_claims(paths.CLAIMS), Paths()
     deadline = configuration().act.deadline_seconds
 
     def gather_disks(disks: Collection[str]) -> Machine:
-        # A read from a disk behind a stuck write would hang as well, up to its deadline.
+        # A read from a disk with a stuck write would block as well, until its deadline.
         avoid = {claim.target: waiting_for(claim) for claim in stuck}
         return gather((), disks=disks, deadline=deadline, avoid=avoid)
 
@@ -205,7 +205,7 @@ def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
 
 def _describe_role(endpoint: Endpoint) -> Cell:
     text = medium_text(endpoint)
-    # Of the other protocols it goes without saying.
+    # The other protocols imply it.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
         text = f"{text}, {endpoint.storage}"
     if endpoint.kind is Kind.PATH:

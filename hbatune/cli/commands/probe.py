@@ -1,6 +1,6 @@
-"""`hbatune probe`: runs a workload on endpoints, one run at a time.
+"""`hbatune probe`: run a workload on endpoints, one run at a time.
 
-It only reads, except in workloads that write: those need --destructive and an empty disk by name.
+It only reads. Workloads that write require --destructive and the name of an empty disk.
 """
 
 import argparse
@@ -65,7 +65,7 @@ from hbatune.text.units import digits
 SCHEMA = "hbatune.probe/1"
 
 OWN = "custom"
-"""The name under which a workload of the options is kept and shown in JSON."""
+"""The name of a workload from the options, in the history and in JSON."""
 LONGEST = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
 
@@ -84,7 +84,7 @@ _COLUMNS = (
 
 
 class Bend(Struct, frozen=True):
-    """The knee of a depth sweep on a target, None where its curve has no knee."""
+    """The knee of a depth sweep on a target, or None if its curve has no knee."""
 
     target: str
     queue_depth: int | None
@@ -94,7 +94,7 @@ class Bend(Struct, frozen=True):
 class ProbeDocument(Struct, frozen=True):
     """The JSON document of ``probe``; ``standings`` are by target.
 
-    ``together`` are the runs on all disks of an adapter at once, null where none was asked for.
+    ``together`` are the concurrent runs on all disks of an adapter, null if not requested.
     """
 
     workload: str
@@ -176,13 +176,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the workloads, or run one; exit 1 where a run gave no figures."""
+    """List the workloads, or run one; exit 1 if a run gave no results."""
     own_workload = _make_own_workload(args)
     if own_workload is None and args.workload is None:
         _list_workloads(load_workloads(installed_library()), as_json=args.json)
         return 0
     if own_workload is not None:
-        # There is no name to give: every word is a target.
+        # There is no workload's name, so every argument is a target.
         args.targets = [*([] if args.workload is None else [args.workload]), *args.targets]
     chosen = own_workload or find_workload(args.workload, installed_library())
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
@@ -199,7 +199,7 @@ def run(args: argparse.Namespace) -> int:
         together = probe_together(context, done, args.targets) if args.together else None
     standings = _compare_results(results(done.runs), done.machine, done.profile)
     sweeps = depth_sweeps(results(done.runs))
-    # Knees are kept with the results: the windows that they are computed from are not stored.
+    # Knees are stored with the results, because the windows they are computed from are not.
     knees = [SweepKnee(sweep.results[-1], sweep.queue_depth, sweep.knee) for sweep in sweeps]
     together_results = () if together is None else together.results
     keep_probed(context, chosen.name, done, knees, together_results)
@@ -209,7 +209,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
-    """Return the workload that the options describe, None where a named one is asked for."""
+    """Return the workload that the options describe, or None without such options."""
     options = (args.depth, args.block, args.mix, args.jobs, args.rate)
     if all(option is None for option in options):
         return None
@@ -240,7 +240,7 @@ def _choose_pattern(reads: int) -> Pattern:
 
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """Raise UsageError for a request that makes no sense on any disk."""
+    """Raise UsageError for a request that is invalid for every disk."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
@@ -258,13 +258,13 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             f"--together takes a workload that is the same on each disk, and {chosen.name} has a "
             "bulk writer beside it"
         )
-    # These set the LUN's own depth for each run, which is a write to sysfs.
+    # Such a run sets the queue depth of the LUN, which is a write to sysfs.
     if any(workload.queue_depth for workload in chosen.runs):
         require_root(f"probe {chosen.name}")
 
 
 def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """Raise UsageError for a request that makes no sense on a file."""
+    """Raise UsageError for a request that is invalid for a file."""
     if args.together:
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
@@ -318,7 +318,7 @@ def _set_runtime(workload: Workload, runtime: float | None) -> Workload:
 def _compare_results(
     results: Sequence[ProbeResult], machine: Machine, profile: Profile | None
 ) -> dict[str, tuple[ProbeResult, Standing]]:
-    """Return for each target the result closest to the documents' workload, and its comparisons."""
+    """Return each target's result closest to the documents' workload, and its comparison."""
     best: dict[str, ProbeResult] = {}
     for result in results:
         current = best.get(result.target)
@@ -333,7 +333,7 @@ def _compare_results(
 
 
 def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
-    """Return how far a result is from the documents' workload: random reads, 32 deep."""
+    """Return the distance of a result from the documents' workload: random reads, 32 deep."""
     return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
@@ -382,14 +382,14 @@ def _show_runs(runs: Sequence[Measured]) -> None:
 
 
 def _describe_writer(figures: Figures) -> str:
-    """Return what the bulk writer beside a run has written, empty where there was none."""
+    """Return the rate of a run's background writer as text, or an empty string."""
     if figures.written_beside is None:
         return ""
     return f"beside a bulk writer of {digits(figures.written_beside / 1e6)} MB/s"
 
 
 def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:
-    """Yield the reservations about the figures."""
+    """Yield the reservations about the results."""
     probe_results = results(runs)
     for target in dict.fromkeys(result.target for result in probe_results if result.blank):
         yield f"{target}: {BLANK}."

@@ -138,7 +138,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
 
 
 def effect(rule: Rule | OptionRule) -> str:
-    """Return the value that a rule wants."""
+    """Return the value that a rule specifies."""
     if isinstance(rule.effect, Exactly):
         return str(rule.effect.value)
     if isinstance(rule.effect, AtLeast):
@@ -155,7 +155,7 @@ def when(match: Match) -> str:
 
 
 def _format_values(value: object) -> str:
-    """Return the alternatives of one condition, or nothing where there are none."""
+    """Return the alternatives of one condition, or an empty string."""
     if isinstance(value, (list, tuple)):
         return " or ".join(str(alternative) for alternative in value)
     if isinstance(value, dict):

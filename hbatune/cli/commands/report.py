@@ -1,4 +1,4 @@
-"""`hbatune report`: one HTML page with the changes, their effects, and charts."""
+"""`hbatune report`: write an HTML page with the changes, their effects, and charts."""
 
 import argparse
 from pathlib import Path
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page, and the values of its pictures; it changes nothing else."""
+    """Write the page, and the values of its charts; change nothing else."""
     if args.csv is not None and args.csv.resolve() == args.file.resolve():
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     report = page(_gather_data(args))
@@ -89,7 +89,7 @@ def _gather_data(args: argparse.Namespace) -> ReportData:
 
 
 def _gather_without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
-    """Return the data where no profile is active: after a rollback, or before the first apply."""
+    """Return the data without an active profile: after a rollback, or before the first apply."""
     if args.snapshot is None:
         machine = gather((), deadline=configuration().act.deadline_seconds)
         require_readable(Paths())
@@ -109,7 +109,7 @@ def _gather_without_profile(args: argparse.Namespace, records: tuple[Record, ...
 
 
 def _load_records(args: argparse.Namespace) -> tuple[Record, ...]:
-    """Return this machine's results, or another's; a snapshot contains none."""
+    """Return this machine's results, or another machine's; a snapshot contains no results."""
     if args.history is not None:
         return history.load_named(args.history).records
     return () if args.snapshot is not None else history.load(paths.HISTORY).records

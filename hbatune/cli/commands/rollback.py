@@ -1,4 +1,4 @@
-"""`hbatune rollback`: put everything back as it was before the first apply."""
+"""`hbatune rollback`: restore all original values."""
 
 import argparse
 from collections import Counter
@@ -19,8 +19,8 @@ SCHEMA = "hbatune.rollback/1"
 class RollbackDocument(Struct, frozen=True):
     """The JSON document of `rollback`.
 
-    With `--dry-run` the outcome is null in the rows of values that would be put back.
-    ``losses`` are original values that the journal has lost, so that no row names them.
+    With `--dry-run` the outcome is null in the rows of values that would be restored.
+    ``losses`` are original values that the journal has lost, so they have no row.
     """
 
     rows: tuple[Restored, ...]
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Restore the values in the journal; exit 1 where one could not be restored."""
+    """Restore the values in the journal; exit 1 if a value could not be restored."""
     if args.dry_run:
         planned = preview(command_context(), args.targets, disrupt=args.allow_reset)
         if args.json:

@@ -1,6 +1,7 @@
-"""`hbatune size`: what a load asks for by the documents' figures, and how deep LUNs may be.
+"""`hbatune size`: estimate the drives, links and queue depths for a load.
 
-Its figures are those of D0-9, D0-12, D4-9, D4-10 and D4-12; depths follow D2-2 to D2-5 and D2-7.
+Its reference values are from D0-9, D0-12, D4-9, D4-10 and D4-12. Depths follow D2-2 to D2-5 and
+D2-7.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from hbatune.text.terminal import say, show_json
 
 SHORT = 1
 HEADROOM = 30
-"""Percent that stay free unless said otherwise: the middle of D0-9's 20 to 40."""
+"""The default percentage that stays free: the middle of D0-9's 20 to 40."""
 
 WATCH = "hbatune.watch/1"
 
@@ -150,7 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what the load asks for; exit 1 where the host cannot carry it."""
+    """Print the requirements of the load; exit 1 if the host cannot carry it."""
     figures = load_sizing(shipped("rules"))
     wanted = _make_load(args)
     if wanted is None and args.hosts is None:
@@ -189,7 +190,7 @@ def _make_load(args: argparse.Namespace) -> WantedLoad | None:
 
 
 def _read_moments(path: Path) -> Iterator[WatchedMoment]:
-    """Yield the lines of a file of `watch --json`; UsageError where it is none."""
+    """Yield the lines of a `watch --json` file; UsageError for another file."""
     try:
         data = loader.read_bytes(path, loader.FOREIGN.bytes)
     except UnusableFileError as error:
@@ -303,7 +304,7 @@ def _parse_percent(text: str, limit: int = 100) -> int:
 
 
 def _parse_headroom(text: str) -> int:
-    return _parse_percent(text, 99)  # with all of it free, nothing would be left
+    return _parse_percent(text, 99)  # at 100 % free, no capacity would remain
 
 
 _parse_count: Callable[[str], int] = number(1)

@@ -1,4 +1,4 @@
-"""`hbatune snapshot`: all facts of this host in one small file. It needs no root."""
+"""`hbatune snapshot`: save all facts about this host to one small file. It needs no root."""
 
 import argparse
 from pathlib import Path

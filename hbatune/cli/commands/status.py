@@ -1,4 +1,4 @@
-"""`hbatune status`: how the daemon is doing."""
+"""`hbatune status`: show the status of the daemon."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hbatune.agent.brief import Brief
     from hbatune.agent.status import DaemonHealth, Status
 
-# LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
+# LSB's code for this is 3, which every hbatune command uses if another one is running.
 NOT_RUNNING = ExitCode.NO_DAEMON
 
 _NOT_RUNNING_TEXT = "The daemon is not running: `systemctl start hbatune` starts it."
@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
-"""What a command line without arguments is parsed to (``cli.command``)."""
+"""The parsed form of a command line without arguments (``cli.command``)."""
 
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
@@ -41,9 +41,9 @@ def add_arguments(parser: "argparse.ArgumentParser") -> None:
 
 
 def run(args: "argparse.Namespace") -> int:
-    """Print the status; exit 0 if all is well, 1 if not, 4 if no daemon runs."""
+    """Print the status; exit 0 if the daemon is healthy, 1 if not, 4 if no daemon runs."""
     if not args.json and _is_absent(paths.STATUS):
-        # A monitoring agent asks often, and on many hosts no daemon has run since the boot.
+        # A monitoring agent runs this often, and on many hosts no daemon has run since boot.
         _say_not_running()
         return NOT_RUNNING
     if not args.json and not sys.stdout.isatty() and _is_absent(paths.HISTORY):
@@ -56,7 +56,7 @@ def run(args: "argparse.Namespace") -> int:
 
 
 def _print_brief(summary: "Brief") -> None:
-    """Print the status of a daemon that is well, as ``status_lines`` does where it knows more."""
+    """Print the status of a healthy daemon, in the same form as ``status_lines``."""
     from hbatune.text.basic_output import last_pass, running, tuned
 
     line = tuned(summary.profile, summary.endpoints)
@@ -68,7 +68,7 @@ def _print_brief(summary: "Brief") -> None:
 
 def _say_not_running() -> None:
     if not sys.stdout.isatty():
-        print(_NOT_RUNNING_TEXT)  # nothing to fit to a width, for which much would be imported
+        print(_NOT_RUNNING_TEXT)  # no wrapping, which would import many modules
         return
     from hbatune.text.terminal import say
 
@@ -76,7 +76,7 @@ def _say_not_running() -> None:
 
 
 def _is_absent(path: "Path") -> bool:
-    """Whether there is no such file; not where this user may not look."""
+    """Return whether the file is missing; False if this user may not check it."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -145,11 +145,11 @@ def _show_details(status: "Status", health: "DaemonHealth") -> None:
     if _is_absent(paths.HISTORY):
         show(status, health, ())
         return
-    from hbatune.text.status_document import latest_verdicts  # heavy, as the history is
+    from hbatune.text.status_document import latest_verdicts  # slow to import, like the history
 
     show(status, health, latest_verdicts())
 
 
 def _can_see_processes() -> bool:
-    """Whether this user sees root's processes (proc(5): hidepid)."""
+    """Return whether this user can see root's processes (proc(5): hidepid)."""
     return os.access("/proc/1/stat", os.R_OK)

@@ -15,9 +15,9 @@ SCHEMA = "hbatune.removal/1"
 
 
 class RemovalDocument(Struct, frozen=True):
-    """The JSON document of `uninstall --dry-run`: what would go, and files that would stay.
+    """The JSON document of `uninstall --dry-run`: files that would be removed or kept.
 
-    A file stays where it is not as hbatune wrote it.
+    A file is kept if it was edited after hbatune wrote it.
     """
 
     files: tuple[str, ...]
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Restore the values and remove the files; exit 1 if any had to stay."""
+    """Restore the values and remove the files; exit 1 if any remain."""
     root = checked_root(args.root)
     if args.json and not args.dry_run:
         raise UsageError("--json shows what would go: it goes with --dry-run")

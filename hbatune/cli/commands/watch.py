@@ -1,6 +1,6 @@
-"""`hbatune watch`: the load and latency of storage now, until Ctrl-C. It changes nothing.
+"""`hbatune watch`: show the current load and latency of storage. It changes nothing.
 
-With --collect, as a service runs it, it measures latencies that all other processes read.
+With --collect, which a service uses, it measures latencies for all other processes.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show readings until their number is reached or Ctrl-C comes: both are success."""
+    """Show readings until their number is reached or Ctrl-C is pressed: both are success."""
     try:
         if args.collect:
             _collect_latencies()
@@ -107,16 +107,16 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     if not load(paths.LATENCY).intervals:
         note(_explain_no_p99())
     with _open_view(args, machine) as show:
-        # The first sample is only the base of the counters: a rate needs two.
+        # The first sample is only the base of the counters: a rate needs two samples.
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
         for _ in count() if args.count is None else range(args.count):
-            # Counted from the start, so that the time of reading and printing does not add up.
+            # Counted from the start, so the time of reading and printing does not add up.
             due += args.interval
             clock.sleep(max(0.0, due - clock.now()))
             sample = sampler.sample(clock.now(), time.time())
             show(*watch.tick(sample, load(paths.LATENCY).intervals))
-            if output_failure() is not None:  # nobody reads it any more, so it would never end
+            if output_failure() is not None:  # the reader has exited, so the loop would never end
                 break
 
 
@@ -132,7 +132,7 @@ def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Sub
 
 
 def _explain_no_p99() -> str:
-    """Return why latencies are means only, in words."""
+    """Explain why latencies are only means."""
     try:
         paths.LATENCY.open("rb").close()
     except PermissionError:
@@ -144,7 +144,7 @@ def _explain_no_p99() -> str:
 
 
 def _load_knees(spec: ProbeSpec) -> dict[str, int]:
-    """Return the knees found so far, or none where this user may not read the history."""
+    """Return the measured knees, or an empty dict if this user may not read the history."""
     try:
         return latest_knees(history.load(paths.HISTORY).records, spec)
     except HbatuneError as error:
@@ -153,7 +153,7 @@ def _load_knees(spec: ProbeSpec) -> dict[str, int]:
 
 
 def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
-    """Return the subjects named, with the adapters behind them; all of them if none is."""
+    """Return the named subjects with their adapters, or all if no name is given."""
     if not names:
         return candidates
     chosen = choose(machine, map(resolved, names))
