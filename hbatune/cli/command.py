@@ -61,7 +61,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
-    """Parse the arguments and run the command, here or on another host, and raise its exceptions."""
+    """Parse the arguments and run the command, here or on another host; pass on exceptions."""
     module, parsed = _parse_arguments(arguments)
     if not gc.isenabled():  # main() disabled it
         gc.freeze()  # excludes imports from later collections and from copies in forked workers

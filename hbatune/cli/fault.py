@@ -146,12 +146,12 @@ def _save_traceback(text: str) -> str | None:
     data = text.encode("utf-8", "backslashreplace")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
-        folder = _get_directory()
+        directory = _get_directory()
         # Workers may have several errors within a second.
-        names = (_NAME.replace("*", f"{stamp}-{number}") for number in count(1))
-        path = next(candidate for name in names if not (candidate := folder / name).exists())
+        candidates = (directory / _NAME.replace("*", f"{stamp}-{number}") for number in count(1))
+        path = next(candidate for candidate in candidates if not candidate.exists())
         files.replace(path, data)
-        for old in sorted(folder.glob(_NAME))[:-KEPT]:
+        for old in sorted(directory.glob(_NAME))[:-KEPT]:
             old.unlink(missing_ok=True)
         return str(path)
     with suppress(OSError):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -152,16 +153,15 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, width=_get_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
         limit = min(width, _WIDTH - 2)
-        return "\n\n".join(
-            "\n".join(
-                line for text_line in part.split("\n") for line in _fold_line(text_line, limit)
-            )
-            if "\n  " in part
-            else fill(part, width, indent)
-            for part in text.split("\n\n")
-        )
+        parts = []
+        for part in text.split("\n\n"):
+            if "\n  " in part:
+                folded = (_fold_line(line, limit) for line in part.split("\n"))
+                parts.append("\n".join(chain.from_iterable(folded)))
+            else:
+                parts.append(super()._fill_text(part, width, indent))
+        return "\n\n".join(parts)
 
 
 _MIN_TEXT_WIDTH = 24

@@ -31,7 +31,7 @@ NARROWEST = 20
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """Return the width of a terminal, by default standard output; None if it is no terminal."""
+    """Return the width of a terminal, by default standard output, or None for another stream."""
     if not (stream or sys.stdout).isatty():
         return None
     import shutil  # heavy, and only a terminal has a width

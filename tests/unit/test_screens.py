@@ -345,7 +345,7 @@ def test_apply(show: Show) -> None:
         results=[replace(results[0], target=MAP)],
     )
     asked = SimpleNamespace(json=False, all=False, once=False)
-    shown = show(by=lambda: apply._report(applied, asked))  # type: ignore[arg-type]
+    shown = show(by=lambda: apply._print_report(applied, asked))  # type: ignore[arg-type]
     assert re.search(r"\breverted\b", shown.text)
 
 

@@ -261,14 +261,12 @@ def _find_without_rules(
 ) -> Iterator[WithoutRules]:
     """Yield the requested targets without an explained setting."""
     ids = {explanation.id for explanation in explained}
-    unknown = {disk.id: disk for disk in left_alone(situation.machine.endpoints)}
+    unclassified = {disk.id: disk for disk in left_alone(situation.machine.endpoints)}
     for target, target_traits in _select_targets(situation):
         if target.id not in ids:
             near = near_rules(situation.profile.rules, target_traits)
-            unclassified = unknown.get(target.id)
-            why = (
-                (None, ()) if unclassified is None else (unclassified.reason, unclassified.evidence)
-            )
+            disk = unclassified.get(target.id)
+            why = (None, ()) if disk is None else (disk.reason, disk.evidence)
             yield WithoutRules(target.name, target.id, target.adapter, near, *why)
 
 

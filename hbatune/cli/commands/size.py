@@ -264,14 +264,8 @@ _MOST = 1e12
 
 
 def _parse_number(text: str, factors: dict[str, float], expected: str) -> float:
-    digits, factor = (
-        (text[:-1], factors[text[-1:].lower()])
-        if text[-1:].lower() in factors
-        else (
-            text,
-            1.0,
-        )
-    )
+    suffix = text[-1:].lower()
+    digits, factor = (text[:-1], factors[suffix]) if suffix in factors else (text, 1.0)
     try:
         amount = float(digits) * factor
     except ValueError:
