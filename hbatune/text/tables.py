@@ -142,25 +142,28 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     everything = frozenset(range(len(rows)))
     if width is None:
         lone = [
-            [_join_cell(row[place], column) for place, column in enumerate(columns)] for row in rows
+            [_join_cell(row[position], column) for position, column in enumerate(columns)]
+            for row in rows
         ]
-        widths = _CellWidths(columns, lone).widest(everything)
+        widths = _CellWidths(columns, lone).full(everything)
         yield from _draw_grid(columns, lone, widths, None, everything)
         return
-    needs = _CellWidths(columns, rows)
-    if (budget := _fit_columns(columns, needs, everything, width)) is not None:
+    cell_widths = _CellWidths(columns, rows)
+    if (budget := _fit_columns(columns, cell_widths, everything, width)) is not None:
         yield from _draw_grid(columns, rows, budget, width, everything)
         return
     # A few rows that are far wider than the others must not turn all rows into blocks.
-    by_width = sorted(everything, key=needs.of_row)
+    by_width = sorted(everything, key=cell_widths.of_row)
     # Bisection works, because no column gets wider if a row is removed.
     count = bisect(
         range(1, len(rows)),
         False,
-        key=lambda row_count: _fit_columns(columns, needs, by_width[:row_count], width) is None,
+        key=lambda row_count: (
+            _fit_columns(columns, cell_widths, by_width[:row_count], width) is None
+        ),
     )
     fitting = frozenset(by_width[:count])
-    budget = _fit_columns(columns, needs, fitting, width)
+    budget = _fit_columns(columns, cell_widths, fitting, width)
     if budget is not None and len(fitting) > len(rows) // 2:
         yield from _draw_grid(columns, rows, budget, width, fitting)
     else:
@@ -217,25 +220,25 @@ class _CellWidths:
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
         self._columns = columns
         self._cells = [
-            [_measure_cell(row[place], column) for place, column in enumerate(columns)]
+            [_measure_cell(row[position], column) for position, column in enumerate(columns)]
             for row in rows
         ]
 
-    def widest(self, rows: Collection[int]) -> list[int]:
+    def full(self, rows: Collection[int]) -> list[int]:
         """Return the widths at which no cell of these rows wraps."""
         return [
-            max(width_of(column.title), *(self._cells[row][place][0] for row in rows))
-            for place, column in enumerate(self._columns)
+            max(width_of(column.title), *(self._cells[row][position][0] for row in rows))
+            for position, column in enumerate(self._columns)
         ]
 
-    def least(self, rows: Collection[int], width: int) -> list[int]:
+    def minimum(self, rows: Collection[int], width: int) -> list[int]:
         """Return the minimum widths for these rows, at which no name or word is broken."""
         readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
-        widths = self.widest(rows)
-        for place, column in enumerate(self._columns):
-            minimum = max(width_of(column.title), *(self._cells[row][place][1] for row in rows))
-            widths[place] = (
-                min(widths[place], max(readable, minimum)) if column.is_prose else minimum
+        widths = self.full(rows)
+        for position, column in enumerate(self._columns):
+            minimum = max(width_of(column.title), *(self._cells[row][position][1] for row in rows))
+            widths[position] = (
+                min(widths[position], max(readable, minimum)) if column.is_prose else minimum
             )
         return widths
 
@@ -255,36 +258,38 @@ def _measure_cell(cell: _Parts, column: Column) -> tuple[int, int]:
 
 
 def _fit_columns(
-    columns: Sequence[Column], needs: _CellWidths, rows: Collection[int], width: int
+    columns: Sequence[Column], cell_widths: _CellWidths, rows: Collection[int], width: int
 ) -> list[int | None] | None:
     """Return the width of each column, or None if it is below its row; None for blocks."""
     if not rows:
         return None
-    places = range(len(columns))
-    widest, widths = needs.widest(rows), needs.least(rows, width)
-    inline = list(places)
+    positions = range(len(columns))
+    full_widths, widths = cell_widths.full(rows), cell_widths.minimum(rows, width)
+    inline = list(positions)
 
-    def left() -> int:
-        return width - sum(widths[place] for place in inline) - GAP * (len(inline) - 1)
+    def remaining_width() -> int:
+        return width - sum(widths[position] for position in inline) - GAP * (len(inline) - 1)
 
-    sentences = [place for place in places if columns[place].is_prose]
-    for place in sorted(sentences, key=lambda index: widest[index], reverse=True):
-        if left() >= 0:
+    sentences = [position for position in positions if columns[position].is_prose]
+    for position in sorted(sentences, key=lambda index: full_widths[index], reverse=True):
+        if remaining_width() >= 0:
             break
-        inline.remove(place)
+        inline.remove(position)
     # If fewer than half of the values fit next to each other, blocks are easier to read.
     fewest = max(1, (len(columns) - len(sentences) + 1) // 2)
-    while left() < 0:
+    while remaining_width() < 0:
         if len(inline) <= fewest:
             return None
         inline.pop()
     if not inline:
         return None
     # Distribute the remaining width, one character at a time, to columns that need it.
-    while left() > 0 and (short := [index for index in inline if widths[index] < widest[index]]):
-        for place in short[: left()]:
-            widths[place] += 1
-    return [widths[place] if place in inline else None for place in places]
+    while remaining_width() > 0 and (
+        short := [index for index in inline if widths[index] < full_widths[index]]
+    ):
+        for position in short[: remaining_width()]:
+            widths[position] += 1
+    return [widths[position] if position in inline else None for position in positions]
 
 
 def _draw_grid(
@@ -296,7 +301,9 @@ def _draw_grid(
 ) -> Iterator[Line]:
     """Yield the titles and each row; cells that do not fit are below their row."""
     inline = {
-        place: column_width for place, column_width in enumerate(widths) if column_width is not None
+        position: column_width
+        for position, column_width in enumerate(widths)
+        if column_width is not None
     }
     yield _join_pieces(columns, inline, {p: StyledText(columns[p].title, "bold") for p in inline})
     for number, row in enumerate(rows):
@@ -306,21 +313,24 @@ def _draw_grid(
             yield from _draw_below(columns, range(1, len(columns)), row, following, width)
             continue
         cells = {}
-        for place, room in inline.items():
-            cell = row[place]
+        for position, room in inline.items():
+            cell = row[position]
             if width is not None and number and number - 1 in fitting:
-                cell = _shorten_repeated(columns[place], cell, rows[number - 1][place])
-            cells[place] = list(cell) if width is None else _wrap_cell(cell, columns[place], room)
+                cell = _shorten_repeated(columns[position], cell, rows[number - 1][position])
+            cells[position] = (
+                list(cell) if width is None else _wrap_cell(cell, columns[position], room)
+            )
         for index in range(max(1, *map(len, cells.values()))):
             pieces = {
-                place: StyledText(
-                    lines[index] if index < len(lines) else "", _choose_style(row, columns, place)
+                position: StyledText(
+                    lines[index] if index < len(lines) else "",
+                    _choose_style(row, columns, position),
                 )
-                for place, lines in cells.items()
+                for position, lines in cells.items()
             }
             yield _join_pieces(columns, inline, pieces)
         if width is not None and len(inline) < len(columns):
-            below = [place for place in range(len(columns)) if place not in inline]
+            below = [position for position in range(len(columns)) if position not in inline]
             yield from _draw_below(columns, below, row, following, width)
 
 
@@ -330,12 +340,12 @@ def _join_pieces(
     """Return one line of cells, without spaces at its end."""
     line: list[StyledText] = []
     space = ""
-    for place, width in widths.items():
-        piece = pieces[place]
+    for position, width in widths.items():
+        piece = pieces[position]
         fill = " " * (width - width_of(piece.text))
         if not piece.text:
             space += fill
-        elif columns[place].right:
+        elif columns[position].right:
             line += [StyledText(space + fill), piece]
             space = ""
         else:
@@ -355,15 +365,15 @@ def _draw_below(
     """Yield the lines below a row: values with their titles, then prose."""
     yield from _draw_pairs(
         [
-            (columns[place].title, " ".join(row[place]))
-            for place in below
-            if not columns[place].is_prose and row[place] not in ((), (NOTHING,))
+            (columns[position].title, " ".join(row[position]))
+            for position in below
+            if not columns[position].is_prose and row[position] not in ((), (NOTHING,))
         ],
         width,
     )
-    sentences = [place for place in below if columns[place].is_prose]
-    label = max((width_of(columns[place].title) for place in sentences), default=0)
-    for place, cell in zip(
+    sentences = [position for position in below if columns[position].is_prose]
+    label = max((width_of(columns[position].title) for position in sentences), default=0)
+    for position, cell in zip(
         sentences, _omit_repeated(columns, sentences, row, following), strict=True
     ):
         if cell in ((), (NOTHING,)):
@@ -372,7 +382,7 @@ def _draw_below(
             lines = (line for part in cell for line in wrapped(part, width - INDENT))
             yield from ((StyledText(" " * INDENT + line),) for line in lines)
         else:
-            yield from _draw_labelled(columns[place], label, cell, INDENT, width)
+            yield from _draw_labelled(columns[position], label, cell, INDENT, width)
 
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
@@ -411,10 +421,10 @@ def _draw_blocks(
             yield ()
         following = rows[number + 1] if number + 1 < len(rows) else None
         cells = _omit_repeated(columns, range(len(columns)), row, following)
-        for place, cell in enumerate(cells):
+        for position, cell in enumerate(cells):
             if cell not in ((), (NOTHING,)):
-                style = _choose_style(row, columns, place)
-                yield from _draw_labelled(columns[place], label, cell, 0, width, style)
+                style = _choose_style(row, columns, position)
+                yield from _draw_labelled(columns[position], label, cell, 0, width, style)
 
 
 def _draw_labelled(
@@ -464,7 +474,7 @@ def _draw_first_cell(column: Column, row: Sequence[_Parts], width: int) -> Itera
 
 def _omit_repeated(
     columns: Sequence[Column],
-    places: Sequence[int],
+    positions: Sequence[int],
     row: Sequence[_Parts],
     following: Sequence[_Parts] | None,
 ) -> list[_Parts]:
@@ -473,18 +483,25 @@ def _omit_repeated(
     Several columns of prose are omitted only together: a part of a row's text would look like
     all of it.
     """
-    cells = [row[place] for place in places]
-    shared = [place for place in places if columns[place].once]
+    cells = [row[position] for position in positions]
+    shared = [position for position in positions if columns[position].once]
     if following is None or not shared:
         return cells
-    if len([place for place in places if columns[place].is_prose]) > 1:
+    if len([position for position in positions if columns[position].is_prose]) > 1:
         is_repeated = all(
-            row[place] == following[place] for place in places if columns[place].is_prose
+            row[position] == following[position]
+            for position in positions
+            if columns[position].is_prose
         )
-        return [() if is_repeated and columns[place].is_prose else row[place] for place in places]
+        return [
+            () if is_repeated and columns[position].is_prose else row[position]
+            for position in positions
+        ]
     return [
-        _strip_common_end(row[place], following[place]) if place in shared else row[place]
-        for place in places
+        _strip_common_end(row[position], following[position])
+        if position in shared
+        else row[position]
+        for position in positions
     ]
 
 
@@ -503,9 +520,9 @@ def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
     return cell[: len(cell) - same]
 
 
-def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], place: int) -> str:
-    state = columns[place].kind is ColumnKind.STATE
-    return STYLES.get(" ".join(row[place]), "") if state else ""
+def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], position: int) -> str:
+    state = columns[position].kind is ColumnKind.STATE
+    return STYLES.get(" ".join(row[position]), "") if state else ""
 
 
 def _count_fitting(text: str, width: int) -> int:
