@@ -42,7 +42,7 @@ from hbatune.text.tables import (
 from hbatune.text.terminal import Field, csv_text, heading, say, show_table
 from hbatune.text.units import format_time, latency, percent_change, rate, workload_text
 
-SCHEMA = "hbatune.audit/1"
+AUDIT_SCHEMA = "hbatune.audit/1"
 
 UNKNOWN = "not known"
 """The text for a value that a host could not read."""
@@ -69,7 +69,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     ``not_understood`` are settings in hosts' rules that this version ignores.
     """
 
-    schema: str = SCHEMA
+    schema: str = AUDIT_SCHEMA
 
     hosts: tuple[AuditedHost, ...]
     groups: tuple[PeerGroup, ...]
@@ -345,7 +345,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
 
-SCHEMA = "hbatune.compare/1"
+COMPARE_SCHEMA = "hbatune.compare/1"
 
 _WHY = {
     FactKind.PRESENCE: "how much there is to share the load",
@@ -371,7 +371,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     otherwise since each boot.
     """
 
-    schema: str = SCHEMA
+    schema: str = COMPARE_SCHEMA
 
     first: ComparedHost
     second: ComparedHost
