@@ -1,4 +1,4 @@
 """The only room that writes: settings, through disposable workers, and hbatune's own files.
 
-Nothing here decides what is wanted (``plan``) or prints anything (``cli``).
+Other rooms decide the values (``plan``) and print (``cli``).
 """

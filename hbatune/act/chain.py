@@ -1,12 +1,12 @@
-"""The writes to one target, in order, as a worker does them: the one place that writes settings.
+"""Write the settings of one target in order, as a worker does. Only this module writes settings.
 
-The assumptions of the plan are checked again just before each write: the same device, a path of the
-same map, with the value and the scheduler that the plan saw. Where one of them no longer holds, the
-step is a conflict and is left alone. Whether the value is legal is judged once more by the function
-that plans use (``resolve.legal``), with the values in force now, so that a value which was legal
-when it was planned neither shrinks an adapter's tag set nor fails a map's I/O. A failed step
-cancels the steps that depend on it. Each write is read back and counts only when the typed value is
-the planned one. A rollback that was recorded during the run cancels every later write.
+The worker checks the plan's assumptions again just before each write: the same device, a path of
+the same map, with the value and the scheduler that the plan saw. If one no longer holds, the step
+is a conflict and is skipped. The function that plans use (``resolve.legal``) checks again whether
+the value is legal, with the current values. A value that was legal when it was planned therefore
+neither shrinks an adapter's tag set nor fails a map's I/O. A failed step cancels the steps that
+depend on it. Each write is read back and counts only if the typed value is the planned one. A
+rollback that was recorded during the run cancels every later write.
 """
 
 import errno
@@ -35,29 +35,29 @@ from hbatune.settings.table import (
 )
 
 BUSY_PAUSE = 0.01
-"""Seconds before the second try on EBUSY, on average, doubled up to ``BUSY_LONGEST``: newer kernels
+"""Average seconds before the second try on EBUSY, doubled up to ``BUSY_LONGEST``. Newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 BUSY_LONGEST = 0.16
 RAMP_WRITES = 6
-"""Writes at most of a value that the kernel raises in the moment in which it is set lower. Two are
-enough where a ramp takes its time between two steps, by default two minutes."""
+"""Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
+a ramp pauses between two steps, by default for two minutes."""
 RAMPED = 8
-"""Steps of a ramp, up or down, that may lie between a plan and its write: a full queue lowers a
-depth by one, and each LUN of the target that is lowered meanwhile may raise it by one."""
+"""Maximum steps of a ramp, up or down, between a plan and its write. A full queue lowers a depth by
+one, and each LUN of the target that is lowered until then may raise it by one."""
 SETTLING_PAUSE = 0.001
-"""Seconds before the second look at a value that may be shown in passing, doubled each time."""
+"""Seconds before a value that may be temporary is read again, doubled each time."""
 PATIENCE = 4.0
-"""Seconds that a write is tried again for, where its deadline is not known."""
-_OF_DEADLINE = 0.8  # what remains is for the write itself, and to answer in time
+"""Seconds for repeating a write if its deadline is not known."""
+_OF_DEADLINE = 0.8  # the remaining time is for the write itself and the answer
 
 
 class Step(Struct, frozen=True):
     """One write: the setting, the value to set, and the assumptions of the plan.
 
-    ``expected`` is the value that the plan saw, None for one that it could not see: a tunable of a
-    scheduler that is yet to be set. ``under`` is the scheduler that the value was planned for, None
-    where that does not matter or is not known. A step that only ``follows`` repairs the effect of
-    another step of the chain; where that had no effect, the step is skipped. ``ramped`` is the
+    ``expected`` is the value that the plan saw, or None if it could not see one: a tunable of a
+    scheduler that is yet to be set. ``under`` is the scheduler that the value was planned for, or
+    None if it does not matter or is not known. A step that only ``follows`` repairs the effect of
+    another step of the chain. It is skipped if the other step had no effect. ``ramped`` is the
     number of steps that the kernel may have raised or lowered the value since the plan.
     """
 
@@ -72,9 +72,9 @@ class Step(Struct, frozen=True):
 class Chain(Struct, frozen=True):
     """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
 
-    ``identity`` are files below it with their texts at the time of the plan, ``diskseq`` the
-    kernel's sequence number of the disk, None for other targets. ``map`` is the map that it was a
-    path of then.
+    ``identity`` are files below it with their texts at the time of the plan. ``diskseq`` is the
+    kernel's sequence number of the disk, or None for other targets. ``map`` is the map of which it
+    was a path then.
     """
 
     target: str
@@ -90,9 +90,9 @@ class Chain(Struct, frozen=True):
 class WriteResult(Struct, frozen=True):
     """The result of one step; ``found`` is the typed value read last.
 
-    ``said`` is the reason where no errno gives it: the device's own word for a refusal, or the
-    assumption of the plan that no longer holds. An ``effect`` belongs to no step: it reports the
-    value that the writes left in a setting which they reset.
+    ``said`` is the reason if no errno gives it: the device's text for a refusal, or the assumption
+    of the plan that no longer holds. An ``effect`` belongs to no step: it reports the value that
+    the writes left in a setting which they reset.
     """
 
     setting: str
@@ -104,10 +104,7 @@ class WriteResult(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True, array_like=True):
-    """A result as a worker sends it, and what the kernel was like meanwhile.
-
-    ``busy`` is whether it answered EBUSY at first.
-    """
+    """A result as a worker sends it. ``busy`` is whether the kernel answered EBUSY at first."""
 
     result: WriteResult
     busy: bool = False
@@ -131,8 +128,8 @@ def decode(reply: bytes) -> Reply:
 class ChainWriter:
     """Writes chains; one instance in each worker process.
 
-    A write that is refused with EBUSY is tried again for most of the ``deadline``, in seconds, by
-    which a worker has to answer. Before each write the ``guard`` looks for a rollback.
+    A write that is refused with EBUSY is repeated for most of the ``deadline``, in seconds, by
+    which a worker has to answer. Before each write the ``guard`` checks for a rollback.
     """
 
     def __init__(
@@ -142,9 +139,9 @@ class ChainWriter:
         self._guard = guard
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Do the steps in their order and yield each one's result, encoded (``decode``).
+        """Execute the steps in their order and yield the encoded result of each (``decode``).
 
-        An exception ends the worker. Before that, the step that it interrupted gets its result.
+        An exception ends the worker. Before that, the interrupted step gets its result.
         """
         device: _Device | None = None
         answered = 0
@@ -155,11 +152,11 @@ class ChainWriter:
                 yield encode(result, busy=device.found_busy())
         except Exception as error:
             if answered < len(chain.steps):
-                yield encode(_interrupted(chain.steps[answered], device, error))
+                yield encode(_report_interruption(chain.steps[answered], device, error))
             raise
 
 
-def _interrupted(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
+def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
     """Return the result of the step that an exception has interrupted."""
     number = error.errno if isinstance(error, OSError) else None
     reason = "" if number else f" ({error or type(error).__name__})"
@@ -174,15 +171,15 @@ ANOTHER = "another device has taken its place since the plan"
 
 
 def write(chain: Chain, *, patience: float = PATIENCE) -> Iterator[WriteResult]:
-    """Do the steps of a chain in their order, and yield the result of each.
+    """Execute the steps of a chain in their order, and yield the result of each.
 
-    A write that is refused with EBUSY is tried again for ``patience`` seconds.
+    A write that is refused with EBUSY is repeated for ``patience`` seconds.
     """
     return _Device(chain, patience, UNGUARDED).write()
 
 
 class _Device:
-    """The target of a chain as its worker sees it, with the text last read of each attribute."""
+    """The target of a chain in its worker, with the text last read of each attribute."""
 
     def __init__(self, chain: Chain, patience: float, guard: RollbackGuard) -> None:
         self._chain = chain
@@ -191,19 +188,20 @@ class _Device:
         self._busy = False
         self.has_written = False
         self._settings = {step.setting: setting(step.setting) for step in chain.steps}
-        names = [path for each in self._settings.values() for path in (each.path, *each.needs)]
-        names += [each.path for each in map(setting, self._may_reset()) if each.kept]
+        kinds = self._settings.values()
+        names = [path for kind in kinds for path in (kind.path, *kind.needs)]
+        names += [kind.path for kind in map(setting, self._find_reset_settings()) if kind.kept]
         names += [path for path, _ in chain.identity]
-        if self._queue:
+        if self._is_block_device:
             names.append(HOLDER_UUIDS)
         self._found = read(chain.sysfs, tuple(dict.fromkeys(names)))
-        # Kept apart from ``_found``, which later reads overwrite: effects are judged against it.
+        # A copy, since later reads overwrite ``_found``: effects are compared with it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
         self._conflicts: Mapping[str, Value] = {}
 
     def write(self) -> Iterator[WriteResult]:
-        """Do the steps in their order, and yield the result of each."""
+        """Execute the steps in their order, and yield the result of each."""
         # Once for the chain, right before its first write: names such as `sda` are reused at
         # hotplug.
         replaced = self.replaced()
@@ -214,10 +212,10 @@ class _Device:
             if replaced:
                 result = WriteResult(step.setting, Outcome.VANISHED, said=ANOTHER)
             elif step.setting in self._conflicts:
-                found = self._conflicts[step.setting]
-                result = WriteResult(step.setting, Outcome.CONFLICT, found=found)
+                current = self._conflicts[step.setting]
+                result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
             elif cause := next(
-                (each for each in setting(step.setting).hangs_on if each in failed), None
+                (name for name in setting(step.setting).hangs_on if name in failed), None
             ):
                 said = f"{cause} could not be set"
                 result = WriteResult(step.setting, Outcome.CANCELLED, said=said)
@@ -232,139 +230,141 @@ class _Device:
         yield from self.effects()
 
     def found_busy(self) -> bool:
-        """Whether the kernel has answered EBUSY since this was asked last."""
+        """Return whether the kernel has answered EBUSY since the last call."""
         busy, self._busy = self._busy, False
         return busy
 
     def replaced(self) -> bool:
-        """Whether another device has taken the place of the one that was planned for."""
-        found = ((self._found.get(path), text) for path, text in self._chain.identity)
+        """Return whether the device was replaced after the plan was made."""
+        texts = ((self._found.get(path), text) for path, text in self._chain.identity)
         # Only another text proves another device; a file that cannot be read proves nothing.
-        return any(isinstance(now, Attribute) and now.text != text for now, text in found)
+        return any(
+            isinstance(attribute, Attribute) and attribute.text != text for attribute, text in texts
+        )
 
     def moved(self) -> str | None:
-        """Return why the plan no longer fits where the device has joined, left or changed a map."""
-        if not self._queue:
+        """Return why the plan no longer fits if the device has joined, left or changed a map."""
+        if not self._is_block_device:
             return None
-        now = multipath_maps(self._found)
+        maps = multipath_maps(self._found)
         # Only dm maps show as holders of a path (``HOLDER_UUIDS``); an NVMe head does not.
         planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
-        if now == planned:
+        if maps == planned:
             return None
-        return f"a path of {', '.join(sorted(now)) or 'no map'} now, not as it was planned for"
+        return f"a path of {', '.join(sorted(maps)) or 'no map'} now, not as it was planned for"
 
     def conflicts(self) -> dict[str, Value]:
-        """Return the changed values, since the plan, of settings that the chain's writes reset.
+        """Return the values changed since the plan in settings that the chain's writes reset.
 
-        The reset would overwrite them, so it is too late to compare them when it is their turn.
+        The reset would overwrite them, so comparing them before their own write would be too late.
         """
-        reset = {name for each in self._settings.values() for name in each.resets}
-        found = {}
+        reset = {name for kind in self._settings.values() for name in kind.resets}
+        conflicts = {}
         for step in self._chain.steps:
             kind = self._settings[step.setting]
-            value = self._value(kind) if among(step.setting, reset) else ABSENT
+            value = self._parse_value(kind) if among(step.setting, reset) else ABSENT
             if not isinstance(value, Missing) and changed(kind, step, value):
-                found[step.setting] = value
-        return found
+                conflicts[step.setting] = value
+        return conflicts
 
     def do(self, step: Step) -> WriteResult:
-        """Write one step, unless it is right already or must not be written now."""
+        """Write one step, unless the value is right already or must not be written now."""
         kind = self._settings[step.setting]
         disturbed = among(step.setting, self._reset)
-        # The first read is out of date where a write of this chain resets the setting.
-        now = self._value_again(kind) if disturbed else self._value(kind)
+        # The first read is out of date if a write of this chain resets the setting.
+        current = self._reread_value(kind) if disturbed else self._parse_value(kind)
         if step.expected is not None:
-            now = self._settled(kind, now, step.expected)
-        if isinstance(now, Missing):
-            return _unreadable(self._chain, step, now)
-        # What others have set since the plan is not to be overwritten.
-        if not disturbed and changed(kind, step, now):
-            return WriteResult(step.setting, Outcome.CONFLICT, found=now)
-        if step.follows and now == _typed(kind, self._found_first(kind)):
-            return WriteResult(step.setting, Outcome.KEPT, found=now)
-        if now == step.value:
-            # Right already: nothing was to be done, or an earlier write has done it.
+            current = self._await_settled(kind, current, step.expected)
+        if isinstance(current, Missing):
+            return _report_unreadable(self._chain, step, current)
+        # Values that others have set since the plan must not be overwritten.
+        if not disturbed and changed(kind, step, current):
+            return WriteResult(step.setting, Outcome.CONFLICT, found=current)
+        if step.follows and current == _parse(kind, self._get_original(kind)):
+            return WriteResult(step.setting, Outcome.KEPT, found=current)
+        if current == step.value:
+            # Right already: either no write is needed, or an earlier write set it.
             return WriteResult(
-                step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now
+                step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=current
             )
         lost = next((name for name in self._conflicts if among(name, kind.resets)), None)
         if lost is not None:
             said = f"it would reset {lost}, which was changed to {self._conflicts[lost]}"
-            return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=said)
-        if (illegal := self._illegal(step, now)) is not None:
-            return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=illegal)
+            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=said)
+        if (illegal := self._find_violation(step, current)) is not None:
+            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=illegal)
         self._reset.update(kind.resets)
         return self._write(step, kind)
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values that the writes have left in settings which they reset and do not set.
 
-        Values that must be kept, and that the kernel changed although they have nothing to do with
-        the setting written, are put back.
+        Restores values that must be kept, and that the kernel changed although they have nothing to
+        do with the setting written.
         """
         for name in sorted(self._reset - self._settings.keys()):
             if name == SCHEDULER_TUNABLES or among(name, self._reset - {name}):
-                continue  # the tunables went away with their scheduler
+                continue  # the tunables were removed with their scheduler
             kind = setting(name)
-            found, before = self._value_again(kind), _typed(kind, self._found_first(kind))
+            current, before = self._reread_value(kind), _parse(kind, self._get_original(kind))
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
-            moved = kind.kept and found != before
-            if moved and not isinstance(before, Missing) and self._objection() is None:
+            moved = kind.kept and current != before
+            if moved and not isinstance(before, Missing) and self._check_rollback() is None:
                 self._set(kind, before)
-                found = self._value_again(kind)
-            if not isinstance(found, Missing):
-                yield WriteResult(name, Outcome.KEPT, found=found, effect=True)
+                current = self._reread_value(kind)
+            if not isinstance(current, Missing):
+                yield WriteResult(name, Outcome.KEPT, found=current, effect=True)
 
-    def _may_reset(self) -> set[str]:
+    def _find_reset_settings(self) -> set[str]:
         """Return the settings that the steps may reset and that are not steps themselves."""
-        reset = {name for each in self._settings.values() for name in each.resets}
+        reset = {name for kind in self._settings.values() for name in kind.resets}
         return reset - self._settings.keys() - {SCHEDULER_TUNABLES}
 
-    def _found_first(self, kind: Setting) -> Attribute | Missing:
-        """Return the attribute as it was before the first write."""
+    def _get_original(self, kind: Setting) -> Attribute | Missing:
+        """Return the attribute from before the first write."""
         return self._before.get(kind.path, ABSENT)
 
-    def _illegal(self, step: Step, now: Value) -> str | None:
+    def _find_violation(self, step: Step, current: Value) -> str | None:
         """Return why the value must not be written now, although it was planned."""
-        if not self._queue:
+        if not self._is_block_device:
             return None
         if step.setting in _UNDER_SCHEDULER and self._reset:
             # A write of this chain may have switched the scheduler, and the limit depends on it.
-            self._value_again(setting("scheduler"))
+            self._reread_value(setting("scheduler"))
         scheduler = scheduler_of(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
             return f"planned with scheduler {step.under}, which is {scheduler} now"
-        verdict = legal(step.setting, step.value, now, self._found, scheduler)
+        verdict = legal(step.setting, step.value, current, self._found, scheduler)
         if isinstance(verdict, Fixed):
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
 
     def _write(self, step: Step, kind: Setting) -> WriteResult:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
-        # have been clamped, ignored or taken for something else.
+        # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
-            if (objection := self._objection()) is not None:
+            if (objection := self._check_rollback()) is not None:
                 return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
             refused = self._set(kind, step.value)
-            now = self._value_again(kind)
-            if refused is not None or not above(now, step.value):
+            current = self._reread_value(kind)
+            if refused is not None or not above(current, step.value):
                 break
         if refused is None:
-            now = self._settled(kind, now, step.value)
-        if isinstance(now, Missing):
-            return _unreadable(self._chain, step, now)
+            current = self._await_settled(kind, current, step.value)
+        if isinstance(current, Missing):
+            return _report_unreadable(self._chain, step, current)
         if isinstance(refused, str):
-            return WriteResult(step.setting, Outcome.REFUSED, None, now, refused)
+            return WriteResult(step.setting, Outcome.REFUSED, None, current, refused)
         if refused is not None:
-            if refused == errno.EBUSY and (objection := self._objection()) is not None:
-                return WriteResult(step.setting, Outcome.CANCELLED, found=now, said=objection)
-            return WriteResult(step.setting, Outcome.REFUSED, refused, now)
-        outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
-        return WriteResult(step.setting, outcome, found=now)
+            if refused == errno.EBUSY and (objection := self._check_rollback()) is not None:
+                return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=objection)
+            return WriteResult(step.setting, Outcome.REFUSED, refused, current)
+        outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
+        return WriteResult(step.setting, outcome, found=current)
 
     def _set(self, kind: Setting, value: Value) -> int | str | None:
-        """Write a setting; return None, or the refusal as an errno or in words."""
+        """Write a setting; return None, or the refusal as an errno or a text."""
         self.has_written = True
         if kind.path.startswith(FEATURE):
             try:
@@ -375,49 +375,51 @@ class _Device:
         until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE
         while (refused := _store(path, text)) == errno.EBUSY:
             self._busy = True
-            rest = jittered(pause)
-            waited += rest
-            if waited > self._patience or time.monotonic() + rest > until:
+            delay = jittered(pause)
+            waited += delay
+            if waited > self._patience or time.monotonic() + delay > until:
                 return refused
-            time.sleep(rest)
-            if self._objection() is not None:
+            time.sleep(delay)
+            if self._check_rollback() is not None:
                 return refused
             pause = min(2 * pause, BUSY_LONGEST)
         return refused
 
-    def _settled(self, kind: Setting, now: Value | Missing, expected: Value) -> Value | Missing:
-        """Return the value, looked at again while another than expected may be shown in passing."""
+    def _await_settled(
+        self, kind: Setting, current: Value | Missing, expected: Value
+    ) -> Value | Missing:
+        """Return the value, reading it again while an unexpected value may be temporary."""
         until, pause = time.monotonic() + kind.settles, SETTLING_PAUSE
-        while now != expected and time.monotonic() < until:
+        while current != expected and time.monotonic() < until:
             time.sleep(pause)
             pause *= 2
-            now = self._value_again(kind)
-        return now
+            current = self._reread_value(kind)
+        return current
 
-    def _objection(self) -> str | None:
+    def _check_rollback(self) -> str | None:
         """Return why a rollback forbids the next write, or None."""
         return self._guard.objection(self._chain.id)
 
     @property
-    def _queue(self) -> bool:
-        """Whether the target is a block device, whose writes have limits and maps to respect."""
+    def _is_block_device(self) -> bool:
+        """Whether the target is a block device, whose writes must respect limits and maps."""
         return any(kind_of(name) is TargetKind.ENDPOINT for name in self._settings)
 
-    def _value(self, kind: Setting) -> Value | Missing:
-        return _typed(kind, self._found.get(kind.path, ABSENT))
+    def _parse_value(self, kind: Setting) -> Value | Missing:
+        return _parse(kind, self._found.get(kind.path, ABSENT))
 
-    def _value_again(self, kind: Setting) -> Value | Missing:
-        """Read one setting again, and no other: each read costs, and under load it costs a lot."""
+    def _reread_value(self, kind: Setting) -> Value | Missing:
+        """Read only this setting again: each read costs, and much more so under load."""
         text = read_again(self._chain.sysfs, kind.path)
         self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
-        return self._value(kind)
+        return self._parse_value(kind)
 
 
 _UNDER_SCHEDULER = ("nr_requests",)
-"""Settings with limits that depend on the scheduler in force."""
+"""Settings with limits that depend on the current scheduler."""
 
 
-def _unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
+def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
     if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
         return WriteResult(step.setting, Outcome.VANISHED, missing.errno)
     return WriteResult(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
@@ -426,8 +428,8 @@ def _unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
 def jittered(pause: float) -> float:
     """Return a pause of half to one and a half times this length, in seconds.
 
-    Workers that were refused together must not come back together. Not by ``random``, whose state
-    forked workers share.
+    Workers that were refused together must not retry together. ``random`` would not do, since
+    forked workers share its state.
     """
     return pause * (0.5 + int.from_bytes(os.urandom(2), "big") / 0xFFFF)
 
@@ -435,13 +437,12 @@ def jittered(pause: float) -> float:
 def _store(path: str, text: str) -> int | None:
     """Write the text in one write(2) and return None, or the errno of its refusal."""
     try:
-        # Without O_CREAT: an attribute that is gone is ENOENT, and not EACCES for a file to be
-        # made.
+        # Without O_CREAT: a missing attribute is ENOENT, and not EACCES for creating a file.
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
         return error.errno
     try:
-        # One call, unbuffered: sysfs takes each write(2) for a whole value.
+        # One call, unbuffered: sysfs takes each write(2) for a complete value.
         os.write(descriptor, text.encode())
     except OSError as error:
         return error.errno
@@ -451,38 +452,37 @@ def _store(path: str, text: str) -> int | None:
         os.close(descriptor)
 
 
-def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
-    if isinstance(found, Missing):
-        return found
+def _parse(kind: Setting, attribute: Attribute | Missing) -> Value | Missing:
+    if isinstance(attribute, Missing):
+        return attribute
     try:
-        return kind.parse(found.text)
+        return kind.parse(attribute.text)
     except ValueError:
-        return Missing(Reason.UNPARSABLE, text=found.text)
+        return Missing(Reason.UNPARSABLE, text=attribute.text)
 
 
-def changed(kind: Setting, step: Step, now: Value) -> bool:
+def changed(kind: Setting, step: Step, current: Value) -> bool:
     """Whether an administrator or another tool has changed the value since the plan."""
-    if step.expected is None or now in (step.expected, step.value):
+    if step.expected is None or current in (step.expected, step.value):
         return False
-    match now, step.expected:
+    match current, step.expected:
         case int(), int() if kind.ramps:
-            return abs(now - step.expected) > step.ramped
+            return abs(current - step.expected) > step.ramped
         case _:
             return True
 
 
-def above(now: Value | Missing, value: Value) -> bool:
-    """Whether a number reads higher than it was set to."""
-    return isinstance(now, int) and isinstance(value, int) and now > value
+def above(current: Value | Missing, value: Value) -> bool:
+    """Whether a number reads higher than the value that was set."""
+    return isinstance(current, int) and isinstance(value, int) and current > value
 
 
 def _set_feature(sysfs: str, path: str, text: str) -> str | None:
     """Set an NVMe feature (``feature/08``) until the controller's next reset; return its refusal.
 
-    The refusal is the controller's, in words. Raises OSError where the kernel refuses.
+    The refusal is the controller's text. Raises OSError if the kernel refuses.
     """
-    # The node is found through one descriptor, so that a name reused meanwhile cannot lead
-    # elsewhere.
+    # The node is found through one descriptor, so a reused name cannot lead to another device.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         node = node_of(directory)
@@ -490,22 +490,22 @@ def _set_feature(sysfs: str, path: str, text: str) -> str | None:
         os.close(directory)
     number = int(path.removeprefix(FEATURE), 16)
     if number == EXEMPT:
-        return _exempt(node, names.parse_cpus("" if text == NONE else text))
+        return _exempt_vectors(node, names.parse_cpus("" if text == NONE else text))
     answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
     return answer.said if answer.status else None
 
 
-def _exempt(node: str, wanted: Collection[int]) -> str | None:
+def _exempt_vectors(node: str, vectors: Collection[int]) -> str | None:
     """Exempt exactly these vectors from coalescing, with a write for each vector that differs."""
-    found = exemptions(node)
-    if isinstance(found, nvme.Answer):
-        return found.said
-    if missing := [vector for vector in wanted if vector >= len(found)]:
+    exempted = exemptions(node)
+    if isinstance(exempted, nvme.Answer):
+        return exempted.said
+    if missing := [vector for vector in vectors if vector >= len(exempted)]:
         return f"the controller has no interrupt vector {missing[0]}"
-    for vector, exempt in enumerate(found):
-        if exempt != (vector in wanted):
+    for vector, exempt in enumerate(exempted):
+        if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.
-            word = vector | (vector in wanted) << 16
+            word = vector | (vector in vectors) << 16
             answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT, cdw11=word)
             if answer.status:
                 return answer.said

@@ -1,15 +1,14 @@
-"""What every writer needs: the files that it keeps, its workers, and how long a write may take.
+"""Run many chains in parallel, with the precautions that parallel writing requires.
 
-Runs many chains at once, with the care that parallel writing needs.
+The first LUN of each adapter is written alone. After that its LUNs are written in parallel, but the
+paths of one map one at a time. A LUN whose write does not return costs only its own rows. From then
+on its adapter's LUNs are written one at a time, and after the third such LUN the adapter is
+skipped.
 
-One LUN of each adapter goes first and alone. After that its LUNs go in parallel, but the paths of
-one map one at a time. A LUN whose write does not return costs its own rows; from then on its
-adapter is taken one LUN at a time, and after the third such LUN it is left alone.
-
-How many go at once follows what the kernel takes. While writes return within a second and leave a
-CPU idle, the crew grows, and processes for more are forked while it sleeps. Where an adapter's
-kernel answers EBUSY, since it locks the tag set for each change, fewer of its LUNs are written at
-once, down to one.
+The number of parallel writes follows the kernel's capacity. While writes return within a second and
+leave a CPU idle, the crew grows, and processes for more are forked while it sleeps. If an adapter's
+kernel answers EBUSY, because it locks the tag set for each change, fewer of the adapter's LUNs are
+written concurrently, down to one.
 """
 
 import errno
@@ -34,11 +33,11 @@ from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unsta
 class Means(Struct, frozen=True):
     """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers are taken from the ``worker_pool``, where there is one. ``save`` makes the journal
-    durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
-    written. ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines
-    that are among them are not read once more. Of ``unmarked`` disks, by kernel name, nothing is
-    saved in udev's database. Before each write the ``guard`` looks for a rollback.
+    The workers come from the ``worker_pool``, if there is one. ``save`` makes the journal durable
+    and, if requested, reserves space for its later saves. Without it, ``journal`` is written.
+    ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines among them
+    are not read again. Nothing is saved in udev's database about ``unmarked`` disks (kernel names).
+    Before each write the ``guard`` checks for a rollback.
     """
 
     journal: Path
@@ -57,9 +56,9 @@ class Means(Struct, frozen=True):
     def save_journal(
         self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
     ) -> bytes | None:
-        """Make the journal durable; JournalError where that fails.
+        """Make the journal durable; JournalError if that fails.
 
-        Returns what may be given as ``over`` when it is saved again under the same lock.
+        Returns the value for ``over`` if the journal is saved again under the same lock.
         """
         if self.save is None:
             return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
@@ -68,18 +67,18 @@ class Means(Struct, frozen=True):
 
 
 STUCK_LIMIT = 3
-"""Stuck LUNs of one adapter after which it is left alone: each holds a worker in the kernel."""
+"""Stuck LUNs of one adapter after which it is skipped: each holds a worker in the kernel."""
 
 USUAL = 16
-"""Workers that a crew begins with; one that is configured smaller does not grow."""
+"""Initial size of a crew. A crew that is configured smaller does not grow."""
 MOST = 64
 CALM = 4
-"""Chains without EBUSY after which one more LUN of the adapter is tried at once: a collision costs
-a pause, and writes that exclude each other gain nothing by standing in line."""
+"""Chains without EBUSY after which one more LUN of the adapter is written concurrently. A collision
+costs a pause, and writes that exclude each other gain nothing by waiting in parallel."""
 IDLE_WINDOW_S = 0.1
-"""Seconds over which is seen whether a CPU is idle, some ticks of the kernel's."""
+"""Seconds over which idle CPU time is measured: several ticks of the kernel."""
 PROMPT = 1.0
-"""Seconds within which each write has to return for a crew to be larger than it began."""
+"""Maximum seconds of each write while a crew is larger than its initial size."""
 
 WORKER_EXITED = "the process that wrote it died; the next look shows whether the value had landed"
 FAILED = "the process that was to write it failed; the next run shows whether the value was set"
@@ -96,15 +95,15 @@ class Report(Struct):
 
 
 def most_workers(workers: int) -> int:
-    """Return how many workers a crew may grow to, of which so many are configured."""
+    """Return the maximum size of a crew with this number of configured workers."""
     return max(workers, MOST) if workers >= USUAL else workers
 
 
 class _Lane(Struct):
-    """The chains of one adapter that wait, and the state of those that were started.
+    """The waiting chains of one adapter, and the state of the started ones.
 
-    ``width`` is how many may run at once, ``busy`` are those running that met EBUSY, ``calm`` is
-    how many have ended without it since.
+    ``width`` is the number that may run concurrently. ``busy`` are the running ones that met EBUSY,
+    and ``calm`` is the number that have ended without it since.
     """
 
     waiting: deque[Chain]
@@ -120,11 +119,11 @@ class _Lane(Struct):
         """Whether another chain may start now."""
         if not self.waiting or self.stuck >= STUCK_LIMIT:
             return False
-        # Alone until a first LUN has ended, and again from the first stuck one on.
+        # One at a time until a first LUN has ended, and again after the first stuck one.
         return self.running == 0 or (self.tried and self.stuck == 0 and self.running < self.width)
 
     def ended(self, chain: Chain) -> None:
-        """Fit the width to what a chain that has ended met: two that collide are one too many."""
+        """Adjust the width after a chain: a collision means that one too many was running."""
         if chain.id in self.busy:
             self.busy.remove(chain.id)
             self.width = max(1, min(self.width, self.running + 1) // 2)
@@ -136,9 +135,10 @@ class _Lane(Struct):
 
 
 class _Crew(Struct):
-    """How many chains may run at once, of all adapters; ``since`` is when each was heard last.
+    """The number of chains of all adapters that may run concurrently.
 
-    ``counted`` are those running that have made it grow.
+    ``since`` is the time of each chain's latest reply. ``counted`` are the running chains that have
+    made the crew grow.
     """
 
     first: int
@@ -149,11 +149,11 @@ class _Crew(Struct):
 
     @property
     def grows(self) -> bool:
-        """Whether writes have returned soon, so that more are likely to run at once."""
+        """Whether writes have returned promptly, so more are likely to run concurrently."""
         return self.first < self.size < self.most
 
     def heard(self, chain: Chain, now: float, *, may_grow: bool) -> None:
-        """Grow by one for a chain of which a write has returned soon, if it may."""
+        """Grow by one for a chain whose write has returned promptly, if allowed."""
         if now - self.since.get(chain.id, now) > PROMPT:
             self.size = self.first
             self.counted.add(chain.id)
@@ -168,7 +168,7 @@ class _Crew(Struct):
         self.counted.discard(chain.id)
 
     def stuck(self) -> None:
-        """Never grow again: a write that does not return may be the first of many."""
+        """Never grow again: a write that does not return may be the first of several."""
         self.size = self.most = self.first
 
     def room(self, now: float) -> bool:
@@ -179,10 +179,10 @@ class _Crew(Struct):
 
 
 class IdleCpus:
-    """Tells whether the machine has a CPU to spare: without one, more writers only cost forks.
+    """Measures whether the machine has an idle CPU: without one, more writers only cost forks.
 
-    The time that a writer itself spends asleep does not tell, since it may be asleep until another
-    one has had a CPU.
+    The sleeping time of a writer itself does not show it, since it may be waiting until another
+    writer gets a CPU.
     """
 
     def __init__(
@@ -195,23 +195,23 @@ class IdleCpus:
         self._last: CpuTime | None = None
 
     def found(self) -> bool:
-        """Return whether lately a CPU was idle for half of the time, or two for a quarter."""
+        """Return whether recently one CPU was idle half of the time, or two CPUs a quarter."""
         now = self._clock()
-        if now - self._asked >= IDLE_WINDOW_S:  # on a large machine the kernel takes a ms to tell
+        if now - self._asked >= IDLE_WINDOW_S:  # on a large machine each read takes a ms
             self._asked, before, self._last = now, self._last, self._read()
             self._answer = False
             if before is not None and self._last is not None:
-                taken, count = self._last.since(before), os.cpu_count() or 1
-                self._answer = 0 < taken.total <= 2 * taken.idle * count
+                spent, count = self._last.since(before), os.cpu_count() or 1
+                self._answer = 0 < spent.total <= 2 * spent.idle * count
         return self._answer
 
 
 class Executor:
     """Runs chains in a pool of workers and gives every step exactly one result.
 
-    ``stop`` is called between events: once it returns True, no further chain is started, and those
-    under way are waited for. ``progress`` is called with each chain that has ended. ``workers`` is
-    how many may write at once to begin with, the pool's size how many it may become while
+    ``stop`` is called between events. Once it returns True, no further chain is started, and
+    running chains are awaited. ``progress`` is called with each chain that has ended. ``workers``
+    is the initial number of parallel writers, and the pool's size the maximum while
     ``has_idle_cpu``.
     """
 
@@ -241,38 +241,38 @@ class Executor:
         for chain in chains:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
         if not self._stop():
-            self._start()
+            self._start_chains()
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._hear(event.task, decode(event.reply))
+                    self._receive_reply(event.task, decode(event.reply))
                 elif isinstance(event, Finished):
-                    self._end(event.task)
+                    self._end_chain(event.task)
                 else:
-                    self._lose(event)
+                    self._handle_failure(event)
             if not self._stop():
-                self._start()
+                self._start_chains()
         for lane in self._lanes.values():
-            # Left behind by a stop, or by an adapter with too many stuck LUNs: no step may be left
-            # without a result.
+            # Skipped because of a stop, or of an adapter with too many stuck LUNs: every step needs
+            # a result.
             for chain in lane.waiting:
-                self._cancel(chain)
+                self._cancel_rest(chain)
         return self._report
 
-    def _start(self) -> None:
-        for chain in self._startable():
+    def _start_chains(self) -> None:
+        for chain in self._select_startable():
             lane = self._lanes[chain.adapter]
             lane.running += 1
             if chain.map is not None:
                 self._maps.add(chain.map)
             self._crew.since[chain.id] = self._clock()
             self._pool.start(chain)
-        # Forked while those that were started sleep in their writes, which takes the longer time.
+        # Forked while the started chains sleep in their writes, which takes longer.
         waiting = sum(len(lane.waiting) for lane in self._lanes.values())
         ahead = USUAL if self._crew.grows else self._crew.first - self._pool.running
         self._pool.prepare(min(waiting, ahead))
 
-    def _startable(self) -> Iterator[Chain]:
+    def _select_startable(self) -> Iterator[Chain]:
         """Yield chains that may start, the adapters in turn, until no worker is free."""
         progress = True
         while progress:
@@ -280,32 +280,32 @@ class Executor:
             for lane in self._lanes.values():
                 if not self._pool.free or not self._crew.room(self._clock()):
                     return
-                if lane.open and (chain := self._next(lane)) is not None:
+                if lane.open and (chain := self._take_startable(lane)) is not None:
                     progress = True
                     yield chain
 
-    def _next(self, lane: _Lane) -> Chain | None:
+    def _take_startable(self, lane: _Lane) -> Chain | None:
         for _ in range(len(lane.waiting)):
             chain = lane.waiting.popleft()
             if chain.map is None or chain.map not in self._maps:
                 return chain
-            # To the end of the queue: another path of its map is being written, and the others need
-            # not wait.
+            # To the end of the queue: another path of its map is being written, and other chains
+            # need not wait.
             lane.waiting.append(chain)
         return None
 
-    def _hear(self, chain: Chain, reply: Reply) -> None:
+    def _receive_reply(self, chain: Chain, reply: Reply) -> None:
         if reply.busy:
             self._lanes[chain.adapter].busy.add(chain.id)
         waiting = any(lane.waiting for lane in self._lanes.values())
         may_grow = waiting and not reply.busy and self._has_idle_cpu()
         self._crew.heard(chain, self._clock(), may_grow=may_grow)
-        self._take(chain, reply.result)
+        self._record_result(chain, reply.result)
 
-    def _take(self, chain: Chain, result: WriteResult) -> None:
+    def _record_result(self, chain: Chain, result: WriteResult) -> None:
         self._report.results[chain.id, result.setting] = result
 
-    def _end(self, chain: Chain) -> None:
+    def _end_chain(self, chain: Chain) -> None:
         lane = self._lanes[chain.adapter]
         lane.running -= 1
         lane.tried = True
@@ -315,36 +315,42 @@ class Executor:
             self._maps.discard(chain.map)
         self._progress(chain)
 
-    def _lose(self, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> None:
+    def _handle_failure(self, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> None:
         """Give the unanswered step the outcome of its worker, and cancel the steps after it.
 
-        A stuck worker was sent SIGKILL, so that it can do no further step once the kernel releases
-        it; its write may still land. A worker that died is gone: its write has landed or never
-        will, and the next look shows which. One that failed has answered for its step itself.
+        A stuck worker was sent SIGKILL, so it can execute no further step once the kernel releases
+        it. Its write may still take effect. If a worker died, its write took effect or never will,
+        and the next scan shows which. A worker that failed has answered for its step itself.
         Without a worker nothing was written.
         """
         chain = event.task
         if isinstance(event, Stuck):
             self._lanes[chain.adapter].stuck += 1
             self._crew.stuck()
-        self._end(chain)
+        self._end_chain(chain)
         names = (step.setting for step in chain.steps)
-        at = next((name for name in names if (chain.id, name) not in self._report.results), None)
+        unanswered = next(
+            (name for name in names if (chain.id, name) not in self._report.results), None
+        )
         results = (self._report.results.get((chain.id, step.setting)) for step in chain.steps)
         has_answered = any(result and result.outcome not in DONE for result in results)
-        if at is not None and not (isinstance(event, Died) and event.failed and has_answered):
-            self._take(chain, _unanswered(at, event))
+        if unanswered is not None and not (
+            isinstance(event, Died) and event.failed and has_answered
+        ):
+            self._record_result(chain, _report_unanswered(unanswered, event))
             if isinstance(event, Stuck):
-                self._report.stuck[chain.id, at] = event.process
-        self._cancel(chain)
+                self._report.stuck[chain.id, unanswered] = event.process
+        self._cancel_rest(chain)
 
-    def _cancel(self, chain: Chain) -> None:
+    def _cancel_rest(self, chain: Chain) -> None:
         for step in chain.steps:
             if (chain.id, step.setting) not in self._report.results:
-                self._take(chain, WriteResult(step.setting, Outcome.CANCELLED))
+                self._record_result(chain, WriteResult(step.setting, Outcome.CANCELLED))
 
 
-def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> WriteResult:
+def _report_unanswered(
+    name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]
+) -> WriteResult:
     """Return the result of a step that its worker did not report."""
     match event:
         case Stuck():

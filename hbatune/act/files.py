@@ -1,4 +1,4 @@
-"""Files that survive a crash: whole or absent, and durable once they have their name."""
+"""Write files that survive a crash: complete or absent, and durable once they have their name."""
 
 import errno
 import fcntl
@@ -13,22 +13,23 @@ from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 
 FOLDER = 0o711
-"""The mode of hbatune's own folders: others may read the files in them that are theirs to read.
+"""The mode of hbatune's own directories: other users may read the files with read permission.
 
-They may not list a folder, nor open it: who can open a folder can lock it (``alone``) for ever.
+They may not list or open the directory, since who can open one can lock it (``alone``)
+indefinitely.
 """
 
 READABLE = 0o644
-"""The mode of hbatune's own files that answer questions of users other than root."""
+"""The mode of hbatune's own files for commands of users other than root."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 """The extended attribute that holds a file's access list (acl(5))."""
 
 
 def make_folder(folder: Path, mode: int = FOLDER) -> None:
-    """Make the folder and those above it, whatever the umask; one that is there stays as it is.
+    """Create the directory and its parents with this mode, ignoring the umask.
 
-    Raises OSError where that fails.
+    Existing directories are not changed. Raises OSError if that fails.
     """
     if folder.is_dir():
         return
@@ -37,7 +38,7 @@ def make_folder(folder: Path, mode: int = FOLDER) -> None:
         folder.mkdir(mode=mode)
         folder.chmod(mode)
     except FileExistsError:
-        if not folder.is_dir():  # another process was first otherwise
+        if not folder.is_dir():  # if it is one, another process was first
             raise
 
 
@@ -49,29 +50,29 @@ def replace(
     folder_mode: int = FOLDER,
     reserved_for: Path | None = None,
 ) -> None:
-    """Put ``data`` at ``path`` so that a crash at any instant leaves the old or the new content.
+    """Put ``data`` at ``path``. A crash at any instant leaves the old or the new content.
 
-    Durable when it returns: the file and its folder are synced; a missing folder is made. Where the
-    disk is full, the room reserved for the file, or ``reserved_for`` another one of its folder, is
-    used (``reserve_space``). Raises OSError where that fails.
+    The content is durable on return: the file and its directory are synced. A missing directory is
+    created. On a full disk the space reserved for the file, or for ``reserved_for`` in the same
+    directory, is used (``reserve_space``). Raises OSError if that fails.
     """
     make_folder(path.parent, folder_mode)
     try:
-        _put(path, data, mode, None)
+        _put_file(path, data, mode, None)
     except OSError as error:
-        reserve = _reserve(reserved_for or path)
+        reserve = _reserve_path(reserved_for or path)
         if error.errno not in _FULL or not _put_in_reserve(path, data, mode, reserve):
             raise
     sync_folder(path.parent)
 
 
 def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
-    """Do as ``replace`` does, for a file that may be an administrator's.
+    """Replace a file that may be an administrator's.
 
     An existing file keeps its mode, owner and access list; ``mode`` is for a new one.
     """
     make_folder(path.parent, folder_mode)
-    _put(path, data, mode, path if path.is_file() else None)
+    _put_file(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
 
 
@@ -87,18 +88,18 @@ _BLOCK = 4096
 
 
 def reserve_space(path: Path, size: int) -> None:
-    """Reserve ``size`` bytes beside ``path``, so that it can be replaced on a full disk.
+    """Reserve ``size`` bytes next to ``path``, so it can be replaced on a full disk.
 
-    The reserve is used up by the replacement that needs it; one that is large enough is kept.
-    Raises OSError where there is no room for it.
+    The replacement that needs the reserve uses it up. A reserve that is large enough is kept.
+    Raises OSError if there is not enough space.
     """
-    reserve = _reserve(path)
-    # In whole blocks, as file systems give room: a file that grows by a digit needs no new reserve.
+    reserve = _reserve_path(path)
+    # In full blocks, as file systems allocate: a file that grows by a digit needs no new reserve.
     size += -size % _BLOCK
     if room(path) >= size:
         return
     make_folder(path.parent)
-    descriptor, temporary = _temporary(path)
+    descriptor, temporary = _make_temporary(path)
     try:
         # Allocated for real: a sparse file would find the disk full when it is written.
         os.posix_fallocate(descriptor, 0, size)
@@ -112,19 +113,19 @@ def reserve_space(path: Path, size: int) -> None:
 
 
 def room(path: Path) -> int:
-    """Return how many bytes are reserved beside ``path``."""
+    """Return the number of bytes reserved next to ``path``."""
     try:
-        return _reserve(path).stat().st_size
+        return _reserve_path(path).stat().st_size
     except OSError:
         return 0
 
 
-def _reserve(path: Path) -> Path:
+def _reserve_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.reserve")
 
 
 def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
-    """Write ``data`` into the reserved blocks; return False where there are too few."""
+    """Write ``data`` into the reserved blocks; return False if there are too few."""
     try:
         descriptor = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -132,7 +133,7 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
     try:
         if os.fstat(descriptor).st_size < len(data):
             return False
-        # Over the blocks that are there, and cut afterwards: truncating first would give them back.
+        # Over the existing blocks, and cut afterwards: truncating first would free them.
         written = 0
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], written)
@@ -146,24 +147,24 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
     return True
 
 
-def _put(path: Path, data: bytes, mode: int, like: Path | None) -> None:
-    """Write ``data`` to a file beside ``path``, sync it, and give it that name."""
-    # An unpredictable name: no planted link is followed, and no other writer's file is taken.
-    descriptor, temporary = _temporary(path)
+def _put_file(path: Path, data: bytes, mode: int, like: Path | None) -> None:
+    """Write ``data`` to a file next to ``path``, sync it, and rename it to ``path``."""
+    # An unpredictable name: no planted link is followed, and no other writer's file is used.
+    descriptor, temporary = _make_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            _guard(descriptor, mode, like)
+            _set_access(descriptor, mode, like)
             os.fsync(descriptor)
         os.rename(temporary, path)
     except OSError:
-        with suppress(OSError):  # half a file would take the room that a full disk lacks
+        with suppress(OSError):  # half a file would occupy space on a full disk
             os.unlink(temporary)
         raise
 
 
-def _guard(descriptor: int, mode: int, like: Path | None) -> None:
+def _set_access(descriptor: int, mode: int, like: Path | None) -> None:
     """Set the mode of a file, or copy mode, owner and access list from the file ``like``."""
     if like is None:
         os.fchmod(descriptor, mode)
@@ -178,10 +179,10 @@ def _guard(descriptor: int, mode: int, like: Path | None) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Keep other processes out while ``path`` is read, changed and written back.
+    """Exclude other processes while ``path`` is read, changed and written.
 
-    The lock is on the folder, since the file itself is replaced, and ends with the process. Raises
-    OSError where the folder cannot be locked.
+    The lock is on the directory, since the file itself is replaced, and ends with the process.
+    Raises OSError if the directory cannot be locked.
     """
     make_folder(path.parent)
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -193,11 +194,11 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def publish(path: Path, data: bytes, *, mode: int) -> None:
-    """Put ``data`` at ``path`` for others to read: whole at any moment, but not durable.
+    """Put ``data`` at ``path`` for others to read: complete at any moment, but not durable.
 
-    For files that are written every few seconds and worthless after a crash. The folder must exist
-    and may be another user's: a link in the place of the temporary file is not followed. Raises
-    OSError where that fails.
+    For files that are written every few seconds and worthless after a crash. The directory must
+    exist and may be another user's: a link at the temporary file's path is not followed. Raises
+    OSError if that fails.
     """
     temporary = path.with_name(f".{path.name}.new")
     # A fixed name, unlike mkstemp's: a crash leaves one stale file at most, and the next call
@@ -217,11 +218,11 @@ def publish(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def save(path: Path, data: bytes, *, over: bool) -> None:
-    """Put ``data`` into a new file that a person named, or ``over`` a regular file there.
+    """Put ``data`` into a new file that a person named, or ``over`` an existing regular file.
 
-    Links are not followed, and devices are not written to. A file that is replaced keeps its mode
-    and owner. A file that cannot be written whole is not left behind. Raises FileExistsError where
-    another file has the name, and OSError for other failures.
+    Links are not followed, and devices are not written to. A replaced file keeps its mode and
+    owner. A file that cannot be written completely is removed. Raises FileExistsError if another
+    file has the name, and OSError for other failures.
     """
     before = None
     if over:
@@ -229,27 +230,27 @@ def save(path: Path, data: bytes, *, over: bool) -> None:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 raise FileExistsError(f"{path} is not a regular file")
             before = path
-    descriptor, temporary = _temporary(path)
+    descriptor, temporary = _make_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            _guard(descriptor, 0o644, before)
+            _set_access(descriptor, 0o644, before)
             os.fsync(descriptor)
         if over:
             os.rename(temporary, path)
         else:
-            _publish(temporary, path)
+            _link_exclusively(temporary, path)
         sync_folder(path.parent)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
 
 
-def _publish(temporary: str, path: Path) -> None:
-    """Give the file its name unless that is taken."""
+def _link_exclusively(temporary: str, path: Path) -> None:
+    """Give the file its name unless another file has it."""
     try:
-        # link(2) fails where the name exists; rename(2) would replace the file of that name.
+        # link(2) fails if the name exists; rename(2) would replace the file of that name.
         os.link(temporary, path, follow_symlinks=False)
     except FileExistsError:
         raise
@@ -264,8 +265,8 @@ Signature = tuple[int, int, int, int] | None
 
 
 def digest(data: bytes) -> str:
-    """Return the digest by which hbatune's own files know content and names."""
-    # hashlib would load OpenSSL as well, 3 MiB of it, for a digest that it takes from here.
+    """Return the digest that identifies content and names in hbatune's own files."""
+    # hashlib would also load OpenSSL (3 MiB), although the digest comes from this module.
     try:
         from _blake2 import blake2b
     except ImportError:
@@ -275,18 +276,18 @@ def digest(data: bytes) -> str:
 
 
 def signature(path: Path) -> Signature:
-    """Return a value that changes whenever the file does, None where there is none to be seen."""
+    """Return a value that changes whenever the file does, or None if it cannot be read."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
-    """Put ``data`` at this offset of a file, which is made if it is missing, and make it durable.
+    """Put ``data`` at this offset of a file and make it durable. A missing file is created.
 
-    A crash may leave a part of it. Raises OSError where that fails.
+    A crash may leave a part of it. Raises OSError if that fails.
     """
     is_new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -297,7 +298,7 @@ def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
         done = 0
         while done < len(data):
             done += os.pwrite(descriptor, data[done:], offset + done)
-        # Not the times of a file that keeps its size, which take a transaction of the file system.
+        # Not the times of a file that keeps its size: they would cost a file system transaction.
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
@@ -307,7 +308,7 @@ def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
 
 def remove(path: Path) -> None:
     """Remove ``path`` and its reserve, durably; both may be absent."""
-    _reserve(path).unlink(missing_ok=True)
+    _reserve_path(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
     if path.parent.is_dir():
         sync_folder(path.parent)
@@ -323,11 +324,11 @@ def sync_folder(folder: Path) -> None:
 
 
 class FolderError(HbatuneError):
-    """A folder of hbatune's own cannot be removed."""
+    """A directory of hbatune cannot be removed."""
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the folder and everything in it; it may be absent. Raises FolderError."""
+    """Remove the directory and everything in it; it may be absent. Raises FolderError."""
     if folder.is_symlink():
         raise FolderError(f"{folder} is a link, which hbatune did not make")
     import shutil  # heavy, and only `uninstall` removes folders
@@ -341,7 +342,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def empty_folder(folder: Path, *, keep: str) -> None:
-    """Remove everything in the folder, which may be absent, except the file ``keep``.
+    """Remove everything in the directory, which may be absent, except the file ``keep``.
 
     Raises FolderError.
     """
@@ -359,8 +360,8 @@ def empty_folder(folder: Path, *, keep: str) -> None:
                 raise FolderError(f"{path} cannot be removed: {error.strerror}") from error
 
 
-def _temporary(path: Path) -> tuple[int, str]:
-    """Make a file beside ``path`` that only its owner can read; return it open, and its name."""
+def _make_temporary(path: Path) -> tuple[int, str]:
+    """Create a file next to ``path`` that only its owner can read; return it open, and its name."""
     temporary = str(path.with_name(f".{path.name[:64]}.{os.urandom(8).hex()}"))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(temporary, flags, 0o600), temporary

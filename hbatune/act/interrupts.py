@@ -1,13 +1,12 @@
-"""Interrupts: those that irqbalance must leave alone, and those that turned out to be immovable.
+"""Record the interrupts that irqbalance must leave unchanged, and the immovable ones.
 
-The numbers of the interrupts that hbatune has placed are in a list that a script reads. irqbalance
-runs the script for each interrupt where it was started with ``--policyscript``. An administrator's
-bans stay: neither irqbalance's options nor its socket, which would replace all earlier bans, are
-touched.
+A script reads the list of interrupts that hbatune has placed. irqbalance runs the script for each
+interrupt if it was started with ``--policyscript``. An administrator's bans stay: hbatune changes
+neither irqbalance's options nor uses its socket, which would replace all earlier bans.
 
-The kernel shows in no file which interrupts are managed, so that only a refused write reveals one
-that cannot be moved. Such interrupts are remembered until the next boot (the file is on a memory
-file system), or every run would plan them again.
+The kernel shows in no file which interrupts are managed, so only a refused write reveals one that
+cannot be moved. hbatune remembers such interrupts until the next boot (the file is on a memory file
+system). Otherwise every run would plan them again.
 """
 
 import os
@@ -33,7 +32,7 @@ _DIGITS = 10
 
 
 def placed(paths: Paths) -> frozenset[int]:
-    """Return the interrupts on the list that irqbalance must leave alone."""
+    """Return the interrupts on the list for irqbalance."""
     try:
         words = loader.read_bytes(paths.irqs, _LONGEST).split()
     except (OSError, UnusableFileError):
@@ -42,7 +41,7 @@ def placed(paths: Paths) -> frozenset[int]:
 
 
 def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
-    """Have irqbalance leave exactly these interrupts alone.
+    """Have irqbalance leave exactly these interrupts unchanged.
 
     Returns an irqbalance that does not run hbatune's script and may still move them, or Missing if
     it is unknown whether one runs. Raises OSError if the list cannot be written or removed.
@@ -51,27 +50,27 @@ def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
     irqbalance = running_irqbalance()
     listens = isinstance(irqbalance, Irqbalance) and irqbalance.asks(paths.irq_policy)
     if wanted != placed(paths):
-        _write(wanted, paths, keep_script=listens)
+        _write_list(wanted, paths, keep_script=listens)
         if isinstance(irqbalance, Irqbalance) and listens:
-            _rescan(irqbalance)
+            _request_rescan(irqbalance)
     return irqbalance if wanted and not listens else None
 
 
-def _write(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> None:
+def _write_list(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> None:
     if irqs:
-        # The script before the list: a list is only as good as the script that reads it.
+        # The script before the list: a list is useless without the script that reads it.
         script = (shipped("templates") / "irqbalance-policy").read_bytes()
         files.replace(paths.irq_policy, script, mode=0o755)
         text = "".join(f"{irq}\n" for irq in sorted(irqs))
         files.replace(paths.irqs, text.encode())
         return
     files.remove(paths.irqs)
-    # A running irqbalance keeps calling the script by its path, so it stays for that one.
+    # A running irqbalance keeps calling the script by its path, so the script stays for it.
     if not keep_script:
         files.remove(paths.irq_policy)
 
 
-def _rescan(irqbalance: Irqbalance) -> None:
+def _request_rescan(irqbalance: Irqbalance) -> None:
     """Have irqbalance classify every interrupt again: irqbalance(1), SIGHUP."""
     with suppress(ProcessLookupError):  # it has ended
         descriptor = os.pidfd_open(irqbalance.pid)
@@ -92,24 +91,24 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     """
     planned = {(row.id, row.setting) for row in plan.drift}
     fixed = (row for row in rows if row.state is State.FIXED)
-    known = _load(path)
-    if new := {row.id for row in fixed if (row.id, row.setting) in planned} - known:
-        files.replace(path, msgspec.json.encode(sorted(known | new)), mode=files.READABLE)
+    remembered = _load_ids(path)
+    if new := {row.id for row in fixed if (row.id, row.setting) in planned} - remembered:
+        files.replace(path, msgspec.json.encode(sorted(remembered | new)), mode=files.READABLE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:
     """Return the machine with the remembered vectors as managed, not as inferred to be free."""
-    known = _load(path)
-    if not known:
+    remembered = _load_ids(path)
+    if not remembered:
         return machine
     vectors = (
-        replace(vector, managed=True, inferred=False) if vector.id in known else vector
+        replace(vector, managed=True, inferred=False) if vector.id in remembered else vector
         for vector in machine.vectors
     )
     return replace(machine, vectors=tuple(vectors))
 
 
-def _load(path: Path) -> frozenset[str]:
+def _load_ids(path: Path) -> frozenset[str]:
     try:
         return loader.load(path, frozenset[str], loader.OWN)
     except (OSError, UnusableFileError):

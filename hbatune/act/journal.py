@@ -1,18 +1,18 @@
-"""What was there before: durable before the first write, and the first baseline stays.
+"""The journal of original values. A baseline is durable before the first write and never replaced.
 
-An entry is one setting of one endpoint with the value it had before hbatune first touched it in
-this boot. Values of another boot mean nothing: a reboot has restored the kernel's own.
+An entry is one setting of one endpoint with its value before hbatune first changed it in this boot.
+Values of another boot mean nothing: a reboot has restored the kernel's defaults.
 
-The journal is one JSON file, and a log of changes since beside it: a line for each. The daemon
-appends to the log after an event (``kept_journal``), so that it need not write all entries for one;
-every other change, and each of its looks at everything, rewrites the file and removes the log.
-Each line names the file that it changes: a log that a crash has left with a newer file is
-ignored. So is a last line that is not whole: nothing was written to a device after it.
+The journal is one JSON file, and next to it a log of later changes, one per line. The daemon
+appends to the log after an event (``kept_journal``), so one event does not rewrite all entries.
+Every other change, and each full scan of the daemon, rewrites the file and removes the log. Each
+line names the file that it changes: a log that a crash has left with a newer file is ignored. An
+incomplete last line is ignored too: no device was written after it.
 
-Each line of both has a checksum, and each state a sequence number (``journal_format``). If
-either proves that original values of this boot are lost, the journal has all others and a ``Loss``.
-No value is recorded as a baseline after that, because it may be hbatune's own. A rollback that
-restores and reports what it can ends this state (``settle``).
+Each line of both has a checksum, and each state a sequence number (``journal_format``). If either
+proves that original values of this boot are lost, the journal has all others and a ``Loss``. After
+that no value is recorded as a baseline, because it may be hbatune's. A rollback that restores and
+reports the remaining values can end this state (``settle``).
 """
 
 import os
@@ -40,26 +40,26 @@ from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
 _GROWTH = 2
-"""Room to reserve, in sizes of the journal: at the end of a run doubts add processes to it."""
+"""Space to reserve, in sizes of the journal: at the end of a run, doubts add processes to it."""
 _NAMED = 20
-"""Lines, targets and settings that a loss names."""
+"""Maximum lines, targets and settings that a loss names."""
 _DAMAGED_FILES = 3
-"""Damaged files that are kept."""
+"""Maximum damaged files that are kept."""
 _LOG_ROOM = 32 << 10
-"""Bytes to reserve for a log beside a journal that is shorter than that, which every other event of
-a small machine would rewrite otherwise."""
+"""Bytes to reserve for a log next to a shorter journal. Otherwise every other event of a small
+machine would rewrite the journal."""
 
 
 class Entry(msgspec.Struct, frozen=True):
     """The baseline of one setting.
 
-    ``value`` is the value that hbatune set, None where a write to another setting may have changed
-    it: ``effect`` is then the value that this write left, where it is not the baseline. ``former``
-    is the value that hbatune had set before, while a run that sets another one is under way.
-    ``under`` is the scheduler in force at the baseline, for settings that exist only with a
+    ``value`` is the value that hbatune set, or None if a write to another setting may have changed
+    it. In that case ``effect`` is the value that this write left, if it is not the baseline.
+    ``former`` is the value that hbatune had set before, while a run that sets another one is in
+    progress. ``under`` is the scheduler at the baseline, for settings that exist only with a
     scheduler or are reset by a switch. ``doubt`` is the worker that may still be writing it.
-    ``diskseq`` is the kernel's sequence number of the disk (``Endpoint.diskseq``), None where it
-    has none.
+    ``diskseq`` is the kernel's sequence number of the disk (``Endpoint.diskseq``), or None if it
+    has no number.
     """
 
     id: str
@@ -90,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 NOT_OURS: dict[str, None] = {"value": None, "former": None, "effect": None}
-"""Fields of an entry whose value is no longer hbatune's, or is back at the baseline."""
+"""Fields of an entry whose value is no longer hbatune's, or is the baseline again."""
 
 
 class LossKind(StrEnum):
@@ -104,8 +104,8 @@ class LossKind(StrEnum):
 class Loss(msgspec.Struct, frozen=True):
     """Original values of this boot that the ``file`` has lost.
 
-    ``lines`` are the numbers of damaged lines, and ``about`` names the targets and settings that
-    can still be read in them.
+    ``lines`` are the numbers of damaged lines. ``about`` names the targets and settings that can
+    still be read in them.
     """
 
     kind: LossKind
@@ -139,12 +139,12 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """The baselines of one boot, the run under way, and the values that were reverted.
+    """The baselines of one boot, the run in progress, and the reverted values.
 
-    ``reverted`` are values that cost too much; they are not tried until an apply names their
+    ``reverted`` are values that cost too much. They are not tried until an apply names their
     target. ``excluded`` are ids that an earlier version rolled back; ``rollback_record`` has them
     now. ``losses`` have not been reported by a rollback yet. ``sequence`` is the number of this
-    state, 0 if an earlier version wrote it.
+    state, or 0 if an earlier version wrote it.
     """
 
     boot_id: str
@@ -157,11 +157,11 @@ class Journal(msgspec.Struct, frozen=True):
     sequence: int = 0
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
-        """Return the journal with the run under way; recorded entries keep their baselines.
+        """Return the journal with the run in progress; recorded entries keep their baselines.
 
-        The tunables of a scheduler that replaced the baseline's get no entry: they disappear with
-        their scheduler, and cannot be restored once the first scheduler is back. After a loss no
-        setting gets a new entry.
+        The tunables of a scheduler that replaced the original one get no entry: they disappear with
+        their scheduler, and cannot be restored once the first scheduler is restored. After a loss
+        no setting gets a new entry.
         """
         entries = {entry.key: entry for entry in self.entries}
         switched = {entry.id for entry in self.entries if entry.setting == "scheduler"}
@@ -170,7 +170,7 @@ class Journal(msgspec.Struct, frozen=True):
                 continue
             if self.losses and entry.key not in entries:
                 continue
-            # The first baseline is the baseline: a later run changes only the value that was set.
+            # The first baseline stays: a later run changes only the value that was set.
             first = entries.setdefault(entry.key, entry)
             if entry.value is not None and first.value != entry.value:
                 changed = msgspec.structs.replace(first, value=entry.value, former=first.value)
@@ -178,7 +178,7 @@ class Journal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=tuple(entries.values()), run=run)
 
     def ended(self, entries: Iterable[Entry]) -> "Journal":
-        """Return the journal with these entries and no run under way."""
+        """Return the journal with these entries and no run in progress."""
         return msgspec.structs.replace(self, entries=tuple(entries), run=None)
 
     def disowning(self, keys: Iterable[tuple[str, str]]) -> "Journal":
@@ -186,21 +186,23 @@ class Journal(msgspec.Struct, frozen=True):
 
         Their baselines stay.
         """
-        gone = set(keys)
+        disowned = set(keys)
         entries = (
-            msgspec.structs.replace(entry, **NOT_OURS) if entry.key in gone else entry
+            msgspec.structs.replace(entry, **NOT_OURS) if entry.key in disowned else entry
             for entry in self.entries
         )
         return msgspec.structs.replace(self, entries=tuple(entries))
 
     def trying(self, ids: Collection[str] | None) -> "Journal":
         """Return the journal in which reverted values of these ids, or of all, may be tried."""
-        left = tuple(each for each in self.reverted if ids is not None and each.id not in ids)
-        return msgspec.structs.replace(self, reverted=left)
+        retained = tuple(
+            value for value in self.reverted if ids is not None and value.id not in ids
+        )
+        return msgspec.structs.replace(self, reverted=retained)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A line of the log: the entries that have changed, the keys of those that are gone, the run.
+    """A line of the log: the changed entries, the keys of the removed ones (``gone``), and the run.
 
     ``of`` is the digest of the file that it changes, ``base`` its sequence number.
     """
@@ -255,7 +257,7 @@ class _Set(msgspec.Struct, frozen=True):
 
 
 class _SetValues(msgspec.Struct, frozen=True):
-    """A journal, read for the settings that were set and for nothing else."""
+    """A journal, read only for the settings that were set."""
 
     boot_id: str
     entries: tuple[_Set, ...] = ()
@@ -264,26 +266,26 @@ class _SetValues(msgspec.Struct, frozen=True):
 def settings_set(path: Path, boot_id: str) -> frozenset[str]:
     """Return the settings that hbatune has changed in this boot.
 
-    Raises UnreadableJournalError: without them a plan would leave values that it has to restore.
+    Raises UnreadableJournalError: without them a plan would omit values that it has to restore.
     """
     try:
-        stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
-        found = loader.decode(stored.document, _SetValues)
-        if found.boot_id != boot_id:
+        stored = _parse_content(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
+        journal = loader.decode(stored.document, _SetValues)
+        if journal.boot_id != boot_id:
             return frozenset()
-        for change in _changes(path, stored)[0]:
-            found = replace(found, entries=(*found.entries, *change.entries))
+        for change in _read_changes(path, stored)[0]:
+            journal = replace(journal, entries=(*journal.entries, *change.entries))
     except (FileNotFoundError, PermissionError):
         return frozenset()
     except (OSError, UnusableFileError) as error:
         raise UnreadableJournalError(path, error) from error
-    changed = (entry for entry in found.entries if (entry.value, entry.effect) != (None, None))
-    return frozenset(each.setting for each in changed)
+    changed = (entry for entry in journal.entries if (entry.value, entry.effect) != (None, None))
+    return frozenset(entry.setting for entry in changed)
 
 
 @lru_cache(maxsize=8)
 def log_of(path: Path) -> Path:
-    """Return the place of the log of changes to the journal at ``path``."""
+    """Return the path of the log of changes to the journal at ``path``."""
     return path.with_suffix(".log")
 
 
@@ -296,23 +298,23 @@ class _Stored(msgspec.Struct, frozen=True):
     sequence: int = 0
 
 
-def _opened(path: Path, data: bytes, boot_id: str) -> _Stored:
+def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the intact part of the file's ``data``. Raises UnusableFileError if it is unusable."""
     if data and b"\n" not in data:
-        return _opened_without_checksums(path, data, boot_id)
+        return _parse_without_checksums(path, data, boot_id)
     opened = journal_format.open_document(data)
     head, entries = opened.head, opened.entries
     if head is None:
         head = msgspec.json.encode(_Header(SCHEMA, boot_id))
-        # The trace proves that this boot's journal was here; nothing else tells the boot.
+        # Only the trace proves that the journal is of this boot.
         entries = entries if journal_format.read_trace(path, boot_id) else []
     document = journal_format.with_entries(head, entries)
     # Within bounds: the checksums prove that hbatune wrote each line.
     sequence = loader.decode(head, _Header).sequence
-    return _Stored(data, document, _damage(path, opened.damaged), sequence)
+    return _Stored(data, document, _describe_damage(path, opened.damaged), sequence)
 
 
-def _opened_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
+def _parse_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the content of a file that an earlier version wrote, damaged or not."""
     document = journal_format.without_checksums(data)
     try:
@@ -324,20 +326,20 @@ def _opened_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
     except UnusableFileError:
         entries, reverted, damaged = list[bytes](), list[Reverted](), list[bytes]()
         for part in re.split(rb'(?=\{"id":)', document)[1:]:
-            if entry := _first_of(part, Entry):
+            if entry := _decode_first(part, Entry):
                 entries.append(msgspec.json.encode(entry))
             elif b'"target":' in part or b'"before":' in part:
                 damaged.append(part)
-            elif value := _first_of(part, Reverted):
+            elif value := _decode_first(part, Reverted):
                 reverted.append(value)
         boot = re.search(rb'"boot_id":"([^"\\]*)"', document)
         recorded_boot = boot[1].decode("ascii", "replace") if boot else boot_id
         head = msgspec.json.encode(Journal(recorded_boot, reverted=tuple(reverted)))
-        whole = journal_format.with_entries(head.replace(b'"entries":[],', b"", 1), entries)
-        return _Stored(data, whole, _damage(path, [(1, b"".join(damaged))]))
+        intact = journal_format.with_entries(head.replace(b'"entries":[],', b"", 1), entries)
+        return _Stored(data, intact, _describe_damage(path, [(1, b"".join(damaged))]))
 
 
-def _first_of(part: bytes, type: type[Loaded]) -> Loaded | None:
+def _decode_first(part: bytes, type: type[Loaded]) -> Loaded | None:
     """Return the element that a part of a list begins with, or None if it is not of this type."""
     for text in (part.rstrip(b","), part.partition(b"]")[0]):
         with suppress(UnusableFileError):
@@ -352,8 +354,8 @@ def sequence_of(data: bytes) -> int:
     return 0 if head is None else loader.decode(head, _Header).sequence
 
 
-def _damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
-    """Return the loss in these numbered lines of a file, or None without any."""
+def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
+    """Return the loss in these numbered lines of a file, or None if there are none."""
     if not damaged:
         return None
     text = b"\n".join(line for _, line in damaged)
@@ -365,12 +367,12 @@ def _damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
     return Loss(LossKind.DAMAGED, str(path), lines, " ".join(filter(None, names)))
 
 
-def _changes(
+def _read_changes(
     path: Path, stored: _Stored, traced: int | None = None
 ) -> tuple[list[Change], Loss | None]:
     """Return the changes since the journal's file was written, and the loss in their log.
 
-    A last line that is not whole is a loss only if the trace proves that it was once. Raises
+    An incomplete last line is a loss only if the trace proves that it was once complete. Raises
     OSError.
     """
     try:
@@ -382,41 +384,41 @@ def _changes(
         line = text.strip()
         if not line:
             continue
-        whole = _without_checksum(line)
-        parts = journal_format.intact_within(line, b"of") if whole is None else [whole]
-        intact = [change for part in parts if (change := _first_of(part, Change))]
-        if any(not _is_of(change, stored) for change in intact):
+        unsealed = _strip_checksum(line)
+        parts = journal_format.intact_within(line, b"of") if unsealed is None else [unsealed]
+        intact = [change for part in parts if (change := _decode_first(part, Change))]
+        if any(not _belongs_to(change, stored) for change in intact):
             return [], None
         changes += intact
         torn = not intact
-        if whole is None or torn:
+        if unsealed is None or torn:
             damaged.append((number, line))
-    if torn and (traced is None or traced <= _last_sequence(stored, changes)):
+    if torn and (traced is None or traced <= _get_last_sequence(stored, changes)):
         damaged.pop()
-    return changes, _damage(log_of(path), damaged)
+    return changes, _describe_damage(log_of(path), damaged)
 
 
-def _without_checksum(line: bytes) -> bytes | None:
+def _strip_checksum(line: bytes) -> bytes | None:
     """Return a line of the log, or None if it is damaged; earlier versions wrote no checksums."""
     earlier = journal_format.SUM not in line and b'"base":' not in line
     return line if earlier else journal_format.unseal(line)
 
 
-def _is_of(change: Change, stored: _Stored) -> bool:
-    """Whether a change is of this file, and not of the one before it."""
+def _belongs_to(change: Change, stored: _Stored) -> bool:
+    """Return whether a change is of this file, and not of the one before it."""
     if not change.base:  # as by earlier versions
         return change.of == files.digest(stored.data)
     return change.base == stored.sequence or not (stored.sequence or stored.loss is None)
 
 
-def _last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:
+def _get_last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:
     return max((stored.sequence, *(change.sequence for change in changes)))
 
 
-def _changed(journal: Journal, found: Iterable[Change]) -> Journal:
+def _apply_changes(journal: Journal, changes: Iterable[Change]) -> Journal:
     """Return the journal after these changes."""
     entries, run = {entry.key: entry for entry in journal.entries}, journal.run
-    for change in found:
+    for change in changes:
         for key in change.gone:
             entries.pop(key, None)
         entries |= {entry.key: entry for entry in change.entries}
@@ -428,47 +430,47 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     """Return this boot's journal, and an earlier boot's if the file holds one.
 
     Damaged lines and a missing file are losses of the journal, not errors. Raises JournalError if
-    the file cannot be read, or a newer version wrote it in this boot: a file of another version is
+    the file cannot be read, or a newer version wrote it in this boot. A file of another version is
     ignored if it is of an earlier boot, whose values the reboot has replaced.
     """
-    found = _load(path, boot_id)
-    # Without the lock another process may have changed the files between two looks at them.
-    return _load(path, boot_id) if found[0].losses else found
+    journals = _load(path, boot_id)
+    # Without the lock another process may have changed the files between two reads.
+    return _load(path, boot_id) if journals[0].losses else journals
 
 
 def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
-    # First: a journal that is replaced after this is newer than its trace, not older.
+    # First: a journal that is replaced later is newer than its trace, not older.
     traced = journal_format.read_trace(path, boot_id)
     older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
-        stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
+        stored = _parse_content(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
         header = loader.decode(stored.document, _Header)
-        # The header first: a schema of another version need not decode as a whole.
+        # The header first: a schema of another version need not decode completely.
         if header.schema != SCHEMA and header.boot_id != boot_id:
             return Journal(boot_id, losses=older), Journal(header.boot_id)
-        found = loader.decode(stored.document, Journal)
-        is_current = (found.boot_id, found.schema) == (boot_id, SCHEMA)
-        changes, log_loss = _changes(path, stored, traced) if is_current else ([], None)
+        journal = loader.decode(stored.document, Journal)
+        is_current = (journal.boot_id, journal.schema) == (boot_id, SCHEMA)
+        changes, log_loss = _read_changes(path, stored, traced) if is_current else ([], None)
     except FileNotFoundError:
         missing = () if traced is None else (Loss(LossKind.MISSING, str(path)),)
         return Journal(boot_id, losses=missing), None
     except (OSError, UnusableFileError) as error:
         raise UnreadableJournalError(path, error) from error
-    if found.schema != SCHEMA:
+    if journal.schema != SCHEMA:
         raise JournalError(
-            f"the journal {path} is of schema {found.schema}, not {SCHEMA}",
+            f"the journal {path} is of schema {journal.schema}, not {SCHEMA}",
             hint="use the hbatune that wrote it to roll back",
         )
     if not is_current:
         # Baselines end with their boot; decisions of people and verdicts outlast it.
-        lasting = replace(Journal(boot_id), excluded=found.excluded, reverted=found.reverted)
-        return replace(lasting, losses=older), found
+        lasting = replace(Journal(boot_id), excluded=journal.excluded, reverted=journal.reverted)
+        return replace(lasting, losses=older), journal
     losses = [loss for loss in (stored.loss, log_loss) if loss is not None]
-    sequence = _last_sequence(stored, changes)
+    sequence = _get_last_sequence(stored, changes)
     if not losses and traced is not None and traced > sequence:
         losses += older
-    losses = list(dict.fromkeys((*found.losses, *losses)))
-    return replace(_changed(found, changes), losses=tuple(losses), sequence=sequence), None
+    losses = list(dict.fromkeys((*journal.losses, *losses)))
+    return replace(_apply_changes(journal, changes), losses=tuple(losses), sequence=sequence), None
 
 
 def save(
@@ -476,13 +478,13 @@ def save(
 ) -> bytes:
     """Make the journal durable, and return the file's content; JournalError if that fails.
 
-    ``over`` is the present content, if the caller has just written that, under the same lock.
-    Unchanged content is not written again, and an empty journal is no file; what a newer version
-    wrote into this boot's stays in it. There is no log of changes afterwards. A damaged file is
-    kept under another name. ``keep_room`` reserves the space for the saves at the end of the run
-    and of a rollback, in case the disk fills up during the run.
+    ``over`` is the present content, if the caller has just written it under the same lock.
+    Unchanged content is not written again, and an empty journal has no file. Content that a newer
+    version wrote into this boot's journal stays in it. Afterwards there is no log of changes. A
+    damaged file is kept under another name. ``keep_room`` reserves the space for the saves at the
+    end of the run and of a rollback, in case the disk fills up during the run.
     """
-    stored = _of_this_boot(path, journal.boot_id, over)
+    stored = _read_current(path, journal.boot_id, over)
     journal = replace(journal, sequence=stored.sequence)
     document = loader.encode_keeping(journal, stored.document)
     is_logged = log_of(path).exists()
@@ -501,15 +503,15 @@ def save(
             data = journal_format.seal_document(document, sequence)
             files.replace(path, data, mode=files.READABLE)
             journal_format.write_trace(path, journal.boot_id, sequence)
-        # After the file: until then the log belongs to what is there.
+        # After the file: until then the log belongs to the existing file.
         if is_logged:
             with suppress(OSError, UnusableFileError):
-                if _changes(path, stored)[1] is not None:
+                if _read_changes(path, stored)[1] is not None:
                     _keep_damaged(log_of(path))
             files.remove(log_of(path))
         if keep_room:
             files.reserve_space(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
-            # A rollback is recorded before it restores, on a full disk, too.
+            # A rollback is recorded before it restores, even on a full disk.
             rollback_record.reserve_space(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise JournalError(
@@ -530,27 +532,27 @@ def settle(path: Path, boot_id: str) -> None:
 
 
 def require_complete(recorded: Journal) -> None:
-    """Raise LostError after a loss: a value that is there now may be hbatune's own."""
+    """Raise LostError after a loss: a current value may be hbatune's."""
     if recorded.losses:
         raise LostError(recorded.losses)
 
 
 def _keep_damaged(path: Path) -> None:
-    """Give a damaged file a second name, under which it stays when it is replaced."""
+    """Give a damaged file a second name, which keeps it when it is replaced."""
     for number in range(1, _DAMAGED_FILES + 1):
-        with suppress(OSError):  # the name is taken, or the file system has no links
+        with suppress(OSError):  # the name exists, or the file system has no links
             os.link(path, path.with_name(f"{path.name}.damaged-{number}"))
             return
 
 
-def _of_this_boot(path: Path, boot_id: str, over: bytes | None) -> _Stored:
-    """Return the journal's present content, nothing if it cannot be read or is older.
+def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
+    """Return the journal's present content, or nothing if it cannot be read or is older.
 
     ``over`` is the content if it is known.
     """
     with suppress(OSError, UnusableFileError):
         data = loader.read_bytes(path, loader.OWN.bytes) if over is None else over
-        stored = _opened(path, data, boot_id)
+        stored = _parse_content(path, data, boot_id)
         header = loader.decode(stored.document, _Header)
         if (header.schema, header.boot_id) == (SCHEMA, boot_id):
             return stored
@@ -558,7 +560,7 @@ def _of_this_boot(path: Path, boot_id: str, over: bytes | None) -> _Stored:
 
 
 def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
-    """Return this boot's journal with current ids, and an earlier boot's where the file holds one.
+    """Return this boot's journal with current ids, and an earlier boot's if the file holds one.
 
     Raises JournalError as ``load`` does.
     """
@@ -567,19 +569,19 @@ def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with every id in its current form; an unknown id stays as it is.
+    """Return the journal with every id in its current form; an unknown id is not changed.
 
     Earlier versions made ids of host numbers and NVMe instances, which change between boots.
     Entries are of this boot; excluded and reverted ids may be of an earlier one.
     """
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
-        now = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
-        # Two former ids may be one now, and the first baseline is the baseline.
-        entries.setdefault(now.key, now)
+        current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
+        # Two former ids may be one now, and the first baseline stays.
+        entries.setdefault(current.key, current)
     excluded = (lasting for id in recorded.excluded for lasting in renaming.that_lasts(id))
     reverted = (
-        replace(each, id=id) for each in recorded.reverted for id in renaming.that_lasts(each.id)
+        replace(value, id=id) for value in recorded.reverted for id in renaming.that_lasts(value.id)
     )
     return replace(
         recorded,
@@ -609,10 +611,10 @@ def current_records(
 def unknown_ids(recorded: Journal, records: RollbackRecords, machine: Machine) -> tuple[str, ...]:
     """Return recorded ids in a former format that match no target of this machine.
 
-    They were to keep a target from being tuned, and now protect none.
+    They were to exclude a target from tuning, and now protect no target.
     """
     ids = (
         *current_records(recorded, records, machine).ids,
-        *(each.id for each in recorded.reverted),
+        *(value.id for value in recorded.reverted),
     )
     return unmapped(ids, targets(machine)) if ids else ()

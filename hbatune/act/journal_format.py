@@ -1,16 +1,14 @@
 """Evidence that the journal is complete: a seal for each line, and a trace in /run.
 
-Seals: a checksum for each line of the journal, so damage costs only the line that it hits.
+A seal is the checksum of a line, so damage costs only the line that it hits. A sealed document is
+one JSON object. Its first line has all fields except the entries, each entry has a line, and the
+last line repeats the first as a copy. The last field of each is its checksum. A document without
+line breaks was written by an earlier version, and has no checksums.
 
-A sealed document is one JSON object. Its first line has all fields except the entries, each entry
-has a line, and the last line repeats the first as a copy. The last field of each is its checksum.
-A document without line breaks was written by an earlier version, and has no checksums.
-
-The trace of the journal: the sequence number of its last state, on the memory file system.
-
-A journal that is missing, or has a lower number, has lost original values of this boot. The trace
-is written after the journal is durable, so it may lag and never lead. A trace that cannot be
-written or read proves nothing, and causes no error.
+The trace is the sequence number of the journal's last state, on the memory file system. A journal
+that is missing, or has a lower number, has lost original values of this boot. The trace is written
+after the journal is durable, so it may lag and never lead. A trace that cannot be written or read
+proves nothing, and causes no error.
 """
 
 import os
@@ -61,15 +59,15 @@ def intact_within(text: bytes, field: bytes) -> list[bytes]:
     """Return the intact objects in a damaged line; ``field`` is the name of their first field."""
     # At each position where an object may begin: a damaged one must not hide the next.
     pattern = rb'(?=(\{"%b":[^\n]*?,"sum":"[0-9a-f]{8}"\}))' % field
-    return [body for found in re.findall(pattern, text) if (body := unseal(found))]
+    return [body for candidate in re.findall(pattern, text) if (body := unseal(candidate))]
 
 
 def seal_document(document: bytes, sequence: int) -> bytes:
     """Return the JSON object sealed, with this ``sequence``."""
     fields = msgspec.json.decode(document, type=dict[str, Raw])
     entries = msgspec.json.decode(fields.pop("entries"), type=list[Raw])
-    fields.pop("copy", None)  # an earlier version keeps these two, and does not bring them up to
-    fields.pop("sum", None)  # date
+    fields.pop("copy", None)  # an earlier version keeps these two without updating them
+    fields.pop("sum", None)
     fields["sequence"] = Raw(b"%d" % sequence)
     head = seal(msgspec.json.encode(fields))
     lines = b",\n".join([seal(bytes(entry)) for entry in entries])
@@ -103,9 +101,9 @@ def open_document(data: bytes) -> Opened:
 
 
 def with_entries(head: bytes, entries: list[bytes]) -> bytes:
-    """Return one JSON object, in the order in which it is encoded: the entries come second."""
-    at = head.find(b',"')
-    return b"%b%b%b]%b" % (head[:at], _ENTRIES, b",".join(entries), head[at:])
+    """Return one JSON object in the order of its encoding: the entries come second."""
+    position = head.find(b',"')
+    return b"%b%b%b]%b" % (head[:position], _ENTRIES, b",".join(entries), head[position:])
 
 
 def without_checksums(document: bytes) -> bytes:
@@ -115,8 +113,8 @@ def without_checksums(document: bytes) -> bytes:
 
 def next_sequence() -> int:
     """Return a number that is higher than all before it in this boot."""
-    # Nanoseconds since boot, suspend included (clock_gettime(2)): no counter has to be read first,
-    # and no state that a restored backup brings back can be as high.
+    # Nanoseconds since boot, including suspend (clock_gettime(2)). No counter has to be read first,
+    # and no state from a restored backup can be as high.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -140,7 +138,7 @@ def write_trace(journal: Path, boot_id: str, sequence: int) -> None:
     trace, data = trace_of(journal), b"%b %020d\n" % (boot_id.encode(), sequence)
     with suppress(OSError):
         try:
-            # In place: a full file system takes no second file.
+            # In place: a full file system has no space for a second file.
             descriptor = os.open(trace, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             files.make_folder(trace.parent)

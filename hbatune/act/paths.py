@@ -1,6 +1,6 @@
-"""Where hbatune keeps its own state and the files that it writes for other programs.
+"""Paths of hbatune's own state and of the files that it writes for other programs.
 
-/run is gone with the boot, and with it everything that is true only of one boot.
+/run is lost at a reboot, with everything that is valid for only one boot.
 """
 
 from pathlib import Path
@@ -20,17 +20,18 @@ LATENCY = RUN / "latency.json"
 SPENT = RUN / "spent.json"
 SEEN = RUN / "seen"
 # Written by the script of a package that replaces hbatune: a daemon that is stopped while that
-# script runs is started again at once. It has the script's pid and start time, since a script that
-# is killed leaves the file behind.
+# script runs is started again immediately. It contains the script's pid and start time, since a
+# killed script leaves the file behind.
 REPLACING = RUN / "replacing"
 UNITS = Path("/etc/systemd/system")
 # 89: after 60-persistent-storage.rules, the distributions' schedulers (60-block-scheduler.rules,
-# 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules); before 90- and 99-,
-# where administrators put theirs, which win.
+# 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules). Before 90- and 99-,
+# used by administrators, whose rules win.
 UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
-# The rollback record, for good and for this boot: a file for each rollback. The compiled udev rules
-# cannot list a directory and test for the marks. Earlier versions kept single targets in one list.
+# The rollback record, permanent and for this boot: a file for each rollback. The compiled udev
+# rules cannot list a directory and test for the marks. Earlier versions kept single targets in one
+# list.
 ROLLBACKS = STATE / "rollbacks"
 ROLLBACKS_NOW = RUN / "rollbacks"
 HANDS_OFF = STATE / "hands-off"
@@ -46,9 +47,9 @@ IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
 
 
 class Paths:
-    """The files that an operation reads and writes, as one value, fixed when it is made.
+    """The files that an operation reads and writes, as one value, fixed at creation.
 
-    Those that are not given are this module's, as they are then: tests move them.
+    Paths that are not given are this module's at that time: tests change them.
     """
 
     run: Path
@@ -76,11 +77,11 @@ class Paths:
     irqs: Path
     irq_policy: Path
 
-    def __init__(self, **given: Path) -> None:
-        own = {name: globals()[name.upper()] for name in type(self).__annotations__}
-        if unknown := given.keys() - own.keys():
+    def __init__(self, **paths: Path) -> None:
+        defaults = {name: globals()[name.upper()] for name in type(self).__annotations__}
+        if unknown := paths.keys() - defaults.keys():
             raise TypeError(f"no such files: {unknown}")
-        vars(self).update(own | given)
+        vars(self).update(defaults | paths)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} is fixed")

@@ -159,7 +159,7 @@ def test_full_file_system_is_shown_by_the_status_itself(
 
     with monkeypatch.context() as disk:
         disk.setattr(files, "publish", full)
-        disk.setattr(files, "_put", full)
+        disk.setattr(files, "_put_file", full)
         assert status.save(paths.STATUS, replace(GOOD, passes=5)) is not None
         assert main(["status"]) == 1
     out = " ".join(capsys.readouterr().out.split())

@@ -126,7 +126,7 @@ def test_damaged_record_covers_everything() -> None:
 
 
 def test_full_disk_takes_record_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_temporary", full)
+    monkeypatch.setattr(files, "_make_temporary", full)
     rollback_record.record_everything(Paths())
     assert rollback_record.load(Paths()).covers_all
     (record,) = paths.ROLLBACKS.iterdir()
@@ -144,7 +144,7 @@ def test_unwritable_state_is_reported(folder: Path) -> None:
 
 def test_full_disk_takes_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     rollback_record.reserve_space(paths.STATE, [A, B])
-    monkeypatch.setattr(files, "_temporary", full)
+    monkeypatch.setattr(files, "_make_temporary", full)
     rollback_record.record_targets([A, B], Paths())
     assert rollback_record.load(Paths()).ids == (A, B)
 
@@ -173,7 +173,7 @@ def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
     path = tmp_path / "journal"
     files.replace(path, b"before")
     files.reserve_space(path, 10)
-    monkeypatch.setattr(files, "_temporary", full)
+    monkeypatch.setattr(files, "_make_temporary", full)
     with pytest.raises(OSError, match="No space"):
         files.replace(path, b"longer than the block that is kept" * 200)
     assert path.read_bytes() == b"before"
@@ -189,7 +189,7 @@ def test_a_file_that_grows_by_a_few_bytes_keeps_its_reserve(
 ) -> None:
     path = tmp_path / "journal"
     files.reserve_space(path, 10)
-    monkeypatch.setattr(files, "_temporary", full)
+    monkeypatch.setattr(files, "_make_temporary", full)
     files.reserve_space(path, 20)
     with pytest.raises(OSError, match="No space"):
         files.reserve_space(path, 8000)
@@ -222,7 +222,7 @@ def test_a_disk_that_fills_up_after_an_apply_keeps_nothing_from_going_back(
 ) -> None:
     bench = Bench(tmp_path)
     bench.apply()
-    monkeypatch.setattr(files, "_temporary", full)
+    monkeypatch.setattr(files, "_make_temporary", full)
     assert bench.rollback() == [Outcome.WRITTEN]
     assert bench.disk.value("queue/nomerges") == "0"
     assert not bench.means.journal.exists()
@@ -235,7 +235,7 @@ def test_a_disk_that_fills_up_during_an_apply_lets_it_end(
 
     def save(path: Path, what: Journal, **options: Any) -> bytes:
         data = real(path, what, **options)
-        monkeypatch.setattr(files, "_temporary", full)
+        monkeypatch.setattr(files, "_make_temporary", full)
         return data
 
     monkeypatch.setattr(journal, "save", save)
