@@ -1,20 +1,18 @@
 """The lock of the machine, held targets, and the claims of workers.
 
-Locks: one hbatune at a time changes the machine, and the daemon leaves held targets alone.
+One hbatune at a time changes the machine. ``Lock`` keeps a second run, or a second daemon, out.
 
-``Lock`` keeps a second run, or a second daemon, out. ``HeldTargets`` names the targets that a run
-is switching back and forth, so that the daemon does not repair them: one small file for each
-process, with the ids of its targets, on a memory file system. The file of a process that has ended
-holds nothing.
+``HeldTargets`` names the targets that a run is switching, so the daemon does not repair them. Each
+process writes the ids of its targets into a small file on a memory file system. The file of a
+process that has ended holds nothing.
 
-Claims: the target that each worker writes to. A later run then knows what a stuck one may set.
+A claim is the target that a worker writes to. A later run then knows what a stuck worker may set. A
+worker can hang in the kernel and outlive its run, so the claims are in a file, which the parent of
+the workers writes. It is on a memory file system: no claim has to survive a reboot, since no worker
+does. Each worker has a slot in it. The slots are allocated before the first write to a device, so a
+file system that is full later cannot prevent a claim.
 
-A worker can hang in the kernel and outlive its run, which is why the claims are in a file. The
-parent of the workers writes it. The file is on a memory file system: no claim has to survive a
-reboot, since no worker does. It has a slot for each worker. The slots are allocated before the
-first write to a device, so a file system that is full later cannot prevent a claim.
-
-A claim never prevents a write. Without the file, on a read-only /run for example, only the parent
+A claim never prevents a write. Without the file, for example on a read-only /run, only the parent
 knows its workers, and the next run finds a stuck one by its deadline.
 """
 
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux (fcntl.h)
-_held: set[Path] = set()
+_locked_paths: set[Path] = set()
 """The locks that this process holds. Closing any descriptor of such a file releases its lock
 (fcntl(2)), so a second one must never be opened."""
 
@@ -53,14 +51,15 @@ _held: set[Path] = set()
 class Lock:
     """A POSIX record lock on a file; LockedError if another process holds it.
 
-    ``does`` is the holder's action in the error's message, and ``hint`` what to do then.
+    ``does`` is the holder's action in the error's message, and ``hint`` the remedy.
 
-    A forked worker does not inherit such a lock (fcntl(2)), so that one stuck in the kernel cannot
-    keep the next run out.
+    A forked worker does not inherit such a lock (fcntl(2)), so one that is stuck in the kernel
+    cannot keep the next run out.
 
-    If the file is missing and its file system takes no new one (it is full, or read-only), the file
-    ``spare`` on another file system is locked instead. Each process locks both files if both exist,
-    and then looks whether a missing one has appeared. So any two processes meet at one file.
+    If the file is missing and its file system accepts no new one (it is full, or read-only), the
+    file ``spare`` on another file system is locked instead. Each process locks both files if both
+    exist, and then checks whether a missing one has appeared. So any two processes meet at one
+    file.
     """
 
     def __init__(
@@ -77,11 +76,11 @@ class Lock:
         self._descriptors: dict[Path, int] = {}
 
     def __enter__(self) -> Self:
-        if self._path in _held:
+        if self._path in _locked_paths:
             raise RuntimeError(f"{self._path} is locked by this process already")
         try:
             self._lock_files()
-            # A name leads to another file if an uninstallation has removed the opened one. A lock
+            # A name leads to another file if an uninstallation has removed the opened file. A lock
             # on the removed file would not exclude other processes.
             while not self._has_its_names():
                 self._close()
@@ -89,19 +88,19 @@ class Lock:
         except BaseException:
             self._close()
             raise
-        _held.add(self._path)
+        _locked_paths.add(self._path)
         return self
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the lock's file."""
         return self._path.name
 
     def remove(self) -> None:
-        """Remove the files of the held lock, and the folder of the first if that is empty then.
+        """Remove the files of the held lock, and the directory of the first if it is empty then.
 
-        After all other state: from now on another process may take a lock of that name. Raises
-        LockFileError.
+        Call it after all other state is removed: after this another process may take a lock of that
+        name. Raises LockFileError.
         """
         for path in self._descriptors:
             try:
@@ -117,23 +116,23 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _held.discard(self._path)
+        _locked_paths.discard(self._path)
         self._close()
 
     def _lock_files(self) -> None:
-        """Open and lock the files; raises LockedError, and LockFileError without any file."""
+        """Open and lock the files. Raises LockedError, and LockFileError if there is no file."""
         problem: OSError | None = None
         try:
-            self._take(self._path, _opened(self._path))
+            self._take(self._path, _open_file(self._path))
         except OSError as error:
-            # Only a missing file may be replaced by the spare one: others may hold this one.
+            # The spare file may replace only a missing file: others may hold this one.
             if self._spare is None or error.errno not in _NO_NEW_FILE or self._path.exists():
                 raise LockFileError(self._path, error) from error
             problem = error
         if self._spare is None:
             return
         try:
-            self._take(self._spare, _opened(self._spare, make=problem is not None))
+            self._take(self._spare, _open_file(self._spare, make=problem is not None))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -143,25 +142,25 @@ class Lock:
 
     def _take(self, path: Path, descriptor: int) -> None:
         self._descriptors[path] = descriptor
-        while not _taken(descriptor):
-            if (holder := _holder(descriptor)) is not None:
+        while not _try_lock(descriptor):
+            if (holder := _find_holder(descriptor)) is not None:
                 command = command_and_start(holder)
                 raise LockedError(holder, self._does, holder=command, hint=self._hint)
 
     def _has_its_names(self) -> bool:
         """Return whether each path leads to its locked file, and a path without one to no file.
 
-        By stat(2): closing a second descriptor would release the lock.
+        Uses stat(2): closing a second descriptor would release the lock.
         """
         for path in filter(None, (self._path, self._spare)):
             try:
-                named = os.stat(path)
+                status = os.stat(path)
             except FileNotFoundError:
                 if path in self._descriptors:
                     return False
                 continue
             descriptor = self._descriptors.get(path)
-            if descriptor is None or not os.path.samestat(named, os.fstat(descriptor)):
+            if descriptor is None or not os.path.samestat(status, os.fstat(descriptor)):
                 return False
         return True
 
@@ -187,8 +186,8 @@ class LockFileError(HbatuneError):
             self.exit_code = UsageError.exit_code
 
 
-def _opened(path: Path, *, make: bool = True) -> int:
-    """Open the file, which is made if it is missing. On a read-only file system only for reading.
+def _open_file(path: Path, *, make: bool = True) -> int:
+    """Open the file, creating it if it is missing. On a read-only file system only for reading.
 
     Raises OSError.
     """
@@ -211,26 +210,26 @@ def _is_read_only(descriptor: int) -> bool:
     return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
 
 
-def _taken(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Lock the file if no other process has; return whether that succeeded."""
     try:
         if _is_read_only(descriptor):
-            # A write lock needs a file that can be written (fcntl(2)). The read lock excludes those
-            # who have one, and names its holder; flock(2) excludes others with a read lock.
+            # A write lock needs a writable file (fcntl(2)). The read lock excludes write locks, and
+            # names its holder. flock(2) excludes other read locks.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         else:
-            # Not flock(2): a forked child shares such a lock, and holds it as long as it lives.
+            # Not flock(2): a forked child shares such a lock, and holds it during its lifetime.
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):  # fcntl(2): either
         return False
     return True
 
 
-def _holder(descriptor: int) -> int | None:
+def _find_holder(descriptor: int) -> int | None:
     """Return the holder of the lock, 0 if it is in another container, or None if it is free now."""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
@@ -253,7 +252,7 @@ class HeldTargets:
         self._ids = tuple(dict.fromkeys(ids))
 
     def take(self) -> None:
-        """Record the targets as held. HoldError where the file cannot be written."""
+        """Record the targets as held. HoldError if the file cannot be written."""
         try:
             files.replace(self._path, msgspec.json.encode(Hold(this_process(), self._ids)))
         except OSError as error:
@@ -270,10 +269,10 @@ class HeldTargets:
 
 def held(folder: Path) -> frozenset[str]:
     """Return the ids that living processes hold."""
-    return frozenset(id for hold in _holds(folder) if hold.process.alive() for id in hold.ids)
+    return frozenset(id for hold in _read_holds(folder) if hold.process.alive() for id in hold.ids)
 
 
-def _holds(folder: Path) -> Iterator[Hold]:
+def _read_holds(folder: Path) -> Iterator[Hold]:
     try:
         paths = sorted(folder.iterdir())
     except (FileNotFoundError, PermissionError):
@@ -282,7 +281,7 @@ def _holds(folder: Path) -> Iterator[Hold]:
         try:
             yield loader.load(path, Hold, loader.SMALL)
         except (OSError, UnusableFileError):
-            continue  # released meanwhile, or another program's file
+            continue  # just released, or another program's file
 
 
 _SLOT_BYTES = 1024
@@ -347,14 +346,14 @@ class ClaimTable:
         self._descriptor = os.open(path, flags, 0o600)
         # Readable by others: a stuck worker is not a secret, and nothing locks this file.
         os.fchmod(self._descriptor, files.READABLE)
-        taken = {slot for slot, claim in _slots(path) if claim.process.alive()}
-        count = slots + len(taken)
+        occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
+        count = slots + len(occupied)
         allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
         with suppress(OSError):  # no free space: the slots that exist are used
             if allocated < count:
                 os.posix_fallocate(self._descriptor, 0, count * _SLOT_BYTES)
                 allocated = count
-        self._free = [slot for slot in reversed(range(allocated)) if slot not in taken]
+        self._free = [slot for slot in reversed(range(allocated)) if slot not in occupied]
 
     def _write(self, slot: int, data: bytes) -> None:
         # Not synced: the reader is another process of the same boot.
@@ -364,14 +363,14 @@ class ClaimTable:
 
 def outstanding_claims(path: Path) -> list[Claim]:
     """Return the claims of workers that are still alive."""
-    return [claim for _, claim in _slots(path) if claim.process.alive()]
+    return [claim for _, claim in _read_slots(path) if claim.process.alive()]
 
 
 def settle_claims(path: Path, *, patience: float) -> list[Claim]:
     """Kill the workers that an earlier run left, and return the claims of those still alive.
 
-    Waits up to ``patience`` seconds: a worker in an uninterruptible wait ends when its I/O does. To
-    be called under the lock, since no worker can then belong to a living run.
+    Waits up to ``patience`` seconds: a worker in an uninterruptible wait ends when its I/O does.
+    Call it only under the lock, since no worker can then belong to a living run.
     """
     claims = outstanding_claims(path)
     for claim in claims:
@@ -380,7 +379,7 @@ def settle_claims(path: Path, *, patience: float) -> list[Claim]:
     return [claim for claim in claims if claim.process.alive()]
 
 
-def _slots(path: Path) -> list[tuple[int, Claim]]:
+def _read_slots(path: Path) -> list[tuple[int, Claim]]:
     """Return the claims with their slots. A slot that is being written is skipped."""
     try:
         data = loader.read_bytes(path, _MAX_BYTES)
@@ -406,7 +405,7 @@ def _wait(processes: Iterable[Process], patience: float) -> None:
     due = time.monotonic() + patience
     for process in processes:
         try:
-            # Not a child of this process, so waitpid(2) does not do.
+            # Not a child of this process, so waitpid(2) cannot be used.
             descriptor = os.pidfd_open(process.pid)
         except OSError:  # it has ended, or there is no free descriptor
             continue

@@ -1,20 +1,17 @@
-"""Marks of disks in this boot: which were seen, and which baselines udev rules have saved.
+"""Marks of disks in this boot: scanned ones, and ones whose baselines udev rules have saved.
 
-Remembers earlier looks at the machine: the disks that were there, and the errors counted.
+A disk that was not present in an earlier scan is new. Each disk that was tuned or scanned has an
+empty file, its mark, in a directory on a memory file system. Marks are therefore of this boot, and
+a udev rule can test for one (`TEST`). The mark is named after the disk's sequence number, which the
+kernel gives to no other disk in the same boot (block/genhd.c: inc_diskseq). The mark of a device
+without one is named after its id.
 
-A disk that was not there is new. Each disk that was tuned or looked at has an empty file, its mark,
-in a folder on a memory file system, so that marks are of this boot and a udev rule can test for one
-(`TEST`). The mark is named after the disk's sequence number, which the kernel gives to no other
-disk in the same boot (block/genhd.c: inc_diskseq); a device without one goes by its id.
+The error counters of the last scan are a small file in the state directory. Losing it is harmless.
 
-The error counters of the last look are a small file in the state folder, lost without harm.
-
-Baselines that udev rules saved before they wrote, at boot or on hotplug.
-
-A rule may write before any process of hbatune runs. It first saves the old value in udev's
-database, and that value is the baseline: it goes into the journal. After a rollback has restored
-it, the saved value is out of date but still in udev's database; such spent values are remembered
-until the next boot, as the database is.
+A udev rule may write at boot or hotplug, before any process of hbatune runs. It first saves the
+original value in udev's database, and that value goes into the journal as the baseline. After a
+rollback has restored it, the saved value is out of date but still in udev's database. Such spent
+values are remembered until the next boot, as the database is.
 """
 
 import os
@@ -37,22 +34,22 @@ from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 
 class MarkError(HbatuneError):
-    """A mark cannot be written or removed. Other processes take a device without one for new."""
+    """A mark cannot be written or removed. Other processes treat a device without one as new."""
 
 
 def marks_of(machine: Machine) -> dict[str, str]:
-    """Return by id the mark of every target on the machine."""
+    """Return, by id, the mark of every target on the machine."""
     numbers = {endpoint.id: endpoint.diskseq for endpoint in machine.endpoints}
-    return {id: _seen_mark(id, numbers.get(id)) for id in targets(machine)}
+    return {id: _name_seen_mark(id, numbers.get(id)) for id in targets(machine)}
 
 
 def unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
-    """Return the ids of the new targets on the machine: those without a mark in the folder."""
-    there = marks_of(machine)
-    known = _names(folder, there.values()) | {
+    """Return the ids of the new targets on the machine: those without a mark in the directory."""
+    marks = marks_of(machine)
+    existing = _find_marks(folder, marks.values()) | {
         path.name for path in _unwritten if path.parent == folder
     }
-    return frozenset(id for id, mark in there.items() if mark not in known)
+    return frozenset(id for id, mark in marks.items() if mark not in existing)
 
 
 def remember_disks(
@@ -62,21 +59,21 @@ def remember_disks(
     *,
     unfinished: Collection[str] = (),
 ) -> None:
-    """Mark the targets with these ids as seen, or all of them and then forget marks of absent ones.
+    """Mark the targets with these ids as seen, or all, which also removes marks of absent ones.
 
     ``unfinished`` targets stay new. Raises MarkError if a mark cannot be written or removed.
     """
-    there = marks_of(machine)
-    chosen = there if ids is None else there.keys() & ids
-    names = {there[id] for id in chosen if id not in unfinished}
-    wanted = names - _names(folder, names)
+    marks = marks_of(machine)
+    chosen = marks if ids is None else marks.keys() & ids
+    names = {marks[id] for id in chosen if id not in unfinished}
+    wanted = names - _find_marks(folder, names)
     try:
         if wanted:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in wanted:
             (folder / name).touch(mode=0o600)
-        if ids is None:  # only a look at everything knows that a mark's disk is gone
-            _forget_others(folder, frozenset(there.values()))
+        if ids is None:  # only a full scan shows that a mark's disk no longer exists
+            _forget_others(folder, frozenset(marks.values()))
     except OSError as error:
         _unwritten.update(folder / name for name in wanted)
         raise MarkError(
@@ -85,45 +82,45 @@ def remember_disks(
         ) from error
 
 
-def _seen_mark(id: str, diskseq: object) -> str:
+def _name_seen_mark(id: str, diskseq: object) -> str:
     if isinstance(diskseq, int):
         return str(diskseq)
-    # An id may hold slashes and be longer than a file name.
+    # An id may contain slashes and be longer than a file name.
     return f"id-{files.digest(id.encode())}"
 
 
 _unwritten: set[Path] = set()
-"""Marks that could not be written. This process knows their disks anyway: values that an
+"""Marks that could not be written. This process knows their disks anyway. Otherwise values that an
 administrator sets on a disk that stays new would be overwritten."""
 
 _FEW = 64
-"""Marks that are looked for one by one: the folder may hold thousands."""
+"""Maximum marks that are checked individually: the directory may hold thousands."""
 
 
-def _names(folder: Path, wanted: Collection[str]) -> frozenset[str]:
-    """Return those of the marks that are in the folder."""
+def _find_marks(folder: Path, wanted: Collection[str]) -> frozenset[str]:
+    """Return the marks that exist in the directory."""
     if len(wanted) <= _FEW:
         return frozenset(name for name in wanted if os.path.lexists(f"{folder}/{name}"))
-    known = frozenset(wanted)
+    names = frozenset(wanted)
     try:
-        # One after another: where disks come and go, most marks are of disks that are gone.
-        with os.scandir(folder) as found:
-            return frozenset(each.name for each in found if each.name in known)
+        # One after another: if disks often change, most marks are of removed disks.
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.name in names)
     except OSError:
         return frozenset()
 
 
 def _forget_others(folder: Path, names: Collection[str]) -> None:
     """Remove all other marks. Raises OSError."""
-    with suppress(FileNotFoundError), os.scandir(folder) as found:
-        for each in found:
-            if each.name not in names:
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name not in names:
                 with suppress(FileNotFoundError):
-                    os.unlink(each.path)
+                    os.unlink(entry.path)
 
 
 def load_counted(path: Path) -> tuple[Counted, ...]:
-    """Return the observations in the file; none where it is missing or cannot be parsed."""
+    """Return the observations in the file, or none if it is missing or cannot be parsed."""
     try:
         return loader.load(path, tuple[Counted, ...], loader.OWN)
     except (OSError, UnusableFileError):
@@ -131,7 +128,7 @@ def load_counted(path: Path) -> tuple[Counted, ...]:
 
 
 def save_counted(path: Path, observations: Iterable[Counted]) -> None:
-    """Remember the observations, if this user may write them; a failure loses them without harm."""
+    """Save the observations if this user may write them. A failure loses them without harm."""
     if os.geteuid() != 0:
         return
     try:
@@ -147,45 +144,48 @@ def with_udev_baselines(
     *,
     unmarked: Collection[str] = (),
 ) -> Journal:
-    """Return the journal with the values saved for these endpoints, where it has no entry yet.
+    """Return the journal with the values saved for these endpoints that have no entry yet.
 
-    The database is not asked for ``unmarked`` ones, by kernel name, of which it has nothing.
+    Nothing is read from the database for ``unmarked`` ones (kernel names): it has nothing about
+    them.
     """
     listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
-    known, done = saved(listed), _load(spent)
+    saved_by_id, done = saved(listed), _load_spent(spent)
     entries = {entry.key: entry for entry in recorded.entries}
-    for each in listed:
-        found = known.get(each.id)
-        if found is None or _saved_mark(each.id, found) in done:
+    for endpoint in listed:
+        record = saved_by_id.get(endpoint.id)
+        if record is None or _name_saved_mark(endpoint.id, record) in done:
             continue
-        was = saved_values(found.texts)
-        first = entries.get((each.id, "scheduler"))
-        for name, before in was.items():
-            if name == ASYNC_DEPTH and first and first.before != was.get("scheduler"):
+        originals = saved_values(record.texts)
+        first = entries.get((endpoint.id, "scheduler"))
+        for name, before in originals.items():
+            if name == ASYNC_DEPTH and first and first.before != originals.get("scheduler"):
                 continue  # belongs to a scheduler that was set before udev's rules ran
-            diskseq = each.diskseq if isinstance(each.diskseq, int) else None
-            entry = Entry(each.id, each.target, each.adapter, name, before, diskseq=diskseq)
+            diskseq = endpoint.diskseq if isinstance(endpoint.diskseq, int) else None
+            entry = Entry(
+                endpoint.id, endpoint.target, endpoint.adapter, name, before, diskseq=diskseq
+            )
             entries.setdefault(entry.key, entry)
     return msgspec.structs.replace(recorded, entries=tuple(entries.values()))
 
 
 def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
-    """Remember that the saved values of these endpoints, which were just put back, are spent.
+    """Remember that the saved values of these endpoints, which were just restored, are spent.
 
-    Raises OSError if that cannot be written: they would be taken for baselines again.
+    Raises OSError if that cannot be written: they would be used as baselines again.
     """
-    marks = {_saved_mark(id, found) for id, found in saved(endpoints).items()}
-    known = _load(spent)
-    if marks - known:
-        files.replace(spent, msgspec.json.encode(sorted(known | marks)))
+    marks = {_name_saved_mark(id, record) for id, record in saved(endpoints).items()}
+    spent_marks = _load_spent(spent)
+    if marks - spent_marks:
+        files.replace(spent, msgspec.json.encode(sorted(spent_marks | marks)))
 
 
-def _saved_mark(id: str, found: Saved) -> str:
+def _name_saved_mark(id: str, record: Saved) -> str:
     """Return a name for one appearance of a device: a later one saves its own values."""
-    return f"{found.appeared} {id}"
+    return f"{record.appeared} {id}"
 
 
-def _load(path: Path) -> frozenset[str]:
+def _load_spent(path: Path) -> frozenset[str]:
     try:
         return loader.load(path, frozenset[str], loader.OWN)
     except (OSError, UnusableFileError):

@@ -1,9 +1,9 @@
-"""The rollback record: the targets that hbatune must not change until an apply lifts the rollback.
+"""The rollback record. It lists targets that hbatune must not change until an apply lifts it.
 
 Each rollback is one file with a unique name, in a directory of the state and in one below /run. The
 second one is valid until the next boot and needs no disk. Rollbacks write without the lock, and
-every writer but a rollback looks for records before each write. An apply lifts only the names that
-existed when it began, so it can never lift a rollback that came later.
+every writer except a rollback checks for records before each write. An apply lifts only the names
+that existed when it began, so it can never lift a later rollback.
 
 A rollback of everything is an empty file, which needs no block on a full disk. The compiled udev
 rules cannot list a directory. They test for a mark, a file that exists while any rollback of
@@ -96,8 +96,8 @@ class RollbackRecords(Struct, frozen=True):
         for record in self.records:
             listed = None if record.ids is None else rename(record.ids)
             renamed.append(replace(record, ids=listed, lifted=rename(record.lifted)))
-        if more := rename(ids):
-            renamed.append(RollbackRecord(JOURNAL.name, more))
+        if journal_ids := rename(ids):
+            renamed.append(RollbackRecord(JOURNAL.name, journal_ids))
         return RollbackRecords(tuple(renamed))
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
@@ -107,14 +107,14 @@ class RollbackRecords(Struct, frozen=True):
         has ``named`` targets, all of them.
         """
         ignored = (record.name for record in self.records if named or record.ids is None)
-        return RollbackGuard(_folders(paths), frozenset(ignored))
+        return RollbackGuard(_get_folders(paths), frozenset(ignored))
 
 
 class RollbackGuard(Struct, frozen=True):
-    """The question of a writer before each write: was its target rolled back?
+    """The check of a writer before each write: was its target rolled back?
 
     It looks into these ``folders`` for records, except for the ``ignored`` names. Worker processes
-    get it with their tasks.
+    receive it with their tasks.
     """
 
     folders: tuple[Path, ...] = ()
@@ -124,11 +124,11 @@ class RollbackGuard(Struct, frozen=True):
         """Return why this target must not be written to, or None if no rollback covers it."""
         for folder in self.folders:
             try:
-                names = _names(folder)
+                names = _list_names(folder)
             except OSError as error:
                 return f"the rollback record {folder} cannot be read: {error.strerror}"
             for name in names:
-                if name not in self.ignored and _read(folder / name).covers(id):
+                if name not in self.ignored and _read_file(folder / name).covers(id):
                     return "a rollback was recorded during this run"
         return None
 
@@ -161,15 +161,15 @@ class _Content(Struct, frozen=True):
 def load(paths: Paths) -> RollbackRecords:
     """Return the records. A user without permission to read them gets none."""
     records: dict[str, RollbackRecord] = {}
-    for folder in _folders(paths):
+    for folder in _get_folders(paths):
         try:
-            names = _names(folder)
+            names = _list_names(folder)
         except OSError:
             records[str(folder)] = RollbackRecord(str(folder), damaged=True)
             continue
         for name in names:
-            records.setdefault(name, _read(folder / name))
-    return RollbackRecords((*records.values(), *_earlier(paths, records.values())))
+            records.setdefault(name, _read_file(folder / name))
+    return RollbackRecords((*records.values(), *_read_earlier(paths, records.values())))
 
 
 def has_later(began: RollbackRecords, paths: Paths) -> bool:
@@ -179,37 +179,37 @@ def has_later(began: RollbackRecords, paths: Paths) -> bool:
 
 
 def record_everything(paths: Paths) -> None:
-    """Record a rollback of everything, for this boot and for good.
+    """Record a rollback of everything, for this boot and permanently.
 
     Raises RecordError if the record does not outlive a reboot. It may be valid for this boot then.
     """
-    _record(_unique("all"), None, paths)
+    _write_record(_make_name("all"), None, paths)
 
 
 def record_targets(ids: Iterable[str], paths: Paths) -> None:
     """Record a rollback of these targets. Raises RecordError as ``record_everything`` does."""
-    _record(_unique("targets"), _Content(tuple(ids)), paths)
+    _write_record(_make_name("targets"), _Content(tuple(ids)), paths)
 
 
 def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) -> None:
     """Lift these rollbacks for an apply to everything, or to the ``named`` ids.
 
-    Rollbacks that were recorded after ``records`` were loaded stay, and so does a rollback of one
-    target that was not named. Only under the lock. RecordError if that cannot be made durable.
+    Keeps rollbacks that were recorded after ``records`` were loaded, and a rollback of one target
+    that was not named. Only under the lock. RecordError if that cannot be made durable.
     """
-    state, run = _folders(paths)
+    state, run = _get_folders(paths)
     try:
         for record in records.records:
             name = _NAMES_NOW.get(record.name, record.name)
             content = _Content(record.ids, record.lifted)
-            remaining = _remaining(record, named)
+            remaining = _reduce_record(record, named)
             if remaining == content and name == record.name:
                 continue
             if remaining is None:
                 files.remove(state / name)
             else:
-                _write(state / name, remaining)
-            # After the durable file, which is enough from now on.
+                _write_content(state / name, remaining)
+            # After the durable file, which is sufficient now.
             files.remove(run / name)
         files.remove(paths.hands_off_targets)
         _refresh_marks(paths)
@@ -221,7 +221,7 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
 
 
 def reserve_space(state: Path, ids: Iterable[str]) -> None:
-    """Reserve the space in the state folder that a rollback of these ids by name may need.
+    """Reserve the space in the state directory that a rollback of these ids by name may need.
 
     Raises OSError if the disk is full.
     """
@@ -231,32 +231,32 @@ def reserve_space(state: Path, ids: Iterable[str]) -> None:
     files.reserve_space(folder / _RESERVED, size + SPARE_BYTES)
 
 
-def _remaining(record: RollbackRecord, named: Collection[str] | None) -> _Content | None:
+def _reduce_record(record: RollbackRecord, named_ids: Collection[str] | None) -> _Content | None:
     """Return the content of a record after an apply, or None if it is lifted completely."""
-    if named is None:
+    if named_ids is None:
         return None if record.ids is None else _Content(record.ids)
     if record.ids is None:
-        lifted = dict.fromkeys((*record.lifted, *sorted(named)))
+        lifted = dict.fromkeys((*record.lifted, *sorted(named_ids)))
         return _Content(None, tuple(lifted))
-    ids = tuple(id for id in record.ids if id not in named)
+    ids = tuple(id for id in record.ids if id not in named_ids)
     return _Content(ids) if ids else None
 
 
-def _record(name: str, content: _Content | None, paths: Paths) -> None:
-    """Write a record below /run, then to the state; without ``content`` one of everything."""
-    state, run = _folders(paths)
+def _write_record(name: str, content: _Content | None, paths: Paths) -> None:
+    """Write a record below /run, then to the state. Without ``content`` it is one of everything."""
+    state, run = _get_folders(paths)
     for folder, mark in ((run, paths.hands_off_now), (state, paths.hands_off)):
         problem: OSError | None = None
         try:
             if content is not None:
-                _write(folder / name, content)
+                _write_content(folder / name, content)
             else:
                 _make_folder(folder)
-                _make(folder / name)
-                # After the record: who removes a mark looks for records afterwards.
-                _make(mark)
+                _make_file(folder / name)
+                # After the record: a process that removes a mark checks for records afterwards.
+                _make_file(mark)
         except OSError as error:
-            problem = error  # of the state in the end: the one below /run is for a full disk
+            problem = error  # finally of the state: the record below /run is for a full disk
     if problem is not None:
         raise RecordError(
             f"the rollback cannot be recorded in {paths.state}: {problem.strerror}",
@@ -267,15 +267,15 @@ def _record(name: str, content: _Content | None, paths: Paths) -> None:
 
 def _refresh_marks(paths: Paths) -> None:
     """Remove the marks unless a rollback of everything is still recorded."""
-    for mark in _marks(paths):
+    for mark in _get_marks(paths):
         files.remove(mark)
-    # A rollback writes its record before its marks, so one of both orders is seen here.
+    # A rollback writes its record before its marks, so this sees one of them in either order.
     if load(paths).everything:
-        for mark in _marks(paths):
-            _make(mark)
+        for mark in _get_marks(paths):
+            _make_file(mark)
 
 
-def _earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
+def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
     """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
     try:
         listed = loader.load(paths.hands_off_targets, _Content, loader.OWN)
@@ -285,7 +285,7 @@ def _earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[Rollba
         yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
         listed = _Content(())
     # This version makes a mark only after a record.
-    if any(map(os.path.exists, _marks(paths))) and all(
+    if any(map(os.path.exists, _get_marks(paths))) and all(
         record.ids is not None for record in records
     ):
         yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
@@ -298,22 +298,22 @@ _NAMES_NOW = {
     HANDS_OFF_TARGETS.name: "targets-earlier",
     JOURNAL.name: "targets-journal",
 }
-"""The names of the files to which rollbacks of earlier versions move when an apply meets them."""
+"""The file names to which an apply moves rollbacks of earlier versions."""
 
 
-def _read(path: Path) -> RollbackRecord:
+def _read_file(path: Path) -> RollbackRecord:
     try:
         data = loader.read_bytes(path, loader.OWN.bytes)
         content = loader.decode(data, _Content) if data else _Content()
     except FileNotFoundError:
-        return RollbackRecord(path.name, ())  # lifted in between
+        return RollbackRecord(path.name, ())  # just lifted
     except (OSError, UnusableFileError):
         return RollbackRecord(path.name, damaged=True)
     return RollbackRecord(path.name, content.ids, content.lifted)
 
 
-def _names(folder: Path) -> list[str]:
-    """Return the names of the records in a folder. OSError if it cannot be read."""
+def _list_names(folder: Path) -> list[str]:
+    """Return the names of the records in a directory. OSError if it cannot be read."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     # An ordinary user writes nothing, so an empty record is safe there.
@@ -321,15 +321,15 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _write(path: Path, content: _Content) -> None:
+def _write_content(path: Path, content: _Content) -> None:
     _make_folder(path.parent)
     data = msgspec.json.encode(content)
     reserve = path.with_name(_RESERVED)
     files.replace(path, data, mode=files.READABLE, reserved_for=reserve)
 
 
-def _make(path: Path) -> None:
-    """Make an empty file, durably."""
+def _make_file(path: Path) -> None:
+    """Create an empty file, durably."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.READABLE)
     try:
         os.fchmod(descriptor, files.READABLE)
@@ -343,13 +343,13 @@ def _make_folder(folder: Path) -> None:
     files.make_folder(folder, _READABLE_FOLDER)
 
 
-def _unique(kind: str) -> str:
+def _make_name(kind: str) -> str:
     return f"{kind}-{time.time_ns()}-{os.getpid()}"
 
 
-def _folders(paths: Paths) -> tuple[Path, Path]:
+def _get_folders(paths: Paths) -> tuple[Path, Path]:
     return paths.rollbacks, paths.rollbacks_now
 
 
-def _marks(paths: Paths) -> tuple[Path, Path]:
+def _get_marks(paths: Paths) -> tuple[Path, Path]:
     return paths.hands_off, paths.hands_off_now

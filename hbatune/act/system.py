@@ -1,12 +1,10 @@
 """Change the system's configuration and call the tools of systemd and udev.
 
-Calls systemd's and udev's own tools, where they exist, after a change of their files.
+After a change of their files, it calls the tools of systemd and udev, if they exist, without a
+shell. A failed tool raises nothing: the caller evaluates its result.
 
-No shell is involved, and a tool that fails raises nothing: the caller judges its result.
-
-Which profile is the active one: the `profile` key of the site's configuration.
-
-Reads and writes hbatune's file in modprobe.d: the module options for the next load.
+The active profile is the `profile` key of the local configuration. The module options for the next
+load are in hbatune's file in modprobe.d.
 """
 
 import os
@@ -34,12 +32,12 @@ _UNFINISHED = 124
 """The exit status that timeout(1) uses for a command that did not end in time."""
 
 CALL_S = 120.0
-"""Seconds for a command that waits for no job: systemd and udev themselves give up before (90 s for
-a reload, udevadm(8): 60 s for a control message)."""
+"""Seconds for a command that waits for no job. The timeouts of systemd and udev are shorter (90 s
+for a reload, udevadm(8): 60 s for a control message)."""
 STOP_S = 180.0
 """Seconds to stop the services: more than TimeoutStopSec=150 of the daemon's unit."""
 START_S = 480.0
-"""Seconds to start the daemon again: to stop it, and 5 min for its first pass. After that systemd
+"""Seconds to restart the daemon: to stop it, and 5 min for its first pass. After that systemd
 continues in the background, up to TimeoutStartSec."""
 SETTLE_S = 200.0
 """Seconds for udev to process devices: more than the 180 s after which udevd kills a worker
@@ -56,89 +54,91 @@ class Ran(Struct, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Whether it ended by itself, and not at its deadline."""
+        """Whether the tool ended before its deadline."""
         return self.code != _UNFINISHED
 
 
 def systemd_runs() -> bool:
-    """Whether systemd is this machine's init."""
-    return _BOOTED.is_dir() and _there("systemctl")
+    """Return whether systemd is this machine's init."""
+    return _BOOTED.is_dir() and _has_tool("systemctl")
 
 
 def enable(*, restart: bool) -> Ran | None:
-    """Start the daemon, now and at every boot; ``restart`` where its unit has changed.
+    """Start the daemon, now and at every boot. ``restart`` it if its unit has changed.
 
-    A running daemon reads its configuration again. Returns the first tool's result that is a
-    failure, or else the last result; None where systemd does not run.
+    A running daemon reads its configuration again. Returns the first failed result, or else the
+    last result, or None if systemd does not run.
     """
     if not systemd_runs():
         return None
-    # A changed unit takes effect with a restart only.
+    # A changed unit takes effect only with a restart.
     start = "restart" if restart else "reload-or-restart"
-    ran = _run("systemctl", "daemon-reload")
-    # After daemon-reload, without which systemd would start the unit as it was.
+    ran = _run_tool("systemctl", "daemon-reload")
+    # After daemon-reload, without which systemd would start the previous version of the unit.
     for words in (("enable", UNIT), (start, UNIT)):
         if not ran.code:
-            ran = _run("systemctl", *words, seconds=START_S)
+            ran = _run_tool("systemctl", *words, seconds=START_S)
     return ran
 
 
-def disable(*more: str) -> Ran | None:
-    """Stop the services, and ``more`` units, and start them at no further boot.
+def disable(*units: str) -> Ran | None:
+    """Stop the services, and the additional ``units``, and do not start them at boot.
 
-    None where systemd does not run.
+    Returns None if systemd does not run.
     """
     if not systemd_runs():
         return None
-    return _run("systemctl", "disable", "--now", UNIT, LATENCY, *more, seconds=STOP_S)
+    return _run_tool("systemctl", "disable", "--now", UNIT, LATENCY, *units, seconds=STOP_S)
 
 
 def reload_units() -> Ran | None:
-    """Have systemd read its units again; None where it does not run."""
-    return _run("systemctl", "daemon-reload") if systemd_runs() else None
+    """Have systemd read its units again, or return None if it does not run."""
+    return _run_tool("systemctl", "daemon-reload") if systemd_runs() else None
 
 
 def reload_rules() -> Ran | None:
-    """Have udev read its rules again; None where it does not run."""
-    return _run("udevadm", "control", "--reload") if _udev_runs() else None
+    """Have udev read its rules again, or return None if it does not run."""
+    return _run_tool("udevadm", "control", "--reload") if _is_udev_running() else None
 
 
 def announce(devices: Sequence[str]) -> Ran | None:
-    """Have udev process these devices again, and wait for it; None where it does not run.
+    """Have udev process these devices again, and wait for it, or return None if it does not run.
 
-    This is the event that follows when a program closes a disk it has written to: properties that
-    no rule sets any more disappear from udev's database.
+    The event is the one that follows when a program closes a disk it has written to. Properties
+    that no rule sets any more disappear from udev's database.
     """
-    if not devices or not _udev_runs():
+    if not devices or not _is_udev_running():
         return None
-    return _run("udevadm", "trigger", "--action=change", "--settle", *devices, seconds=SETTLE_S)
+    return _run_tool(
+        "udevadm", "trigger", "--action=change", "--settle", *devices, seconds=SETTLE_S
+    )
 
 
 def check_unit(path: Path) -> Ran | None:
-    """Have systemd check a unit file; None where it cannot."""
-    if not _there("systemd-analyze"):
+    """Have systemd check a unit file, or return None if it cannot."""
+    if not _has_tool("systemd-analyze"):
         return None
-    return _run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path))
+    return _run_tool("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path))
 
 
 def check_rules(path: Path) -> Ran | None:
-    """Have udev check a rules file; None before version 254, which has no such command."""
-    if not _there("udevadm") or _run("udevadm", "verify", "--help").code:
+    """Have udev check a rules file, or return None before version 254, which has no such check."""
+    if not _has_tool("udevadm") or _run_tool("udevadm", "verify", "--help").code:
         return None
-    return _run("udevadm", "verify", str(path))
+    return _run_tool("udevadm", "verify", str(path))
 
 
-def _udev_runs() -> bool:
-    return _there("udevadm") and Path("/run/udev/control").exists()
+def _is_udev_running() -> bool:
+    return _has_tool("udevadm") and Path("/run/udev/control").exists()
 
 
-def _there(tool: str) -> bool:
+def _has_tool(tool: str) -> bool:
     import shutil  # as below: most commands call no tool
 
     return shutil.which(tool) is not None
 
 
-def _run(*command: str, seconds: float | None = None) -> Ran:
+def _run_tool(*command: str, seconds: float | None = None) -> Ran:
     try:
         done = children.run(command, CALL_S if seconds is None else seconds)
     except TimeoutError as error:
@@ -154,9 +154,9 @@ class ActiveProfileError(HbatuneError):
 
 
 def require_writable_configuration(path: Path) -> None:
-    """Raise ActiveProfileError where the configuration cannot be written, and change nothing."""
-    path = _followed(path, ROOT)
-    # The nearest folder that exists: those below it are made with the file.
+    """Raise ActiveProfileError if the configuration cannot be written. Changes nothing."""
+    path = _follow_links(path, ROOT)
+    # The nearest existing directory: missing ones are created with the file.
     folder = next(parent for parent in path.parents if parent.is_dir())
     if not os.access(folder, os.W_OK):
         raise ActiveProfileError(
@@ -166,14 +166,14 @@ def require_writable_configuration(path: Path) -> None:
 
 
 def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
-    """Make the profile the active one, or none; everything else in the file stays as it is.
+    """Make the profile the active one, or none. The other content of the file does not change.
 
     A link stays a link: the file at its end is changed, below ``root``, and keeps its mode and
-    owner. Raises ActiveProfileError where the file cannot be written or is not valid TOML.
+    owner. Raises ActiveProfileError if the file cannot be written or is not valid TOML.
     """
-    path = _followed(path, root)
+    path = _follow_links(path, root)
     try:
-        before = _text(path) if path.exists() else ""
+        before = _read_text(path) if path.exists() else ""
         after = with_profile(before, profile)
         if after != before:
             files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
@@ -188,12 +188,12 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
         raise ActiveProfileError(f"{path} is no TOML: {error}") from error
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return loader.read_bytes(path, LARGEST).decode()
 
 
-def _followed(path: Path, root: Path) -> Path:
-    """Return the file at the end of the path's links, resolved as under ``root`` as /."""
+def _follow_links(path: Path, root: Path) -> Path:
+    """Return the file at the end of the path's links, resolved with ``root`` as /."""
     try:
         return follow(Path("/") / path.relative_to(root), root).end
     except OSError as error:
@@ -201,45 +201,45 @@ def _followed(path: Path, root: Path) -> Path:
 
 
 def forget_profile(path: Path, *, root: Path = ROOT) -> None:
-    """Make no profile the active one, and remove the configuration file if nothing is left in it.
+    """Make no profile the active one, and remove the configuration file if it is then empty.
 
-    The folder is removed as well where it is empty. A link is an administrator's and stays, as does
+    The directory is removed as well if it is empty. A link is an administrator's and stays, as does
     the file that it leads to. Raises ActiveProfileError as ``activate_profile`` does.
     """
     try:
-        if not _followed(path, root).exists():
+        if not _follow_links(path, root).exists():
             return
         activate_profile(path, None, root=root)
-        if not path.is_symlink() and not _text(path).strip():
+        if not path.is_symlink() and not _read_text(path).strip():
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error
     except UnusableFileError as error:
         raise ActiveProfileError(f"{path} cannot be read: {error}") from error
-    with suppress(OSError):  # not empty: it holds an administrator's files
+    with suppress(OSError):  # not empty: it contains an administrator's files
         path.parent.rmdir()
 
 
-# Only lines as the template writes them: an administrator's own lines are not hbatune's to keep.
+# Only lines in the template's form: hbatune does not keep an administrator's lines.
 _OPTION = r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})"
 
 _MOST = 1 << 20
 
 
 def read_module_options(path: Path) -> dict[tuple[str, str], str]:
-    """Return the options in the file, by module and option; none where it cannot be read."""
+    """Return the options in the file, by module and option, or none if it cannot be read."""
     try:
         text = loader.read_bytes(path, _MOST).decode("utf-8", "backslashreplace")
     except (OSError, UnusableFileError):
         return {}
-    found = (re.fullmatch(_OPTION, line, re.ASCII) for line in text.split("\n"))
-    return {(each[1], each[2]): each[3] for each in found if each}
+    matches = (re.fullmatch(_OPTION, line, re.ASCII) for line in text.split("\n"))
+    return {(match[1], match[2]): match[3] for match in matches if match}
 
 
 def write_module_options(path: Path, text: str) -> int | None:
     """Write the text, durably, and return None, or the errno of the refusal.
 
-    A file with this text is left as it is.
+    A file with this text is not changed.
     """
     try:
         if not files.holds(path, text.encode()):

@@ -162,7 +162,7 @@ from hbatune.operations import install
 system.CALL_S = system.STOP_S = system.SETTLE_S = 0.5
 if sys.argv[1] == "install":
     system.systemd_runs = lambda: False
-    system._udev_runs = lambda: False
+    system._is_udev_running = lambda: False
     install.require_trusted_command = lambda *_: None
 sys.exit(main())
 """

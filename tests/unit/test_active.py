@@ -100,7 +100,7 @@ def test_uninstallation_reports_an_unreadable_configuration(
             return text
         raise UnusableFileError("Input/output error")
 
-    monkeypatch.setattr(system, "_text", once)
+    monkeypatch.setattr(system, "_read_text", once)
     with pytest.raises(system.ActiveProfileError, match="cannot be read: Input/output error"):
         system.forget_profile(real)
 

@@ -87,7 +87,7 @@ def test_hung_udev_is_reported_as_unfinished(
     tool.write_text("#!/bin/sh\nexec sleep 1000\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(system, "_udev_runs", lambda: True)
+    monkeypatch.setattr(system, "_is_udev_running", lambda: True)
     monkeypatch.setattr(system, "SETTLE_S", 0.2)
     ran = system.announce(["/sys/class/block/sda"])
     assert ran is not None

@@ -46,14 +46,14 @@ def test_first_file_that_appears_is_locked_too(
 ) -> None:
     path, spare = tmp_path / "run/lock", tmp_path / "state/lock"
     full.append(errno.ENOSPC)
-    taken = lock._taken
+    taken = lock._try_lock
 
     def appears(descriptor: int) -> bool:
         full.clear()
         path.touch()  # another process has made it meanwhile, and may have locked only that
         return taken(descriptor)
 
-    monkeypatch.setattr(lock, "_taken", appears)
+    monkeypatch.setattr(lock, "_try_lock", appears)
     with Lock(path, spare=spare) as held:
         assert held._descriptors.keys() == {path, spare}
 

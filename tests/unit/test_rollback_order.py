@@ -68,7 +68,7 @@ def refused_elsewhere() -> bool:
     """Return whether another process finds the lock held."""
     pid = os.fork()
     if pid == 0:
-        lock._held.clear()
+        lock._locked_paths.clear()
         try:
             with Lock(paths.LOCK):
                 os._exit(0)
@@ -206,7 +206,7 @@ def _note_removal(event: str, arguments: tuple[Any, ...]) -> None:
         return
     path = Path(os.fsdecode(arguments[1 if event == "os.rename" else 0]))
     if any(path.is_relative_to(folder) for folder in _watched):
-        STATE_REMOVALS.append((str(path), paths.LOCK in lock._held))
+        STATE_REMOVALS.append((str(path), paths.LOCK in lock._locked_paths))
 
 
 def test_state_is_removed_under_lock(disk: Disk) -> None:
