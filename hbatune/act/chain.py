@@ -128,8 +128,8 @@ def decode(reply: bytes) -> Reply:
 class ChainWriter:
     """Writes chains; one instance in each worker process.
 
-    A write that is refused with EBUSY is repeated for most of the ``deadline``, in seconds, by
-    which a worker has to answer. Before each write the ``guard`` checks for a rollback.
+    A write that is refused with EBUSY is repeated for most of the ``deadline``, the number of
+    seconds until a worker has to answer. Before each write the ``guard`` checks for a rollback.
     """
 
     def __init__(
@@ -161,10 +161,10 @@ def _report_interruption(step: Step, device: "_Device | None", error: Exception)
     number = error.errno if isinstance(error, OSError) else None
     reason = "" if number else f" ({error or type(error).__name__})"
     if device is not None and device.has_written:
-        said = f"its process failed{reason}; the next run shows whether the value was set"
-        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=said)
-    said = f"its process failed before it wrote anything{reason}"
-    return WriteResult(step.setting, Outcome.REFUSED, number, said=said)
+        message = f"its process failed{reason}; the next run shows whether the value was set"
+        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=message)
+    message = f"its process failed before it wrote anything{reason}"
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=message)
 
 
 ANOTHER = "another device has taken its place since the plan"
@@ -217,8 +217,8 @@ class _Device:
             elif cause := next(
                 (name for name in setting(step.setting).hangs_on if name in failed), None
             ):
-                said = f"{cause} could not be set"
-                result = WriteResult(step.setting, Outcome.CANCELLED, said=said)
+                reason = f"{cause} could not be set"
+                result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
             elif moved:
                 result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
             else:
@@ -289,8 +289,8 @@ class _Device:
             )
         lost = next((name for name in self._conflicts if among(name, kind.resets)), None)
         if lost is not None:
-            said = f"it would reset {lost}, which was changed to {self._conflicts[lost]}"
-            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=said)
+            reason = f"it would reset {lost}, which was changed to {self._conflicts[lost]}"
+            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
         if (illegal := self._find_violation(step, current)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=illegal)
         self._reset.update(kind.resets)

@@ -1,9 +1,9 @@
 """Run many chains in parallel, with the precautions that parallel writing requires.
 
-The first LUN of each adapter is written alone. After that its LUNs are written in parallel, but the
-paths of one map one at a time. A LUN whose write does not return costs only its own rows. From then
-on its adapter's LUNs are written one at a time, and after the third such LUN the adapter is
-skipped.
+The first LUN of each adapter is written before any other. After that its LUNs are written in
+parallel, but the paths of one map one at a time. A LUN whose write does not return costs only its
+own rows. After the first such LUN its adapter's LUNs are written one at a time, and after the third
+the adapter is skipped.
 
 The number of parallel writes follows the kernel's capacity. While writes return within a second and
 leave a CPU idle, the crew grows, and processes for more are forked while it sleeps. If an adapter's
@@ -152,15 +152,15 @@ class _Crew(Struct):
         """Whether writes have returned promptly, so more are likely to run concurrently."""
         return self.first < self.size < self.most
 
-    def heard(self, chain: Chain, now: float, *, may_grow: bool) -> None:
+    def heard(self, chain: Chain, timestamp: float, *, may_grow: bool) -> None:
         """Grow by one for a chain whose write has returned promptly, if allowed."""
-        if now - self.since.get(chain.id, now) > PROMPT:
+        if timestamp - self.since.get(chain.id, timestamp) > PROMPT:
             self.size = self.first
             self.counted.add(chain.id)
         elif may_grow and chain.id not in self.counted:
             self.size = min(self.size + 1, self.most)
             self.counted.add(chain.id)
-        self.since[chain.id] = now
+        self.since[chain.id] = timestamp
 
     def ended(self, chain: Chain) -> None:
         """Forget a chain."""
@@ -171,9 +171,9 @@ class _Crew(Struct):
         """Never grow again: a write that does not return may be the first of several."""
         self.size = self.most = self.first
 
-    def room(self, now: float) -> bool:
+    def room(self, timestamp: float) -> bool:
         """Whether another chain may start now."""
-        if len(self.since) >= self.first and now - min(self.since.values()) > PROMPT:
+        if len(self.since) >= self.first and timestamp - min(self.since.values()) > PROMPT:
             self.size = self.first
         return len(self.since) < self.size
 
@@ -196,9 +196,9 @@ class IdleCpus:
 
     def found(self) -> bool:
         """Return whether recently one CPU was idle half of the time, or two CPUs a quarter."""
-        now = self._clock()
-        if now - self._asked >= IDLE_WINDOW_S:  # on a large machine each read takes a ms
-            self._asked, before, self._last = now, self._last, self._read()
+        timestamp = self._clock()
+        if timestamp - self._asked >= IDLE_WINDOW_S:  # on a large machine each read takes a ms
+            self._asked, before, self._last = timestamp, self._last, self._read()
             self._answer = False
             if before is not None and self._last is not None:
                 spent, count = self._last.since(before), os.cpu_count() or 1
@@ -356,7 +356,7 @@ def _report_unanswered(
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            said = FAILED if event.failed else WORKER_EXITED
-            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=said)
+            reason = FAILED if event.failed else WORKER_EXITED
+            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=reason)
         case Unstarted():
             return WriteResult(name, Outcome.REFUSED, event.errno, said=UNSTARTED)

@@ -13,14 +13,15 @@ from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 
 FOLDER = 0o711
-"""The mode of hbatune's own directories: other users may read the files with read permission.
+"""Mode of the directories that hbatune creates: other users may read the files with read
+permission.
 
 They may not list or open the directory, since who can open one can lock it (``alone``)
 indefinitely.
 """
 
 READABLE = 0o644
-"""The mode of hbatune's own files for commands of users other than root."""
+"""Mode of the files that hbatune writes for commands of users other than root."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 """The extended attribute that holds a file's access list (acl(5))."""
@@ -261,7 +262,7 @@ def _link_exclusively(temporary: str, path: Path) -> None:
 
 
 Signature = tuple[int, int, int, int] | None
-"""Of a file: inode, size, and the times of its last change and status change in ns."""
+"""A file's inode, size, and the times of its last change and status change in ns."""
 
 
 def digest(data: bytes) -> str:

@@ -1,8 +1,8 @@
 """Record the interrupts that irqbalance must leave unchanged, and the immovable ones.
 
 A script reads the list of interrupts that hbatune has placed. irqbalance runs the script for each
-interrupt if it was started with ``--policyscript``. An administrator's bans stay: hbatune changes
-neither irqbalance's options nor uses its socket, which would replace all earlier bans.
+interrupt if it was started with ``--policyscript``. An administrator's bans stay: hbatune does not
+change irqbalance's options or use its socket, which would replace all earlier bans.
 
 The kernel shows in no file which interrupts are managed, so only a refused write reveals one that
 cannot be moved. hbatune remembers such interrupts until the next boot (the file is on a memory file

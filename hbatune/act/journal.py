@@ -355,7 +355,7 @@ def sequence_of(data: bytes) -> int:
 
 
 def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
-    """Return the loss in these numbered lines of a file, or None if there are none."""
+    """Return the loss in these numbered lines of a file, or None without damaged lines."""
     if not damaged:
         return None
     text = b"\n".join(line for _, line in damaged)

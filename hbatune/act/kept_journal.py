@@ -31,7 +31,7 @@ LONGEST = 1 << 20
 _BLOCK = 4096
 NEW_IDS = 32
 """Maximum targets that are only in the log. The space reserved for a rollback's record of all
-targets (``rollback_record.SPARE_BYTES``) must suffice for these as well."""
+targets (``rollback_record.SPARE_BYTES``) must be enough for these as well."""
 
 _encode = msgspec.json.Encoder().encode
 

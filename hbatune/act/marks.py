@@ -9,9 +9,9 @@ without one is named after its id.
 The error counters of the last scan are a small file in the state directory. Losing it is harmless.
 
 A udev rule may write at boot or hotplug, before any process of hbatune runs. It first saves the
-original value in udev's database, and that value goes into the journal as the baseline. After a
-rollback has restored it, the saved value is out of date but still in udev's database. Such spent
-values are remembered until the next boot, as the database is.
+original value in udev's database, and hbatune records that value in the journal as the baseline.
+After a rollback has restored it, the saved value is out of date but still in udev's database. Such
+spent values are remembered until the next boot, as the database is.
 """
 
 import os
@@ -144,7 +144,7 @@ def with_udev_baselines(
     *,
     unmarked: Collection[str] = (),
 ) -> Journal:
-    """Return the journal with the values saved for these endpoints that have no entry yet.
+    """Return the journal with the saved values of these endpoints for which it has no entry.
 
     Nothing is read from the database for ``unmarked`` ones (kernel names): it has nothing about
     them.

@@ -1,4 +1,4 @@
-"""Paths of hbatune's own state and of the files that it writes for other programs.
+"""Paths of the files that hbatune keeps for itself or writes for other programs.
 
 /run is lost at a reboot, with everything that is valid for only one boot.
 """

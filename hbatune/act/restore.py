@@ -1,7 +1,7 @@
-"""Puts back the values in the journal, in the order in which they are written: scheduler first.
+"""Restore the values in the journal in the order of writing: scheduler first.
 
-A way back is planned like an apply: a value that would shrink an adapter's tag set or fail the I/O
-of a live map is not written, and its row says why.
+A restore is planned like an apply. A value that would shrink an adapter's tag set or fail the I/O
+of a live map is not written, and its row gives the reason.
 """
 
 import time
@@ -36,10 +36,10 @@ UNREAD = "it cannot be read at present; `hbatune rollback` tries again"
 
 
 class RestorePlan(Struct, frozen=True):
-    """The writes that bring the target ``id`` back, None in ``chain`` where none is needed.
+    """The writes that restore the target ``id``. ``chain`` is None if no write is needed.
 
-    ``refused`` says by setting why it does not get back, or not all the way; ``gone`` are settings
-    that went with the scheduler that they belong to.
+    ``refused`` has, by setting, the reason why it is not restored, or not completely. ``gone`` are
+    settings that were removed with their scheduler.
     """
 
     id: str
@@ -57,42 +57,41 @@ def rollback(
     stuck: Iterable[Claim] = (),
     disrupt: bool = False,
 ) -> tuple[Restored, ...]:
-    """Put back every entry of the journal, or those of ``ids``, and take them out of it.
+    """Restore every entry of the journal, or the entries of ``ids``, and remove them from it.
 
     Values that udev's rules saved before they wrote are entries like any other.
 
-    An entry that could not be put back stays in the journal, unless its holder is gone: a disk that
-    returns has the kernel's own values. ``stuck`` are writers of an earlier run that are still in
-    the kernel; their targets are not touched. A value that disrupts the I/O of a whole adapter is
-    put back only with ``disrupt``.
+    An entry that could not be restored stays in the journal, unless its holder was removed: a disk
+    that returns has the kernel's defaults. ``stuck`` are writers of an earlier run that are still
+    in the kernel; their targets are skipped. A value that disrupts the I/O of an entire adapter is
+    restored only with ``disrupt``.
 
     The baselines are durable already, so a journal that cannot be written does not stop the
-    rollback: RollbackUnsavedError reports it afterwards, with the rows.
+    rollback. RollbackUnsavedError reports it afterwards, with the rows.
     """
-    way = _plan_rollback(machine, recorded, means, ids, stuck, disrupt)
-    chains = way.chains
+    plan = _plan_rollback(machine, recorded, means, ids, stuck, disrupt)
+    chains = plan.chains
     run = Run("rollback", None, this_process(), time.time())
-    # No new baselines: the values that are there now are hbatune's own.
-    begun = way.recorded.begun(run, ())
+    # No new baselines: the current values are hbatune's.
+    begun = plan.recorded.begun(run, ())
     unsaved: JournalError | None = None
     try:
         if chains:
             journal.save(means.journal, begun)
     except JournalError as error:
         unsaved = error
-    # Even with an unsaved journal: restoring matters more than the record of it, and the entries
+    # Even with an unsaved journal: restoring is more important than its record, and the entries
     # stay on disk.
     report = execute(chains, means)
-    rows = way.rows(report)
+    rows = plan.rows(report)
     done = {(row.id, row.setting) for row in rows if row.done}
     try:
         journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     except JournalError as error:
         unsaved = error
-    # udev's database still has its saved values; from now on they must not count as baselines
-    # again.
+    # udev's database still has its saved values, which must not count as baselines again.
     try:
-        mark_restored(way.concerned, means.spent)
+        mark_restored(plan.concerned, means.spent)
     except OSError as error:
         unsaved = JournalError(
             f"{means.spent}, the list of restored values, cannot be written: {error.strerror}"
@@ -111,7 +110,7 @@ def preview(
     stuck: Iterable[Claim] = (),
     disrupt: bool = False,
 ) -> tuple[Restored, ...]:
-    """Return what ``rollback`` with the same arguments would find and put back; write nothing."""
+    """Return the rows that ``rollback`` with the same arguments would restore; write nothing."""
     return _plan_rollback(machine, recorded, means, ids, stuck, disrupt).rows(None)
 
 
@@ -137,7 +136,7 @@ def not_read(
 
 
 class _RollbackPlan(Struct, frozen=True):
-    """The entries to put back, the values that are there now, and the way back of each target."""
+    """The entries to restore, the current values, and the restore plan of each target."""
 
     machine: Machine
     recorded: Journal
@@ -152,38 +151,38 @@ class _RollbackPlan(Struct, frozen=True):
     @property
     def chains(self) -> list[Chain]:
         """The writes of all targets."""
-        return [way.chain for way in self.ways.values() if way.chain is not None]
+        return [plan.chain for plan in self.ways.values() if plan.chain is not None]
 
     def rows(self, report: Report | None) -> tuple[Restored, ...]:
         """Return the result of each entry; without a report nothing was written."""
         places = _Places(self.machine)
-        return tuple(places.judged(entry, self._row(entry, report)) for entry in self.entries)
+        return tuple(places.judged(entry, self._make_row(entry, report)) for entry in self.entries)
 
-    def _row(self, entry: Entry, report: Report | None) -> Restored:
+    def _make_row(self, entry: Entry, report: Report | None) -> Restored:
         result = report.results.get(entry.key) if report else None
         if result is not None and result.effect:
-            result = None  # no step of the chain, so its outcome is judged below
-        way = self.ways.get(entry.id, RestorePlan(entry.id))
+            result = None  # no step of the chain, so its outcome is determined below
+        plan = self.ways.get(entry.id, RestorePlan(entry.id))
         current = self.now.get(entry.id, {}).get(entry.setting)
-        errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
+        errno, read_back, limit, is_gone = None, None, plan.refused.get(entry.setting), False
         outcome: Outcome | None
         if result is not None:
-            outcome, errno, found = result.outcome, result.errno, result.found
+            outcome, errno, read_back = result.outcome, result.errno, result.found
             limit = limit or result.said
             if outcome is Outcome.WRITTEN and current == entry.before:
                 outcome = Outcome.KEPT  # rewritten only because another write might have reset it
-            if outcome in DONE and entry.setting in way.refused:
-                outcome = Outcome.REFUSED  # brought as near as is legal, which is not all the way
+            if outcome in DONE and entry.setting in plan.refused:
+                outcome = Outcome.REFUSED  # the nearest legal value, not the original one
         elif entry.id not in self.known:
             outcome = Outcome.VANISHED
         elif entry.id in self.waiting:
             outcome = Outcome.STUCK
         elif entry.id in self.managed:
-            outcome, limit, gone = Outcome.VANISHED, MANAGED, True
+            outcome, limit, is_gone = Outcome.VANISHED, MANAGED, True
         elif not entry.known:
             outcome, limit = Outcome.REFUSED, UNKNOWN
-        elif entry.setting in way.gone:
-            outcome, limit, gone = Outcome.VANISHED, WITH_SCHEDULER, True
+        elif entry.setting in plan.gone:
+            outcome, limit, is_gone = Outcome.VANISHED, WITH_SCHEDULER, True
         elif limit is not None:
             outcome = Outcome.REFUSED
         elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
@@ -206,9 +205,9 @@ class _RollbackPlan(Struct, frozen=True):
             before=entry.before,
             outcome=outcome,
             errno=errno,
-            found=found,
+            found=read_back,
             limit=limit,
-            gone=gone,
+            gone=is_gone,
         )
 
 
@@ -222,52 +221,62 @@ def _plan_rollback(
 ) -> _RollbackPlan:
     concerned = [endpoint for endpoint in machine.endpoints if ids is None or endpoint.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
-    known = _holders(machine)
+    holders = _find_holders(machine)
     waiting = {claim.id for claim in stuck}
-    # An interrupt that is only inferred to be managed may be free: a write tells.
+    # An interrupt that is only inferred to be managed may be free: a write shows it.
     managed = {vector.id for vector in machine.vectors if vector.managed and not vector.inferred}
     untouchable = waiting | managed
     entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
     reachable: dict[str, list[Entry]] = {}
     for entry in entries:
-        if entry.id in known and entry.id not in untouchable and entry.known:
+        if entry.id in holders and entry.id not in untouchable and entry.known:
             reachable.setdefault(entry.id, []).append(entry)
     raw = read_raw(
-        {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
+        {
+            holders[id].directory: [entry.setting for entry in group]
+            for id, group in reachable.items()
+        },
         means.deadline,
         means.worker_pool,
     )
-    now = {id: typed(raw[known[id].directory]) for id in reachable}
-    ways = {
-        id: _plan_restore(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
-        for id, found in reachable.items()
+    current = {id: typed(raw[holders[id].directory]) for id in reachable}
+    plans = {
+        id: _plan_restore(
+            holders[id],
+            _exclude_disruptive(group, disrupt),
+            current[id],
+            raw[holders[id].directory],
+        )
+        for id, group in reachable.items()
     }
-    return _RollbackPlan(machine, recorded, concerned, entries, known, waiting, managed, ways, now)
+    return _RollbackPlan(
+        machine, recorded, concerned, entries, holders, waiting, managed, plans, current
+    )
 
 
-def _holders(machine: Machine) -> dict[str, Target]:
+def _find_holders(machine: Machine) -> dict[str, Target]:
     """Return, by id, all targets and all interrupts.
 
-    An interrupt that hbatune has moved may carry no data now, and is then no target any more.
+    An interrupt that hbatune has moved may carry no data now. It is then no longer a target.
     """
     return {vector.id: target_of(vector) for vector in machine.vectors} | targets(machine)
 
 
 class RollbackUnsavedError(JournalError):
-    """The values are back as the ``rows`` say, but a record still has them as not restored."""
+    """The values are restored according to the ``rows``, but a record does not show it."""
 
     def __init__(self, rows: tuple[Restored, ...], cause: JournalError) -> None:
         super().__init__(cause.message, hint="make room or make it writable, and roll back again")
         self.rows = rows
 
 
-def _allowed(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
-    """Return the entries without those whose write would disrupt I/O."""
+def _exclude_disruptive(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
+    """Return the entries without those whose write would disrupt I/O, unless ``disrupt``."""
     return [entry for entry in entries if disrupt or not setting(entry.setting).disrupts]
 
 
 class _Places:
-    """The disks by their place, to tell a disk that is gone from one that reports no name."""
+    """The disks by their address, to distinguish a removed disk from one that reports no name."""
 
     def __init__(self, machine: Machine) -> None:
         self._ids = {endpoint.id for endpoint in machine.endpoints}
@@ -275,7 +284,7 @@ class _Places:
         self._ids |= {vector.id for vector in machine.vectors}
         self._diskseqs = {endpoint.diskseq for endpoint in machine.endpoints}
         self._names: dict[str, str] = {}
-        # Places of disks whose number could not be read; a map's is empty.
+        # Addresses of disks whose number could not be read; a map's is empty.
         self._unread: set[str] = set()
         for endpoint in machine.endpoints:
             for id in (endpoint.id, former_id(endpoint)):
@@ -285,88 +294,89 @@ class _Places:
                     and endpoint.diskseq.reason is Reason.UNREADABLE
                 ):
                     self._unread.add(route_part(id))
-        self._names.pop("", None)  # a map has no place of its own
+        self._names.pop("", None)  # a map has no address
         # An adapter has interrupts; if none is found, they could not be read.
         served = {vector.adapter for vector in machine.vectors}
         self._silent = {adapter.target for adapter in machine.adapters} - served
 
     def judged(self, entry: Entry, row: Restored) -> Restored:
-        """Return the row, marked where its target is gone and its values with it.
+        """Return the row, marked if its target was removed together with its values.
 
-        A disk whose ``diskseq`` is no longer on the machine is gone, whatever is in its place. If
-        the disk in its place cannot be read, that is not known, and the journal keeps the entry.
-        Where none was recorded, it is gone if its place is empty or has a disk with a world-wide
-        name; a disk that reports none may be the same one, and the journal keeps the entry.
+        A disk whose ``diskseq`` is no longer on the machine was removed, regardless of the disk at
+        its address. If the present disk cannot be read, that is unknown, and the journal keeps the
+        entry. If no ``diskseq`` was recorded, the disk was removed if its address is empty or has a
+        disk with a world-wide name. A disk that reports no name may be the same one, and the
+        journal keeps the entry.
         """
         if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
-            return row  # a disk that vanished during its write is judged by the next rollback
+            return row  # the next rollback evaluates a disk that vanished during its write
         kind = kind_of(entry.setting)
         if kind is TargetKind.VECTOR and route_part(entry.id) in self._silent:
             return replace(row, limit=UNREAD)
         if kind is not TargetKind.ENDPOINT:
             return replace(row, gone=True)
-        there = self._names.get(route_part(entry.id))
+        present_name = self._names.get(route_part(entry.id))
         if route_part(entry.id) in self._unread:
             return replace(row, limit=UNREAD)
         if entry.diskseq is not None:
-            gone = entry.diskseq not in self._diskseqs
+            is_gone = entry.diskseq not in self._diskseqs
         else:
-            gone = there is None or there.startswith(WORLD_WIDE)
-        if not gone:
+            is_gone = present_name is None or present_name.startswith(WORLD_WIDE)
+        if not is_gone:
             return replace(row, limit=NAMELESS)
-        return replace(row, gone=True, limit=REPLACED if there is not None else None)
+        return replace(row, gone=True, limit=REPLACED if present_name is not None else None)
 
 
 def _plan_restore(
-    target: Target, entries: Iterable[Entry], now: Mapping[str, Value], found: Attributes
+    target: Target, entries: Iterable[Entry], current: Mapping[str, Value], attributes: Attributes
 ) -> RestorePlan:
-    """Plan the way back of one target to these entries."""
+    """Plan the writes that restore one target to these entries."""
     listed = list(entries)
     goal = {entry.setting: entry.before for entry in listed}
-    scheduler = goal.get("scheduler", now.get("scheduler"))
-    # A tunable or nr_requests of a scheduler that is neither there nor to be restored has no
-    # meaning any more, unless hbatune set the value that is there.
-    gone = {
+    scheduler = goal.get("scheduler", current.get("scheduler"))
+    # A tunable or nr_requests is meaningless if its scheduler does not exist and will not be
+    # restored, unless hbatune set the current value.
+    obsolete = {
         entry.setting
         for entry in listed
         if entry.setting == "nr_requests" or entry.setting.startswith(SCHEDULER_TUNABLES)
         if scheduler is not None and entry.under not in (None, scheduler)
-        if not entry.ours(now.get(entry.setting))
+        if not entry.ours(current.get(entry.setting))
     }
-    kept = {name: value for name, value in goal.items() if name not in gone}
-    way = plan_writes(target, kept, now, found)
-    return replace(way, gone=frozenset(gone))
+    restorable = {name: value for name, value in goal.items() if name not in obsolete}
+    plan = plan_writes(target, restorable, current, attributes)
+    return replace(plan, gone=frozenset(obsolete))
 
 
 def plan_writes(
-    target: Target, goal: Mapping[str, Value], now: Mapping[str, Value], found: Attributes
+    target: Target, goal: Mapping[str, Value], current: Mapping[str, Value], attributes: Attributes
 ) -> RestorePlan:
-    """Return the legal writes that bring one target from ``now`` to ``goal``, or near to it.
+    """Return the legal writes that change one target from ``current`` to ``goal``, or near to it.
 
-    Values that those writes may reset are written again after them; a worker writes only those that
-    then differ. ``found`` are the attributes of the target.
+    Values that those writes may reset are written again after them, by the worker only if they then
+    differ. ``attributes`` are the target's.
     """
     steps: list[Step] = []
     refused: dict[str, str] = {}
     reset: set[str] = set()
-    scheduler = goal.get("scheduler", now.get("scheduler"))
+    scheduler = goal.get("scheduler", current.get("scheduler"))
     for name in sorted(goal, key=lambda name: setting(name).order):
-        # Its current value means nothing: a write before it in the chain may reset it.
+        # Its current value is meaningless: an earlier write in the chain may reset it.
         follows = among(name, reset)
-        current, value = now.get(name), goal[name]
-        if not follows and current == value:
+        present, value = current.get(name), goal[name]
+        if not follows and present == value:
             continue
-        if kind_of(name) is TargetKind.ENDPOINT and current is not None:
-            verdict = legal(name, value, current, found, scheduler)
+        if kind_of(name) is TargetKind.ENDPOINT and present is not None:
+            verdict = legal(name, value, present, attributes, scheduler)
             if isinstance(verdict, Fixed):
                 refused[name] = verdict.limit
                 continue
             if verdict.value != value:
                 refused[name] = verdict.limit or f"{verdict.value} at most"
                 value = verdict.value
-                if value == current:
+                if value == present:
                     continue
         under = scheduler if "scheduler" in setting(name).hangs_on else None
-        steps.append(Step(name, value, current, under))
+        steps.append(Step(name, value, present, under))
         reset.update(setting(name).resets)
     return RestorePlan(target.id, chain_of(target, steps) if steps else None, refused)

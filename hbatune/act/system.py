@@ -104,8 +104,8 @@ def reload_rules() -> Ran | None:
 def announce(devices: Sequence[str]) -> Ran | None:
     """Have udev process these devices again, and wait for it, or return None if it does not run.
 
-    The event is the one that follows when a program closes a disk it has written to. Properties
-    that no rule sets any more disappear from udev's database.
+    The event is the same as after a program closes a disk that it has written to. Properties that
+    no rule sets any more disappear from udev's database.
     """
     if not devices or not _is_udev_running():
         return None
@@ -145,8 +145,8 @@ def _run_tool(*command: str, seconds: float | None = None) -> Ran:
         return Ran(command, _UNFINISHED, error.strerror or str(error))
     except OSError as error:  # not executable, or no process can be started
         return Ran(command, _NOT_STARTED, error.strerror or str(error))
-    said = (done.stderr or done.stdout).decode(errors="replace").strip()
-    return Ran(command, done.returncode, said)
+    output = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return Ran(command, done.returncode, output)
 
 
 class ActiveProfileError(HbatuneError):

@@ -1,10 +1,7 @@
-"""Write the rows of a plan: first the baselines, then the values, then the outcomes.
+"""Write the rows of a plan: first the durable baselines, then the values, then the outcomes.
 
-Runs chains where one target's write concerns another: maps and their paths, a target's LUNs.
-
-Carries out a plan: durable baselines first, then the writes, then the outcomes in the journal.
-
-What to write is the plan's to decide; this module may leave a write out, never add one.
+Chains are ordered if one target's write concerns another: maps and their paths, a target's LUNs.
+The plan decides on the values. This module may omit a write, but never adds one.
 """
 
 import errno
@@ -47,9 +44,9 @@ from hbatune.workers import Pool, WorkerPool, this_process
 def execute(chains: Iterable[Chain], means: Means) -> Report:
     """Run the chains in the pool.
 
-    A multipath map must at no moment send larger requests than its paths take, so its request size
-    is lowered before theirs and raised after theirs. Depths of several LUNs of one target are
-    looked at again.
+    A multipath map must never send larger requests than its paths accept, so its request size is
+    lowered before theirs and raised after theirs. Depths of several LUNs of one target are checked
+    again.
     """
     chains = list(chains)
     writer = ChainWriter(means.deadline, means.guard)
@@ -65,33 +62,35 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
             tracker=claims,
         ) as pool,
     ):
-        for batch in _batches(chains):
+        for batch in _order_batches(chains):
             executor = Executor(
                 pool, workers=means.workers, stop=means.stop, progress=means.progress
             )
             done = executor.run(batch)
             report.results.update(done.results)
             report.stuck.update(done.stuck)
-        if again := _second_looks(chains, report):
-            done = Executor(pool, workers=means.workers, stop=means.stop).run(again)
-            found = {key: each for key, each in done.results.items() if each.outcome not in _SEEN}
-            report.results.update(found)
+        if second_writes := _plan_second_writes(chains, report):
+            done = Executor(pool, workers=means.workers, stop=means.stop).run(second_writes)
+            report.results.update(
+                (key, result) for key, result in done.results.items() if result.outcome not in _SEEN
+            )
             report.stuck.update(done.stuck)
     if means.worker_pool is not None:
-        # What comes after has less to do at once, and need not wait for the end of so many.
+        # Later tasks have less to write concurrently, and need not wait for the end of so large a
+        # pool.
         means.worker_pool.shrink(USUAL)
     return report
 
 
 _SEEN = frozenset({Outcome.KEPT, Outcome.CANCELLED})
-"""Outcomes of a second look that leave the first as it was: nothing was to be done, or tried."""
+"""Outcomes of a second write that leave the first one unchanged: no write was needed, or tried."""
 
 
-def _second_looks(chains: Iterable[Chain], report: Report) -> list[Chain]:
-    """Return chains that set the depths of a target again where they differ by now.
+def _plan_second_writes(chains: Iterable[Chain], report: Report) -> list[Chain]:
+    """Return chains that set the depths of a target again if they differ by now.
 
     A command that ends while one LUN's depth is lowered may raise the depths of all LUNs of its
-    target by one, those included that were read back already (drivers/scsi/scsi_error.c:
+    target by one, including LUNs that were read back already (drivers/scsi/scsi_error.c:
     scsi_handle_queue_ramp_up).
     """
     targets: dict[PurePath, list[tuple[Chain, Step]]] = {}
@@ -99,10 +98,10 @@ def _second_looks(chains: Iterable[Chain], report: Report) -> list[Chain]:
         for step in chain.steps:
             done = report.results[chain.id, step.setting].outcome in DONE
             if done and setting(step.setting).ramps:
-                # Of …/target0:0:0/0:0:0:1/block/sda, the directory of the target.
+                # The target's directory in …/target0:0:0/0:0:0:1/block/sda.
                 targets.setdefault(PurePath(chain.sysfs).parents[2], []).append((chain, step))
     return [
-        # Each LUN may have raised it by one. A value further off is an administrator's.
+        # Each LUN may have raised it by one. A larger difference is an administrator's.
         replace(chain, steps=(replace(step, expected=step.value, ramped=max(RAMPED, len(luns))),))
         for luns in targets.values()
         if len(luns) > 1
@@ -110,20 +109,20 @@ def _second_looks(chains: Iterable[Chain], report: Report) -> list[Chain]:
     ]
 
 
-def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
-    lowered, others, raised = list[Chain](), list[Chain](), list[Chain]()
+def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
+    lowered, neutral, raised = list[Chain](), list[Chain](), list[Chain]()
     for chain in chains:
         size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
-        # Only maps have no adapter; the paths are written in between.
+        # Only maps have no adapter. The paths are written between them.
         if size is None or chain.adapter is not None:
-            others.append(chain)
+            neutral.append(chain)
         elif isinstance(size.expected, int) and isinstance(size.value, int):
             (lowered if size.value < size.expected else raised).append(chain)
         else:
             # The direction is unknown: early is safe, since a map may always send less than its
-            # paths take.
+            # paths accept.
             lowered.append(chain)
-    return (batch for batch in (lowered, others, raised) if batch)
+    return (batch for batch in (lowered, neutral, raised) if batch)
 
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
@@ -134,10 +133,10 @@ LOST = "its original value may be lost; run `hbatune rollback` first"
 
 
 class UnfinishedError(JournalError):
-    """Everything was written, but the journal could not be brought up to date.
+    """Everything was written, but the journal could not be updated.
 
-    ``rows`` hold the outcomes of the writes. The journal on disk is still that of the run under
-    way, with every baseline in it, so that a rollback restores.
+    ``rows`` have the outcomes of the writes. The journal on disk still has the run in progress and
+    every baseline, so a rollback restores.
     """
 
     def __init__(self, rows: tuple[Row, ...], cause: JournalError) -> None:
@@ -150,44 +149,44 @@ def apply(
 ) -> tuple[Row, ...]:
     """Write the rows that drift, and return all rows of the plan with their outcomes.
 
-    ``recorded`` is this boot's journal as it is on disk. Values that were reverted earlier are
-    tried again on the ids in ``named``. Raises UsageError where the plan takes too much memory or
-    the kernel's files are read-only, and JournalError where the baselines cannot be made durable,
-    all before anything is written to a device; UnfinishedError, with the rows, where the journal
-    cannot be written after that.
+    ``recorded`` is this boot's journal on disk. Values that were reverted earlier are tried again
+    on the ids in ``named``. Raises UsageError if the plan takes too much memory or the kernel's
+    files are read-only, and JournalError if the baselines cannot be made durable. Both happen
+    before the first write to a device. Raises UnfinishedError, with the rows, if the journal cannot
+    be written later.
     """
     require_affordable(plan)
     require_writable(machine, {row.id for row in plan.drift})
-    # A value that others changed after hbatune had set it is theirs from now on.
+    # A value that others changed after hbatune had set it is theirs now.
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
     recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
-    chains = _chains(plan.rows, targets(machine), recorded)
+    chains = _build_chains(plan.rows, targets(machine), recorded)
     if not chains:
-        # Nothing to write, but udev's baselines and the end of old doubts are worth recording.
-        means.save_journal(recorded.ended(map(_settled, recorded.entries)))
+        # Nothing to write, but udev's baselines and the end of old doubts are recorded.
+        means.save_journal(recorded.ended(map(_clear_doubt, recorded.entries)))
         return outcomes(plan.rows, Report())
-    # A value that goes back to its baseline is not one that hbatune sets.
+    # A value that is restored to its baseline is not one that hbatune sets.
     wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
     before = baselines(chains, wanted, means)
     run = Run("apply", plan.profile, this_process(), time.time())
     begun = recorded.begun(run, before)
-    # Durable before the first write, with room kept for the last save: from here on a rollback
-    # knows every baseline, wherever this process is killed and however full the disk gets.
+    # Durable before the first write, with space reserved for the last save. From now on a rollback
+    # finds every baseline, even if this process is killed or the disk is full.
     over = means.save_journal(begun, keep_room=True)
-    # A setting that cannot be read has no baseline: a chain that may change it could not be put
-    # back, and is not started.
-    known = {entry.key for entry in begun.entries}
-    report = execute([chain for chain in chains if _covered(chain, known)], means)
+    # A setting that cannot be read has no baseline. A chain that may change it could not be
+    # restored, and is not started.
+    recorded_keys = {entry.key for entry in begun.entries}
+    report = execute([chain for chain in chains if _is_covered(chain, recorded_keys)], means)
     for chain in chains:
-        if not _covered(chain, known):
-            report.results.update(_left_alone(chain, LOST if begun.losses else None))
-    rows = (*outcomes(plan.rows, report), *_followed(plan, chains, before, report))
+        if not _is_covered(chain, recorded_keys):
+            report.results.update(_report_skipped(chain, LOST if begun.losses else None))
+    rows = (*outcomes(plan.rows, report), *_report_followers(plan, chains, before, report))
     try:
         ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
-        kept = _kept(begun.entries, recorded, chains, report, ruled)
-        means.save_journal(begun.ended(kept), over=over)
+        entries = _select_entries(begun.entries, recorded, chains, report, ruled)
+        means.save_journal(begun.ended(entries), over=over)
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
     return rows
@@ -195,9 +194,11 @@ def apply(
 
 def require_writable(machine: Machine, ids: Collection[str]) -> None:
     """Raise UsageError if the settings of these targets are on a read-only file system."""
-    known = targets(machine)
-    found = {known[id].kind: known[id].directory for id in ids if id in known}
-    for directory in found.values():  # one for each kind: all disks are in one file system
+    targets_by_id = targets(machine)
+    directories = {
+        targets_by_id[id].kind: targets_by_id[id].directory for id in ids if id in targets_by_id
+    }
+    for directory in directories.values():  # one for each type: all disks are in one file system
         with suppress(OSError):  # a target that vanished is an outcome
             if os.statvfs(directory).f_flag & os.ST_RDONLY:
                 raise UsageError(
@@ -212,28 +213,28 @@ def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
     done: list[Row] = []
     for row in rows:
         if row.state is State.OK:
-            # A write to another setting may reset one that was right, so it can be a step, too.
+            # A write to another setting may reset one that was right, so it can also be a step.
             result = report.results.get((row.id, row.setting))
             done.append(
                 msgspec.structs.replace(row, outcome=Outcome.KEPT)
                 if result is None
-                else _done(row, result)
+                else _add_outcome(row, result)
             )
         elif row.taken_over:
             done.append(msgspec.structs.replace(row, outcome=Outcome.CONFLICT))
         elif row.state is State.DRIFT:
-            done.append(_done(row, report.results[row.id, row.setting]))
+            done.append(_add_outcome(row, report.results[row.id, row.setting]))
         else:
             done.append(row)
     return tuple(done)
 
 
-def _followed(
+def _report_followers(
     plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
 ) -> Iterator[Row]:
-    """Yield a row for each write that no row of the plan asked for.
+    """Yield a row for each write that no row of the plan requires.
 
-    Those are settings that a planned return to a baseline resets, and that go back with it.
+    They are of settings that a planned restore of a baseline resets, and that are restored with it.
     """
     planned = {(row.id, row.setting) for row in plan.rows}
     current = {entry.key: entry.before for entry in before}
@@ -257,16 +258,16 @@ def _followed(
                 source="journal",
                 rule=BASELINE,
             )
-            yield _done(row, result)
+            yield _add_outcome(row, result)
 
 
-def _covered(chain: Chain, known: Collection[Key]) -> bool:
-    """Whether the journal has a baseline of every setting that the chain writes."""
-    return all((chain.id, step.setting) in known for step in chain.steps)
+def _is_covered(chain: Chain, keys: Collection[Key]) -> bool:
+    """Return whether the journal has a baseline of every setting that the chain writes."""
+    return all((chain.id, step.setting) in keys for step in chain.steps)
 
 
-def _left_alone(chain: Chain, reason: str | None) -> dict[Key, WriteResult]:
-    """Return the results of a chain that was not started, because it could not be put back."""
+def _report_skipped(chain: Chain, reason: str | None) -> dict[Key, WriteResult]:
+    """Return the results of a chain that was not started because it could not be restored."""
     outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
     return {
         (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA, said=reason)
@@ -274,10 +275,10 @@ def _left_alone(chain: Chain, reason: str | None) -> dict[Key, WriteResult]:
     }
 
 
-def _done(row: Row, result: WriteResult) -> Row:
+def _add_outcome(row: Row, result: WriteResult) -> Row:
     """Return the row with its outcome.
 
-    A write that was refused because the kernel or the driver owns the setting makes the row
+    If a write was refused because the kernel or the driver owns the setting, the row becomes
     ``fixed``: it is not an error that could be repaired.
     """
     if result.outcome is Outcome.REFUSED and result.errno in setting(row.setting).locked:
@@ -292,26 +293,34 @@ def _done(row: Row, result: WriteResult) -> Row:
     )
 
 
-def _chains(rows: Iterable[Row], known: Mapping[str, Target], recorded: Journal) -> list[Chain]:
+def _build_chains(
+    rows: Iterable[Row], targets_by_id: Mapping[str, Target], recorded: Journal
+) -> list[Chain]:
     """Return a chain for each target that drifts; it also rewrites settings that it resets."""
     by_id: dict[str, list[Row]] = {}
     for row in rows:
         if row.state in (State.DRIFT, State.OK):
             by_id.setdefault(row.id, []).append(row)
     return [
-        chain_of(known[id], (*_steps(known[id], found), *_follow_up(known[id], found, recorded)))
-        for id, found in by_id.items()
-        if any(row.state is State.DRIFT for row in found)
+        chain_of(
+            targets_by_id[id],
+            (
+                *_plan_steps(targets_by_id[id], group),
+                *_plan_follow_ups(targets_by_id[id], group, recorded),
+            ),
+        )
+        for id, group in by_id.items()
+        if any(row.state is State.DRIFT for row in group)
     ]
 
 
-def _steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
-    """Yield the writes that the rows of one target ask for.
+def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
+    """Yield the writes that the rows of one target require.
 
-    A setting that is right already is written again where another write resets it.
+    A setting that is right already is written again if another write resets it.
     """
     reset = disturbed(row.setting for row in rows if row.state is State.DRIFT)
-    scheduler = _planned_scheduler(target, rows)
+    scheduler = _get_planned_scheduler(target, rows)
     for row in rows:
         if row.state is State.DRIFT or among(row.setting, reset):
             assert row.value is not None
@@ -319,33 +328,35 @@ def _steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
             yield Step(row.setting, row.value, row.current, under)
 
 
-def _follow_up(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
-    """Yield the writes that restore settings without a row, which a return to a baseline resets.
+def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
+    """Yield the writes that restore settings without a row that a restored baseline resets.
 
-    A scheduler that is put back comes with its own tunables at their defaults; those of another
-    scheduler do not exist then.
+    A restored scheduler has its own tunables at their defaults. The tunables of another scheduler
+    do not exist then.
     """
     reset = disturbed(row.setting for row in rows if row.to_baseline)
     planned = {row.setting for row in rows}
-    scheduler = _planned_scheduler(target, rows)
+    scheduler = _get_planned_scheduler(target, rows)
     current = typed(target.attributes) if reset else {}
     for entry in recorded.entries if reset else ():
-        # With a ``value`` it would be hbatune's own and have a row.
-        mine = entry.id == target.id and entry.value is None and entry.setting not in planned
-        there = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
-        if mine and there and among(entry.setting, reset):
+        # With a ``value`` it would be hbatune's and have a row.
+        is_unplanned = (
+            entry.id == target.id and entry.value is None and entry.setting not in planned
+        )
+        exists = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
+        if is_unplanned and exists and among(entry.setting, reset):
             expected = current.get(entry.setting)
             yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
 
 
-def _planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
-    """Return the scheduler that is in force once the rows are written."""
+def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
+    """Return the scheduler after the rows are written."""
     planned = {row.setting: row.value for row in rows}
     return planned.get("scheduler", scheduler_of(target.attributes))
 
 
 def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
-    """Return the chain that does these steps, in their order, on the target."""
+    """Return the chain that executes these steps, in their order, on the target."""
     ordered = sorted(steps, key=lambda step: setting(step.setting).order)
     return Chain(
         target=target.name,
@@ -364,17 +375,17 @@ def baselines(
 ) -> list[Entry]:
     """Return the current values of all settings that the chains may change, directly or by a reset.
 
-    A setting that cannot be read or set gets no entry: it could not be put back either.
+    A setting that cannot be read or set gets no entry: it could not be restored either.
     """
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
-    asked = {chain.sysfs: _with_scheduler(names[chain]) for chain in names}
-    found = read_now(asked, means.deadline, means.worker_pool, means.read)
+    requested = {chain.sysfs: _add_scheduler(names[chain]) for chain in names}
+    current = read_now(requested, means.deadline, means.worker_pool, means.read)
     for chain, disturbing in names.items():
-        values = found[chain.sysfs]
+        values = current[chain.sysfs]
         scheduler = values.get("scheduler")
         for name, value in values.items():
-            # Read only to know what the others hang on; no write of this chain changes it.
+            # Read only because others depend on it; no write of this chain changes it.
             if name == "scheduler" and name not in disturbing:
                 continue
             goal = wanted.get((chain.id, name))
@@ -396,18 +407,18 @@ def baselines(
 
 @lru_cache(maxsize=8)
 def baseline_files(names: frozenset[str]) -> tuple[str, ...]:
-    """Return the files, below a disk's directory, of the baselines that writes of these need."""
+    """Return the files, below a disk's directory, of the baselines that these writes need."""
     of_disks = (name for name in names if kind_of(name) is TargetKind.ENDPOINT)
-    return _paths(_with_scheduler(disturbed(of_disks)))
+    return _list_files(_add_scheduler(disturbed(of_disks)))
 
 
-def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, and the scheduler's where one of them depends on it."""
-    found = dict.fromkeys(names)
-    for name in list(found):
+def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, and the scheduler's name if one of them depends on it."""
+    added = dict.fromkeys(names)
+    for name in list(added):
         path = f"{name}*" if name == SCHEDULER_TUNABLES else name
-        found.update(dict.fromkeys(setting(path).hangs_on))
-    return tuple(found)
+        added.update(dict.fromkeys(setting(path).hangs_on))
+    return tuple(added)
 
 
 def read_now(
@@ -418,17 +429,19 @@ def read_now(
 ) -> dict[str, dict[str, Value]]:
     """Return, by sysfs directory, the typed values of these settings that can be set.
 
-    Of a directory of which ``already`` has all that it takes, nothing is read.
+    A directory is not read if ``already`` has all its files.
     """
-    names = {directory: tuple(found) for directory, found in wanted.items()}
-    known = {
+    names = {directory: tuple(settings) for directory, settings in wanted.items()}
+    cached = {
         directory: already[directory]
-        for directory, found in names.items()
-        if directory in already and _has_all(already[directory], _paths(found))
+        for directory, settings in names.items()
+        if directory in already and _has_all(already[directory], _list_files(settings))
     }
-    unknown = {directory: found for directory, found in names.items() if directory not in known}
-    raw = known | (read_raw(unknown, deadline, worker_pool) if unknown else {})
-    tunables = {directory: SCHEDULER_TUNABLES in found for directory, found in names.items()}
+    unread = {
+        directory: settings for directory, settings in names.items() if directory not in cached
+    }
+    raw = cached | (read_raw(unread, deadline, worker_pool) if unread else {})
+    tunables = {directory: SCHEDULER_TUNABLES in settings for directory, settings in names.items()}
     return {
         directory: {
             name: value
@@ -443,41 +456,41 @@ def read_now(
 def read_raw(
     wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
 ) -> dict[str, Attributes]:
-    """Read, by sysfs directory, the files of these settings and those that decide their limits."""
-    paths = {directory: _paths(names) for directory, names in wanted.items()}
+    """Read, by sysfs directory, the files of these settings and of their limits."""
+    paths = {directory: _list_files(names) for directory, names in wanted.items()}
     return dict(survey_each(paths, deadline=deadline, worker_pool=worker_pool))
 
 
-def _has_all(found: Attributes, paths: Iterable[str]) -> bool:
-    """Whether these files were read.
+def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
+    """Return whether these files were read.
 
-    Tunables are read together, each scheduler has others, and without one there are none.
+    Tunables are read together, each scheduler has others, and ``none`` has no tunables.
     """
-    tunables = scheduler_of(found) == NONE or any(
-        path.startswith(SCHEDULER_TUNABLES) for path in found
+    tunables = scheduler_of(attributes) == NONE or any(
+        path.startswith(SCHEDULER_TUNABLES) for path in attributes
     )
     return all(
-        path in found or (tunables and path.startswith(SCHEDULER_TUNABLES)) for path in paths
+        path in attributes or (tunables and path.startswith(SCHEDULER_TUNABLES)) for path in paths
     )
 
 
-def _paths(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the files of these settings, and of those that they need or depend on."""
-    found: dict[str, None] = {}
+def _list_files(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of these settings, and of settings that they need or depend on."""
+    files: dict[str, None] = {}
     for name in names:
         if name == SCHEDULER_TUNABLES:
-            found[f"{SCHEDULER_TUNABLES}*"] = None
+            files[f"{SCHEDULER_TUNABLES}*"] = None
             continue
         kind = setting(name)
-        above = (setting(each).path for each in kind.hangs_on)
-        found.update(dict.fromkeys((kind.path, *kind.needs, *above)))
-    return tuple(found)
+        dependencies = (setting(dependency).path for dependency in kind.hangs_on)
+        files.update(dict.fromkeys((kind.path, *kind.needs, *dependencies)))
+    return tuple(files)
 
 
-def typed(found: Attributes) -> dict[str, Value]:
+def typed(attributes: Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
-    for path, attribute in found.items():
+    for path, attribute in attributes.items():
         name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
@@ -488,84 +501,86 @@ def typed(found: Attributes) -> dict[str, Value]:
     return values
 
 
-_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
+_BY_PATH = {kind.path: kind.name for kind in SETTINGS.values()}
 
 
-def _kept(
+def _select_entries(
     entries: Iterable[Entry],
     recorded: Journal,
     chains: Iterable[Chain],
     report: Report,
     ruled: Collection[Key],
 ) -> list[Entry]:
-    """Return the entries to keep: earlier ones, and those of targets that may have changed.
+    """Return the entries to keep: earlier ones, and entries of targets that may have changed.
 
-    A setting that is back at its baseline, and that no rule asks for (``ruled``), is dropped: from
-    now on it is not hbatune's.
+    A setting that has its baseline again, and that no rule requires (``ruled``), is dropped: it is
+    no longer hbatune's.
     """
-    known = {entry.key: entry for entry in recorded.entries}
+    earlier = {entry.key: entry for entry in recorded.entries}
     changed = {
         chain.id
         for chain in chains
         if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps)
     }
-    after = {
-        key: _after(entry, known.get(key), report)
+    updated = {
+        key: _update_entry(entry, earlier.get(key), report)
         for key, entry in ((entry.key, entry) for entry in entries)
-        if key in known or entry.id in changed
+        if key in earlier or entry.id in changed
     }
-    back = {
-        key for key, entry in after.items() if key not in ruled and _is_back(key, entry, report)
+    restored = {
+        key
+        for key, entry in updated.items()
+        if key not in ruled and _is_restored(key, entry, report)
     }
-    # An entry at its baseline is kept where a later rollback resets it by another write.
+    # An entry at its baseline is kept if a later rollback resets it by another write.
     reset: dict[str, set[str]] = {}
-    for key, entry in after.items():
-        if key not in back and entry.known:
+    for key, entry in updated.items():
+        if key not in restored and entry.known:
             reset.setdefault(entry.id, set()).update(setting(entry.setting).resets)
     return [
-        msgspec.structs.replace(entry, **NOT_OURS) if key in back else entry
-        for key, entry in after.items()
-        if key not in back or among(entry.setting, reset.get(entry.id, ()))
+        msgspec.structs.replace(entry, **NOT_OURS) if key in restored else entry
+        for key, entry in updated.items()
+        if key not in restored or among(entry.setting, reset.get(entry.id, ()))
     ]
 
 
-def _is_back(key: Key, entry: Entry, report: Report) -> bool:
-    """Whether this run has brought a setting to its baseline, with no write in doubt."""
+def _is_restored(key: Key, entry: Entry, report: Report) -> bool:
+    """Return whether this run has restored a setting's baseline, with no unconfirmed write."""
     result = report.results.get(key)
     done = result is not None and result.outcome in DONE and result.found == entry.before
     return done and entry.doubt is None
 
 
-def _after(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
-    """Return the entry as it stays after the run, with the value that hbatune has set, if any."""
+def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
+    """Return the entry after the run, with the value that hbatune has set, if any."""
     if entry.key in report.stuck:
         return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
-    entry = _settled(entry)
+    entry = _clear_doubt(entry)
     result = report.results.get(entry.key)
     if result is None or (result.effect and result.found == entry.value):
         return entry
     former = None if recorded is None else recorded.value
-    left = None if result.found == entry.before else result.found
+    remaining = None if result.found == entry.before else result.found
     if result.effect:
-        return msgspec.structs.replace(entry, value=None, former=None, effect=left)
+        return msgspec.structs.replace(entry, value=None, former=None, effect=remaining)
     if result.outcome in DONE:
         return msgspec.structs.replace(entry, former=None, effect=None)
-    # Not tried, or refused without effect: the value that an earlier run set is still there.
+    # Not tried, or refused without effect: the device still has the value of an earlier run.
     if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
         return msgspec.structs.replace(entry, value=former, former=None)
     if result.found is None:
-        return entry  # not read back: either value may be there, and both stay hbatune's
+        return entry  # not read back: the device may have either value, and both stay hbatune's
     if result.outcome is Outcome.CONFLICT:
         # Changed by others since the plan: not hbatune's value, but the baseline stays.
         return msgspec.structs.replace(entry, **NOT_OURS)
-    return msgspec.structs.replace(entry, value=None, former=None, effect=left)
+    return msgspec.structs.replace(entry, value=None, former=None, effect=remaining)
 
 
 def _may_differ(step: Step, result: WriteResult) -> bool:
-    """Whether the device may have another value than before the write.
+    """Return whether the device may have another value than before the write.
 
-    A refused write may have changed it, too: a scheduler that cannot be set leaves `none`
-    (block/elevator.c: elevator_switch), and a value that cannot be read back may be anything.
+    A refused write may also have changed it: a scheduler that cannot be set leaves `none`
+    (block/elevator.c: elevator_switch), and a value that cannot be read back is unknown.
     """
     if result.outcome in CHANGED:
         return True
@@ -574,8 +589,8 @@ def _may_differ(step: Step, result: WriteResult) -> bool:
     return result.outcome is Outcome.REFUSED and result.found != step.expected
 
 
-def _settled(entry: Entry) -> Entry:
-    """Return the entry without its doubt, once the worker that was writing it is gone."""
+def _clear_doubt(entry: Entry) -> Entry:
+    """Return the entry without its doubt if the worker that was writing it has ended."""
     if entry.doubt is None or entry.doubt.alive():
         return entry
     return msgspec.structs.replace(entry, doubt=None)
