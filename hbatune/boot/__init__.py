@@ -1,5 +1,5 @@
-"""Applies a profile from boot on: the udev rules compiled from it, and the installed files.
+"""Apply a profile at boot: the udev rules compiled from it, and the installed files.
 
-A rule never sets a value that the plan would not set: cases that udev cannot tell apart are left
-to the daemon.
+A rule never sets a value that the plan would not set. The daemon handles cases that udev cannot
+distinguish.
 """

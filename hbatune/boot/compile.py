@@ -1,8 +1,8 @@
-"""Compiles a profile to udev rules, for disks that have not appeared yet.
+"""Compile a profile to udev rules, for disks that have not appeared yet.
 
-Facts of the machine play no part in it, since the rules have to hold for disks to come. Settings
-that depend on anything that udev cannot see stay with the daemon, and are named. A rule of the
-file sets the value that the plan would set (``plan.make``), or one that the kernel refuses.
+The compilation uses no facts of the machine, since the rules must also hold for future disks.
+Settings that depend on anything that udev cannot see stay with the daemon, and are listed. A rule
+of the file sets the value that the plan would set (``plan.make``), or one that the kernel refuses.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -53,13 +53,13 @@ from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
 
 _DEPTH = SETTINGS[QUEUE_DEPTH].path
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
-"""A host for ``_depth_is_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
+"""A host for ``_is_depth_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
 
 
 class CompiledRules(Struct, frozen=True):
     """The sections of a rules file, the settings that it may set, and those left to the daemon.
 
-    ``left`` has pairs of a setting, in words, and the reason.
+    ``left`` has pairs of a setting's description and the reason.
     """
 
     profile: str
@@ -78,26 +78,28 @@ def compiled(
 ) -> CompiledRules:
     """Compile the profile.
 
-    ``excluded`` are the ids that a rollback took out, ``reverted`` the values that are not tried
-    again. ``room`` is whether there is memory to spare for the requests of disks to come, which
-    udev cannot add up: without it, nr_requests is left to the daemon.
+    ``excluded`` are the ids that a rollback excluded, ``reverted`` the values that are not tried
+    again. ``room`` is whether there is free memory for the requests of future disks, which udev
+    cannot add up. Without it, nr_requests is left to the daemon.
     """
-    steps = [_step(rule, room=room) for rule in profile.rules if _concerns(rule)]
-    # A map has names that udev's globs cannot express: if any is excluded, all are left alone.
+    steps = [_compile_rule(rule, room=room) for rule in profile.rules if _is_for_disks(rule)]
+    # A map has names that udev's globs cannot express: if any is excluded, all maps are skipped.
     mapped = not (site.exclude or excluded or reverted) and any(map(_sets_maps, steps))
-    values = _values(steps, mapped=mapped)
-    inexact = _inexact(steps, mapped=mapped)
-    left = tuple(dict.fromkeys((*_elsewhere(profile), *inexact, *_site_left(site, values))))
-    asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
-    linked = {family for when in asking for family in when.family}
-    always = (RuleSection("Whole disks only.", tuple(_disks())), remembering())
+    values = _collect_values(steps, mapped=mapped)
+    inexact = _list_inexact(steps, mapped=mapped)
+    for_daemon = tuple(
+        dict.fromkeys((*_list_elsewhere(profile), *inexact, *_list_site_dependent(site, values)))
+    )
+    criteria = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
+    linked = {family for criterion in criteria for family in criterion.family}
+    always = (RuleSection("Whole disks only.", tuple(_select_disks())), remembering())
     end = RuleSection("", (label(END),))
-    # Even a profile that sets nothing keeps the marks and baselines of the one before it.
+    # Even a profile that sets nothing keeps the marks and baselines of its predecessor.
     if not values:
-        return CompiledRules(profile.name, (*always, end), (), left)
+        return CompiledRules(profile.name, (*always, end), (), for_daemon)
     sections = (
         *always,
-        RuleSection("Hands off: everything was rolled back.", tuple(_rolled_back())),
+        RuleSection("Hands off: everything was rolled back.", tuple(_end_after_rollback())),
         lines.seen_section(paths.SEEN),
         RuleSection(
             "Only as a disk appears: nothing that an administrator set later is undone.",
@@ -111,33 +113,33 @@ def compiled(
         *hands_off(
             site,
             excluded,
-            [each.id for each in reverted],
-            asks_for_names=any(_named(step) for step in steps),
+            [value.id for value in reverted],
+            asks_for_names=any(_depends_on_names(step) for step in steps),
         ),
         *conditions.class_sections(linked),
-        *(_wished(step) for step in steps if step.condition.possible),
-        *_overruled(site, reverted, values),
+        *(_write_wishes(step) for step in steps if step.condition.possible),
+        *_clear_wishes(site, reverted, values),
         *(
-            [lines.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            [lines.maps_section(map(_wish_for_maps, filter(_may_set_maps, steps)), values)]
             if mapped
             else []
         ),
         *write_sections(values),
         end,
     )
-    found = tuple(section for section in sections if section.lines)
-    return CompiledRules(profile.name, found, tuple(values), left)
+    filled = tuple(section for section in sections if section.lines)
+    return CompiledRules(profile.name, filled, tuple(values), for_daemon)
 
 
 def text(compiled: CompiledRules) -> str:
-    """Return the file's text; raise ``UnsafeNameError`` for a value that a rule cannot hold."""
+    """Return the file's text. Raises ``UnsafeNameError`` for a value that a rule cannot contain."""
     return render("udev", "hbatune.rules.j2", compiled=compiled)
 
 
 class _Step(Struct, frozen=True):
-    """One rule of the profile: its condition, and the text that udev writes, None for no write.
+    """One rule of the profile: its condition, and the text that udev writes, or None for no write.
 
-    ``maps`` is whether it holds for maps, None if udev cannot see that. ``why`` is the reason
+    ``maps`` is whether it applies to maps, or None if udev cannot see that. ``why`` is the reason
     why a rule that sets something is left to the daemon.
     """
 
@@ -148,18 +150,18 @@ class _Step(Struct, frozen=True):
     why: str | None
 
 
-def _concerns(rule: Rule) -> bool:
+def _is_for_disks(rule: Rule) -> bool:
     return kind_of(rule.setting) is TargetKind.ENDPOINT
 
 
-def _step(rule: Rule, *, room: bool) -> _Step:
-    where, of_maps = condition(rule.when), lines.is_for_maps(rule.when)
+def _compile_rule(rule: Rule, *, room: bool) -> _Step:
+    criteria, of_maps = condition(rule.when), lines.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
-        return _Step(rule, where, of_maps, None, None)
-    # Written where there is a scheduler: it is the scheduler that allocates the requests.
+        return _Step(rule, criteria, of_maps, None, None)
+    # Written if there is a scheduler, since the scheduler allocates the requests.
     takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
-    text, why = (None, _NO_ROOM) if takes_memory and not room else _text(rule)
-    return _Step(rule, where, of_maps, text, why)
+    text, reason = (None, _NO_ROOM) if takes_memory and not room else _get_text(rule)
+    return _Step(rule, criteria, of_maps, text, reason)
 
 
 def _sets_maps(step: _Step) -> bool:
@@ -170,16 +172,16 @@ def _may_set_maps(step: _Step) -> bool:
     return step.maps is not False
 
 
-def _wished_of_maps(step: _Step) -> RuleLine:
+def _wish_for_maps(step: _Step) -> RuleLine:
     text = step.text if step.maps and step.text is not None else ""
-    return line(*_wishing(step.rule, text, left=step.maps is None or step.why is not None))
+    return line(*_set_wish(step.rule, text, is_left=step.maps is None or step.why is not None))
 
 
 _NO_ROOM = "the memory of the requests is nearly used up, and udev cannot add it up"
 
 
-def _text(rule: Rule) -> tuple[str | None, str | None]:
-    """Return the text that udev writes for the rule, or the reason why it writes none."""
+def _get_text(rule: Rule) -> tuple[str | None, str | None]:
+    """Return the text that udev writes for the rule, or the reason why it writes nothing."""
     value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
     if value is None or isinstance(value, bool):
         return None, "udev cannot see what is within a limit"
@@ -187,104 +189,104 @@ def _text(rule: Rule) -> tuple[str | None, str | None]:
     if isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
         return None, "udev cannot see whether it would be lowered"
     if isinstance(value, int):
-        # As the kernel rounds it: udev compares this text with the one that the file then has.
+        # Rounded like the kernel does: udev compares this text with the file's later content.
         value -= value % setting.step
     return str(value), None
 
 
-def _values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _collect_values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
     for step in steps:
         if step.text is not None and (step.condition.sure or (mapped and step.maps)):
-            texts = found.setdefault(step.rule.setting, [])
+            texts = values.setdefault(step.rule.setting, [])
             if step.text not in texts:
                 texts.append(step.text)
-    return found
+    return values
 
 
-def _elsewhere(profile: Profile) -> Iterator[tuple[str, str]]:
+def _list_elsewhere(profile: Profile) -> Iterator[tuple[str, str]]:
     for rule in profile.rules:
-        if not _concerns(rule) and not isinstance(rule.effect, Leave):
+        if not _is_for_disks(rule) and not isinstance(rule.effect, Leave):
             yield rule.setting, "is not set on a disk"
 
 
-def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str]]:
+def _list_inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str]]:
     for step in steps:
         if isinstance(step.rule.effect, Leave):
             continue
-        what = f"{step.rule.setting} ({step.rule.name})"
+        description = f"{step.rule.setting} ({step.rule.name})"
         if step.why is not None:
-            yield what, step.why
+            yield description, step.why
         elif step.condition.possible:
             if not step.condition.exact:
-                yield what, "udev cannot always see whether it is for a disk"
+                yield description, "udev cannot always see whether it is for a disk"
         elif not (mapped and step.maps):
-            yield what, "is for maps and their paths"
+            yield description, "is for maps and their paths"
         elif not lines.is_only_for_maps(step.rule.when):
-            yield what, "is for more than dm-multipath maps"
+            yield description, "is for more than dm-multipath maps"
 
 
-def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
+def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
     if QUEUE_DEPTH in settings:
-        names = ", ".join(family.name for family in families() if not _depth_is_plain(family))
+        names = ", ".join(family.name for family in families() if not _is_depth_plain(family))
         yield f"queue_depth of {names}", "depends on the drive, or cannot be set"
         if site.array or site.members:
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
 
 
-def _named(step: _Step) -> bool:
+def _depends_on_names(step: _Step) -> bool:
     return asks_for_names(step.rule.when)
 
 
-def _disks() -> Iterator[RuleLine]:
+def _select_disks() -> Iterator[RuleLine]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
     yield line(differs("KERNEL", f"{DISKS}|{lines.NAMES}"), goto(END))
-    # In an initramfs there is neither journal nor record of rollbacks to obey.
+    # An initramfs has neither a journal nor a record of rollbacks to obey.
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 
-def _rolled_back() -> Iterator[RuleLine]:
+def _end_after_rollback() -> Iterator[RuleLine]:
     """Yield the lines that end the rules after a rollback, in case it failed to remove the file."""
     for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
         yield line(match("TEST", str(mark)), goto(END))
 
 
-def _wished(step: _Step) -> RuleSection:
-    """Return the lines that note the wish of one rule: the last one wins, as in the plan."""
-    where = step.condition
+def _write_wishes(step: _Step) -> RuleSection:
+    """Return the lines that note the wish of one rule: the last one overrides, as in the plan."""
+    criteria = step.condition
     lines: list[RuleLine] = []
-    # First every disk that the rule may be for loses the wish of an earlier rule, then those that
-    # it is for with certainty get this one's: a doubtful case is left to the daemon.
-    if step.text is None or not where.exact:
-        left = not where.exact or step.why is not None
-        lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
+    # First every disk that the rule may apply to loses the wish of an earlier rule. Then the disks
+    # that it certainly applies to get this one's. A doubtful case is left to the daemon.
+    if step.text is None or not criteria.exact:
+        is_left = not criteria.exact or step.why is not None
+        lines += (line(*parts, *_set_wish(step.rule, "", is_left)) for parts in criteria.possible)
     if step.text is not None:
-        lines += (line(*parts, *_wishing(step.rule, step.text, False)) for parts in where.sure)
+        lines += (line(*parts, *_set_wish(step.rule, step.text, False)) for parts in criteria.sure)
     return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
 
 
-def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
-    """Return the parts that set a wish; for the scheduler also whether it is ``left``.
+def _set_wish(rule: Rule, text: str, is_left: bool) -> tuple[RulePart, ...]:
+    """Return the parts that set a wish, and for the scheduler whether the daemon decides.
 
-    Writes of nr_requests depend on that (``lines``).
+    ``is_left`` means that the daemon decides. Writes of nr_requests depend on that (``lines``).
     """
     wished = set_env(wish(rule.setting), text)
     if rule.setting != SCHEDULER:
         return (wished,)
-    return wished, set_env(LEFT, "1" if left else "0")
+    return wished, set_env(LEFT, "1" if is_left else "0")
 
 
-def _overruled(
+def _clear_wishes(
     site: Site, reverted: Collection[Reverted], values: Collection[str]
 ) -> Iterator[RuleSection]:
     depth = set_env(wish(QUEUE_DEPTH), "")
     lines: list[RuleLine] = []
     if QUEUE_DEPTH in values:
-        safe = "|".join(family.name for family in families() if _depth_is_plain(family))
+        safe = "|".join(family.name for family in families() if _is_depth_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
-        # Another rule has switched native command queuing off (plan/make.py).
+        # Another rule has disabled native command queuing (plan/make.py).
         lines.append(line(env(PROTOCOL, Protocol.SATA), attr(_DEPTH, "1"), depth))
         if site.array:
             lines.append(line(env(STORAGE, Storage.ARRAY), depth))
@@ -294,20 +296,20 @@ def _overruled(
     yield RuleSection(
         "Tried, measured, and put back.",
         tuple(
-            line(*parts, set_env(wish(each.setting), ""))
-            for each in reverted
-            if each.setting in values
-            for parts in disks_of(each.id)
+            line(*parts, set_env(wish(value.setting), ""))
+            for value in reverted
+            if value.setting in values
+            for parts in disks_of(value.id)
         ),
     )
 
 
-def _depth_is_plain(family: Family) -> bool:
-    """Whether the kernel takes a depth, refuses it, or clamps it to the host's own maximum.
+def _is_depth_plain(family: Family) -> bool:
+    """Return whether the kernel accepts a depth, refuses it, or clamps it to the host's maximum.
 
-    A depth of other families depends on the drive, or a write does harm: udev cannot see either.
-    Nor can it compare a depth with the driver's default, below which it is somebody's decision
-    (plan/make.py).
+    A depth of other families depends on the drive, or a write does harm: udev cannot see either. It
+    also cannot compare a depth with the driver's default. A lower one is an administrator's
+    decision (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     plain = family.depth is Depth.SET and family.depth_trap is no_trap

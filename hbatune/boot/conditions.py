@@ -1,12 +1,12 @@
-"""Classifies a disk in udev, and translates conditions of rules: exactly, or as far as it sees.
+"""Classify a disk in udev, and translate conditions of rules, exactly or as far as udev can see.
 
-The tables of ``facts.classify`` are written out as rules. Evidence that udev cannot see (the
-designators of page 83h, a parallel bus, a driver that hbatune does not know) makes a disk unknown
-here, and leaves it to the daemon.
+The tables of ``facts.classify`` are written out as rules. Some evidence is invisible to udev: the
+designators of page 83h, a parallel bus, a driver that hbatune does not know. It makes a disk
+unknown here, and leaves it to the daemon.
 
 Each condition becomes two lists of alternatives: parts that match if it holds for ``sure``, and
-parts that match wherever it is ``possible``. Where the two differ udev cannot decide, and the
-rule's setting is left to the daemon.
+parts that match if it is ``possible``. If the two differ, udev cannot decide, and the rule's
+setting is left to the daemon.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -58,7 +58,7 @@ UNKNOWN = "unknown"
 SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
 """The kernel's names of SCSI disks, NVMe namespaces and disks of virtio."""
 
-# Which of them have the strings that rules may ask for (facts/endpoints.py reads no others).
+# Disks with the strings that rules may require (facts/endpoints.py reads no others).
 _VENDOR = (SCSI,)
 _MODEL = (SCSI, NVME)
 
@@ -66,13 +66,13 @@ Parts = tuple[RulePart, ...]
 
 CLASSIFIED = "hbatune_classified"
 _PCI, _PORT = ".HBATUNE_PCI", ".HBATUNE_PORT"
-_CHANNELS = range(256)  # a family's rule is a function: it is asked about each one
+_CHANNELS = range(256)  # a family's rule is a function, called for each channel
 
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 
 class UdevCondition(NamedTuple):
-    """The alternatives in which a rule's ``when`` holds for sure, and may hold at all."""
+    """The alternatives in which a rule's ``when`` holds for sure, and may possibly hold."""
 
     sure: tuple[Parts, ...]
     possible: tuple[Parts, ...]
@@ -87,60 +87,64 @@ _ALWAYS = UdevCondition(((),), ((),))
 _NEVER = UdevCondition((), ())
 
 
-def condition(when: Match) -> UdevCondition:
-    """Return a rule's ``when`` for a disk that is no path of a map: udev tunes only such disks."""
-    if when.kind and Kind.DISK not in when.kind:
+def condition(criteria: Match) -> UdevCondition:
+    """Return the condition of a rule's ``when`` for a disk that is not a path of a map.
+
+    udev tunes only such disks.
+    """
+    if criteria.kind and Kind.DISK not in criteria.kind:
         return _NEVER
-    if when.multipath and Multipath.NONE not in when.multipath:
+    if criteria.multipath and Multipath.NONE not in criteria.multipath:
         return _NEVER
-    return _all(_conditions(when))
+    return _combine(_translate_criteria(criteria))
 
 
-def asks_for_names(when: Match) -> bool:
-    """Whether it depends on the drive's vendor or model."""
-    return bool(when.vendor or when.model)
+def asks_for_names(criteria: Match) -> bool:
+    """Return whether it depends on the drive's vendor or model."""
+    return bool(criteria.vendor or criteria.model)
 
 
-def _conditions(when: Match) -> Iterator[UdevCondition]:
-    if when.family:
-        yield _family(when.family)
-    if when.protocol:
-        yield _protocol(when.protocol)
-    if when.medium:
-        yield _exactly(MEDIUM, when.medium)
-    if when.storage:
-        yield _exactly(STORAGE, when.storage)
-    if when.tri_mode is not None:
-        yield _exactly(TRI_MODE, ("1" if when.tri_mode else "0",))
-    yield from _link(when.link)
-    if when.vendor:
-        yield _named("device/vendor", when.vendor, _VENDOR)
-    if when.model:
-        yield _named("device/model", when.model, _MODEL)
+def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
+    if criteria.family:
+        yield _match_family(criteria.family)
+    if criteria.protocol:
+        yield _match_protocol(criteria.protocol)
+    if criteria.medium:
+        yield _match_words(MEDIUM, criteria.medium)
+    if criteria.storage:
+        yield _match_words(STORAGE, criteria.storage)
+    if criteria.tri_mode is not None:
+        yield _match_words(TRI_MODE, ("1" if criteria.tri_mode else "0",))
+    yield from _match_link(criteria.link)
+    if criteria.vendor:
+        yield _match_names("device/vendor", criteria.vendor, _VENDOR)
+    if criteria.model:
+        yield _match_names("device/model", criteria.model, _MODEL)
 
 
-def _all(conditions: Iterable[UdevCondition]) -> UdevCondition:
+def _combine(conditions: Iterable[UdevCondition]) -> UdevCondition:
     """Return the condition in which all of them hold."""
-    found = list(conditions)
-    sure = _products([each.sure for each in found])
-    return UdevCondition(sure, _products([each.possible for each in found]))
+    operands = list(conditions)
+    sure = _combine_alternatives([operand.sure for operand in operands])
+    possible = _combine_alternatives([operand.possible for operand in operands])
+    return UdevCondition(sure, possible)
 
 
-def _products(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
+def _combine_alternatives(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
     """Return every combination of alternatives, except those with two names for one disk."""
-    combined = (tuple(dict.fromkeys(sum(each, ()))) for each in product(*alternatives))
+    combined = (tuple(dict.fromkeys(sum(choice, ()))) for choice in product(*alternatives))
     return tuple(parts for parts in combined if sum(part.key == "KERNEL" for part in parts) < 2)
 
 
-def _exactly(name: str, words: Iterable[str]) -> UdevCondition:
+def _match_words(name: str, words: Iterable[str]) -> UdevCondition:
     parts = ((env(name, "|".join(words)),),)
     return UdevCondition(parts, parts)
 
 
-def _protocol(words: tuple[Protocol, ...]) -> UdevCondition:
-    """Return the condition on the protocol, of which udev may know only that it is one of two."""
-    sure = [_either(doubt) for doubt in _doubts() if set(doubt) <= set(words)]
-    possible = [_either(doubt) for doubt in _doubts() if set(doubt) & set(words)]
+def _match_protocol(words: tuple[Protocol, ...]) -> UdevCondition:
+    """Return the condition on the protocol; udev may know only that it is one of two."""
+    sure = [_join_protocols(doubt) for doubt in _find_doubts() if set(doubt) <= set(words)]
+    possible = [_join_protocols(doubt) for doubt in _find_doubts() if set(doubt) & set(words)]
     return UdevCondition(
         ((env(PROTOCOL, "|".join((*words, *sure))),),),
         ((env(PROTOCOL, "|".join((*words, *possible))),),),
@@ -148,18 +152,20 @@ def _protocol(words: tuple[Protocol, ...]) -> UdevCondition:
 
 
 @cache
-def _doubts() -> tuple[tuple[Protocol, ...], ...]:
+def _find_doubts() -> tuple[tuple[Protocol, ...], ...]:
     """Return the protocols between which udev cannot decide, for all families."""
-    found = {channel for family in families() for channel in _channels(family) if len(channel) > 1}
-    return tuple(sorted(found))
+    combinations = {
+        channel for family in families() for channel in _group_channels(family) if len(channel) > 1
+    }
+    return tuple(sorted(combinations))
 
 
-def _either(protocols: Iterable[Protocol]) -> str:
-    """Return the word for a disk that speaks one of these, as far as udev can see."""
+def _join_protocols(protocols: Iterable[Protocol]) -> str:
+    """Return the word for a disk with one of these protocols, if udev cannot distinguish them."""
     return "+".join(protocols)
 
 
-def _perhaps_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
+def _match_or_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
     """Return the condition on a property that may be unknown.
 
     If it is, the rule may or may not be for the disk.
@@ -168,32 +174,32 @@ def _perhaps_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
     return UdevCondition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
 
 
-def _family(names: tuple[str, ...]) -> UdevCondition:
-    # udev knows only the shipped drivers; a rule may name others, which count as unknown here.
-    known = {family.name for family in families()}
-    return _perhaps_unknown(FAMILY, tuple(name for name in names if name in known))
+def _match_family(names: tuple[str, ...]) -> UdevCondition:
+    # udev knows only the shipped drivers. A rule may name others, which count as unknown here.
+    shipped_names = {family.name for family in families()}
+    return _match_or_unknown(FAMILY, tuple(name for name in names if name in shipped_names))
 
 
-def _link(link: LinkMatch) -> Iterator[UdevCondition]:
+def _match_link(link: LinkMatch) -> Iterator[UdevCondition]:
     if link.gen:
-        yield _perhaps_unknown(GEN, tuple(map(str, link.gen)))
+        yield _match_or_unknown(GEN, tuple(map(str, link.gen)))
     if link.width:
-        yield _perhaps_unknown(WIDTH, tuple(map(str, link.width)))
+        yield _match_or_unknown(WIDTH, tuple(map(str, link.width)))
 
 
-def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCondition:
+def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...]) -> UdevCondition:
     """Return the condition on a drive's vendor or model.
 
     Disks without such a string count as having an empty one, as in the plan.
     """
-    if any(not glob.strip("*") for glob in globs):  # "*" fits the empty string, too
+    if any(not glob.strip("*") for glob in globs):  # "*" also matches the empty string
         return _ALWAYS
-    exact = [_glob(glob) for glob in globs if _expressible(glob)]
+    exact = [_escape_glob(glob) for glob in globs if _is_expressible(glob)]
     sure: list[Parts] = []
     possible: list[Parts] = []
-    for way in (SCSI, NVME, OTHER):
-        kernel = RulePart("KERNEL", "==", way)
-        if way not in ways:
+    for disk_name in (SCSI, NVME, OTHER):
+        kernel = RulePart("KERNEL", "==", disk_name)
+        if disk_name not in disk_names:
             if any(fnmatchcase("", glob) for glob in globs):
                 sure.append((kernel,))
                 possible.append((kernel,))
@@ -201,17 +207,17 @@ def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCond
         fits = (kernel, attr(path, "|".join(exact)))
         if exact:
             sure.append(fits)
-        # A glob that udev cannot express could fit any disk of this kind.
+        # A glob that udev cannot express could match any disk of this type.
         possible.append(fits if len(exact) == len(globs) else (kernel,))
     return UdevCondition(tuple(sure), tuple(possible))
 
 
-def _expressible(glob: str) -> bool:
-    """Whether a glob means the same to udev: no sets, no blank at an end, which udev cuts off."""
+def _is_expressible(glob: str) -> bool:
+    """Return whether a glob means the same to udev: no sets, no blank at an end (udev cuts it)."""
     return glob == glob.strip() and plain(glob.replace("*", "x").replace("?", "x"))
 
 
-def _glob(glob: str) -> str:
+def _escape_glob(glob: str) -> str:
     return "".join(char if char in "*?" else literal(char) for char in glob)
 
 
@@ -220,78 +226,82 @@ def class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
 
     For the ``linked`` families they also determine the PCI link, which costs many lines.
     """
-    yield RuleSection("What it is: not known yet.", tuple(_unknown()))
-    yield RuleSection("Which driver its adapter has.", tuple(_families()))
-    yield RuleSection("How the adapter's PCI Express link runs.", tuple(_links(linked)))
-    yield RuleSection("What it speaks, by the way to it.", tuple(_transports()))
-    yield RuleSection("What it speaks, by what a SCSI disk says of itself.", tuple(_scsi()))
-    yield RuleSection("What it stores on.", tuple(_media()))
-    yield RuleSection("Where its data is.", tuple(_storage()))
+    yield RuleSection("What it is: not known yet.", tuple(_reset_properties()))
+    yield RuleSection("Which driver its adapter has.", tuple(_detect_family()))
+    yield RuleSection("How the adapter's PCI Express link runs.", tuple(_detect_link(linked)))
+    yield RuleSection("What it speaks, by the way to it.", tuple(_classify_by_transport()))
+    yield RuleSection(
+        "What it speaks, by what a SCSI disk says of itself.", tuple(_classify_scsi())
+    )
+    yield RuleSection("What it stores on.", tuple(_detect_medium()))
+    yield RuleSection("Where its data is.", tuple(_detect_storage()))
 
 
-def _unknown() -> Iterator[RuleLine]:
+def _reset_properties() -> Iterator[RuleLine]:
     yield line(*(set_env(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH)))
     yield line(set_env(TRI_MODE, "0"), set_env(STORAGE, Storage.LOCAL))
 
 
-def _families() -> Iterator[RuleLine]:
+def _detect_family() -> Iterator[RuleLine]:
     for family in families():
         drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
         yield line(drivers, set_env(FAMILY, family.name))
 
 
-def _links(linked: Collection[str]) -> Iterator[RuleLine]:
+def _detect_link(linked: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that read the link of the function that the driver is bound to.
 
-    DRIVERS and ATTRS in one line have to match at the same parent (udev(7)), so that the link of
-    a bridge above the adapter is not taken for the adapter's.
+    DRIVERS and ATTRS in one line must match at the same parent (udev(7)), so the link of a bridge
+    above the adapter is not used for the adapter.
     """
-    for family in (each for each in families() if each.name in linked):
+    for family in families():
+        if family.name not in linked:
+            continue
         drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
-        own = env(FAMILY, family.name)
+        is_family = env(FAMILY, family.name)
         for speed, generation in GENERATIONS.items():
             texts = dict.fromkeys((f"{speed:.1f}", f"{speed:g}"))  # 5.0, and 5 on older kernels
             globs = "|".join(f"{text} GT/s*" for text in texts)
             runs = match("ATTRS", globs, "current_link_speed")
-            yield line(own, drivers, runs, set_env(GEN, str(generation)))
+            yield line(is_family, drivers, runs, set_env(GEN, str(generation)))
         for width in _WIDTHS:
             runs = match("ATTRS", str(width), "current_link_width")
-            yield line(own, drivers, runs, set_env(WIDTH, str(width)))
+            yield line(is_family, drivers, runs, set_env(WIDTH, str(width)))
 
 
-def _transports() -> Iterator[RuleLine]:
-    # The transports that hypervisors emulate count after the names of their disks.
+def _classify_by_transport() -> Iterator[RuleLine]:
+    # Transports that hypervisors emulate have a lower priority than the names of their disks.
     emulated = False
-    for transport in sorted(TRANSPORTS, key=lambda each: each.name in EMULATED):
+    for transport in sorted(TRANSPORTS, key=lambda transport: transport.name in EMULATED):
         path = match("DEVPATH", transport.globs)
         if transport.name in EMULATED and not emulated:
             emulated = True
-            yield from _hypervisors()
+            yield from _classify_virtual()
         protocol = BY_TRANSPORT.get(transport.name)
         if protocol is Protocol.UNKNOWN:
             yield line(path, goto(END))
         elif protocol is not None:
-            yield _classified(protocol, path)
+            yield _classify(protocol, path)
 
 
-def _hypervisors() -> Iterator[RuleLine]:
+def _classify_virtual() -> Iterator[RuleLine]:
     for sign in VIRTUAL_SIGNS:
         for glob in sign.words:
             path = f"device/{sign.field}"
-            yield _classified(sign.protocol, match("KERNEL", SCSI), attr(path, glob))
+            yield _classify(sign.protocol, match("KERNEL", SCSI), attr(path, glob))
 
 
-def _storage() -> Iterator[RuleLine]:
-    """Yield the lines that say where the data is, as ``facts.classify.storage`` does."""
-    spoken = env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}")
-    yield line(spoken, set_env(STORAGE, Storage.ARRAY))
-    spoken = env(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}")
-    yield line(spoken, set_env(STORAGE, Storage.VIRTUAL))
-    spoken = env(PROTOCOL, Protocol.SAS)
-    yield line(spoken, attr("device/access_state", "?*"), set_env(STORAGE, Storage.ARRAY))
+def _detect_storage() -> Iterator[RuleLine]:
+    """Yield the lines that determine the data's location, as ``facts.classify.storage`` does."""
+    has_protocol = env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}")
+    yield line(has_protocol, set_env(STORAGE, Storage.ARRAY))
+    has_protocol = env(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}")
+    yield line(has_protocol, set_env(STORAGE, Storage.VIRTUAL))
+    has_protocol = env(PROTOCOL, Protocol.SAS)
+    yield line(has_protocol, attr("device/access_state", "?*"), set_env(STORAGE, Storage.ARRAY))
     for vendors, models in SAS_ARRAYS:
-        named = (attr("device/vendor", vendors), attr("device/model", models))
-        yield line(spoken, *named, set_env(STORAGE, Storage.ARRAY))
+        identity = (attr("device/vendor", vendors), attr("device/model", models))
+        yield line(has_protocol, *identity, set_env(STORAGE, Storage.ARRAY))
     native = (match("KERNEL", NVME), env(PROTOCOL, Protocol.NVME))
     cloud = match("ATTRS", "|".join(VIRTUAL_NVME), "model")
     yield line(*native, cloud, set_env(STORAGE, Storage.VIRTUAL))
@@ -299,31 +309,31 @@ def _storage() -> Iterator[RuleLine]:
     yield line(*native, fabric, set_env(STORAGE, Storage.FABRIC))
 
 
-def _scsi() -> Iterator[RuleLine]:
+def _classify_scsi() -> Iterator[RuleLine]:
     yield line(differs("KERNEL", SCSI), goto(END))
     yield line(env(FAMILY, UNKNOWN), goto(END))
     virtual = [f.name for f in families() if f.protocol(Evidence()) is Protocol.VIRTUAL]
-    yield _classified(Protocol.VIRTUAL, env(FAMILY, "|".join(virtual)))
-    # Flags, since SUBSYSTEMS!= is true as soon as any one parent differs: the absence of a parent
-    # can only be expressed this way.
+    yield _classify(Protocol.VIRTUAL, env(FAMILY, "|".join(virtual)))
+    # Flags, since SUBSYSTEMS!= is true as soon as any parent differs: only a flag can express the
+    # absence of a parent.
     yield line(match("SUBSYSTEMS", "pci"), set_env(_PCI, "1"))
-    [sas] = (each for each in TRANSPORTS if each.name == "sas")
+    [sas] = (transport for transport in TRANSPORTS if transport.name == "sas")
     yield line(match("DEVPATH", sas.globs), set_env(_PORT, "1"))
-    yield line(_not(_PCI), _not(_PORT), goto(END))
+    yield line(_match_unset(_PCI), _match_unset(_PORT), goto(END))
     for sign in SIGNS:
         if sign is BY_FAMILY:
             for family in families():
-                yield from _by_channel(family)
-        elif (seen := _seen(sign)) is not None:
-            yield _classified(sign.protocol, *seen)
+                yield from _classify_by_channel(family)
+        elif (parts := _match_sign(sign)) is not None:
+            yield _classify(sign.protocol, *parts)
     yield line(goto(END))
 
 
-def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
-    """Return the parts that match if a sign holds; None if udev cannot see its field.
+def _match_sign(sign: Sign) -> tuple[RulePart, ...] | None:
+    """Return the parts that match if a sign holds, or None if udev cannot see its field.
 
-    A drive below a SAS port is judged by the port alone: a controller that shows its ports
-    makes up no volumes, and ``facts.endpoints`` reads nothing else of it, either.
+    For a drive behind a SAS port only the port counts: a controller that shows its ports presents
+    no volumes, and ``facts.endpoints`` also reads only the port.
     """
     globs = "|".join(sign.words)
     match sign.field:
@@ -333,12 +343,12 @@ def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
             return (match("TEST", "device/vpd_pg89"),)
         case "raid_level" | "sas_address":
             path = f"device/{sign.field}"
-            there = (_not(_PORT), attr(path, "?*"))
-            return (*there, differs("ATTR", globs, path)) if sign.but else there
+            present = (_match_unset(_PORT), attr(path, "?*"))
+            return (*present, differs("ATTR", globs, path)) if sign.but else present
         case "port_protocols":
-            # In the drive's port of the SAS transport class, below the parent that both keys match:
-            # udev puts its name in the place of $id (udev-rules.c: token_match_attr), and reads the
-            # file itself, where a PROGRAM would be a process for each disk.
+            # In the drive's port of the SAS transport class, below the parent that both keys match.
+            # udev substitutes its name for $id (udev-rules.c: token_match_attr), and reads the file
+            # itself. A PROGRAM would be a process for each disk.
             port = match("KERNELS", "end_device-*")
             listed = "|".join(f"*{word}*" for word in sign.words)
             protocols = match("ATTRS", listed, "sas_device/$id/target_port_protocols")
@@ -347,69 +357,76 @@ def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
             return None
 
 
-def _by_channel(family: Family) -> Iterator[RuleLine]:
-    """Yield the lines that tell a family's protocols by SCSI channel."""
-    own = env(FAMILY, family.name)
+def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
+    """Yield the lines that distinguish a family's protocols by SCSI channel."""
+    is_family = env(FAMILY, family.name)
     if family.protocol(Evidence(channel=0, access="optimized")) is not family.protocol(
         Evidence(channel=0)
     ):
         served = family.protocol(Evidence(channel=0, access="optimized")) or UNKNOWN
-        yield _classified(served, own, attr("device/access_state", "?*"))
-    for protocols, channels in _channels(family).items():
-        protocol = _either(protocols)
+        yield _classify(served, is_family, attr("device/access_state", "?*"))
+    for protocols, channels in _group_channels(family).items():
+        protocol = _join_protocols(protocols)
         if protocol == Protocol.VIRTUAL:
             continue
         if len(channels) == len(_CHANNELS):
-            yield _classified(protocol, own)
+            yield _classify(protocol, is_family)
         elif len(channels) > len(_CHANNELS) // 2:
             # The other channels are fewer, and make a shorter line. The positive matches bind the
-            # negated one to the SCSI device: alone it would be true of any other parent.
-            others = "|".join(f"*:{each}:*:*" for each in _CHANNELS if each not in channels)
-            yield _classified(
+            # negated one to the SCSI device. Without them it would be true of any other parent.
+            excluded = "|".join(
+                f"*:{channel}:*:*" for channel in _CHANNELS if channel not in channels
+            )
+            yield _classify(
                 protocol,
-                own,
+                is_family,
                 match("SUBSYSTEMS", "scsi"),
                 match("KERNELS", "*:*:*:*"),
-                differs("KERNELS", others),
+                differs("KERNELS", excluded),
             )
         else:
-            yield _classified(
-                protocol, own, match("KERNELS", "|".join(f"*:{c}:*:*" for c in channels))
-            )
+            included = "|".join(f"*:{channel}:*:*" for channel in channels)
+            yield _classify(protocol, is_family, match("KERNELS", included))
 
 
-def _channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
-    """Return the channels by the protocols that a disk there may speak, by the family's knowledge.
+def _group_channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
+    """Return the channels by the protocols that the family may use on a disk there.
 
-    Two where the designators of page 83h decide, which udev cannot read.
+    There are two protocols if the designators of page 83h decide, which udev cannot read.
     """
-    found: dict[tuple[Protocol, ...], list[int]] = {}
+    by_protocols: dict[tuple[Protocol, ...], list[int]] = {}
     for channel in _CHANNELS:
-        seen = (Evidence(channel=channel, sas_designator=each) for each in (False, True))
-        words = {word for each in seen if (word := family.protocol(each)) is not None}
+        protocols = {
+            family.protocol(Evidence(channel=channel, sas_designator=has_designator))
+            for has_designator in (False, True)
+        }
+        words = {protocol for protocol in protocols if protocol is not None}
         if words:
-            found.setdefault(tuple(sorted(words)), []).append(channel)
-    return found
+            by_protocols.setdefault(tuple(sorted(words)), []).append(channel)
+    return by_protocols
 
 
-def _media() -> Iterator[RuleLine]:
+def _detect_medium() -> Iterator[RuleLine]:
     # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
-    # sd_read_block_characteristics), and nothing of ours has changed it yet.
-    spoken = env(PROTOCOL, Protocol.NVME)
+    # sd_read_block_characteristics), and hbatune has not changed it yet.
+    is_nvme = env(PROTOCOL, Protocol.NVME)
     yield label(CLASSIFIED)
     for rotational, medium in BY_ROTATIONAL.items():
-        others = [Protocol.NVME, *(spoken for spoken, unsaid in (UNSAID,) if unsaid is medium)]
-        turns = attr("queue/rotational", str(int(rotational)))
-        yield line(differs("ENV", "|".join(others), PROTOCOL), turns, set_env(MEDIUM, medium))
-    yield line(spoken, set_env(MEDIUM, "nvme"))
-    yield line(spoken, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
+        excluded = [
+            Protocol.NVME,
+            *(protocol for protocol, unsaid in (UNSAID,) if unsaid is medium),
+        ]
+        is_medium = attr("queue/rotational", str(int(rotational)))
+        yield line(differs("ENV", "|".join(excluded), PROTOCOL), is_medium, set_env(MEDIUM, medium))
+    yield line(is_nvme, set_env(MEDIUM, "nvme"))
+    yield line(is_nvme, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
 
 
-def _classified(protocol: str, *matches: RulePart) -> RuleLine:
+def _classify(protocol: str, *matches: RulePart) -> RuleLine:
     return line(*matches, set_env(PROTOCOL, protocol), goto(CLASSIFIED))
 
 
-def _not(flag: str) -> RulePart:
+def _match_unset(flag: str) -> RulePart:
     return differs("ENV", "1", flag)
 
 

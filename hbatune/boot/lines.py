@@ -1,26 +1,22 @@
-"""The lines of a udev rules file, and the events and disks to which they apply.
+"""The lines of a udev rules file (udev(7)), and the events and disks to which they apply.
 
-The lines of a udev rules file (udev(7)), as values, and those that write to a disk, in order.
+A line has matches and assignments. A disk's current values are saved before the first write. udev
+reads an attribute once in an event and remembers it, so a value that an earlier line has changed
+still looks unchanged. Settings that such a write resets are therefore always written.
 
-A line has matches and assignments. A disk's current values are saved before any of them is written.
-udev reads an attribute once in an event and remembers it, so that a value which an earlier line
-has changed still looks as it was: settings that such a write resets are written in any case.
+An `add` event does not mean that a disk is new, since udev can announce all disks again. A disk
+counts as seen once these rules have run for it, which udev's database keeps until the kernel
+removes the disk, or once hbatune has marked its sequence number (``act.marks``). The database
+outlives the switch from an initramfs, which does not have these rules. A disk found there is new at
+its first `add` after the switch.
 
-The scope of the rules: the events that are tuned, and the disks that are never touched.
-
-An `add` does not say that a disk is new, since udev can be asked to announce all disks again.
-A disk counts as seen once these rules have run for it, which udev's database keeps until the
-kernel removes the disk, or once hbatune itself has marked its sequence number (``act.marks``).
-The database outlives the switch from an initramfs, which does not have these rules: a disk that
-was found there is new at its first `add` after the switch.
-
-A dm-multipath map is tuned as it is activated or gets another table, which is a `change` event.
-Its protocol and medium follow from its paths, of which udev knows nothing: only rules whose one
-condition is that it is a map are udev's. The visible heads of native NVMe multipath stay with the
+A dm-multipath map is tuned when it is activated or gets another table, which is a `change` event.
+Its protocol and medium follow from its paths, which udev does not know. udev applies only rules
+with the single condition of being a map. The visible heads of native NVMe multipath stay with the
 daemon.
 
-All but plain disks are left alone, and so are those excluded by any name. Where udev cannot express
-a name exactly, the rules leave more disks alone than was meant; the daemon tunes the rest.
+The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
+exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
 """
 
 import re
@@ -51,20 +47,20 @@ from hbatune.settings.table import (
 )
 
 END = "hbatune_end"
-"""The label at the end of the file: a line that goes there leaves the device alone."""
+"""The label at the end of the file: a line that goes there skips the device."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
 _WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
 
 LEFT = ".HBATUNE_SCHEDULER_LEFT"
-"""Whether the daemon may want another scheduler than udev knows of."""
+"""Whether the daemon may want another scheduler than udev knows."""
 QUEUED = ".HBATUNE_QUEUED"
 """Whether the disk has a scheduler other than none; only then is nr_requests written."""
 _ANY = ".HBATUNE_ANY"
 _RESET = ".HBATUNE_RESET_"
 
 Values = Mapping[str, Collection[str]]
-"""By setting, the texts that some rule may want."""
+"""By setting, the texts that some rule may require."""
 
 
 class RulePart(Struct, frozen=True):
@@ -86,7 +82,7 @@ class RuleLine(Struct, frozen=True):
 
 
 class RuleSection(Struct, frozen=True):
-    """Lines that belong together, with the comment above them."""
+    """Related lines, with the comment above them."""
 
     title: str
     lines: tuple[RuleLine, ...]
@@ -113,7 +109,7 @@ def attr(path: str, value: str) -> RulePart:
 
 
 def env(name: str, value: str) -> RulePart:
-    """Match a property of the event; one that is not set is empty."""
+    """Match a property of the event; an unset property is empty."""
     return match("ENV", value, name)
 
 
@@ -128,27 +124,27 @@ def write(path: str, value: str) -> RulePart:
 
 
 def goto(label: str) -> RulePart:
-    """Go on at a label further down."""
+    """Continue at a later label."""
     return RulePart("GOTO", "=", label)
 
 
 def label(name: str) -> RuleLine:
-    """Return the destination of a ``goto``, a rule of its own."""
+    """Return the destination of a ``goto``, a separate rule."""
     return RuleLine((RulePart("LABEL", "=", name),))
 
 
 def plain(text: str) -> bool:
-    """Whether the text stands for itself alone in a value, after ``literal``."""
+    """Return whether the text matches only itself in a value, after ``literal``."""
     return bool(_PLAIN.fullmatch(text))
 
 
 def literal(text: str) -> str:
-    """Return the glob that fits this text alone. An alternative (``|``) cannot be escaped."""
+    """Return the glob that matches only this text. An alternative (``|``) cannot be escaped."""
     return "".join(_WILD.get(char, char) for char in text)
 
 
 def below(number: int) -> str:
-    """Return globs that fit the decimal numbers from 0 to ``number`` - 1, for there is no ``<``.
+    """Return globs that match the decimal numbers below ``number``, since there is no ``<``.
 
     Numbers as the kernel prints them, without leading zeros.
     """
@@ -157,39 +153,41 @@ def below(number: int) -> str:
         "[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1)
         for length in range(1, len(digits))
     ]  # fewer digits
-    for at, digit in enumerate(digits):
-        least = 1 if at == 0 and len(digits) > 1 else 0
-        if int(digit) > least:
+    for position, digit in enumerate(digits):
+        minimum = 1 if position == 0 and len(digits) > 1 else 0
+        if int(digit) > minimum:
             globs.append(
-                digits[:at] + _digits(least, int(digit) - 1) + "[0-9]" * (len(digits) - at - 1)
+                digits[:position]
+                + _match_digits(minimum, int(digit) - 1)
+                + "[0-9]" * (len(digits) - position - 1)
             )
     return "|".join(globs)
 
 
-def _digits(low: int, high: int) -> str:
+def _match_digits(low: int, high: int) -> str:
     return str(low) if low == high else f"[{low}-{high}]"
 
 
 def wish(name: str) -> str:
-    """Return the property that holds the value that the rules want for a setting."""
+    """Return the property that holds the value that the rules require for a setting."""
     return f".HBATUNE_{name.upper()}"
 
 
 def saved(values: Collection[str]) -> tuple[str, ...]:
-    """Return the settings whose old values are saved: all that a write may change.
+    """Return the settings whose original values are saved: all that a write may change.
 
-    Of a scheduler's tunables only async_depth is saved: it is the only one that may change while
-    the scheduler stays, and a switch of the scheduler replaces all of them.
+    The only scheduler tunable saved is async_depth: no other one may change while the scheduler
+    stays, and a switch of the scheduler replaces all of them.
     """
     names = disturbed(values)  # not only the written ones: a scheduler switch resets others
     return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
 
 
 def remembering() -> RuleSection:
-    """Return the lines that keep mark and old values in udev's database.
+    """Return the lines that keep the mark and the original values in udev's database.
 
-    Without them any event would drop them. They cover all settings, since the profile before this
-    one may have saved others.
+    Without them any event would drop them. They cover all settings, since an earlier profile may
+    have saved others.
     """
     disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
     names = (SEEN, *map(property_of, (*disks, ASYNC_DEPTH)))
@@ -200,98 +198,110 @@ def remembering() -> RuleSection:
 
 def write_sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
-    yield RuleSection("Nothing to set: nothing to save.", tuple(_any(values)))
-    yield RuleSection("What is there now, before the first write.", tuple(_saving(values)))
-    # udev carries out assignments in the order of the text (nr_requests before the scheduler would
-    # be reset by it).
+    yield RuleSection("Nothing to set: nothing to save.", tuple(_check_wishes(values)))
+    yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
+    # udev executes assignments in the order of the text. An nr_requests before the scheduler would
+    # be reset by it.
     ordered = sorted(values, key=lambda name: SETTINGS[name].order)
     yield RuleSection(
         "In order: one write undoes what another one resets.",
-        tuple(each for name in ordered for each in _writes(name, sorted(values[name]), ordered)),
+        tuple(
+            rule_line
+            for name in ordered
+            for rule_line in _write_setting(name, sorted(values[name]), ordered)
+        ),
     )
 
 
-def _any(values: Values) -> Iterator[RuleLine]:
+def _check_wishes(values: Values) -> Iterator[RuleLine]:
     for name in values:
         yield line(env(wish(name), "?*"), set_env(_ANY, "1"))
     yield line(differs("ENV", "1", _ANY), goto(END))
 
 
-def _saving(values: Values) -> Iterator[RuleLine]:
+def _save_values(values: Values) -> Iterator[RuleLine]:
     """Yield the lines that save a value, before a wanted setting changes it.
 
-    Only where nothing is saved yet: the first baseline is the baseline.
+    The value is saved only if no baseline exists.
     """
     for name in saved(values):
-        kept, path = property_of(name), setting(name).path
-        unsaved = (attr(path, "?*"), env(kept, ""))
+        property_name, path = property_of(name), setting(name).path
+        unsaved = (attr(path, "?*"), env(property_name, ""))
         for cause in values:
             if name in saved((cause,)):
-                yield line(env(wish(cause), "?*"), *unsaved, set_env(kept, f"$attr{{{path}}}"))
+                yield line(
+                    env(wish(cause), "?*"), *unsaved, set_env(property_name, f"$attr{{{path}}}")
+                )
 
 
-def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:
+def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:
     for text in texts:
         match SETTINGS[name].udev:
             case UdevWriter.BRACKETED:
-                yield from _scheduler(name, text, planned)
+                yield from _write_scheduler(name, text, planned)
             case UdevWriter.LOWER:
-                yield line(env(wish(name), text), _attr(name, below(int(text))), _set(name, text))
+                yield line(
+                    env(wish(name), text),
+                    _match_attr(name, below(int(text))),
+                    _write_attr(name, text),
+                )
             case UdevWriter.SCHEDULED:
-                yield from _different(name, text, planned, env(QUEUED, "1"))
+                yield from _write_if_different(name, text, planned, env(QUEUED, "1"))
             case UdevWriter.DIFFERENT:
-                yield from _different(name, text, planned)
+                yield from _write_if_different(name, text, planned)
     if SETTINGS[name].udev is UdevWriter.BRACKETED:
-        yield from _scheduler_in_use(name)
+        yield from _detect_scheduler(name)
 
 
-def _scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[RuleLine]:
+def _write_scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[RuleLine]:
     wanted, path = env(wish(name), text), SETTINGS[name].path
     if text != "none":
-        # If it is not offered yet, the write loads its module; a rule cannot see whether it did.
+        # If it is not listed yet, the write loads its module; a rule cannot see whether it did.
         yield line(wanted, attr(path, f"*{text}*"), set_env(QUEUED, "1"))
-    another = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active(text), path))
-    yield line(wanted, *another, _set(name, text), *_resets(name, planned))
+    differs_now = (attr(path, f"*{literal('[')}*"), differs("ATTR", _match_active(text), path))
+    yield line(wanted, *differs_now, _write_attr(name, text), *_flag_resets(name, planned))
 
 
-def _scheduler_in_use(name: str) -> Iterator[RuleLine]:
-    """Yield the line that sees whether a disk has a scheduler that no rule changes."""
+def _detect_scheduler(name: str) -> Iterator[RuleLine]:
+    """Yield the line that detects whether a disk has a scheduler that no rule changes."""
     path = SETTINGS[name].path
-    active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active("none"), path))
+    active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _match_active("none"), path))
     settled = (env(wish(name), ""), differs("ENV", "1", LEFT))
     yield line(*settled, *active, set_env(QUEUED, "1"))
 
 
-def _different(
+def _write_if_different(
     name: str, text: str, planned: Sequence[str], *needs: RulePart
 ) -> Iterator[RuleLine]:
-    wanted, there = env(wish(name), text), _attr(name, "?*")
-    resets = _resets(name, planned)
-    path, most = SETTINGS[name].path, SETTINGS[name].most_in
-    if most:
-        needs = (*needs, differs("ATTR", below(int(text)), most))
-    yield line(*needs, wanted, there, differs("ATTR", text, path), _set(name, text), *resets)
-    # udev remembers the old text: a value that an earlier write has reset looks right, and the
-    # line above passes over it.
-    if any(name in SETTINGS[other].resets for other in planned):
-        again = (_attr(name, text), env(f"{_RESET}{name.upper()}", "1"))
-        yield line(*needs, wanted, *again, _set(name, text))
+    wanted, exists = env(wish(name), text), _match_attr(name, "?*")
+    resets = _flag_resets(name, planned)
+    path, limit_path = SETTINGS[name].path, SETTINGS[name].most_in
+    if limit_path:
+        needs = (*needs, differs("ATTR", below(int(text)), limit_path))
+    yield line(
+        *needs, wanted, exists, differs("ATTR", text, path), _write_attr(name, text), *resets
+    )
+    # udev remembers the old text: a value that an earlier write has reset looks right, and the line
+    # above skips it.
+    if any(name in SETTINGS[setting_name].resets for setting_name in planned):
+        was_reset = (_match_attr(name, text), env(f"{_RESET}{name.upper()}", "1"))
+        yield line(*needs, wanted, *was_reset, _write_attr(name, text))
 
 
-def _resets(name: str, planned: Sequence[str]) -> tuple[RulePart, ...]:
-    found = (reset for reset in SETTINGS[name].resets if reset in planned)
-    return tuple(set_env(f"{_RESET}{each.upper()}", "1") for each in found)
+def _flag_resets(name: str, planned: Sequence[str]) -> tuple[RulePart, ...]:
+    resets = (reset for reset in SETTINGS[name].resets if reset in planned)
+    return tuple(set_env(f"{_RESET}{reset.upper()}", "1") for reset in resets)
 
 
-def _active(scheduler: str) -> str:
+def _match_active(scheduler: str) -> str:
     return f"*{literal('[')}{scheduler}]*"
 
 
-def _attr(name: str, globs: str) -> RulePart:
+def _match_attr(name: str, globs: str) -> RulePart:
     return match("ATTR", globs, SETTINGS[name].path)
 
 
-def _set(name: str, text: str) -> RulePart:
+def _write_attr(name: str, text: str) -> RulePart:
     return write(SETTINGS[name].path, text)
 
 
@@ -300,24 +310,25 @@ KNOWN = ".HBATUNE_KNOWN"
 _NUMBER = "DISKSEQ"
 """The disk's sequence number, a property of every event since Linux 5.15 (block/genhd.c)."""
 
-_WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace
+_WWIDS = ("device/wwid", "wwid")  # SCSI disk, NVMe namespace
 _WWID = ".HBATUNE_WWID"
-# Not a device by that name, or one whose name changes from boot to boot.
+# Not a device name, or a name that changes from boot to boot.
 _NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
 _KERNELS_OWN = re.compile(
     r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
     r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 )
 _ODD = "*[!] -[^-~]*"
-"""Fits a text with a backslash, or with anything that is not printable ASCII."""
+"""Matches a text with a backslash, or with anything that is not printable ASCII."""
 
 
 def seen_section(marks: Path) -> RuleSection:
-    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's own folder."""
-    known = set_env(KNOWN, "1")
-    # No value of a match but TEST's is substituted; without a number it would name the folder.
+    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory."""
+    set_known = set_env(KNOWN, "1")
+    # udev substitutes only in the value of a TEST match. Without a number it would name the
+    # directory.
     marked = match("TEST", f"{marks}/$env{{{_NUMBER}}}")
-    lines = (line(env(SEEN, "?*"), known), line(env(_NUMBER, "?*"), marked, known))
+    lines = (line(env(SEEN, "?*"), set_known), line(env(_NUMBER, "?*"), marked, set_known))
     return RuleSection("Whether this very disk was seen before.", lines)
 
 
@@ -334,25 +345,25 @@ PATH_EVENT = env("DM_ACTION", "PATH_*")
 """Matches an event about one path (drivers/md/dm-uevent.c), which loads no table."""
 
 
-def is_for_maps(when: Match) -> bool | None:
-    """Whether a rule is for every map or for none of them, None if udev cannot see that."""
-    if when.kind and Kind.MAP not in when.kind:
+def is_for_maps(criteria: Match) -> bool | None:
+    """Return whether a rule is for every map or for no map, or None if udev cannot see that."""
+    if criteria.kind and Kind.MAP not in criteria.kind:
         return False
-    if when.multipath and Multipath.DM not in when.multipath:
+    if criteria.multipath and Multipath.DM not in criteria.multipath:
         return False
-    return True if replace(when, kind=(), multipath=()) == Match() else None
+    return True if replace(criteria, kind=(), multipath=()) == Match() else None
 
 
-def is_only_for_maps(when: Match) -> bool:
-    """Whether a rule is for dm-multipath maps alone, neither for paths nor for heads of NVMe."""
-    return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
+def is_only_for_maps(criteria: Match) -> bool:
+    """Return whether a rule is only for dm-multipath maps, not for paths or heads of NVMe."""
+    return criteria.kind == (Kind.MAP,) and criteria.multipath == (Multipath.DM,)
 
 
 def activated_map() -> RuleLine:
-    """Return the line that sends a map whose table has just come into use to its own lines.
+    """Return the line that sends a map to its own lines when its table was just activated.
 
-    device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
-    that the initramfs has activated does (dmsetup's 55-dm.rules).
+    device-mapper's rules set DM_ACTIVATION: a plain `change` does not have it, but the `add` of a
+    map that the initramfs has activated does (dmsetup's 55-dm.rules).
     """
     event = (
         match("ACTION", "add|change"),
@@ -365,14 +376,17 @@ def activated_map() -> RuleLine:
 def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
     """Return the lines of maps, which disks skip; both continue after them.
 
-    For a map that is known only those of the ``settings`` are wished for that a new table resets.
+    For a known map, only the ``settings`` that a new table resets are wished for.
     """
     zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
-    known = env(KNOWN, "1")
-    # A coldplug, and a path that failed or came back: neither loads a table.
-    same = (line(known, match("ACTION", "add"), goto(END)), line(known, PATH_EVENT, goto(END)))
-    kept = (each for each in settings if Cause.LOADED not in SETTINGS[each].reset_by)
-    unwished = [set_env(wish(each), "") for each in kept]
+    is_known = env(KNOWN, "1")
+    # A coldplug, and a path that failed or returned: neither loads a table.
+    same = (
+        line(is_known, match("ACTION", "add"), goto(END)),
+        line(is_known, PATH_EVENT, goto(END)),
+    )
+    unaffected = (name for name in settings if Cause.LOADED not in SETTINGS[name].reset_by)
+    unwished = [set_env(wish(name), "") for name in unaffected]
     lines = (
         line(goto(TUNE)),
         label(MAPS),
@@ -380,7 +394,7 @@ def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleS
         *mark_seen(),
         zoned,
         *wishes,
-        *([line(known, *unwished)] if unwished else []),
+        *([line(is_known, *unwished)] if unwished else []),
         label(TUNE),
     )
     return RuleSection("Maps, as they are activated.", lines)
@@ -389,10 +403,10 @@ def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleS
 def hands_off(
     site: Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
 ) -> Iterator[RuleSection]:
-    """Yield the lines that leave disks alone, those with the ``excluded`` ids among them.
+    """Yield the lines that skip disks, including the ones with the ``excluded`` ids.
 
-    ``reverted`` are ids that later lines ask for (``disks_of``).
-    ``asks_for_names`` is whether any rule depends on a drive's vendor or model.
+    ``reverted`` are ids that later lines match (``disks_of``). ``asks_for_names`` is whether any
+    rule depends on a drive's vendor or model.
     """
     yield RuleSection(
         "Hands off: maps and their paths, what is zoned, what has no medium.",
@@ -415,79 +429,81 @@ def hands_off(
             ),
         )
     yield RuleSection(
-        "Which disks have a world-wide name.", tuple(_marks(site, excluded, reverted))
+        "Which disks have a world-wide name.", tuple(_mark_named(site, excluded, reverted))
     )
-    yield RuleSection("Excluded in [site], or rolled back.", tuple(_excluding(site, excluded)))
+    yield RuleSection("Excluded in [site], or rolled back.", tuple(_exclude_disks(site, excluded)))
 
 
 def disks_of(id: str) -> Iterator[tuple[RulePart, ...]]:
     """Yield matches for at least the disk with this id, in any boot: by its name and adapter.
 
-    udev cannot see a name that is not world-wide: then every disk of that adapter without a
+    udev cannot see a name that is not world-wide. In that case every disk of that adapter without a
     world-wide name is matched. ``hands_off`` marks those.
     """
-    name, behind = stable_part(lasting(id)), _behind(id)
+    name, adapter_match = stable_part(lasting(id)), _match_adapter(id)
     if name.startswith(WORLD_WIDE):
         for path in _WWIDS:
-            yield attr(path, _loosely(name)), *behind
+            yield attr(path, _match_loosely(name)), *adapter_match
     else:
-        yield differs("ENV", "1", _WWID), *behind
+        yield differs("ENV", "1", _WWID), *adapter_match
 
 
-def _behind(id: str) -> tuple[RulePart, ...]:
-    """Return a match for the adapter in an id, nothing if udev knows no device by its name."""
+def _match_adapter(id: str) -> tuple[RulePart, ...]:
+    """Return a match for the adapter in an id, or nothing if udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
-    nowhere = "@" not in id or _NO_DEVICE.fullmatch(adapter)
-    return () if nowhere else (match("KERNELS", _in_any_case(adapter)),)
+    is_unknown = "@" not in id or _NO_DEVICE.fullmatch(adapter)
+    return () if is_unknown else (match("KERNELS", _ignore_case(adapter)),)
 
 
-def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[RuleLine]:
+def _mark_named(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[RuleLine]:
     """Yield the lines that mark disks with a world-wide name, if any other line depends on it."""
     ids = (*excluded, *reverted)
-    parts = chain.from_iterable((*map(_disks_named, site.exclude), *map(disks_of, ids)))
-    if any(part.name == _WWID for each in parts for part in each):
+    matches = chain.from_iterable((*map(_match_disks, site.exclude), *map(disks_of, ids)))
+    if any(part.name == _WWID for parts in matches for part in parts):
         for path in _WWIDS:
             yield line(attr(path, "?*"), set_env(_WWID, "1"))
 
 
-def _excluding(site: Site, excluded: Collection[str]) -> Iterator[RuleLine]:
-    """Yield lines that leave at least these disks alone."""
-    found = (*map(_disks_named, site.exclude), *map(disks_of, excluded))
-    for parts in dict.fromkeys(chain.from_iterable(found)):
+def _exclude_disks(site: Site, excluded: Collection[str]) -> Iterator[RuleLine]:
+    """Yield lines that skip at least these disks."""
+    matches = (*map(_match_disks, site.exclude), *map(disks_of, excluded))
+    for parts in dict.fromkeys(chain.from_iterable(matches)):
         yield line(*parts, goto(END))
 
 
-def _disks_named(name: str) -> Iterator[tuple[RulePart, ...]]:
-    """Yield matches for at least the disks that a name in [site] means."""
-    stable, behind = stable_part(name), _behind(name)
+def _match_disks(name: str) -> Iterator[tuple[RulePart, ...]]:
+    """Yield matches for at least the disks with this name in [site]."""
+    stable, adapter_match = stable_part(name), _match_adapter(name)
     digits = canonical(stable)
     file = stable.removeprefix("/dev/")
     kernel = file.replace("/", "!")  # as in sysfs
-    own = not behind and _KERNELS_OWN.fullmatch(kernel) is not None
-    if not own and not digits.startswith("/"):
-        # The attribute begins with the kind of name (naa., eui., t10.), which people leave out.
-        before = "" if digits.startswith(WORLD_WIDE) else "*."
+    is_kernel_name = not adapter_match and _KERNELS_OWN.fullmatch(kernel) is not None
+    if not is_kernel_name and not digits.startswith("/"):
+        # The attribute begins with the type of name (naa., eui., t10.), which people omit.
+        prefix = "" if digits.startswith(WORLD_WIDE) else "*."
         for path in _WWIDS:
-            yield attr(path, before + _in_any_case(digits)), *behind
+            yield attr(path, prefix + _ignore_case(digits)), *adapter_match
         if stable.lower().startswith(WORLD_WIDE):
             return
     if "@" not in name:
-        yield (match("KERNELS", _loosely(kernel)),)
-    if is_link(stable):  # udev's own rules have said by now which links the disk gets
-        yield (match("SYMLINK", _loosely(file)),)
-    elif not own:
-        # Made of vendor, model and serial number, which udev cannot see.
-        yield differs("ENV", "1", _WWID), *behind
+        yield (match("KERNELS", _match_loosely(kernel)),)
+    if is_link(stable):  # udev's own rules have already set the disk's links
+        yield (match("SYMLINK", _match_loosely(file)),)
+    elif not is_kernel_name:
+        # Composed of vendor, model and serial number, which udev cannot see.
+        yield differs("ENV", "1", _WWID), *adapter_match
 
 
-def _in_any_case(text: str) -> str:
-    """Return a glob that fits the text at least, in upper or lower case."""
+def _ignore_case(text: str) -> str:
+    """Return a glob that matches at least the text, in upper or lower case."""
     return "".join(
-        f"[{char.lower()}{char.upper()}]" if char.isascii() and char.isalpha() else _loosely(char)
+        f"[{char.lower()}{char.upper()}]"
+        if char.isascii() and char.isalpha()
+        else _match_loosely(char)
         for char in text
     )
 
 
-def _loosely(text: str) -> str:
-    """Return a glob that fits the text at least; blanks, escaped ones too, have become ``_``."""
+def _match_loosely(text: str) -> str:
+    """Return a glob that matches at least the text; blanks, also escaped, have become ``_``."""
     return "".join(literal(char) if plain(char) and char != "_" else "*" for char in text)

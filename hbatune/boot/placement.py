@@ -1,8 +1,8 @@
-"""Places files below a root, and removes those that are unchanged since.
+"""Install files below a root, and remove the unchanged ones.
 
-It never replaces or removes a file that is not as hbatune wrote it. The manifest, the record of the
-files placed, is durable before the first file is, and has the old and the new sum of each until all
-are in place.
+hbatune never replaces or removes a file with content that it did not write. The manifest, the
+record of the installed files, is durable before the first file. It has the old and the new sum of
+each file until all are installed.
 """
 
 import errno
@@ -22,9 +22,9 @@ from hbatune.loader import UnusableFileError
 SCHEMA = "hbatune.installed/1"
 _OTHER = "other"
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY})
-"""Reasons why a folder is not hbatune's to remove: rmdir(2)."""
+"""Errors of rmdir(2) after which a directory is not hbatune's to remove."""
 _LARGEST = 1 << 20
-"""Bytes of a placed file at most; the compiled rules have some ten thousand."""
+"""Maximum bytes of an installed file; the compiled rules have some ten thousand."""
 
 ROOT = Path("/")
 
@@ -32,8 +32,7 @@ ROOT = Path("/")
 class PlacedFile(Struct, frozen=True):
     """A file by its path below the root, with the SHA-256 of the content that hbatune wrote.
 
-    There may be several sums while it is being replaced. For a symbolic link it is that of its
-    target.
+    There may be several sums during a replacement. A symbolic link has the sum of its target.
     """
 
     path: str
@@ -41,36 +40,39 @@ class PlacedFile(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """The placed files, and the folders that were made for them, the outermost first."""
+    """The installed files, and the directories created for them, the outermost first."""
 
     placed: tuple[PlacedFile, ...] = ()
     folders: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     def of(self, path: Path) -> PlacedFile | None:
-        """Return the entry of the file placed at this path, None if there is none."""
-        return next((each for each in self.placed if each.path == str(path)), None)
+        """Return the entry of the file installed at this path, or None."""
+        return next((file for file in self.placed if file.path == str(path)), None)
 
     def having(self, placed: Iterable[PlacedFile], folders: Iterable[str] = ()) -> "Manifest":
         """Return the manifest with these files added; a file that it has gets further sums."""
-        known = {each.path: each.sums for each in self.placed}
-        for each in placed:
-            known[each.path] = tuple(dict.fromkeys((*known.get(each.path, ()), *each.sums)))
+        sums_by_path = {file.path: file.sums for file in self.placed}
+        for file in placed:
+            sums_by_path[file.path] = tuple(
+                dict.fromkeys((*sums_by_path.get(file.path, ()), *file.sums))
+            )
         return replace(
             self,
-            placed=tuple(PlacedFile(path, sums) for path, sums in known.items()),
+            placed=tuple(PlacedFile(path, sums) for path, sums in sums_by_path.items()),
             folders=tuple(dict.fromkeys((*self.folders, *folders))),
         )
 
     def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
         """Return the manifest in which these files have only the given sums."""
-        sums = {each.path: each for each in placed}
-        return replace(self, placed=tuple(sums.get(each.path, each) for each in self.placed))
+        by_path = {file.path: file for file in placed}
+        return replace(self, placed=tuple(by_path.get(file.path, file) for file in self.placed))
 
     def without(self, paths: Iterable[str]) -> "Manifest":
         """Return the manifest without these paths."""
-        gone = set(paths)
-        return replace(self, placed=tuple(e for e in self.placed if e.path not in gone))
+        removed = set(paths)
+        remaining = tuple(file for file in self.placed if file.path not in removed)
+        return replace(self, placed=remaining)
 
 
 class ManifestError(HbatuneError):
@@ -78,12 +80,12 @@ class ManifestError(HbatuneError):
 
 
 def load_manifest(path: Path) -> Manifest | None:
-    """Return the manifest, None if nothing is installed; raise ``ManifestError``.
+    """Return the manifest, or None if nothing is installed. Raises ``ManifestError``.
 
-    A manifest that cannot be read is not the same as none: every file would look foreign.
+    An unreadable manifest is an error: without a manifest every file would look foreign.
     """
     try:
-        found = loader.load(path, Manifest, loader.OWN)
+        manifest = loader.load(path, Manifest, loader.OWN)
     except FileNotFoundError:
         return None
     except (OSError, UnusableFileError) as error:
@@ -91,25 +93,25 @@ def load_manifest(path: Path) -> Manifest | None:
             f"{path} cannot be read: {error}",
             hint="it says which files `hbatune install` has placed",
         ) from error
-    if found.schema != SCHEMA:
-        raise ManifestError(f"{path} is of schema {found.schema}, not {SCHEMA}")
-    return found
+    if manifest.schema != SCHEMA:
+        raise ManifestError(f"{path} is of schema {manifest.schema}, not {SCHEMA}")
+    return manifest
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
-    """Write the manifest durably; OSError if the disk does not take it."""
+    """Write the manifest durably; OSError if the disk refuses it."""
     before = b""
     with suppress(OSError, UnusableFileError):
         before = loader.read(path, loader.OWN)
-    # What a newer version has put into it stays in it.
+    # Content that a newer version has written stays in it.
     files.replace(path, loader.encode_keeping(manifest, before))
 
 
 def sum_of(path: Path) -> str | None:
-    """Return the sum of the file at ``path``, None if there is none.
+    """Return the sum of the file at ``path``, or None if there is no file.
 
-    For what hbatune never places (a folder, a device, a huge file) it is a word that is no sum, so
-    that it is never taken for hbatune's. InstallError for a file that cannot be read.
+    For an object that hbatune never installs (a directory, a device, a huge file) it is a word that
+    matches no sum, so hbatune never claims it. InstallError for a file that cannot be read.
     """
     try:
         # Before exists() and read_bytes(), which both follow a link.
@@ -118,7 +120,7 @@ def sum_of(path: Path) -> str | None:
         if not path.exists():
             return None
         return hashed(loader.read_bytes(path, _LARGEST))
-    except FileNotFoundError:  # removed meanwhile
+    except FileNotFoundError:  # just removed
         return None
     except UnusableFileError:
         return _OTHER
@@ -128,15 +130,15 @@ def sum_of(path: Path) -> str | None:
 
 def hashed(data: bytes) -> str:
     """Return the SHA-256 of the data."""
-    import hashlib  # OpenSSL comes with it, and a daemon that shares this module needs none
+    import hashlib  # loads OpenSSL, which a daemon that shares this module does not need
 
     return hashlib.sha256(data).hexdigest()
 
 
 class Piece(Struct, frozen=True):
-    """A file to place: its path on the machine that it is for, and its text.
+    """A file to install: its path on the machine that it is for, and its text.
 
-    For a symbolic ``link`` the text is its target.
+    The text of a symbolic ``link`` is its target.
     """
 
     path: Path
@@ -150,11 +152,11 @@ class Piece(Struct, frozen=True):
 
 
 class InstallError(HbatuneError):
-    """A file cannot be placed or removed; the steps before it are undone."""
+    """A file cannot be installed or removed; the steps before it are undone."""
 
 
 class ForeignError(InstallError):
-    """Files stand in the way that are not as hbatune wrote them."""
+    """Existing files prevent an installation, and hbatune did not write them in this form."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(map(str, paths))
@@ -166,101 +168,106 @@ class ForeignError(InstallError):
 
 
 def below(root: Path, path: Path) -> Path:
-    """Return the place of a path of the machine below the root.
+    """Return the path of a machine's path below the root.
 
-    InstallError if links of an image lead out of it: they must not change the machine that
-    builds the image.
+    InstallError if links of an image lead out of it: they must not change the machine that builds
+    the image.
     """
-    found = root / path.relative_to("/")
-    folder = found.parent if found != root else root
+    target = root / path.relative_to("/")
+    folder = target.parent if target != root else root
     if not folder.resolve().is_relative_to(root.resolve()):
         raise InstallError(f"{folder} leads out of {root}, and is left alone")
-    return found
+    return target
 
 
-def installed(root: Path, where: Path) -> Manifest | None:
-    """Return the manifest of a root, None if nothing is installed; ``where`` is its path."""
-    return load_manifest(below(root, where))
+def installed(root: Path, manifest_path: Path) -> Manifest | None:
+    """Return the manifest of a root, or None if nothing is installed."""
+    return load_manifest(below(root, manifest_path))
 
 
 def differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
-    """Return the pieces that are missing, or in place with another text."""
+    """Return the pieces that are missing, or installed with another text."""
     return [piece for piece in pieces if sum_of(below(root, piece.path)) not in piece.placed.sums]
 
 
-def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
-    """Put the pieces in place, durably, and return the paths that have changed.
+def place(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path]:
+    """Install the pieces durably, and return the paths that have changed.
 
-    Raises ForeignError before any change if a file stands there that is not hbatune's, and
-    InstallError if one cannot be written; then all is as it was.
+    Raises ForeignError before any change if a path has a file that is not hbatune's. Raises
+    InstallError if a file cannot be written, after undoing all changes.
     """
-    known = installed(root, where)
-    before = known or Manifest()
+    existing = installed(root, manifest_path)
+    before = existing or Manifest()
     new = differing(root, pieces)
-    if foreign := [each.path for each in new if _foreign(root, before, each.path)]:
+    if foreign := [piece.path for piece in new if _is_foreign(root, before, piece.path)]:
         raise ForeignError(foreign)
-    folders = _missing_folders(root, (where, *(each.path for each in new)))
+    folders = _find_missing_folders(root, (manifest_path, *(piece.path for piece in new)))
     begun = before.having((piece.placed for piece in pieces), folders)
-    # Before the first file: killed at any instant, `uninstall` knows every file as hbatune's.
+    # Before the first file: if killed at any instant, `uninstall` identifies every file as
+    # hbatune's.
     try:
-        save_manifest(below(root, where), begun)
+        save_manifest(below(root, manifest_path), begun)
     except OSError as error:
-        raise _failure(below(root, where), error) from error
+        raise _make_error(below(root, manifest_path), error) from error
     done: list[tuple[Piece, bytes | None]] = []
-    for each in new:
+    for piece in new:
         try:
-            # Noted before the write, so that one that fails half-way is undone as well.
-            done.append((each, content_of(below(root, each.path))))
-            _put(below(root, each.path), each)
+            # Noted before the write, so a partly failed one is undone as well.
+            done.append((piece, content_of(below(root, piece.path))))
+            _write_piece(below(root, piece.path), piece)
         except OSError as error:
             _undo(root, done, begun)
-            _save_or_drop(below(root, where), known)
-            raise _failure(below(root, each.path), error) from error
+            _save_or_drop(below(root, manifest_path), existing)
+            raise _make_error(below(root, piece.path), error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    _save_or_drop(below(root, where), begun.settled(piece.placed for piece in pieces))
-    return [each.path for each in new]
+    _save_or_drop(below(root, manifest_path), begun.settled(piece.placed for piece in pieces))
+    return [piece.path for piece in new]
 
 
 class RemovedFiles(Struct, frozen=True):
-    """The removed paths, those left because they have changed, and the folders made for them."""
+    """The removed paths (``gone``), the changed and retained ones (``left``), and directories."""
 
     gone: tuple[Path, ...] = ()
     left: tuple[Path, ...] = ()
     folders: tuple[str, ...] = ()
 
 
-def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) -> RemovedFiles:
-    """Remove the placed files, or ``only`` those at these paths; the manifest keeps the others.
+def take_away(
+    root: Path, manifest_path: Path, *, only: Collection[Path] | None = None
+) -> RemovedFiles:
+    """Remove the installed files, or ``only`` these paths; the manifest keeps the other files.
 
-    The folders stay, for ``sweep``. InstallError if a file cannot be removed.
+    The directories stay, for ``sweep``. InstallError if a file cannot be removed.
     """
-    known = installed(root, where)
-    if known is None:
+    manifest = installed(root, manifest_path)
+    if manifest is None:
         return RemovedFiles()
-    gone, left = [], []
-    for each in known.placed:
-        path = Path(each.path)
+    removed, retained = [], []
+    for file in manifest.placed:
+        path = Path(file.path)
         if only is not None and path not in only:
             continue
-        now = sum_of(below(root, path))
-        if now is not None and now not in each.sums:
-            left.append(path)
+        current_sum = sum_of(below(root, path))
+        if current_sum is not None and current_sum not in file.sums:
+            retained.append(path)
             continue
         try:
             files.remove(below(root, path))
         except OSError as error:
             raise InstallError(f"{path} cannot be removed: {error.strerror}") from error
-        gone.append(path)
-    # The manifest comes last: killed before, it names files that are gone, which does no harm;
-    # the other way round files would be left that are no longer known as hbatune's.
-    rest = known.without(map(str, gone))
-    if gone:
-        _save_or_drop(below(root, where), rest if left or only is not None else None)
-    return RemovedFiles(tuple(gone), tuple(left), known.folders)
+        removed.append(path)
+    # The manifest comes last. If killed before, it names removed files, which is harmless. In the
+    # other order, files would remain that hbatune no longer identifies as its own.
+    remaining = manifest.without(map(str, removed))
+    if removed:
+        _save_or_drop(
+            below(root, manifest_path), remaining if retained or only is not None else None
+        )
+    return RemovedFiles(tuple(removed), tuple(retained), manifest.folders)
 
 
 def sweep(root: Path, folders: Sequence[str]) -> None:
-    """Remove the folders that are empty now, the innermost first. InstallError if that fails."""
+    """Remove the directories that are empty, the innermost first. InstallError if that fails."""
     for folder in reversed(folders):
         try:
             below(root, Path(folder)).rmdir()
@@ -269,41 +276,41 @@ def sweep(root: Path, folders: Sequence[str]) -> None:
                 raise InstallError(f"{folder} cannot be removed: {error.strerror}") from error
 
 
-def changed(root: Path, where: Path, path: Path) -> bool:
-    """Whether the file placed at this path has changed since."""
-    known = installed(root, where)
-    found = known.of(path) if known else None
-    now = sum_of(below(root, path))
-    return found is not None and now is not None and now not in found.sums
+def changed(root: Path, manifest_path: Path, path: Path) -> bool:
+    """Return whether the file installed at this path has changed since."""
+    manifest = installed(root, manifest_path)
+    entry = manifest.of(path) if manifest else None
+    current_sum = sum_of(below(root, path))
+    return entry is not None and current_sum is not None and current_sum not in entry.sums
 
 
-def record(root: Path, where: Path, path: Path) -> None:
-    """Add a file that another part of hbatune wrote to the manifest, or drop it if it is gone.
+def record(root: Path, manifest_path: Path, path: Path) -> None:
+    """Add a file that another part of hbatune wrote to the manifest, or drop it if it is missing.
 
     If nothing is installed there is no manifest, and nothing happens. InstallError if the manifest
     cannot be written.
     """
-    known = installed(root, where)
-    if known is None:
+    manifest = installed(root, manifest_path)
+    if manifest is None:
         return
-    now = sum_of(below(root, path))
-    rest = known.without([str(path)])
-    if now is not None:
-        rest = rest.having([PlacedFile(str(path), (now,))])
+    current_sum = sum_of(below(root, path))
+    updated = manifest.without([str(path)])
+    if current_sum is not None:
+        updated = updated.having([PlacedFile(str(path), (current_sum,))])
     try:
-        if rest != known:
-            save_manifest(below(root, where), rest)
+        if updated != manifest:
+            save_manifest(below(root, manifest_path), updated)
     except OSError as error:
-        raise InstallError(f"{where} cannot be written: {error.strerror}") from error
+        raise InstallError(f"{manifest_path} cannot be written: {error.strerror}") from error
 
 
-def _foreign(root: Path, known: Manifest, path: Path) -> bool:
-    now = sum_of(below(root, path))
-    found = known.of(path)
-    return now is not None and (found is None or now not in found.sums)
+def _is_foreign(root: Path, manifest: Manifest, path: Path) -> bool:
+    current_sum = sum_of(below(root, path))
+    entry = manifest.of(path)
+    return current_sum is not None and (entry is None or current_sum not in entry.sums)
 
 
-def _missing_folders(root: Path, paths: Iterable[Path]) -> list[str]:
+def _find_missing_folders(root: Path, paths: Iterable[Path]) -> list[str]:
     missing: dict[str, None] = {}
     for path in paths:
         above = [folder for folder in path.parents if not below(root, folder).is_dir()]
@@ -311,7 +318,7 @@ def _missing_folders(root: Path, paths: Iterable[Path]) -> list[str]:
     return list(missing)
 
 
-def _put(path: Path, piece: Piece) -> None:
+def _write_piece(path: Path, piece: Piece) -> None:
     if not piece.link:
         files.replace(path, piece.text.encode(), mode=0o644, folder_mode=0o755)
         return
@@ -323,9 +330,9 @@ def _put(path: Path, piece: Piece) -> None:
 
 
 def content_of(path: Path) -> bytes | None:
-    """Return the present content, None if there is no regular file, or a huge one.
+    """Return the present content, or None if there is no regular file, or a huge one.
 
-    A link has none: ``_undo`` removes the new one, and does not restore the old.
+    A link has no content: ``_undo`` removes the new one, and does not restore the old.
     """
     if not path.is_symlink():
         with suppress(FileNotFoundError, UnusableFileError):
@@ -335,7 +342,7 @@ def content_of(path: Path) -> bytes | None:
 
 def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifest) -> None:
     for piece, content in done:
-        with suppress(OSError):  # the first error is the one to report; the rest is still undone
+        with suppress(OSError):  # only the first error is reported; other steps are still undone
             if content is None:
                 below(root, piece.path).unlink(missing_ok=True)
             else:
@@ -344,14 +351,14 @@ def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifes
         sweep(root, begun.folders)
 
 
-def _save_or_drop(path: Path, known: Manifest | None) -> None:
-    # Not fatal: a manifest with sums too many still claims only files with hbatune's content.
+def _save_or_drop(path: Path, manifest: Manifest | None) -> None:
+    # Not fatal: a manifest with too many sums still claims only files with hbatune's content.
     with suppress(OSError):
-        if known is None:
+        if manifest is None:
             files.remove(path)
         else:
-            save_manifest(path, known)
+            save_manifest(path, manifest)
 
 
-def _failure(path: Path, error: OSError) -> InstallError:
+def _make_error(path: Path, error: OSError) -> InstallError:
     return InstallError(f"{path} cannot be written: {error.strerror}; nothing was placed")
