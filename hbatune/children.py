@@ -1,7 +1,7 @@
-"""Child processes: programs with deadlines, and the end of processes that may not end.
+"""Child processes: run programs with deadlines, and abandon processes that do not end.
 
 A process that waits uninterruptibly in the kernel (state D in proc(5)) does not end on SIGKILL. It
-is abandoned: it is counted, not waited for, and its exit status is collected later.
+is abandoned and counted. Its exit status is collected later, without waiting.
 """
 
 import errno

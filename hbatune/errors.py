@@ -1,8 +1,7 @@
 """The exceptions that stop a command, and the exit codes of all commands.
 
-The exceptions that stop a command. They carry data; ``cli`` turns them into text.
-
-The exit codes of all commands, in one table: help, man page and docs/exit-codes.md show it.
+The exceptions carry data; ``cli`` turns them into text. Help, man page and docs/exit-codes.md show
+the table of exit codes.
 """
 
 import errno
@@ -11,9 +10,9 @@ from enum import IntEnum
 
 
 class HbatuneError(Exception):
-    """A failure that ends the command with a message: what happened, to which target, and why.
+    """A failure that ends the command with a message: the event, its target, and the reason.
 
-    ``hint`` says what to do about it; ``exit_code`` follows the contract in the README.
+    ``hint`` is the remedy; ``exit_code`` follows the contract in the README.
     """
 
     exit_code = 1
@@ -31,10 +30,10 @@ class UsageError(HbatuneError):
 
 
 class LockedError(HbatuneError):
-    """Another hbatune is at work.
+    """Another hbatune is running.
 
-    ``pid`` is its process, 0 for one in another container, and ``does`` is what it does, for the
-    message. ``holder`` are its command and start time, empty if unknown. ``consequence`` is a
+    ``pid`` is its process, or 0 if it is in another container. ``does`` is its action for the
+    message. ``holder`` is its command and start time, or empty if unknown. ``consequence`` is a
     further statement of the message.
     """
 
@@ -49,17 +48,17 @@ class LockedError(HbatuneError):
         consequence: str = "",
         hint: str | None = None,
     ) -> None:
-        where = f"process {pid}" if pid else "in another container"
+        location = f"process {pid}" if pid else "in another container"
         if holder:
-            where = f"{where}: {holder}"
-        super().__init__(f"another hbatune ({where}) {does}{consequence}", hint=hint)
+            location = f"{location}: {holder}"
+        super().__init__(f"another hbatune ({location}) {does}{consequence}", hint=hint)
         self.pid = pid
         self.does = does
         self.holder = holder
 
 
 def remedy(error: OSError, path: object) -> str:
-    """Return the remedy for a file that cannot be written, by the kernel's reason."""
+    """Return the remedy for a file that cannot be written, depending on the kernel's errno."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return f"free space on the file system of {path} (`df` and `df -i` show what is full)"
@@ -76,16 +75,16 @@ def remedy(error: OSError, path: object) -> str:
 
 
 class ExitCode(IntEnum):
-    """An exit code of hbatune, with its ``meaning`` in words."""
+    """An exit code of hbatune, with the text of its ``meaning``."""
 
     meaning: str
 
     def __new__(cls, number: int, meaning: str) -> "ExitCode":
-        """Make the code of this number."""
-        made = int.__new__(cls, number)
-        made._value_ = number
-        made.meaning = meaning
-        return made
+        """Create the code of this number."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.meaning = meaning
+        return code
 
     DONE = 0, "done; no drift, nothing found, all is well"
     FOUND = (

@@ -1,9 +1,9 @@
-"""Reads the files that are not configuration, within bounds: its own state and strangers' files.
+"""Read files other than the configuration within bounds: hbatune's state and foreign files.
 
-Whatever a file holds, reading it takes bounded time and memory, and ends in a value of the type
-asked for or in one exception that says why not. Three things are checked before the JSON is
-decoded, since they are what a decoder of types does not bound: how deep it nests, how many values
-it has, and how large its numbers are. Ranges of single fields stand in their types.
+Reading any file takes bounded time and memory. It ends in a value of the requested type, or in one
+exception that gives the reason. Three checks come before the JSON is decoded, since a decoder of
+types does not bound them: nesting depth, number of values, and magnitude of numbers. The types
+define the ranges of single fields.
 """
 
 import os
@@ -21,27 +21,28 @@ Moment = Annotated[float, Meta(ge=0, le=253_402_214_400)]
 """Seconds since the epoch, up to the year 9999: localtime(3) knows no later one."""
 
 WholeMoment = Annotated[int, Meta(ge=0, le=253_402_214_400)]
-"""A moment in whole seconds since the epoch, as far as ``Moment`` goes."""
+"""A moment in whole seconds since the epoch, with the range of ``Moment``."""
 
 Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
-"""A measured figure, in whatever unit: beyond any that a device reaches."""
+"""A measured value in any unit: the limits are beyond any device."""
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
-"""A time that something took: it is divided by."""
+"""A duration that is used as a divisor."""
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""A number of things."""
+"""A number of items."""
 
 DEEPEST = 32
-"""Levels that a file may nest; the deepest of hbatune's own files has twelve."""
+"""Maximum nesting levels of a file; the deepest file that hbatune writes has twelve."""
 
 Loaded = TypeVar("Loaded")
 
 
 class Bounds(Struct, frozen=True):
-    """What a file may take at most: its bytes, its values, and those of them that are objects.
+    """The maximum size of a file: its bytes, its values, and how many of them are objects.
 
-    An object in memory takes up to 250 bytes, any other value up to 60, whatever the file's size.
+    An object in memory takes up to 250 bytes, any other value up to 60, regardless of the file's
+    size.
     """
 
     bytes: int
@@ -56,22 +57,22 @@ HISTORY = Bounds(bytes=8 << 20, values=1_000_000, objects=200_000)
 """For a history, whose file hbatune keeps below 4 MiB."""
 
 OWN = Bounds(bytes=256 << 20, values=25_000_000, objects=5_000_000)
-"""For hbatune's own state. Refusing it would be worse than reading it: a journal has a line for
-each setting of each of thousands of LUNs, and is needed to put them back."""
+"""For hbatune's state. Refusing it would be worse than reading it: a journal has a line for each
+setting of each of thousands of LUNs, and is needed to restore them."""
 
 FOREIGN = Bounds(bytes=16 << 20, values=2_500_000, objects=400_000)
-"""For strangers' files: in memory no more than 256 MiB. A host with 4,096 LUNs takes half of it."""
+"""For foreign files: at most 256 MiB in memory. A host with 4,096 LUNs takes half of it."""
 
 
 class UnusableFileError(Exception):
-    """A file that cannot be read, or that is not what it should be; its text is the reason."""
+    """A file that cannot be read, or that has invalid content; its text is the reason."""
 
 
 def load(path: Path, type: type[Loaded], bounds: Bounds) -> Loaded:
     """Return the content of a JSON file as a value of this type.
 
-    FileNotFoundError where there is none, PermissionError where this user may not read it, and
-    UnusableFileError for all else.
+    FileNotFoundError if there is no file, PermissionError if this user may not read it, and
+    UnusableFileError for any other failure.
     """
     return decode(read(path, bounds), type)
 
@@ -83,11 +84,11 @@ def read(path: Path, bounds: Bounds) -> bytes:
     return data
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file with no more than ``most``; raises as ``load`` does."""
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the bytes of a regular file with at most ``limit`` bytes; raises as ``load`` does."""
     try:
         with opened(path) as descriptor:
-            return content(descriptor, most)
+            return content(descriptor, limit)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
@@ -100,39 +101,39 @@ def read_bytes(path: Path, most: int) -> bytes:
 def opened(path: Path) -> Iterator[int]:
     """Open a regular file for reading; UnusableFileError for anything else, OSError as open(2).
 
-    A link is followed. A FIFO is not waited for, and a device is not even opened: for a tape or a
-    watchdog that alone has an effect.
+    A link is followed. A FIFO is not awaited, and a device is not opened, since opening a tape or a
+    watchdog has an effect.
     """
     _require_regular(os.stat(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        # Again, of the file that was opened: another may have taken its name meanwhile.
+        # Again, of the opened file: another may have been given its name since.
         _require_regular(os.fstat(descriptor))
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def content(descriptor: int, most: int) -> bytes:
-    """Return the bytes of an open file; UnusableFileError where it has more than ``most``."""
-    data = beginning(descriptor, most + 1)
-    # One byte more than allowed shows that it is too large, whatever fstat(2) said of its size.
-    if len(data) > most:
-        raise UnusableFileError(_too_large(most))
+def content(descriptor: int, limit: int) -> bytes:
+    """Return the bytes of an open file; UnusableFileError if it has more than ``limit``."""
+    data = beginning(descriptor, limit + 1)
+    # One byte more than allowed shows that it is too large, regardless of the size from fstat(2).
+    if len(data) > limit:
+        raise UnusableFileError(_describe_too_large(limit))
     return data
 
 
-def beginning(descriptor: int, most: int) -> bytes:
-    """Return the first ``most`` bytes of an open file, all of them if it has no more."""
-    parts, left = list[bytes](), most
-    while left and (part := os.read(descriptor, min(left, _CHUNK))):
+def beginning(descriptor: int, limit: int) -> bytes:
+    """Return the first ``limit`` bytes of an open file, or all of them if it has no more."""
+    parts, remaining = list[bytes](), limit
+    while remaining and (part := os.read(descriptor, min(remaining, _CHUNK))):
         parts.append(part)
-        left -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 
 def decode(data: bytes, type: type[Loaded]) -> Loaded:
-    """Return JSON that ``require_bounded`` has passed as a value of this type, or raise as it."""
+    """Return JSON that ``require_bounded`` accepted as a value of this type; raises like it."""
     try:
         return msgspec.json.decode(data, type=type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -142,45 +143,45 @@ def decode(data: bytes, type: type[Loaded]) -> Loaded:
 def encode_keeping(value: Struct, before: bytes) -> bytes:
     """Return the value as JSON, with the fields of ``before`` that its type does not have.
 
-    ``before`` is the content of the file that is replaced: a newer version may have written fields
-    into it that this one does not know, and would find them gone. Elements of a list are matched by
-    their content, else by their ``id`` and ``setting`` or by their ``path``.
+    ``before`` is the content of the replaced file. A newer version may have written fields that
+    this one does not know, and they would be lost. List elements are matched by their content, or
+    by their ``id`` and ``setting``, or by their ``path``.
     """
     data = msgspec.json.encode(value)
     try:
-        known = decode(before, type(value))
+        decoded = decode(before, type(value))
     except UnusableFileError:
         return data
-    plain = msgspec.json.encode(known)
-    if plain == before:  # nearly always
+    plain = msgspec.json.encode(decoded)
+    if plain == before:  # the usual case
         return data
     raw, typed, new = map(msgspec.json.decode, (before, plain, data))
-    return msgspec.json.encode(_keeping(raw, typed, new))
+    return msgspec.json.encode(_merge_unknown_fields(raw, typed, new))
 
 
-def _keeping(raw: object, typed: object, new: object) -> object:
-    """Return ``new`` with what ``raw`` has beyond ``typed``, the same in this version's types."""
+def _merge_unknown_fields(raw: object, typed: object, new: object) -> object:
+    """Return ``new`` with the fields of ``raw`` that are not in ``typed``, its typed form."""
     if isinstance(raw, dict) and isinstance(typed, dict) and isinstance(new, dict):
-        kept = {
-            name: _keeping(raw.get(name), typed.get(name), value) for name, value in new.items()
+        merged = {
+            name: _merge_unknown_fields(raw.get(name), typed.get(name), value)
+            for name, value in new.items()
         }
-        return kept | {name: value for name, value in raw.items() if name not in typed}
+        return merged | {name: value for name, value in raw.items() if name not in typed}
     if isinstance(raw, list) and isinstance(typed, list) and isinstance(new, list):
-        both = list(zip(raw, typed, strict=False))
-        same = {msgspec.json.encode(each[1]): each for each in both}
-        named = {name: each for each in both if (name := _name(each[1]))}
-        found = (
-            same.get(msgspec.json.encode(each)) or named.get(_name(each) or ()) for each in new
-        )
-        return [
-            each if pair is None else _keeping(*pair, each)
-            for each, pair in zip(new, found, strict=True)
-        ]
+        pairs = list(zip(raw, typed, strict=False))
+        by_content = {msgspec.json.encode(pair[1]): pair for pair in pairs}
+        by_key = {key: pair for pair in pairs if (key := _identify(pair[1]))}
+        elements = []
+        for element in new:
+            content = msgspec.json.encode(element)
+            pair = by_content.get(content) or by_key.get(_identify(element) or ())
+            elements.append(element if pair is None else _merge_unknown_fields(*pair, element))
+        return elements
     return new
 
 
-def _name(element: object) -> tuple[object, ...] | None:
-    """Return what tells an element from all others, None where nothing does."""
+def _identify(element: object) -> tuple[object, ...] | None:
+    """Return the key that identifies an element, or None."""
     if isinstance(element, dict):
         for keys in (("id", "setting"), ("path",)):
             if all(key in element for key in keys):
@@ -191,14 +192,14 @@ def _name(element: object) -> tuple[object, ...] | None:
 def require_bounded(data: bytes, bounds: Bounds) -> None:
     """Raise UnusableFileError for JSON that is too large, too deep, or has unusual numbers."""
     if len(data) > bounds.bytes:
-        raise UnusableFileError(_too_large(bounds.bytes))
-    # What stands in strings is counted as well, which makes the bounds stricter, never laxer.
+        raise UnusableFileError(_describe_too_large(bounds.bytes))
+    # Characters in strings are counted as well, which makes the bounds stricter, never laxer.
     objects = data.count(b"{")
     values = objects + sum(map(data.count, (b"[", b",", b":")))
     if values > bounds.values or objects > bounds.objects:
-        most = f"{bounds.values:,} values, {bounds.objects:,} objects"
-        raise UnusableFileError(f"more in it than such a file may have ({most})")
-    if _too_deep(data):
+        limits = f"{bounds.values:,} values, {bounds.objects:,} objects"
+        raise UnusableFileError(f"more in it than such a file may have ({limits})")
+    if _is_too_deep(data):
         raise UnusableFileError(f"nested more than {DEEPEST} levels deep")
     if re.search(_UNUSUAL, data):
         raise UnusableFileError("a number in it is out of range")
@@ -212,7 +213,7 @@ _UNUSUAL = (
 )
 """A number that no file of hbatune has: 10**20 and more, or so small that a quotient overflows.
 
-With all others sums, products and quotients of a few stay finite.
+Sums, products and quotients of a few other numbers stay finite.
 """
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -220,14 +221,14 @@ _BETWEEN = bytes(set(range(256)) - set(b'"[]{}'))
 _STRING = rb'"[^"]*"?'
 
 
-def _too_deep(data: bytes) -> bool:
-    """Whether JSON nests deeper than ``DEEPEST``; broken JSON may, up to where it breaks.
+def _is_too_deep(data: bytes) -> bool:
+    """Return whether JSON nests deeper than ``DEEPEST``; invalid JSON may, before its error.
 
     Without recursion, and without a step for each character.
     """
     if data.count(b"{") + data.count(b"[") <= DEEPEST:
         return False
-    # Escaped quotes first; then only quotes and brackets, and of these what is not in a string.
+    # Remove escaped quotes, then all but quotes and brackets, and then strings.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_BRACKETS, _BETWEEN)
     bare = re.sub(_STRING, b"", bare.replace(b'""', b""))
     for _ in range(DEEPEST):
@@ -235,10 +236,10 @@ def _too_deep(data: bytes) -> bool:
     return b"[]" in bare or bare.count(b"[") > DEEPEST
 
 
-def _require_regular(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _require_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise UnusableFileError("not a regular file")
 
 
-def _too_large(most: int) -> str:
-    return f"larger than {most >> 20} MiB" if most >= 1 << 20 else f"larger than {most} bytes"
+def _describe_too_large(limit: int) -> str:
+    return f"larger than {limit >> 20} MiB" if limit >= 1 << 20 else f"larger than {limit} bytes"

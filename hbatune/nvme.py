@@ -1,8 +1,9 @@
-"""The one door to an NVMe controller's admin queue: Get Features, Set Features and Identify.
+"""Access to an NVMe controller's admin queue: Get Features, Set Features and Identify.
 
-``include/uapi/linux/nvme_ioctl.h`` has the structure. The ioctl needs CAP_SYS_ADMIN. It raises an
-errno where the kernel refuses, and returns the controller's own status where the controller does.
-The Save bit, which would keep a feature in the drive across resets, is never set.
+Only this module accesses it. ``include/uapi/linux/nvme_ioctl.h`` has the structure. The ioctl needs
+CAP_SYS_ADMIN. It raises an errno if the kernel refuses, and returns the controller's status if the
+controller refuses. The Save bit, which would keep a feature in the drive across resets, is never
+set.
 """
 
 import array
@@ -20,9 +21,9 @@ IDENTIFY = 0x06
 _ADMIN_COMMAND = 0xC0484E41  # _IOWR('N', 0x41, struct nvme_admin_cmd)
 _COMMAND = struct.Struct("=BBHIIIQQIIIIIIIIII")
 _TIMEOUT_MS = 5000
-"""Milliseconds after which the kernel gives the command up: below a worker's default deadline."""
+"""Milliseconds after which the kernel aborts the command: below a worker's default deadline."""
 _STATUS = 0x7FF
-"""Mask of status code and type; higher bits say whether to retry (NVMe base specification)."""
+"""Mask of status code and type; higher bits request a retry (NVMe base specification)."""
 
 INVALID_FIELD = 0x002
 NOT_SAVEABLE = 0x10D
@@ -42,27 +43,27 @@ class Answer(Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """The status without the bits that say whether to retry."""
+        """The status without the retry bits."""
         return self.status & _STATUS
 
     @property
     def said(self) -> str:
-        """The status in words."""
-        known = _SAID.get(self.code, "the controller refused")
-        return f"{known} (status {self.code:#05x})"
+        """The text of the status."""
+        meaning = _SAID.get(self.code, "the controller refused")
+        return f"{meaning} (status {self.code:#05x})"
 
 
 def node(name: str, number: str) -> str:
     """Return the device node of the controller ``name``, with the number in its ``dev`` file.
 
-    Raises OSError where there is none, or where that node is another device's.
+    Raises OSError if there is no such node, or if it is another device's.
     """
     path = f"/dev/{name}"
-    found = os.stat(path)
-    # A name in /dev may be stale or made by hand; the number decides which controller gets
-    # commands.
-    ours = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" == number
-    if not (ours and stat.S_ISCHR(found.st_mode)):
+    status = os.stat(path)
+    # A name in /dev may be stale or created manually. The number determines which controller
+    # receives commands.
+    is_controller = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" == number
+    if not (is_controller and stat.S_ISCHR(status.st_mode)):
         raise FileNotFoundError(2, "the node is not this controller's", path)
     return path
 
@@ -72,7 +73,7 @@ def submit(
 ) -> Answer:
     """Send one admin command to the controller and return its answer.
 
-    ``data`` is filled with the data that the command transfers. Raises OSError where the kernel
+    ``data`` is filled with the data that the command transfers. Raises OSError if the kernel
     refuses.
     """
     address, length = (0, 0) if data is None else (data.buffer_info()[0], len(data) * data.itemsize)

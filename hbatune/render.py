@@ -1,11 +1,10 @@
-"""Makes the text of generated files from the templates that ship with hbatune.
+"""Generate the text of files from the templates that ship with hbatune.
 
-The only door to jinja2. A name that a template uses and the caller did not give is an error, never
-an empty string; only HTML is autoescaped, every other format has filters.
+Only this module uses jinja2. A name that a template uses and the caller did not give is an error,
+never an empty string. Only HTML is autoescaped; every other format has filters.
 
-Names from the kernel are hostile until escaped: there is one filter for each place that takes them.
-Where a format cannot hold a name, UnsafeNameError is raised: a name changed to fit would be another
-device's.
+Names from the kernel are hostile until escaped: each position that accepts them has a filter. If a
+format cannot contain a name, UnsafeNameError is raised. An adapted name would be another device's.
 """
 
 import re
@@ -21,27 +20,27 @@ if TYPE_CHECKING:
     from hbatune.probe.result import Zone
 
 
-# fio takes '#' and ';' for comments, '$' for variables and keywords, a backslash for an escape,
-# and cuts lines of 4096 characters in two (fio init.c, options.c); it offers no quoting.
+# fio treats '#' and ';' as comments, '$' as the start of variables and keywords, and a backslash as
+# an escape. It cuts lines of 4096 characters in two (fio init.c, options.c) and offers no quoting.
 _FIO_SAFE = r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}"
 
 
 # kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
-# (modprobe.d(5), libkmod-config.c); a module option needs none of them but the comma.
+# (modprobe.d(5), libkmod-config.c). A module option needs only the comma of them.
 _MODPROBE_NAME = r"[A-Za-z0-9_]{1,64}"
 _MODPROBE_VALUE = r"[A-Za-z0-9_.,:+-]{1,256}"
 
 
-# udev can escape a quotation mark and nothing else, and hbatune's lines need none (udev(7)). `$`
-# and `%` may pass, since only hbatune writes them: names from the kernel become globs without them.
+# udev can escape only a quotation mark, and hbatune's lines need no escapes (udev(7)). `$` and `%`
+# are allowed, since only hbatune writes them: names from the kernel become globs without them.
 _UDEV_VALUE = r"[ !#-\[\]-~]{0,4096}"
-# A parent that a rule matches may stand in the path of its attribute, and nothing else of udev's.
+# The path of an attribute may contain the parent that a rule matches, and no other substitution.
 _UDEV_NAME = r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}"
 _UNIT_WORD = r"/[A-Za-z0-9/._+-]{1,1000}"
 
 
 class UnsafeNameError(ValueError):
-    """A name that a generated file cannot hold unchanged."""
+    """A name that a generated file cannot contain unchanged."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -51,17 +50,19 @@ class UnsafeNameError(ValueError):
 def fio_filename(path: str) -> str:
     """Return an absolute path as the value of fio's ``filename=``, where ':' separates two files.
 
-    Raises ``UnsafeNameError`` for a path that a job file cannot hold.
+    Raises ``UnsafeNameError`` for a path that a job file cannot contain.
     """
-    if not re.fullmatch(_FIO_SAFE, str(path)):  # str() makes jinja2's Undefined say its name
+    if not re.fullmatch(_FIO_SAFE, str(path)):  # str() makes jinja2's Undefined raise its name
         raise UnsafeNameError(path)
     return path.replace(":", "\\:")
 
 
 def fio_zones(zones: "Sequence[Zone]", size: int) -> str:
-    """Return fio's option for the share of I/Os in each zone, on a device of ``size`` bytes."""
-    known = sum(zone.bytes or 0 for zone in zones)
-    return "zoned_abs:" + ":".join(f"{zone.share}/{zone.bytes or size - known}" for zone in zones)
+    """Return fio's option for the fraction of I/Os in each zone, on a device of ``size`` bytes."""
+    zone_bytes = sum(zone.bytes or 0 for zone in zones)
+    return "zoned_abs:" + ":".join(
+        f"{zone.share}/{zone.bytes or size - zone_bytes}" for zone in zones
+    )
 
 
 def comment(text: object) -> str:
@@ -72,30 +73,30 @@ def comment(text: object) -> str:
 
 def modprobe_name(name: object) -> str:
     """Return the name of a module or of its option; ``UnsafeNameError`` if it is not one."""
-    return _fitting(_MODPROBE_NAME, name)
+    return _require_match(_MODPROBE_NAME, name)
 
 
 def modprobe_value(value: object) -> str:
     """Return the value of a module's option; ``UnsafeNameError`` if kmod would split it."""
-    return _fitting(_MODPROBE_VALUE, value)
+    return _require_match(_MODPROBE_VALUE, value)
 
 
 def udev_name(name: object) -> str:
-    """Return the name in braces of a udev key; ``UnsafeNameError`` if it cannot stand there."""
-    return _fitting(_UDEV_NAME, name)
+    """Return the name in braces of a udev key; ``UnsafeNameError`` if it is not allowed there."""
+    return _require_match(_UDEV_NAME, name)
 
 
 def udev_value(value: object) -> str:
     """Return a value for quotation marks; ``UnsafeNameError`` if it would end or escape them."""
-    return _fitting(_UDEV_VALUE, value)
+    return _require_match(_UDEV_VALUE, value)
 
 
 def unit_path(path: object) -> str:
     """Return an absolute path as a word of a unit; ``UnsafeNameError`` if systemd expands it."""
-    return _fitting(_UNIT_WORD, path)
+    return _require_match(_UNIT_WORD, path)
 
 
-def _fitting(pattern: str, value: object) -> str:
+def _require_match(pattern: str, value: object) -> str:
     text = str(value)
     if not re.fullmatch(pattern, text):
         raise UnsafeNameError(text)
@@ -111,8 +112,8 @@ _FILTERS = (
 def render(folder: str, template: str, **values: object) -> str:
     """Return the text of ``template`` in the shipped ``folder``, filled with ``values``.
 
-    Raises ``jinja2.UndefinedError`` for a value that is missing, ``UnsafeNameError`` for one that
-    its place in the file cannot hold.
+    Raises ``jinja2.UndefinedError`` for a missing value, and ``UnsafeNameError`` for a value that
+    its position in the file cannot contain.
     """
     return _environment(folder).get_template(template).render(**values)
 
@@ -131,6 +132,6 @@ def _environment(folder: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in _FILTERS:
-        environment.filters[each.__name__] = each
+    for function in _FILTERS:
+        environment.filters[function.__name__] = function
     return environment

@@ -1,4 +1,4 @@
-"""Gives tasks to workers, each with a deadline, and reports how they ended."""
+"""Give tasks to workers, each with a deadline, and report how they ended."""
 
 import contextlib
 import errno
@@ -20,8 +20,8 @@ R = TypeVar("R")
 _T_contra = TypeVar("_T_contra", contravariant=True)
 
 START_PATIENCE_S = 5.0
-"""How long a fork is tried again if no worker can do the task. Most limits of processes, open files
-and memory are reached for moments only."""
+"""Seconds for which a fork is repeated if no worker can do the task. Most limits of processes, open
+files and memory are reached only for moments."""
 _START_PAUSE_S = 0.1
 
 
@@ -33,15 +33,15 @@ class Replied(Struct, Generic[T, R], frozen=True):
 
 
 class Finished(Struct, Generic[T], frozen=True):
-    """The worker is done with the task and free for another."""
+    """The worker has finished the task and is free for another."""
 
     task: T
 
 
 class Stuck(Struct, Generic[T], frozen=True):
-    """No reply within the deadline: the worker was sent SIGKILL and given up.
+    """No reply within the deadline: the worker was sent SIGKILL and abandoned.
 
-    It may live on in the kernel, and what it was writing may still land.
+    It may stay in the kernel, and its write may still take effect.
     """
 
     task: T
@@ -57,7 +57,7 @@ class Died(Struct, Generic[T], frozen=True):
 
 
 class Unstarted(Struct, Generic[T], frozen=True):
-    """No worker could be started for ``START_PATIENCE_S``, and none is busy."""
+    """No worker could be started for ``START_PATIENCE_S``, and no worker is busy."""
 
     task: T
     errno: int
@@ -67,7 +67,7 @@ Event = Replied[T, R] | Finished[T] | Stuck[T] | Died[T] | Unstarted[T]
 
 
 class _Busy(Struct, Generic[T], eq=False):
-    """A worker with its task, the time by which it must reply, and the part of a reply received."""
+    """A worker with its task, the deadline of its reply, and the part of a reply received."""
 
     worker: Worker
     task: T
@@ -77,7 +77,7 @@ class _Busy(Struct, Generic[T], eq=False):
 
 
 class Tracker(Protocol[_T_contra]):
-    """The record of which worker does which task."""
+    """The record of each worker's task."""
 
     def started(self, worker: Process, task: _T_contra) -> None:
         """Record a task before its worker gets it."""
@@ -98,10 +98,11 @@ class Pool(Generic[T, R]):
     """Runs ``work(task)`` in at most ``size`` worker processes and reports the results as events.
 
     ``work`` yields replies; each reply restarts the deadline (seconds). A worker that misses it is
-    abandoned and replaced. The workers are those of the ``worker_pool``, or its own; ``work`` and
-    the tasks are pickled for them. An exception of ``work`` ends its worker and goes to
-    ``sys.excepthook`` as a ``WorkerFaultError``; other tasks go on. Leaving the context kills every
-    busy worker and waits for none. A ``tracker`` is called as tasks start and end.
+    abandoned and replaced. The workers come from the ``worker_pool``, or from the pool's own;
+    ``work`` and the tasks are pickled for them. An exception of ``work`` ends its worker and is
+    passed to ``sys.excepthook`` as a ``WorkerFaultError``; other tasks continue. Leaving the
+    context kills every busy worker without waiting. A ``tracker`` is called when tasks start and
+    end.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class Pool(Generic[T, R]):
         self.size = size
         self._deadline = deadline
         self._worker_pool = worker_pool or WorkerPool()
-        # Only workers of its own end with it: another pool goes on using those that it shares.
+        # Only its own workers end with it: another pool continues to use the shared ones.
         self._own = None if worker_pool else self._worker_pool
         self._busy: dict[int, _Busy[T]] = {}
         self._waiting: deque[T] = deque()  # no worker can be started for them now
         self._refusal = errno.EAGAIN
-        self._give_up_at: float | None = None  # since the first refusal that no start has followed
+        self._give_up_at: float | None = None  # set at the first refusal, cleared by a start
         self._poll = select.poll()
 
     def __enter__(self) -> Self:
@@ -143,7 +144,7 @@ class Pool(Generic[T, R]):
 
     @property
     def running(self) -> int:
-        """The number of tasks under way."""
+        """The number of tasks in progress."""
         return len(self._busy) + len(self._waiting)
 
     def start(self, task: T) -> None:
@@ -169,15 +170,15 @@ class Pool(Generic[T, R]):
         self._poll.register(worker.replies, select.POLLIN)
         if self._tracker is not None:
             self._tracker.started(worker.process, task)
-        # A worker that died while idle shows as an end of file at the next wait().
+        # A worker that died while idle is detected by an end of file at the next wait().
         with contextlib.suppress(BrokenPipeError):
             worker.do(self._work, task)
 
     def prepare(self, tasks: int) -> None:
-        """Fork the workers that so many further tasks can use, until a reply comes.
+        """Fork the workers for this number of further tasks, until a reply arrives.
 
-        A worker that waits to be heard costs more than one that is not there yet: where CPUs are
-        scarce, a fork takes as long as many writes.
+        A worker that waits to be read costs more than a missing one: if CPUs are scarce, a fork
+        takes as long as many writes.
         """
         for idle in range(1, min(tasks, self.free) + 1):
             if self._poll.poll(0):
@@ -187,23 +188,23 @@ class Pool(Generic[T, R]):
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""
         events: list[Event[T, R]] = []
-        if self._waiting and not self._busy and not self._started():
+        if self._waiting and not self._busy and not self._try_start():
             events += [Unstarted(task, self._refusal) for task in self._waiting]
             self._waiting.clear()
         while self._busy and not events:
             remaining = min(busy.due for busy in self._busy.values()) - time.monotonic()
-            # Replies before deadlines: one that has arrived counts, however late this process was
-            # to see it.
+            # Replies before deadlines: a reply that has arrived counts, however late this process
+            # reads it.
             for descriptor, _ in self._poll.poll(max(0.0, remaining) * 1000):
                 events += self._receive(self._busy[descriptor])
-            now = time.monotonic()
-            for busy in [busy for busy in self._busy.values() if busy.due <= now]:
+            current_time = time.monotonic()
+            for busy in [busy for busy in self._busy.values() if busy.due <= current_time]:
                 events.append(self._abandon(busy))
             self._begin_waiting()
         return events
 
-    def _started(self) -> bool:
-        """Try to start a worker for a task that waits; return whether that succeeded in time."""
+    def _try_start(self) -> bool:
+        """Try to start a worker for a waiting task; return whether that succeeded in time."""
         if self._give_up_at is None:
             self._give_up_at = time.monotonic() + START_PATIENCE_S
         give_up_at = self._give_up_at
@@ -213,12 +214,12 @@ class Pool(Generic[T, R]):
         return bool(self._busy)
 
     def _begin_waiting(self) -> None:
-        # Each is tried once; those that still find no worker go to the end of the queue again.
+        # Each is tried once; tasks that still have no worker go to the end of the queue again.
         for _ in range(len(self._waiting)):
             self._begin(self._waiting.popleft())
 
     def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:
-        """Do all tasks in their order, as many at once as there are workers."""
+        """Execute all tasks in their order, with as many in parallel as there are workers."""
         waiting = iter(tasks)
         exhausted = False
         while True:
@@ -247,8 +248,8 @@ class Pool(Generic[T, R]):
         busy.buffer += chunk
         busy.due = time.monotonic() + self._deadline
         events: list[Event[T, R]] = []
-        for more, reply in messages(busy.buffer):
-            if more:
+        for is_reply, reply in messages(busy.buffer):
+            if is_reply:
                 events.append(Replied(task, reply))
             elif reply is None:
                 self._release(worker)

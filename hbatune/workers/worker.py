@@ -1,4 +1,4 @@
-"""The worker processes: forked, given work and tasks, and killed without waiting for them."""
+"""The worker processes: they are forked, receive work and tasks, and are killed without waiting."""
 
 import contextlib
 import ctypes
@@ -16,9 +16,9 @@ _LENGTH = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD = -3
 _LARGE = 128 << 10
-"""Bytes: glibc's own threshold at first."""
+"""Bytes: the initial threshold of glibc."""
 _LIBC = ctypes.CDLL(None)
-_prctl = _LIBC.prctl  # looked up once, not in each worker
+_prctl = _LIBC.prctl  # resolved once, not in each worker
 
 
 class Worker(Struct, eq=False):
@@ -32,22 +32,22 @@ class Worker(Struct, eq=False):
 
     @property
     def process(self) -> Process:
-        """Its process, read once: /proc is slow, and a worker does many tasks."""
+        """The worker's process, read once: /proc is slow, and a worker does many tasks."""
         if self.started is None:
-            # The parent has not waited for it, so the pid is its own.
-            found = process(self.pid)
-            if not found.start_time:  # /proc could not be read
-                return found
-            self.started = found
+            # The parent has not waited for it, so the kernel has not reused the pid.
+            current = process(self.pid)
+            if not current.start_time:  # /proc could not be read
+                return current
+            self.started = current
         return self.started
 
     def do(self, work: object, task: object) -> None:
-        """Send it a task, and with it the function for it, unless it has that already.
+        """Send it a task, together with the function for it, unless it has that already.
 
-        Raises BrokenPipeError where it has died.
+        Raises BrokenPipeError if it has died.
         """
         function = () if self.work is work else ((False, work),)
-        # In one go: at each write the kernel may give the CPU to the worker.
+        # In one write: at each write the kernel may give the CPU to the worker.
         _send(self.tasks, *function, (True, task))
         self.work = work
 
@@ -60,9 +60,9 @@ class Worker(Struct, eq=False):
 
 
 class WorkerPool:
-    """Worker processes for one pool after another: a fork costs more than most tasks.
+    """Worker processes for several pools, one after another: a fork costs more than most tasks.
 
-    Leaving the context kills the idle ones; each pool kills those that it keeps busy.
+    Leaving the context kills the idle ones; each pool kills its busy ones.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class WorkerPool:
         self.close()
 
     def close(self, *, but: int = 0) -> None:
-        """Kill the idle workers, ``but`` so many, and wait until they have ended."""
+        """Kill the idle workers except ``but`` of them, and wait until they have ended."""
         self.shrink(but)
         for pid in self._ending:
             # It waited for a task, in a read that SIGKILL ends.
@@ -85,36 +85,36 @@ class WorkerPool:
                 os.waitpid(pid, 0)
         self._ending.clear()
 
-    def shrink(self, most: int) -> None:
-        """Kill the idle workers but so many; they end while this process goes on."""
-        for worker in self._idle[most:]:
+    def shrink(self, count: int) -> None:
+        """Kill the idle workers except ``count`` of them; they end while this process continues."""
+        for worker in self._idle[count:]:
             worker.discard()
             self._ending.append(worker.pid)
-        del self._idle[most:]
+        del self._idle[count:]
 
     def prepare(self, count: int) -> None:
-        """Fork until so many are idle, or no more can be started.
+        """Fork workers until ``count`` are idle or a fork fails.
 
-        Best in one go, and while others work: after each fork this process copies every page that
-        it writes to.
+        Best done together, and while other workers run: after each fork this process copies every
+        page that it writes to.
         """
         with contextlib.suppress(OSError):
             for _ in range(count - len(self._idle)):
                 self._idle.append(self._fork())
 
     def take(self) -> Worker:
-        """Return an idle worker, or a new one; OSError where none can be started."""
+        """Return an idle worker, or a new one; OSError if no worker can be started."""
         while self._idle:
             worker = self._idle.pop()
-            if not _reaped(worker.pid):
+            if not _reap(worker.pid):
                 return worker
-            # Killed while it waited, such as for want of memory.
+            # Killed while it waited, for example because memory was short.
             os.close(worker.tasks)
             os.close(worker.replies)
         return self._fork()
 
     def give_back(self, worker: Worker) -> None:
-        """Take a worker that has finished, for the next task."""
+        """Accept a worker that has finished, for the next task."""
         self._idle.append(worker)
 
     def abandon(self, worker: Worker) -> None:
@@ -123,9 +123,8 @@ class WorkerPool:
         self._abandoned.append(worker.pid)
 
     def _fork(self) -> Worker:
-        # The next fork is a good moment: some of the abandoned have ended by then, and must not
-        # stay zombies.
-        self._abandoned = [pid for pid in self._abandoned if not _reaped(pid)]
+        # Some of the abandoned ones may have ended since, and must not stay zombies.
+        self._abandoned = [pid for pid in self._abandoned if not _reap(pid)]
         pipes: list[int] = []
         parent = os.getpid()
         try:
@@ -144,7 +143,7 @@ class WorkerPool:
         return Worker(pid, tasks_out, replies_in)
 
 
-def _reaped(pid: int) -> bool:
+def _reap(pid: int) -> bool:
     """Collect the exit status of a child, if it has ended; return whether it has."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
@@ -157,11 +156,11 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
     status = 1
     fault = None
     try:
-        # A parent that is killed must not leave writers behind that race with a rollback.
+        # A killed parent must not leave writers that race with a rollback.
         die_with_parent(parent)
-        # A Ctrl-C at the terminal is for the parent, which lets writes under way end.
+        # A Ctrl-C at the terminal is for the parent, which lets running writes end.
         os.setsid()
-        # The parent's handlers would run in the worker, too.
+        # The parent's handlers would also run in the worker.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _keep_only(tasks, replies)
@@ -176,21 +175,21 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
                     _send(replies, (True, reply))
                 _send(replies, (False, None))
         status = 0
-    except Exception as error:  # noqa: BLE001  (whatever it is, it must not be lost)
-        fault = _description(error)
+    except Exception as error:  # noqa: BLE001  (no exception may be lost)
+        fault = _describe_error(error)
     finally:
         if fault is not None:
-            with contextlib.suppress(OSError):  # the parent is gone
+            with contextlib.suppress(OSError):  # the parent has ended
                 _send(replies, (False, fault))
         # Not sys.exit: neither the parent's cleanup handlers nor its buffered output are the
         # worker's.
         os._exit(status)
 
 
-def _description(error: Exception) -> str:
-    """Return the traceback, or the error alone if a module for it cannot be loaded."""
+def _describe_error(error: Exception) -> str:
+    """Return the traceback, or only the error if a module for it cannot be loaded."""
     try:
-        import traceback  # here, as hardly any worker needs it
+        import traceback  # here, since few workers need it
     except OSError:  # no free descriptor
         return f"{type(error).__name__}: {error}"
     return "".join(traceback.format_exception(error))
@@ -205,7 +204,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def give_memory_back() -> None:
-    """Have the C library return free memory to the kernel (malloc_trim(3), of glibc alone)."""
+    """Have the C library return free memory to the kernel (malloc_trim(3), only in glibc)."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 
@@ -213,28 +212,28 @@ def give_memory_back() -> None:
 def keep_large_blocks_apart() -> None:
     """Have the C library map each large block of memory, and unmap it when it is freed.
 
-    glibc does so at first, and after the first very large one no longer (mallopt(3): the threshold
-    is dynamic until it is set). What is freed in between other blocks stays with the process.
+    glibc initially does so, but not after the first very large block (mallopt(3): the threshold is
+    dynamic until it is set). Memory freed between other blocks stays with the process.
     """
     if hasattr(_LIBC, "mallopt"):
         _LIBC.mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def _keep_only(*descriptors: int) -> None:
-    """Close all inherited descriptors but these, and point the standard streams nowhere.
+    """Close all other inherited descriptors, and redirect the standard streams to /dev/null.
 
-    A stuck worker would otherwise keep the caller's pipes, terminal and files open for good.
+    A stuck worker would otherwise keep the caller's pipes, terminal and files open permanently.
     """
-    close_others(*descriptors)  # first: all descriptors that are allowed may be open
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    close_others(*descriptors)  # first: the limit of open descriptors may be reached
+    null_device = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
-    if nowhere > 2:
-        os.close(nowhere)
+        os.dup2(null_device, stream)
+    if null_device > 2:
+        os.close(null_device)
 
 
 def close_others(*descriptors: int) -> None:
-    """Close all descriptors but these and the standard streams."""
+    """Close all descriptors except these and the standard streams."""
     low = 3
     for descriptor in sorted(descriptors):
         os.closerange(low, descriptor)
@@ -243,8 +242,8 @@ def close_others(*descriptors: int) -> None:
 
 
 def _send(descriptor: int, *messages: object) -> None:
-    # The half of pickle in C, which is all that is needed of it: the other takes ten times as long
-    # to be imported. Not above, as the daemon, which shares this module, sends no tasks.
+    # Only the C half of pickle is needed: the other half takes ten times as long to import. Not at
+    # the top, since the daemon, which shares this module, sends no tasks.
     import _pickle
 
     data = b""
@@ -260,7 +259,8 @@ def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
     """Yield the complete messages in the buffer, and remove them from it.
 
     To a worker: whether it is a task, and the task or the function for tasks. From a worker:
-    whether it is a reply, and the reply; else None, or the traceback of the fault that ends it.
+    whether it is a reply, and the reply. Otherwise None, or the traceback of the fault that ends
+    it.
     """
     from _pickle import loads
 
