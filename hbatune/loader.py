@@ -173,8 +173,8 @@ def _merge_unknown_fields(raw: object, typed: object, new: object) -> object:
         by_key = {key: pair for pair in pairs if (key := _identify(pair[1]))}
         elements = []
         for element in new:
-            content = msgspec.json.encode(element)
-            pair = by_content.get(content) or by_key.get(_identify(element) or ())
+            encoded = msgspec.json.encode(element)
+            pair = by_content.get(encoded) or by_key.get(_identify(element) or ())
             elements.append(element if pair is None else _merge_unknown_fields(*pair, element))
         return elements
     return new

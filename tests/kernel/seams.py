@@ -284,7 +284,7 @@ def _of_tools(world: World) -> list[Seam]:
         (system, "_BOOTED", tools),
         # Seconds: a tool that hangs passes its deadline before the harness loses patience.
         *((system, name, 2.0) for name in ("CALL_S", "STOP_S", "START_S", "SETTLE_S")),
-        (system, "_udev_runs", lambda: True),
+        (system, "_is_udev_running", lambda: True),
         (os, "environ", {**os.environ, "PATH": str(tools)}),
     ]
 
