@@ -115,11 +115,11 @@ def render(folder: str, template: str, **values: object) -> str:
     Raises ``jinja2.UndefinedError`` for a missing value, and ``UnsafeNameError`` for a value that
     its position in the file cannot contain.
     """
-    return _environment(folder).get_template(template).render(**values)
+    return _make_environment(folder).get_template(template).render(**values)
 
 
 @lru_cache
-def _environment(folder: str) -> "Environment":
+def _make_environment(folder: str) -> "Environment":
     # Imported here: jinja2 is heavy, and few commands generate a file.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 

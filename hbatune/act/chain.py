@@ -462,7 +462,7 @@ def _parse(kind: Setting, attribute: Attribute | Missing) -> Value | Missing:
 
 
 def changed(kind: Setting, step: Step, current: Value) -> bool:
-    """Whether an administrator or another tool has changed the value since the plan."""
+    """Return whether an administrator or another tool has changed the value since the plan."""
     if step.expected is None or current in (step.expected, step.value):
         return False
     match current, step.expected:
@@ -473,7 +473,7 @@ def changed(kind: Setting, step: Step, current: Value) -> bool:
 
 
 def above(current: Value | Missing, value: Value) -> bool:
-    """Whether a number reads higher than the value that was set."""
+    """Return whether a number reads higher than the value that was set."""
     return isinstance(current, int) and isinstance(value, int) and current > value
 
 

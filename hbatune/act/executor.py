@@ -168,11 +168,11 @@ class _Crew(Struct):
         self.counted.discard(chain.id)
 
     def stuck(self) -> None:
-        """Never grow again: a write that does not return may be the first of several."""
+        """Stop growing: a write that does not return may be the first of several."""
         self.size = self.most = self.first
 
     def room(self, timestamp: float) -> bool:
-        """Whether another chain may start now."""
+        """Return whether another chain may start now."""
         if len(self.since) >= self.first and timestamp - min(self.since.values()) > PROMPT:
             self.size = self.first
         return len(self.since) < self.size

@@ -78,7 +78,7 @@ def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
 
 
 def holds(path: Path, data: bytes) -> bool:
-    """Whether the file at ``path`` is a regular one with exactly this content."""
+    """Return whether ``path`` is a regular file with exactly this content."""
     with suppress(OSError, UnusableFileError):
         return loader.read_bytes(path, len(data)) == data
     return False

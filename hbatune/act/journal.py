@@ -85,7 +85,7 @@ class Entry(msgspec.Struct, frozen=True):
         return known(self.setting)
 
     def ours(self, current: Value | None) -> bool:
-        """Whether the current value is one that hbatune has set or caused."""
+        """Return whether the current value is one that hbatune has set or caused."""
         return current is not None and current in (self.value, self.former, self.effect)
 
 

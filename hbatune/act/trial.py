@@ -154,7 +154,7 @@ class Trial:
             self.failed |= stuck | self._conflicts
             updated = map(self._update_entry, self._journal.entries)
             entries = [entry for entry in updated if entry is not None]
-            journal.save(self._means.journal, self._with_reverted().ended(entries))
+            journal.save(self._means.journal, self._record_reverted().ended(entries))
         finally:
             self._held.release()
 
@@ -203,7 +203,7 @@ class Trial:
     def _is_kernel_change(self, id: str, name: str, last: Value, current: Value) -> bool:
         target = self._known[id]
         raw = read_raw({target.directory: (name,)}, self._means.deadline, self._means.worker_pool)
-        full = _is_maybe_full(errors(target.attributes), errors(raw[target.directory]))
+        full = _has_queue_full_errors(errors(target.attributes), errors(raw[target.directory]))
         baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
         return _is_kernel_change(self._machine, id, name, (last, current), baseline, full=full)
 
@@ -221,7 +221,7 @@ class Trial:
             plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
         return plans
 
-    def _with_reverted(self) -> Journal:
+    def _record_reverted(self) -> Journal:
         """Return the journal with the reverted values, so no later run sets them again."""
         tried = {
             Reverted(row.id, row.setting, row.value): None
@@ -269,7 +269,7 @@ def _drop_resets(values: Mapping[str, Value], name: str) -> dict[str, Value]:
     return {key: value for key, value in values.items() if not among(key, resets)}
 
 
-def _is_maybe_full(before: int | None, current: int | None) -> bool:
+def _has_queue_full_errors(before: int | None, current: int | None) -> bool:
     """Return whether a disk has counted enough errors for the kernel to lower its depth."""
     return before is not None and current is not None and current - before >= QUEUE_FULL_THRESHOLD
 
@@ -409,7 +409,7 @@ class Experiment:
             tunables = {name for name in current if name.startswith(SCHEDULER_TUNABLES)}
             self._now = {name: value for name, value in self._now.items() if name not in tunables}
         before, self._errors = self._errors, errors(raw)
-        full = _is_maybe_full(before, self._errors)
+        full = _has_queue_full_errors(before, self._errors)
         for name in sorted(current.keys() & self._now.keys(), key=lambda name: setting(name).order):
             values = self._now[name], current[name]
             if (

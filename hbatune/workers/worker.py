@@ -152,7 +152,7 @@ def _reap(pid: int) -> bool:
 
 
 def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  (runs in the worker)
-    """Be a worker until the parent closes the pipe or dies; never returns."""
+    """Serve as a worker until the parent closes the pipe or dies; never returns."""
     status = 1
     fault = None
     try:
