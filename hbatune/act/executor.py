@@ -1,6 +1,6 @@
 """Run many chains in parallel, with the precautions that parallel writing requires.
 
-The first LUN of each adapter is written before any other. After that its LUNs are written in
+The first LUN of each adapter is written before its others. After that its LUNs are written in
 parallel, but the paths of one map one at a time. A LUN whose write does not return costs only its
 own rows. After the first such LUN its adapter's LUNs are written one at a time, and after the third
 the adapter is skipped.

@@ -267,7 +267,7 @@ Signature = tuple[int, int, int, int] | None
 
 def digest(data: bytes) -> str:
     """Return the digest that identifies content and names in hbatune's own files."""
-    # hashlib would also load OpenSSL (3 MiB), although the digest comes from this module.
+    # hashlib would also load OpenSSL (3 MiB), although it takes this digest from _blake2.
     try:
         from _blake2 import blake2b
     except ImportError:

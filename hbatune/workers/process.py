@@ -29,7 +29,7 @@ def _get_current(pid: int) -> Process:
     return process(pid)
 
 
-# A fork may get the pid of an earlier process.
+# A fork may get the pid of a process before its parent, whose start time is cached.
 os.register_at_fork(after_in_child=_get_current.cache_clear)
 
 
