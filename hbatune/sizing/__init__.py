@@ -1,1 +1,1 @@
-"""What a wanted load asks for by the documents' figures, and how deep LUNs may be on an array."""
+"""The hardware that a load needs by the documents' figures, and the depth of LUNs on an array."""

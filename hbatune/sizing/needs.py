@@ -1,13 +1,9 @@
-"""The load that is wanted, the documents' figures, and the hardware that the load needs.
+"""Calculate the hardware that a load needs: drives, paths, links and pairs of adapters.
 
-The documents' figures that sizing rests on beside the yardsticks, from ``rules/sizing.toml``.
-
-The load that is wanted: as a person gives it, or the busiest moment that watch saw. Pure.
-
-What a load asks for by the documents' figures: drives, paths, links, pairs of adapters. Pure.
-
-Each figure is the least that the document gives, and each answer has its source. Where no document
-has a figure for such a load, there is no number.
+The load is given by the user, or it is the busiest moment that `watch` saw. The figures are from
+``rules/sizing.toml`` and from the yardsticks. Each is the minimum that its document gives, and each
+answer names its source. A need is None if no document has a figure for such a load. The functions
+are pure, except ``load_sizing``.
 """
 
 import math
@@ -33,7 +29,7 @@ Positive = Annotated[float, Meta(gt=0)]
 
 
 class HeadroomFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """The share that is to stay free, in percent."""
+    """The headroom in percent."""
 
     least: Percent
     most: Percent
@@ -41,7 +37,7 @@ class HeadroomFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PathFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """The paths that sustained IOPS from ``iops`` on ask for."""
+    """The number of paths that a load of ``iops`` or more requires."""
 
     protocol: Protocol
     iops: Count
@@ -50,7 +46,7 @@ class PathFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MixPenalty(Struct, frozen=True, forbid_unknown_fields=True):
-    """The share of the peak of pure reads that a mix with ``reads`` percent costs, in percent."""
+    """The cost of a mix with ``reads`` percent of reads, in percent of the peak of pure reads."""
 
     reads: Percent
     cost: Percent
@@ -67,7 +63,7 @@ class DriveFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BlockFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """The block sizes in bytes up to which IOPS are the limit, and from which on throughput is."""
+    """Block sizes in bytes: up to ``small`` IOPS are the limit, at ``large`` or more throughput."""
 
     small: Count
     large: Count
@@ -75,7 +71,7 @@ class BlockFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Saturation(Struct, frozen=True, forbid_unknown_fields=True):
-    """The SSDs that a pair of one card can fully use in slots of one generation, RAID 5.
+    """The number of SSDs that a pair of one card can fully use in slots of one generation, RAID 5.
 
     ``small`` and ``large`` (blocks) have a number for each generation of SSD in ``ssd``.
     """
@@ -89,7 +85,7 @@ class Saturation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """All of them."""
+    """All figures of ``rules/sizing.toml``."""
 
     headroom: HeadroomFigures
     paths: PathFigures
@@ -101,38 +97,38 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def sources(self) -> Iterator[str]:
         """The sources that are cited."""
-        for each in (self.headroom, self.paths, self.mix, self.drive, self.block):
-            yield each.source
-        yield from (each.source for each in self.saturation)
+        for figures in (self.headroom, self.paths, self.mix, self.drive, self.block):
+            yield figures.source
+        yield from (saturation.source for saturation in self.saturation)
 
 
 @cache
 def load_sizing(shipped: Path) -> SizingFigures:
     """Return the figures. Raises ``PolicyError``."""
     file = read_toml(shipped / SIZING)
-    found = decode(file, SizingFigures)
-    known = load_sources(shipped)
-    for source in found.sources:
-        if source not in known:
+    figures = decode(file, SizingFigures)
+    sources = load_sources(shipped)
+    for source in figures.sources:
+        if source not in sources:
             raise PolicyError(
                 f"cites {source}, which is no source",
                 file=file.path,
-                hint=nearest(source, known),
+                hint=nearest(source, sources),
             )
-    return found
+    return figures
 
 
 BLOCK = 4096
-"""The block size in bytes where none is given: that of the documents' figures."""
+"""The default block size in bytes. The documents' figures use it."""
 
 SEQUENTIAL = 1 << 20
-"""The block size in bytes where only a throughput is given: that of D4's sequential corners."""
+"""The block size in bytes if only a throughput is given. D4's sequential corners use it."""
 
 
 class WantedLoad(Struct, frozen=True):
     """A load: I/Os and GB per second, bytes of each I/O, percent of reads, the p99 in ms.
 
-    ``p99_ms`` is None where any will do.
+    ``p99_ms`` is None if the p99 does not matter.
     """
 
     iops: float
@@ -143,7 +139,7 @@ class WantedLoad(Struct, frozen=True):
 
 
 class WatchedReading(Struct, frozen=True):
-    """A reading in a line of `watch --json`, as far as a load is made of it."""
+    """A reading in a line of `watch --json`, reduced to the fields of a load."""
 
     iops: Figure
     read_bytes_per_s: Figure
@@ -162,9 +158,9 @@ class WatchedMoment(Struct, frozen=True):
 def wanted_load(
     iops: float | None, gb_per_s: float | None, block: int | None, reads: int, p99_ms: float | None
 ) -> WantedLoad:
-    """Return a load from what is given of it; UsageError where it is neither rate nor throughput.
+    """Return a load from the given values; UsageError without a rate and a throughput.
 
-    Where all three are given, the larger throughput counts.
+    If all three are given, the larger throughput counts.
     """
     if iops is None and gb_per_s is None:
         raise UsageError("neither IOPS nor GB/s of the load are given", hint="give --iops")
@@ -174,23 +170,23 @@ def wanted_load(
 
 
 def busiest(moments: Iterable[WatchedMoment]) -> WantedLoad:
-    """Return the load of the moment with the most I/Os of all disks, the p99 the least of any.
+    """Return the load of the moment with the most I/Os of all disks, without a wanted p99.
 
-    A map's I/O is that of its paths: readings without an adapter of their own do not count, unless
-    there are no others. UsageError where there is no I/O at all.
+    A map's I/O is counted at its paths: readings without an adapter do not count, unless there are
+    no others. UsageError if there is no I/O at all.
     """
-    best = max(map(_load, moments), key=lambda each: each.iops, default=None)
+    best = max(map(_sum_load, moments), key=lambda load: load.iops, default=None)
     if best is None or not best.iops:
         raise UsageError("there is no I/O in what watch has seen", hint="watch while it works")
     return best
 
 
-def _load(moment: WatchedMoment) -> WantedLoad:
-    own = [reading for reading in moment.readings if reading.adapter is not None]
-    counted = own or moment.readings
-    iops = sum(max(each.iops, 0.0) for each in counted)
-    reads = sum(max(each.read_bytes_per_s, 0.0) for each in counted)
-    through = reads + sum(max(each.write_bytes_per_s, 0.0) for each in counted)
+def _sum_load(moment: WatchedMoment) -> WantedLoad:
+    with_adapter = [reading for reading in moment.readings if reading.adapter is not None]
+    counted = with_adapter or moment.readings
+    iops = sum(max(reading.iops, 0.0) for reading in counted)
+    reads = sum(max(reading.read_bytes_per_s, 0.0) for reading in counted)
+    through = reads + sum(max(reading.write_bytes_per_s, 0.0) for reading in counted)
     return WantedLoad(
         iops=iops,
         gb_per_s=through / 1e9,
@@ -201,22 +197,22 @@ def _load(moment: WatchedMoment) -> WantedLoad:
 
 
 WIDTHS = (8, 16)
-"""Lanes of the links that are told; those of the documents' adapters."""
+"""Lanes of the links in the answer. The documents' adapters have these."""
 
 CACHELESS = "57B4 (D4)"
-"""The card without a cache of the documents, on which RAID 6 is not recommended (D4-12)."""
+"""The documents' card without a cache; RAID 6 is not recommended on it (D4-12)."""
 
 _RAID5 = 5
 _CLOSE = 1e-9
-"""Rounding errors that make no further drive necessary."""
+"""The largest rounding error that does not require another drive."""
 
 
 class MediumNeed(Struct, frozen=True):
-    """The drives of one medium: ``each`` is what one of them gives, of IOPS or GB/s (``unit``).
+    """The drives of one medium: ``each`` is the rate of one drive in IOPS or GB/s (``unit``).
 
-    ``drives`` is None where no document has a figure for such a load. ``met`` says whether their
-    p99 is within the one that is wanted, with headroom; None where none is wanted. ``in_flight``
-    are the I/Os on each drive by Little's law at that p99, ``knee`` where more only wait.
+    ``drives`` is None if no document has a figure for such a load. ``met`` is whether their p99 is
+    within the wanted p99, with headroom, or None if no p99 is wanted. ``in_flight`` are the I/Os on
+    each drive by Little's law at that p99. Beyond ``knee``, more I/Os only wait.
     """
 
     medium: str
@@ -232,9 +228,9 @@ class MediumNeed(Struct, frozen=True):
 
 
 class LinkNeed(Struct, frozen=True):
-    """The links of one generation and width, each of which carries ``each`` GB/s.
+    """The links of one generation and width. One link carries ``each`` GB/s.
 
-    ``source`` is a document's, or PCI Express for what the link can carry at most.
+    ``source`` is a document, or PCI Express for the theoretical maximum of the link.
     """
 
     gen: int
@@ -247,9 +243,9 @@ class LinkNeed(Struct, frozen=True):
 class RaidNeed(Struct, frozen=True):
     """The pairs of one card for arrays of one level, in slots of one generation.
 
-    ``used`` is the share of one pair that the load takes, without headroom. ``ssds`` are the drives
-    that it takes to give as much, by generation of SSD, where a document says. ``advised`` is False
-    for RAID 6 without a cache.
+    ``used`` is the fraction of one pair that the load takes, without headroom. ``ssds`` are the
+    drives that the load needs, by generation of SSD, if a document has a figure. ``advised`` is
+    False for RAID 6 without a cache.
     """
 
     card: str
@@ -263,9 +259,9 @@ class RaidNeed(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """All that a load asks for; ``headroom`` is the share that stays free, 0 to 1.
+    """All needs of a load; ``headroom`` is the fraction that stays free, 0 to 1.
 
-    ``mix_known`` is False where there are more writes than in any figure of the documents.
+    ``mix_known`` is False if the load has more writes than any figure of the documents.
     """
 
     load: WantedLoad
@@ -279,37 +275,37 @@ class Needs(Struct, frozen=True):
 def find_needs(
     load: WantedLoad, headroom: float, yardsticks: Yardsticks, figures: SizingFigures
 ) -> Needs:
-    """Return what the load asks for, with this share of everything kept free."""
-    media = (_medium(each, load, headroom, figures) for each in yardsticks.medium)
+    """Return the needs of the load, with this fraction of each resource kept free."""
+    media = (_size_medium(medium, load, headroom, figures) for medium in yardsticks.medium)
     return Needs(
         load=load,
         headroom=headroom,
         mix_known=load.reads >= figures.mix.reads,
         media=tuple(media),
-        links=tuple(_links(load, headroom, yardsticks)),
-        raid=tuple(_raid(each, load, headroom, figures) for each in yardsticks.raid),
+        links=tuple(_size_links(load, headroom, yardsticks)),
+        raid=tuple(_size_raid(card, load, headroom, figures) for card in yardsticks.raid),
     )
 
 
 def round_up(number: float) -> int:
-    """Return the next whole number, at least 1."""
+    """Round up to the next integer, at least 1."""
     return max(1, math.ceil(number - _CLOSE))
 
 
-def _medium(
+def _size_medium(
     figured: MediumFigures, load: WantedLoad, headroom: float, figures: SizingFigures
 ) -> MediumNeed:
     [protocol] = figured.when.protocol
     large = load.block > figures.block.small
     sources = [figured.source]
-    each: float | None
+    rate: float | None
     if not large:
-        each, unit, planned = figured.iops[0] * _mix(load, figures), "IOPS", load.iops
+        rate, unit, planned = figured.iops[0] * _scale_for_mix(load, figures), "IOPS", load.iops
     else:
         unit, planned = "GB/s", load.gb_per_s
-        each = _drive_rate(load, figures) if protocol is figures.drive.protocol else None
-        sources = [figures.drive.source] if each is not None else []
-    drives = None if each is None else round_up(planned / (1 - headroom) / each)
+        rate = _find_drive_rate(load, figures) if protocol is figures.drive.protocol else None
+        sources = [figures.drive.source] if rate is not None else []
+    drives = None if rate is None else round_up(planned / (1 - headroom) / rate)
     paths = 1
     if protocol is figures.paths.protocol and load.iops >= figures.paths.iops:
         paths = figures.paths.paths
@@ -318,7 +314,7 @@ def _medium(
     return MediumNeed(
         medium=str(protocol) if protocol is Protocol.NVME else f"{protocol} ssd",
         drives=drives,
-        each=each,
+        each=rate,
         unit=unit,
         p99_ms=figured.p99_ms,
         met=None if large else met,
@@ -329,25 +325,25 @@ def _medium(
     )
 
 
-def _mix(load: WantedLoad, figures: SizingFigures) -> float:
-    """Return the share of the peak of reads that is left: all of it, down to that of the mix."""
-    writes, known = 100 - load.reads, 100 - figures.mix.reads
-    return 1 - figures.mix.cost / 100 * min(1.0, writes / known)
+def _scale_for_mix(load: WantedLoad, figures: SizingFigures) -> float:
+    """Return the fraction of the peak of reads that remains: 1, down to the figure of the mix."""
+    writes, mix_writes = 100 - load.reads, 100 - figures.mix.reads
+    return 1 - figures.mix.cost / 100 * min(1.0, writes / mix_writes)
 
 
-def _drive_rate(load: WantedLoad, figures: SizingFigures) -> float:
-    """Return the GB/s of a drive that reads and writes in turn."""
+def _find_drive_rate(load: WantedLoad, figures: SizingFigures) -> float:
+    """Return the GB/s of a drive that alternates between reads and writes."""
     share = load.reads / 100
     drive = figures.drive
     return 1 / (share / drive.read_gb_per_s + (1 - share) / drive.write_gb_per_s)
 
 
-def _links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> Iterator[LinkNeed]:
+def _size_links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> Iterator[LinkNeed]:
     measured = {
-        (gen, width): (each.gb_per_s / each.adapters, each.source)
-        for each in yardsticks.link
-        for gen in each.when.gen
-        for width in each.when.width
+        (gen, width): (link.gb_per_s / link.adapters, link.source)
+        for link in yardsticks.link
+        for gen in link.when.gen
+        for width in link.when.width
     }
     for speed, gen in GENERATIONS.items():
         for width in WIDTHS:
@@ -360,7 +356,7 @@ def _links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> Iterato
                 )
 
 
-def _raid(
+def _size_raid(
     figured: RaidFigures, load: WantedLoad, headroom: float, figures: SizingFigures
 ) -> RaidNeed:
     [gen] = figured.when.gen
@@ -369,14 +365,15 @@ def _raid(
     small = load.iops * (reads / figured.random_read + (1 - reads) / figured.random_write)
     through = load.gb_per_s * (reads / figured.read_gb_per_s + (1 - reads) / figured.write_gb_per_s)
     used = through if large else max(small, through)
-    known = _saturation(figured, gen, figures.saturation)
+    saturation = _find_saturation(figured, gen, figures.saturation)
     sources = [figured.source]
     ssds: dict[str, int] = {}
-    if known is not None:
-        counts = known.large if large else known.small
+    if saturation is not None:
+        counts = saturation.large if large else saturation.small
         share = used / (1 - headroom)
-        ssds = {ssd: round_up(share * each) for ssd, each in zip(known.ssd, counts, strict=True)}
-        sources.append(known.source)
+        pairs = zip(saturation.ssd, counts, strict=True)
+        ssds = {ssd: round_up(share * count) for ssd, count in pairs}
+        sources.append(saturation.source)
     return RaidNeed(
         card=figured.card,
         gen=gen,
@@ -389,7 +386,10 @@ def _raid(
     )
 
 
-def _saturation(figured: RaidFigures, gen: int, known: Iterable[Saturation]) -> Saturation | None:
+def _find_saturation(
+    figured: RaidFigures, gen: int, saturations: Iterable[Saturation]
+) -> Saturation | None:
     if figured.level != _RAID5:
-        return None  # the document's numbers are those of RAID 5
-    return next((each for each in known if (each.card, each.gen) == (figured.card, gen)), None)
+        return None  # the document's numbers are for RAID 5
+    fitting = (row for row in saturations if (row.card, row.gen) == (figured.card, gen))
+    return next(fitting, None)

@@ -1,10 +1,8 @@
-"""Resources that a host lacks for a load, and the depth of LUNs on a shared array.
+"""Compare a host with a load's needs, and calculate the depth of LUNs on a shared array. Pure.
 
-Where a host has less than a load asks for: drives, links, paths and RAID adapters. Pure.
-
-How deep each LUN may be for hosts that share an array's ports (D2-2 to D2-5, D2-7). Pure.
-
-The arithmetic is that of the budgets that `apply` follows where a site describes its array.
+The comparison covers drives, links, paths and RAID adapters. The depth of each LUN accounts for
+all hosts that share an array's ports (D2-2 to D2-5, D2-7). Its arithmetic is the same as in the
+budgets that `apply` uses if the configuration describes an array.
 """
 
 import math
@@ -22,13 +20,13 @@ from hbatune.probe.comparison import link_ceiling
 from hbatune.sizing.needs import MediumNeed, Needs
 
 LINK = "D0-10"
-"""The source of comparing a link with what it could be."""
+"""The source of the comparison between a link and its maximum."""
 
 _CARRIES = "D4-9"
 
 
 class Resource(StrEnum):
-    """What a host may have too little of."""
+    """A resource that a host may lack."""
 
     DRIVES = "drives"
     PATHS = "paths"
@@ -38,9 +36,9 @@ class Resource(StrEnum):
 
 
 class ResourceComparison(Struct, frozen=True):
-    """What a host has of something, and what is asked for; ``on`` is its medium or adapter.
+    """The available and required amount of a resource; ``on`` is its medium or adapter.
 
-    ``enough`` is None where no document has a figure.
+    ``enough`` is None if no document has a figure.
     """
 
     what: Resource
@@ -52,38 +50,42 @@ class ResourceComparison(Struct, frozen=True):
 
 
 def compare_with(needs: Needs, machine: Machine) -> tuple[ResourceComparison, ...]:
-    """Return what the host has beside what is asked for, of everything that it has any of."""
-    return (*_drives(needs, machine), *_links(needs, machine), *_pairs(needs, machine))
+    """Compare the host with the needs, for each resource of which the host has any."""
+    return (
+        *_compare_drives(needs, machine),
+        *_compare_links(needs, machine),
+        *_compare_pairs(needs, machine),
+    )
 
 
-def carries(held: Sequence[ResourceComparison]) -> bool | None:
-    """Return whether the host can carry the load, None where no document has a figure for it.
+def carries(comparisons: Sequence[ResourceComparison]) -> bool | None:
+    """Return whether the host can carry the load, or None if no document has a figure for it.
 
-    One medium with enough drives and paths is enough, or one kind of RAID adapter, and links that
-    carry it; that a link could be faster is worth knowing and does not count.
+    The host needs one medium with enough drives and paths, or enough RAID adapters of one type, and
+    enough throughput of the links. A link below its maximum does not count.
     """
     places: dict[str, list[bool | None]] = {}
-    for each in held:
-        if each.what in (Resource.DRIVES, Resource.PATHS, Resource.PAIRS):
-            places.setdefault(each.on, []).append(each.enough)
-    if any(each.enough is False for each in held if each.what is Resource.THROUGHPUT):
+    for row in comparisons:
+        if row.what in (Resource.DRIVES, Resource.PATHS, Resource.PAIRS):
+            places.setdefault(row.on, []).append(row.enough)
+    if any(row.enough is False for row in comparisons if row.what is Resource.THROUGHPUT):
         return False
-    if any(all(found) for found in places.values()):
+    if any(all(answers) for answers in places.values()):
         return True
-    return False if any(False in found for found in places.values()) else None
+    return False if any(False in answers for answers in places.values()) else None
 
 
 def array_adapters(machine: Machine) -> int:
     """Return the number of adapters with LUNs of shared arrays."""
-    return len({array.adapter for array in _on_arrays(machine)} - {None})
+    return len({array.adapter for array in _find_array_luns(machine)} - {None})
 
 
 def array_luns(machine: Machine) -> int:
-    """Return the number of LUNs on shared arrays, however many paths each has."""
-    return len({array.map or stable_part(array.id) for array in _on_arrays(machine)})
+    """Return the number of LUNs on shared arrays, regardless of their paths."""
+    return len({array.map or stable_part(array.id) for array in _find_array_luns(machine)})
 
 
-def _on_arrays(machine: Machine) -> Iterator[Endpoint]:
+def _find_array_luns(machine: Machine) -> Iterator[Endpoint]:
     for endpoint in machine.endpoints:
         shared = (
             endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
@@ -92,20 +94,22 @@ def _on_arrays(machine: Machine) -> Iterator[Endpoint]:
             yield endpoint
 
 
-def _medium(endpoint: Endpoint) -> str | None:
-    """Return the medium of a local drive as the figures call it, None where none is for it."""
+def _find_medium(endpoint: Endpoint) -> str | None:
+    """Return the figures' name for the medium of a local drive, or None without figures."""
     if endpoint.kind is Kind.MAP or endpoint.storage is not Storage.LOCAL:
         return None
     if endpoint.protocol is Protocol.NVME:
         return "nvme"
     flash = endpoint.medium is Medium.SSD
-    known = endpoint.protocol in (Protocol.SAS, Protocol.SATA)
-    return f"{endpoint.protocol} ssd" if flash and known else None
+    attached = endpoint.protocol in (Protocol.SAS, Protocol.SATA)
+    return f"{endpoint.protocol} ssd" if flash and attached else None
 
 
-def _drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
+def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     for need in needs.media:
-        drives = [endpoint for endpoint in machine.endpoints if _medium(endpoint) == need.medium]
+        drives = [
+            endpoint for endpoint in machine.endpoints if _find_medium(endpoint) == need.medium
+        ]
         # The paths of one drive are one drive.
         count = len({drive.map or stable_part(drive.id) + drive.target for drive in drives})
         if not count:
@@ -115,47 +119,47 @@ def _drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
             Resource.DRIVES, need.medium, count, need.drives, enough, ", ".join(need.sources) or "-"
         )
         if need.paths > 1:
-            yield _paths(need, drives)
+            yield _compare_paths(need, drives)
 
 
-def _paths(need: MediumNeed, drives: Sequence[Endpoint]) -> ResourceComparison:
+def _compare_paths(need: MediumNeed, drives: Sequence[Endpoint]) -> ResourceComparison:
     paths = len({(drive.adapter, drive.controller) for drive in drives})
     return ResourceComparison(
         Resource.PATHS, need.medium, paths, need.paths, paths >= need.paths, need.sources[-1]
     )
 
 
-def _links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
+def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     serving = {
         endpoint.adapter
         for endpoint in machine.endpoints
-        if _medium(endpoint) or _is_volume(endpoint)
+        if _find_medium(endpoint) or _is_volume(endpoint)
     }
     adapters = [
         adapter for adapter in machine.adapters if adapter.target in serving and adapter.link
     ]
     planned = needs.load.gb_per_s / (1 - needs.headroom)
-    rates = [rate for adapter in adapters if (rate := _rate(adapter)) is not None]
+    rates = [rate for adapter in adapters if (rate := _find_rate(adapter)) is not None]
     if rates:
         total = sum(rates)
         enough = total >= planned
         yield ResourceComparison(
             Resource.THROUGHPUT, "all links together", total, planned, enough, _CARRIES
         )
-    yield from _slow(adapters)
+    yield from _find_slow_links(adapters)
 
 
-def _slow(adapters: Iterable[Adapter]) -> Iterator[ResourceComparison]:
+def _find_slow_links(adapters: Iterable[Adapter]) -> Iterator[ResourceComparison]:
     for adapter in adapters:
         link = adapter.link
-        if link is None or (now := link_ceiling(link)) is None:
+        if link is None or (current := link_ceiling(link)) is None:
             continue
         possible = link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
-        if possible is not None and now < possible:
-            yield ResourceComparison(Resource.LINK, adapter.target, now, possible, False, LINK)
+        if possible is not None and current < possible:
+            yield ResourceComparison(Resource.LINK, adapter.target, current, possible, False, LINK)
 
 
-def _rate(adapter: Adapter) -> float | None:
+def _find_rate(adapter: Adapter) -> float | None:
     return None if adapter.link is None else link_ceiling(adapter.link)
 
 
@@ -163,24 +167,26 @@ def _is_volume(endpoint: Endpoint) -> bool:
     return endpoint.protocol is Protocol.VOLUME
 
 
-def _pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
-    """Yield the pairs of the documents' own cards, for the RAID level that asks for the fewest."""
-    for card in dict.fromkeys(each.card for each in needs.raid):
-        own = [adapter for adapter in machine.adapters if adapter.document == card]
-        gens = {None if each.link is None else each.link.generation for each in own}
-        fitting = [e for e in needs.raid if e.card == card and e.gen in gens and e.advised]
-        if own and fitting:
-            least = min(fitting, key=lambda each: (each.used, each.level))
-            pairs = len(own) / 2
-            on = f"{card}, RAID {least.level}"
-            enough = pairs >= least.pairs
+def _compare_pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
+    """Yield the pairs of the documents' cards, for the RAID level that needs the fewest."""
+    for card in dict.fromkeys(need.card for need in needs.raid):
+        adapters = [adapter for adapter in machine.adapters if adapter.document == card]
+        gens = {None if adapter.link is None else adapter.link.generation for adapter in adapters}
+        fitting = [
+            need for need in needs.raid if need.card == card and need.gen in gens and need.advised
+        ]
+        if adapters and fitting:
+            minimum = min(fitting, key=lambda need: (need.used, need.level))
+            pairs = len(adapters) / 2
+            name = f"{card}, RAID {minimum.level}"
+            enough = pairs >= minimum.pairs
             yield ResourceComparison(
-                Resource.PAIRS, on, pairs, least.pairs, enough, least.sources[0]
+                Resource.PAIRS, name, pairs, minimum.pairs, enough, minimum.sources[0]
             )
 
 
 class Selector(StrEnum):
-    """How multipath chooses a path: by turns over all, or one until it fails."""
+    """The path selection of multipath: rotate over all paths, or use one until it fails."""
 
     ROUND_ROBIN = "round-robin"
     QUEUE_LENGTH = "queue-length"
@@ -189,18 +195,18 @@ class Selector(StrEnum):
 
     @property
     def spreads(self) -> bool:
-        """Whether all paths are used at once."""
+        """Whether all paths are used concurrently."""
         return self is not Selector.FAILOVER
 
 
 class SharedArray(Struct, frozen=True):
     """An array's ports and the hosts that share them.
 
-    Each of ``hosts`` has ``luns`` LUNs and ``hbas`` adapters, evenly on so many ``fabrics``; each
-    adapter sees ``ports`` ports of the array that serve the LUNs, the same as others of its fabric.
-    ``port_limit`` is what a port takes of all hosts together, ``lun_limit`` what a LUN takes, both
-    None where nobody says. ``data_drives`` hold the data of each LUN; ``model`` is the make, where
-    it is known.
+    Each of ``hosts`` has ``luns`` LUNs and ``hbas`` adapters, distributed evenly over ``fabrics``.
+    Each adapter sees ``ports`` ports of the array that serve the LUNs. Adapters of one fabric see
+    the same ports. ``port_limit`` is the limit of a port for all hosts, ``lun_limit`` the limit of
+    a LUN; both are None if unknown. ``data_drives`` hold the data of each LUN. ``model`` is the
+    array's model, if known.
     """
 
     hosts: int
@@ -216,12 +222,12 @@ class SharedArray(Struct, frozen=True):
 
 
 class LunDepth(Struct, frozen=True):
-    """The depth of each path to a LUN, with what it follows from.
+    """The depth of each path to a LUN, with its derivation.
 
-    ``paths`` has a LUN; ``used`` of them carry I/O at once. ``through_port`` are the paths of one
-    host through one port that may carry I/O. ``in_flight`` is what a LUN then has at most, from one
-    host, and ``at_port`` what a port has of all of them. ``port_source`` is where the limit of the
-    port is from: a paper, or None where it was given.
+    A LUN has ``paths`` paths; ``used`` of them carry I/O concurrently. ``through_port`` counts one
+    host's paths through one port that may carry I/O. A LUN then has at most ``in_flight`` I/Os from
+    one host, and a port at most ``at_port`` I/Os from all hosts. ``port_source`` is the document
+    with the port's limit, or None if the user gave it.
     """
 
     depth: int
@@ -236,15 +242,15 @@ class LunDepth(Struct, frozen=True):
 
 
 def find_depth(array: SharedArray) -> LunDepth:
-    """Return how deep each path to a LUN may be."""
+    """Return the maximum depth of each path to a LUN."""
     paths = array.hbas * array.ports
     used = paths if array.selector.spreads else 1
-    # With one path at a time all LUNs may come to lie on one port, as after a failure.
+    # With one path at a time, all LUNs may use the same port, as after a failure.
     sharing = math.ceil(array.hbas / array.fabrics) if array.selector.spreads else 1
     through = array.luns * sharing
-    limit = _port_limit(array)
+    limit = _find_port_limit(array)
     port = None if limit is None else PortShare(limit, array.hosts, through)
-    budget = DepthBudget("", port, _lun_limit(array, used))
+    budget = DepthBudget("", port, _find_lun_limit(array, used))
     return LunDepth(
         depth=budget.depth,
         source=budget.source,
@@ -258,13 +264,13 @@ def find_depth(array: SharedArray) -> LunDepth:
     )
 
 
-def _port_limit(array: SharedArray) -> int | None:
+def _find_port_limit(array: SharedArray) -> int | None:
     if array.port_limit is not None or array.model is None:
         return array.port_limit
     return array.model.port_limit
 
 
-def _lun_limit(array: SharedArray, used: int) -> LunLimit | None:
+def _find_lun_limit(array: SharedArray, used: int) -> LunLimit | None:
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, used, None)
     make = array.model
