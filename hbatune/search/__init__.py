@@ -1,6 +1,6 @@
-"""Finds the best depth and the best candidate setting with few probes.
+"""Find the best depth and the best candidate setting with few probes.
 
-Pure: a search says which probe it wants next, is given the measurement, and ends with an answer.
-Whoever makes the probes and sets the settings is above. How often the answer is right is counted
-on simulated devices (`make soak`: depth_search.json and tournament.json in tests/soak/results).
+Pure: a search returns the next probe, receives its measurement and ends with an answer. The caller
+makes the probes and sets the settings. `make soak` counts on simulated devices how often the answer
+is right (depth_search.json and tournament.json in tests/soak/results).
 """

@@ -1,18 +1,14 @@
-"""The curve of rate and p99 over depth, and the depth that is chosen from it.
+"""Estimate a device's rate and p99 over the depth from a few noisy probes; choose a depth. Pure.
 
-A device's rate and p99 over the depth, estimated from a few noisy probes. Pure.
+In a closed loop of N I/Os, the response time does not fall with N. The rate is at most N times the
+rate of one I/O (Denning and Buzen, Computing Surveys 10, 1978). A measured p99 that falls with the
+depth is noise. Isotonic regression removes it (Barlow and others, Statistical Inference under Order
+Restrictions, 1972). Rates and latencies are compared as logarithms, since noise is relative.
 
-A closed loop of N I/Os has a response time that does not fall with N, and a rate of at most N times
-that of one I/O (Denning and Buzen, Computing Surveys 10, 1978). A measured p99 that falls with the
-depth is noise, and isotonic regression levels it (Barlow and others, Statistical Inference under
-Order Restrictions, 1972). Rates and latencies are compared as logarithms, since noise is a share.
-
-Chooses a depth from a curve, and says how likely it is as good as the best. Pure.
-
-By a parametric bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 6.5): the
-estimates are disturbed again and again by the noise of the probes they are from, and each time it
-is seen which depths are as good as the best one within the objective. Between two measured depths
-the curve is a line of logarithms, which is on the safe side where a rate bends down and a p99 up.
+The choice uses a parametric bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
+1993, 6.5). Each draw disturbs the estimates by the noise of their probes, and counts the depths
+that are as good as the best one within the objective. Between two measured depths the curve is a
+line of logarithms. This is conservative if the rate bends down and the p99 up.
 """
 
 import math
@@ -26,15 +22,15 @@ from hbatune.loader import Count, Figure
 from hbatune.probe.result import ProbeResult
 
 LEAST_IOPS_NOISE = 0.01
-"""The noise of a rate below which no machine is believed to be, as a share."""
+"""The minimum noise of a rate that is assumed on any machine, as a fraction."""
 LEAST_P99_NOISE = 0.03
-"""The same of a p99."""
+"""The minimum noise of a p99, as a fraction."""
 
 
 class Measurement(Struct, frozen=True):
     """One probe: I/Os in flight, rate in I/Os per second, p99 in µs.
 
-    The errors are the standard errors of the logarithms of both, from the windows of the run: 0.02
+    The errors are the standard errors of the logarithms of both, from the windows of the run. 0.02
     is 2 %.
     """
 
@@ -46,7 +42,7 @@ class Measurement(Struct, frozen=True):
 
 
 class Estimate(Struct, frozen=True):
-    """The logarithms of rate and p99 at one depth, and the number of probes behind them."""
+    """The logarithms of rate and p99 at one depth, and the number of their probes."""
 
     depth: int
     iops: float
@@ -55,7 +51,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Curve(Struct, frozen=True):
-    """Estimates by rising depth, at least one; the noise of one probe's rate and p99 as shares."""
+    """Estimates by rising depth, at least one, and the relative noise of a probe's rate and p99."""
 
     points: tuple[Estimate, ...]
     iops_noise: float
@@ -63,13 +59,13 @@ class Curve(Struct, frozen=True):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The depths that were measured."""
+        """The measured depths."""
         return tuple(point.depth for point in self.points)
 
     def at(self, depth: int) -> Estimate:
-        """Return the estimate of a depth between the first and the last that were measured."""
-        left, right, share = self.position(depth)
-        low, high = self.points[left], self.points[right]
+        """Return the estimate of a depth between the first and the last measured one."""
+        below, above, share = self.position(depth)
+        low, high = self.points[below], self.points[above]
         return Estimate(
             depth,
             low.iops + share * (high.iops - low.iops),
@@ -78,8 +74,8 @@ class Curve(Struct, frozen=True):
         )
 
     def position(self, depth: int) -> tuple[int, int, float]:
-        """Return the points on either side of a depth, and its share of the way between them."""
-        right = next(n for n, each in enumerate(self.points) if each.depth >= depth)
+        """Return the points on either side of a depth, and its relative position between them."""
+        right = next(number for number, point in enumerate(self.points) if point.depth >= depth)
         if self.points[right].depth == depth:
             return right, right, 0.0
         low, high = self.points[right - 1].depth, self.points[right].depth
@@ -87,7 +83,7 @@ class Curve(Struct, frozen=True):
 
 
 def measurement(result: ProbeResult) -> Measurement:
-    """Return what a depth search needs of a probe; its errors are 0 where it has no two windows."""
+    """Convert a probe to a measurement; its errors are 0 if it has fewer than two windows."""
     figures = result.figures
     windows = [window for window in figures.windows if window.ios]
     return Measurement(
@@ -100,21 +96,21 @@ def measurement(result: ProbeResult) -> Measurement:
 
 
 def log_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean logarithm, 0 where there are no two values."""
+    """Return the standard error of the mean logarithm, or 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
     return statistics.stdev(map(math.log, values)) / math.sqrt(len(values))
 
 
 def estimate_curve(measured: Sequence[Measurement]) -> Curve:
-    """Return the curve through measurements, of which there is at least one."""
+    """Return the curve through the measurements, at least one."""
     by_depth: dict[int, list[Measurement]] = {}
-    for each in measured:
-        by_depth.setdefault(each.depth, []).append(each)
-    alike = [by_depth[depth] for depth in sorted(by_depth)]
+    for probe in measured:
+        by_depth.setdefault(probe.depth, []).append(probe)
+    groups = [by_depth[depth] for depth in sorted(by_depth)]
     p99 = level(
-        [statistics.fmean(math.log(probe.p99_us) for probe in probes) for probes in alike],
-        [len(probes) for probes in alike],
+        [statistics.fmean(math.log(probe.p99_us) for probe in probes) for probes in groups],
+        [len(probes) for probes in groups],
     )
     points = tuple(
         Estimate(
@@ -123,41 +119,41 @@ def estimate_curve(measured: Sequence[Measurement]) -> Curve:
             wait,
             len(probes),
         )
-        for probes, wait in zip(alike, p99, strict=True)
+        for probes, wait in zip(groups, p99, strict=True)
     )
     return Curve(
         points,
-        max(LEAST_IOPS_NOISE, _root_mean_square([each.iops_error for each in measured])),
-        max(LEAST_P99_NOISE, _root_mean_square([each.p99_error for each in measured])),
+        max(LEAST_IOPS_NOISE, _calculate_rms([probe.iops_error for probe in measured])),
+        max(LEAST_P99_NOISE, _calculate_rms([probe.p99_error for probe in measured])),
     )
 
 
 def level(values: Sequence[float], weights: Sequence[int]) -> list[float]:
-    """Return the nearest values that do not fall, by pooling those that do."""
+    """Return the nearest values that do not fall, by pooling the values that fall."""
     pools: list[tuple[float, int, int]] = []
     for value, weight in zip(values, weights, strict=True):
         mean, total, length = value, weight, 1
         while pools and pools[-1][0] > mean:
-            before, other, more = pools.pop()
-            mean = (mean * total + before * other) / (total + other)
-            total, length = total + other, length + more
+            previous, weight_before, length_before = pools.pop()
+            mean = (mean * total + previous * weight_before) / (total + weight_before)
+            total, length = total + weight_before, length + length_before
         pools.append((mean, total, length))
     return [mean for mean, _, length in pools for _ in range(length)]
 
 
-def _root_mean_square(values: Sequence[float]) -> float:
+def _calculate_rms(values: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(value**2 for value in values))
 
 
 LOST = 0.03
-"""The share of the best rate within the objective that a depth as good as the best may lack."""
+"""The relative loss of rate that is allowed for a depth to count as good as the best one."""
 MISSED = 0.04
-"""The share by which its p99 may lie above the objective."""
+"""The relative excess of its p99 over the objective that is allowed."""
 DRAWS = 200
 ALIKE = 0.05
-"""A depth in force, or one that was measured, is preferred at so much less of a chance."""
+"""The current depth or a measured one is preferred even if its chance is lower by this much."""
 _APART = 0.05
-"""The distance of depths that are looked at, as a share."""
+"""The relative distance between the depths that are evaluated."""
 
 
 class Choice(Struct, frozen=True):
@@ -168,10 +164,10 @@ class Choice(Struct, frozen=True):
 
 
 class Choices(Struct, frozen=True):
-    """What may be chosen from a curve.
+    """The choices that a curve allows.
 
-    ``best`` is the best choice, ``current`` that of the depth in force, None where it lies outside
-    of the curve. ``none`` is the chance that no depth meets the objective.
+    ``best`` is the best choice. ``current`` is the current depth, or None if it lies outside the
+    curve. ``none`` is the chance that no depth meets the objective.
     """
 
     best: Choice
@@ -184,24 +180,24 @@ def choose_depth(curve: Curve, limit: float, current: int) -> Choices:
 
     The same curve gives the same choices.
     """
-    depths = _depths(curve, current)
-    counts, none = _counted(curve, limit, depths)
+    depths = _list_depths(curve, current)
+    counts, none = _count_draws(curve, limit, depths)
     chances = {
         depth: Choice(depth, count / DRAWS) for depth, count in zip(depths, counts, strict=True)
     }
-    best = _likeliest(list(chances.values()))
-    measured = _likeliest([chances[depth] for depth in curve.depths])
+    best = _find_likeliest(list(chances.values()))
+    measured = _find_likeliest([chances[depth] for depth in curve.depths])
     if measured.chance >= best.chance - ALIKE:
         best = measured
     return Choices(best, chances.get(current), none / DRAWS)
 
 
-def _likeliest(choices: Sequence[Choice]) -> Choice:
-    """Return the likeliest; of equals the shallowest, which waits less."""
-    return max(choices, key=lambda each: (each.chance, -each.depth))
+def _find_likeliest(choices: Sequence[Choice]) -> Choice:
+    """Return the likeliest choice; among equals the shallowest, which waits less."""
+    return max(choices, key=lambda choice: (choice.chance, -choice.depth))
 
 
-def _depths(curve: Curve, current: int) -> list[int]:
+def _list_depths(curve: Curve, current: int) -> list[int]:
     """Return the depths that may be chosen, in rising order."""
     measured = curve.depths
     low, high = measured[0], measured[-1]
@@ -211,8 +207,8 @@ def _depths(curve: Curve, current: int) -> list[int]:
     return sorted(between | inside | set(measured))
 
 
-def _counted(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[list[int], int]:
-    """Return how many draws have each depth as good as the best, and how many have none."""
+def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[list[int], int]:
+    """Count the draws in which each depth is as good as the best, and those without any depth."""
     places = [curve.position(depth) for depth in depths]
     weights = [point.probes for point in curve.points]
     counts, none = [0] * len(depths), 0
@@ -227,8 +223,8 @@ def _counted(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[list[in
         if not within:
             none += 1
             continue
-        least, most = max(within) + math.log1p(-LOST), limit + math.log1p(MISSED)
+        lowest_rate, highest_wait = max(within) + math.log1p(-LOST), limit + math.log1p(MISSED)
         for number, rate in enumerate(rates):
-            if rate >= least and waits[number] <= most:
+            if rate >= lowest_rate and waits[number] <= highest_wait:
                 counts[number] += 1
     return counts, none

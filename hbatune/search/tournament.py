@@ -1,24 +1,21 @@
-"""Find the best candidate settings of a disk, and the result of a search on one disk.
+"""Find the best candidate settings of a disk and compare them with the current ones. Pure.
 
-The candidates of a tournament: what could be set on a disk instead of what is in force. Pure.
+A candidate is worth probing only if a probe can show its effect. Reads that bypass the page cache
+show where a request completes and whether it is merged. They show neither read-ahead nor writeback.
+They show a scheduler only with other work, which has its own tournament.
 
-Which candidates are worth probes hangs on what a probe can see. Reads that pass the page cache by
-see where a request completes and whether it is merged; they see neither read-ahead nor writeback,
-and a scheduler only beside other work, which is a tournament of its own.
+Each round probes all remaining candidates in random order, so drift, cache warm-up and other load
+affect all of them equally. Only probes of one round are compared. After ``HALVED`` rounds the worse
+half is eliminated, and before that any candidate that is clearly behind (successive elimination:
+Even-Dar, Mannor and Mansour, Journal of Machine Learning Research 7, 2006; successive halving:
+Karnin, Koren and Somekh, ICML 2013).
 
-A tournament of candidate settings: which is the best, and is it better than what is in force.
+The leader of many noisy candidates looks better than it is. Only fresh probes therefore compare it
+with the current candidate: pairs in random order, evaluated with the randomisation test and the
+intervals of a verdict.
 
-Pure. Every round probes all candidates that are left, in an order drawn by lot, so that a drift, a
-cache that warms up or a neighbour falls on all alike; only probes of one round are compared. After
-the rounds of ``HALVED`` the worse half goes, and before that whoever is clearly behind (successive
-elimination: Even-Dar, Mannor and Mansour, Journal of Machine Learning Research 7, 2006; successive
-halving: Karnin, Koren and Somekh, ICML 2013).
-
-The leader of many noisy candidates looks better than it is. So whether it is better than the
-candidate in force is judged by fresh probes alone: pairs in an order drawn by lot, by the
-randomisation test and the intervals of a verdict.
-
-What a search on one disk has found: the best depth, the best settings, what was not judged.
+``DiskSearchResult`` has the result for one disk: the best depth, the best settings, and the
+settings that were not evaluated.
 """
 
 import math
@@ -54,132 +51,134 @@ from hbatune.settings.setting import Legal, Value, choices
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS
 
 SEEN_BY_READS = ("rq_affinity", "nomerges")
-"""Settings that a lone reader's rate shows."""
+"""Settings whose effect the rate of a single reader shows."""
 SEEN_BESIDE_WRITES = (SCHEDULER, NR_REQUESTS)
-"""Settings that order and hold back requests, which only counts where several kinds wait."""
+"""Settings that order or delay requests. They only matter if several types of requests wait."""
 REQUESTS = (64, 256, 1024)
-"""Numbers of requests to try with the scheduler in force, beside the profile's."""
+"""Numbers of requests to try with the current scheduler, in addition to the profile's."""
 
 
 class Candidate(Struct, frozen=True):
-    """Values to set together, by setting; none at all is what is in force."""
+    """Values to set together, by setting; an empty dict represents the current values."""
 
     values: dict[str, Value]
 
 
 def seen_by_reads(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
-    """Return what is in force first, then the profile's values and all others, one at a time.
+    """Return the candidates: the current values, the profile's, then each other value by itself.
 
-    ``rows`` are the plan's for this endpoint. Fewer than two candidates are no tournament.
+    ``rows`` are the plan's for this endpoint. A tournament needs at least two candidates.
     """
-    now = _now(endpoint, SEEN_BY_READS)
-    wanted = _wanted(rows, now)
-    others: list[dict[str, Value]] = [
+    current = _read_current(endpoint, SEEN_BY_READS)
+    wanted = _find_wanted(rows, current)
+    alternatives: list[dict[str, Value]] = [
         {name: value}
-        for name in now
+        for name in current
         for value in range(SETTINGS[name].low, (SETTINGS[name].high or 0) + 1)
-        if value != now[name]
+        if value != current[name]
     ]
-    return _distinct(endpoint, [{}, wanted, *others])
+    return _select_distinct(endpoint, [{}, wanted, *alternatives])
 
 
 def seen_beside_writes(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
-    """Return what is in force first, then the profile's scheduler, the kernel's, and requests.
+    """Return the candidates: the current values, the profile's, other schedulers, then requests.
 
-    Without a scheduler the number of requests is the adapter's tag set, which is never lowered and
-    would stay low: a disk below it is left alone.
+    Without a scheduler, the number of requests is the adapter's tag set. It is never lowered, since
+    it would stay low. A disk below it has no other candidates.
     """
-    now = _now(endpoint, SEEN_BESIDE_WRITES)
-    if SCHEDULER not in now:
+    current = _read_current(endpoint, SEEN_BESIDE_WRITES)
+    if SCHEDULER not in current:
         return (Candidate({}),)
-    if now[SCHEDULER] == "none" and now.get(NR_REQUESTS) != endpoint.tags:
+    if current[SCHEDULER] == "none" and current.get(NR_REQUESTS) != endpoint.tags:
         return (Candidate({}),)
-    wanted = _wanted(rows, now)
-    found = endpoint.attributes[SCHEDULER_FILE]
-    offered = choices(found.text) if isinstance(found, Attribute) else ()
+    wanted = _find_wanted(rows, current)
+    attribute = endpoint.attributes[SCHEDULER_FILE]
+    offered = choices(attribute.text) if isinstance(attribute, Attribute) else ()
     schedulers: list[dict[str, Value]] = [
-        {SCHEDULER: name} for name in offered if name != now[SCHEDULER]
+        {SCHEDULER: name} for name in offered if name != current[SCHEDULER]
     ]
     numbers: list[dict[str, Value]] = [
         {NR_REQUESTS: number}
         for number in REQUESTS
-        if now[SCHEDULER] != "none" and number != now.get(NR_REQUESTS, number)
+        if current[SCHEDULER] != "none" and number != current.get(NR_REQUESTS, number)
     ]
-    return _distinct(endpoint, [{}, wanted, *schedulers, *numbers])
+    return _select_distinct(endpoint, [{}, wanted, *schedulers, *numbers])
 
 
 def rate_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> float:
-    """Return a rate, lessened by the factor by which its p99 misses the objective."""
+    """Return a rate, divided by the ratio of its p99 to the objective if the p99 misses it."""
     return iops if objective_us is None else iops * min(1.0, objective_us / p99_us)
 
 
-def _now(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
-    """Return the values in force of those of the settings that can be read and written."""
-    found: dict[str, Value] = {}
+def _read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
+    """Return the current values of the settings that can be read and written."""
+    values: dict[str, Value] = {}
     for name in names:
         attribute = endpoint.attributes.get(SETTINGS[name].path)
         if isinstance(attribute, Attribute) and attribute.writable:
             try:
-                found[name] = SETTINGS[name].parse(attribute.text)
+                values[name] = SETTINGS[name].parse(attribute.text)
             except ValueError:
                 continue
-    return found
+    return values
 
 
-def _wanted(rows: Iterable[Row], now: Mapping[str, Value]) -> dict[str, Value]:
-    """Return what the profile would change of these settings."""
+def _find_wanted(rows: Iterable[Row], current: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the profile's values for the settings that it would change."""
     return {
         row.setting: row.value
         for row in rows
-        if row.state is State.DRIFT and row.setting in now and row.value is not None
+        if row.state is State.DRIFT and row.setting in current and row.value is not None
     }
 
 
-def _distinct(endpoint: Endpoint, tried: Iterable[dict[str, Value]]) -> tuple[Candidate, ...]:
-    """Return the first of those that are legal and differ, as many as a tournament takes."""
-    legal = (values for values in tried if _legal(endpoint, values))
-    found: list[Candidate] = []
+def _select_distinct(
+    endpoint: Endpoint, tried: Iterable[dict[str, Value]]
+) -> tuple[Candidate, ...]:
+    """Return the legal, distinct candidates, at most as many as a tournament takes."""
+    legal = (values for values in tried if _is_legal(endpoint, values))
+    candidates: list[Candidate] = []
     for values in legal:
-        if Candidate(values) not in found:
-            found.append(Candidate(values))
-    return tuple(found[:MOST_CANDIDATES])
+        if Candidate(values) not in candidates:
+            candidates.append(Candidate(values))
+    return tuple(candidates[:MOST_CANDIDATES])
 
 
-def _legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
-    """Whether the device takes just these values."""
-    now = _now(endpoint, values)
+def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
+    """Return whether the device takes exactly these values."""
+    current = _read_current(endpoint, values)
     scheduler = values.get(SCHEDULER, scheduler_of(endpoint.attributes))
     return all(
-        resolve_endpoint(endpoint, name, value, now[name], scheduler) == Legal(value)
+        resolve_endpoint(endpoint, name, value, current[name], scheduler) == Legal(value)
         for name, value in values.items()
     )
 
 
 MOST_PROBES = 30
-"""Probes of the rounds at most."""
+"""The maximum number of probes in all rounds."""
 HALVED = 2
-"""Rounds after which the worse half of the candidates goes."""
+"""The number of rounds after which the worse half of the candidates is eliminated."""
 LAST_ROUNDS = 4
-"""Rounds of the last two, as far as there are probes for them."""
+"""The number of rounds for the last two candidates, if enough probes remain."""
 CLEAR = 4.0
-"""Standard errors behind the leader from which on a candidate goes at once."""
+"""The standard errors behind the leader at which a candidate is eliminated immediately."""
 MOST_CANDIDATES = 8
-"""Of more, two rounds and two halvings do not fit into the probes."""
+"""With more candidates, two rounds and two halvings do not fit into the probes."""
 SECONDS = 2.0
 LOOKS = (10, 16, 24, 36)
-"""Pairs of leader and candidate in force after which they are judged, the last time at the end.
+"""Numbers of pairs, leader and current candidate, after which both are compared.
 
-The last is for probes of which one in ten was held up by something else: of twice the score, 24
-pairs tell three times in four, and 36 nine times in ten.
+The last number is for runs in which something else delays one probe in ten. Then 24 pairs detect
+twice the score in three of four cases, and 36 pairs in nine of ten.
 """
 AS_GOOD_ERROR = 0.05
-"""How often a candidate in force may be called as good as the best and be worse."""
+"""The error rate of ``AS_GOOD``: the current candidate is worse than the best."""
 
 
 class Score(Struct, frozen=True):
-    """What one probe gave a candidate: a positive figure of which more is better.
+    """The score of a candidate in one probe: a positive figure, the higher the better.
 
-    Ratios of it count: it is a rate, or one over a latency.
+    It is a rate, or the inverse of a latency, so scores are compared by their ratio.
     """
 
     candidate: Count
@@ -189,7 +188,7 @@ class Score(Struct, frozen=True):
 class TournamentProbe(Struct, frozen=True):
     """The next probe to make: the candidate to set, and the seconds to measure for.
 
-    With ``interference`` a bulk writer works on the same disk meanwhile.
+    With ``interference``, a bulk writer runs concurrently on the same disk.
     """
 
     candidate: Count
@@ -198,12 +197,12 @@ class TournamentProbe(Struct, frozen=True):
 
 
 class Tournament(Struct, frozen=True):
-    """A tournament of candidates, numbered from 0, of which ``current`` is in force.
+    """A tournament of candidates, numbered from 0; ``current`` is the current one.
 
-    ``interference`` says whether they are judged beside a bulk writer, as schedulers are: a lone
-    reader says nothing about them. ``tolerance`` is the share of the score within which two are as
-    good as each other. The same seed draws the same orders. ``scores`` are those of all probes, in
-    the order in which they were asked for.
+    ``interference`` is whether they are compared with a bulk writer, as schedulers are: a single
+    reader does not show their effect. Two candidates are equally good if their scores differ by no
+    more than the fraction ``tolerance``. The same seed draws the same orders. ``scores`` has the
+    scores of all probes, in the order of their requests.
     """
 
     candidates: Annotated[int, Meta(ge=1, le=MOST_CANDIDATES)]
@@ -219,19 +218,19 @@ class Tournament(Struct, frozen=True):
 
 
 class TournamentConclusion(StrEnum):
-    """The word of an answer."""
+    """The conclusion of a tournament."""
 
     BEST = "best"
-    AS_GOOD = "as good as"  # the candidate in force is as good as the best
+    AS_GOOD = "as good as"  # the current candidate is as good as the best
     CANNOT_TELL = "cannot tell"
 
 
 class TournamentAnswer(Struct, frozen=True):
-    """The answer: the leading candidate and the ratio of its score to that of the one in force.
+    """The answer: the leader, and the ratio of its score to the current candidate's score.
 
-    The ratio lies between ``low`` and ``high``, 99 % sure of all looks together; ``chance`` is how
-    often chance alone has as large an effect. They are None where the leader was not compared: it
-    is in force itself, or the tournament has not ended.
+    ``low`` and ``high`` are the 99 % interval of the ratio, joint for all looks. ``chance`` is the
+    probability of as large an effect by chance. They are None if the leader was not compared: it is
+    the current candidate, or the tournament has not ended.
     """
 
     word: TournamentConclusion
@@ -244,9 +243,9 @@ class TournamentAnswer(Struct, frozen=True):
 
 
 class _Stage(NamedTuple):
-    """Where a tournament is: who is left, who is still to be probed in this round, and the pairs.
+    """The state of a tournament: remaining candidates, those due in this round, and the pairs.
 
-    A pair is the logarithm of the leader's score over that of the candidate in force.
+    A pair is the logarithm of the ratio of the leader's score to the current candidate's score.
     """
 
     left: tuple[int, ...]
@@ -255,11 +254,11 @@ class _Stage(NamedTuple):
 
 
 def add_score(tournament: Tournament, score: float) -> Tournament:
-    """Return the tournament with the score of the probe that was asked for.
+    """Return the tournament with the score of the requested probe.
 
-    Raises ``ValueError`` where none was, or where the score is not positive.
+    Raises ``ValueError`` if no probe was requested or the score is not positive.
     """
-    due = _stage(tournament).due
+    due = _replay_scores(tournament).due
     if not due:
         raise ValueError("the tournament has ended")
     if not 0 < score < math.inf:
@@ -268,61 +267,65 @@ def add_score(tournament: Tournament, score: float) -> Tournament:
 
 
 def next_candidate(tournament: Tournament) -> TournamentProbe | None:
-    """Return the next probe, None where the tournament has ended."""
-    due = _stage(tournament).due
+    """Return the next probe, or None if the tournament has ended."""
+    due = _replay_scores(tournament).due
     return TournamentProbe(due[0], SECONDS, tournament.interference) if due else None
 
 
 def leader(tournament: Tournament) -> int | None:
-    """Return the candidate that is left after the rounds, None where they have not ended."""
-    left = _stage(tournament).left
-    return left[0] if len(left) == 1 else None
+    """Return the winner of the rounds, or None if they have not ended."""
+    remaining = _replay_scores(tournament).left
+    return remaining[0] if len(remaining) == 1 else None
 
 
 def answer_tournament(tournament: Tournament) -> TournamentAnswer:
-    """Return the answer; before the tournament has ended it is `cannot tell`."""
-    stage, probes = _stage(tournament), len(tournament.scores)
+    """Return the answer, which is `cannot tell` until the tournament has ended."""
+    stage, probes = _replay_scores(tournament), len(tournament.scores)
     best = stage.left[0]
     if stage.due:
         return TournamentAnswer(TournamentConclusion.CANNOT_TELL, best, probes)
     if best == tournament.current:
         return TournamentAnswer(TournamentConclusion.AS_GOOD, best, probes)
-    word, low, high, rare = _judge(stage.pairs, tournament.tolerance)
+    conclusion, low, high, rare = _judge(stage.pairs, tournament.tolerance)
     ratio = statistics.fmean(stage.pairs)
     return TournamentAnswer(
-        word, best, probes, math.exp(ratio), math.exp(low), math.exp(high), rare
+        conclusion, best, probes, math.exp(ratio), math.exp(low), math.exp(high), rare
     )
 
 
-def _stage(tournament: Tournament) -> _Stage:
-    """Replay the scores: rounds until one candidate is left, then its pairs."""
+def _replay_scores(tournament: Tournament) -> _Stage:
+    """Replay the scores: rounds until one candidate remains, then its pairs."""
     random = Random(tournament.seed)
     logs = [math.log(score.score) for score in tournament.scores]
-    left, alike, at = tuple(range(tournament.candidates)), 0, 0
-    table: dict[int, list[float]] = {each: [] for each in left}
+    remaining, rounds, position = tuple(range(tournament.candidates)), 0, 0
+    table: dict[int, list[float]] = {candidate: [] for candidate in remaining}
     order: list[int] = []
-    while len(left) > 1:
-        # Back the way it came: what changes evenly over two rounds falls on all alike.
-        order = order[::-1] if alike % 2 else random.sample(left, len(left))
-        done = logs[at : at + len(order)]
+    while len(remaining) > 1:
+        # In reverse order: a steady change over two rounds affects all candidates equally.
+        order = order[::-1] if rounds % 2 else random.sample(remaining, len(remaining))
+        done = logs[position : position + len(order)]
         if len(done) < len(order):
-            return _Stage(left, tuple(order[len(done) :]))
+            return _Stage(remaining, tuple(order[len(done) :]))
         for candidate, log in zip(order, done, strict=True):
             table[candidate].append(log)
-        at, alike = at + len(order), alike + 1
-        enough = LAST_ROUNDS if len(left) == 2 and at + len(left) <= MOST_PROBES else HALVED
-        halve = alike >= enough
-        remaining = _remaining({each: table[each] for each in left}, halve)
-        if len(remaining) < len(left):
-            left, alike = remaining, 0
-    if left[0] == tournament.current:
-        return _Stage(left, ())
-    return _final(tournament, left, logs[at:], random)
+        position, rounds = position + len(order), rounds + 1
+        enough = (
+            LAST_ROUNDS
+            if len(remaining) == 2 and position + len(remaining) <= MOST_PROBES
+            else HALVED
+        )
+        halve = rounds >= enough
+        ranked = _rank_remaining({candidate: table[candidate] for candidate in remaining}, halve)
+        if len(ranked) < len(remaining):
+            remaining, rounds = ranked, 0
+    if remaining[0] == tournament.current:
+        return _Stage(remaining, ())
+    return _replay_pairs(tournament, remaining, logs[position:], random)
 
 
-def _final(
+def _replay_pairs(
     tournament: Tournament,
-    left: tuple[int, ...],
+    remaining: tuple[int, ...],
     logs: Sequence[float],
     random: Random,
 ) -> _Stage:
@@ -331,69 +334,73 @@ def _final(
         len(pairs) < LOOKS[-1]
         and _judge(pairs, tournament.tolerance)[0] is TournamentConclusion.CANNOT_TELL
     ):
-        order = random.sample((left[0], tournament.current), 2)
+        order = random.sample((remaining[0], tournament.current), 2)
         done = logs[2 * len(pairs) : 2 * len(pairs) + 2]
         if len(done) < 2:
-            return _Stage(left, tuple(order[len(done) :]), pairs)
-        pairs += ((done[0] - done[1]) * (1 if order[0] == left[0] else -1),)
-    return _Stage(left, (), pairs)
+            return _Stage(remaining, tuple(order[len(done) :]), pairs)
+        pairs += ((done[0] - done[1]) * (1 if order[0] == remaining[0] else -1),)
+    return _Stage(remaining, (), pairs)
 
 
 @lru_cache(maxsize=4)
 def _judge(
     pairs: tuple[float, ...], tolerance: float
 ) -> tuple[TournamentConclusion, float, float, float]:
-    """Return the word of the pairs, the interval of their mean, and how often chance does as much.
+    """Return the conclusion, the interval of the pairs' mean, and the chance of such an effect.
 
-    The errors allowed are shared out over the looks (Bonferroni).
+    The allowed errors are divided among the looks (Bonferroni).
     """
     alpha, error = ALPHA / len(LOOKS), AS_GOOD_ERROR / len(LOOKS)
     rare = chance([[pair] for pair in pairs])[0]
     low, high = bootstrap_interval(pairs, 1 - alpha)
-    # Of an interval with twice the error, one side has just the error (Schuirmann 1987).
+    # One side of an interval with twice the error has exactly the error (Schuirmann 1987).
     if bootstrap_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
         return TournamentConclusion.AS_GOOD, low, high, rare
-    told = rare <= alpha and low > 0
-    return TournamentConclusion.BEST if told else TournamentConclusion.CANNOT_TELL, low, high, rare
+    if rare <= alpha and low > 0:
+        return TournamentConclusion.BEST, low, high, rare
+    return TournamentConclusion.CANNOT_TELL, low, high, rare
 
 
-def _remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ...]:
-    """Return who goes on after a round, the best first: all, all but the clearly worse, or half.
+def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ...]:
+    """Return the candidates that remain after a round, the best first.
 
-    ``table`` has the logarithms of each candidate's scores, one for each round.
+    These are all but the clearly worse, and with ``halve`` at most the better half. ``table`` has
+    the logarithms of each candidate's scores, one for each round.
     """
-    means = {each: statistics.fmean(scores) for each, scores in table.items()}
-    ranked = sorted(means, key=lambda each: -means[each])
+    means = {candidate: statistics.fmean(scores) for candidate, scores in table.items()}
+    ranked = sorted(means, key=lambda candidate: -means[candidate])
     rounds = len(table[ranked[0]])
     if rounds > 1:
-        behind = CLEAR * _noise(table) * math.sqrt(2 / rounds)
-        ranked = [each for each in ranked if means[each] >= means[ranked[0]] - behind]
-    # Where the clearly worse have gone, the others need not be halved as well.
+        behind = CLEAR * _estimate_noise(table) * math.sqrt(2 / rounds)
+        ranked = [
+            candidate for candidate in ranked if means[candidate] >= means[ranked[0]] - behind
+        ]
+    # If enough candidates were eliminated as clearly worse, the others need not be halved.
     if halve and len(ranked) > len(table) / 2:
         ranked = ranked[: math.ceil(len(table) / 2)]
     return tuple(ranked)
 
 
-def _noise(table: dict[int, list[float]]) -> float:
-    """Return the noise of one probe: what neither the candidate nor the round explains."""
+def _estimate_noise(table: dict[int, list[float]]) -> float:
+    """Return the noise of one probe: the deviation not explained by candidate or round."""
     rows = [[score - statistics.fmean(scores) for score in scores] for scores in table.values()]
     rounds = list(zip(*rows, strict=True))
-    left = math.fsum((score - statistics.fmean(row)) ** 2 for row in rounds for score in row)
-    return math.sqrt(left / ((len(rows) - 1) * (len(rounds) - 1)))
+    residue = math.fsum((score - statistics.fmean(row)) ** 2 for row in rounds for score in row)
+    return math.sqrt(residue / ((len(rows) - 1) * (len(rounds) - 1)))
 
 
 class Unjudged(StrEnum):
-    """Why settings of a disk were not judged."""
+    """The reason why settings of a disk were not evaluated."""
 
     FIXED = "fixed"  # it cannot be set; detail: why
-    NO_CHOICE = "no choice"  # nothing else can be set
-    NEEDS_WRITES = "needs writes"  # a lone reader says nothing about it
+    NO_CHOICE = "no choice"  # no other value can be set
+    NEEDS_WRITES = "needs writes"  # a single reader does not show its effect
     NOT_WRITABLE = "not writable"  # outcome: why nothing may be written to the disk
     ENDED = "ended"  # the search of the disk ended before
 
 
 class NotJudged(Struct, frozen=True):
-    """Settings that were not judged, and why."""
+    """Settings that were not evaluated, and the reason."""
 
     settings: tuple[str, ...]
     reason: Unjudged
@@ -402,20 +409,20 @@ class NotJudged(Struct, frozen=True):
 
 
 class End(StrEnum):
-    """Why a search ended early, besides a probe without figures."""
+    """The reason why a search ended early, other than a probe without figures."""
 
     STOPPED = "stopped"
     NO_TIME = "no time"
     UNTRUSTED = "untrusted"  # a probe broke Little's law, or did no I/O
     NOT_SET = "not set"  # a value was not taken
     STUCK = "stuck"  # a write to a setting did not return
-    CONFLICT = "conflict"  # others changed a setting during the search
+    CONFLICT = "conflict"  # another process changed a setting during the search
 
 
 class NotRestored(Struct, frozen=True):
     """A setting that does not have its value from ``before`` the search, and the value found.
 
-    It is a conflict if others have changed it: it then has their value.
+    It is a conflict if another process has changed it: it then keeps that value.
     """
 
     setting: str
@@ -426,11 +433,11 @@ class NotRestored(Struct, frozen=True):
 
 
 class FoundDepth(Struct, frozen=True):
-    """A depth search: the depth in force, the deepest to try, all probes, and the answer.
+    """A depth search: the current depth, the deepest to try, all probes, and the answer.
 
-    ``current`` is what the disk takes: with fewer requests than its own depth, their number. There
-    is no answer where the search ended early. ``compared`` is a tournament of the depth in force
-    and the one that was found, which a depth that is not likely enough to be better had to win.
+    ``current`` is the effective depth: the number of requests, if it is below the disk's own depth.
+    ``answer`` is None if the search ended early. ``compared`` is a tournament between the current
+    depth and the answer. It was necessary if the answer was not likely enough to be better.
     """
 
     current: Count
@@ -441,10 +448,10 @@ class FoundDepth(Struct, frozen=True):
 
 
 class FoundSettings(Struct, frozen=True):
-    """A tournament of candidates at a depth; number 0 is what is ``in_force``.
+    """A tournament of candidates at a depth; number 0 has the values ``in_force``.
 
-    With ``interference`` the scores are those of a reader's p99 beside a bulk writer, and
-    ``written`` are the bytes/s of the writer with each candidate.
+    With ``interference``, the scores are from a reader's p99 with a bulk writer, and ``written``
+    has the writer's bytes/s with each candidate.
     """
 
     candidates: tuple[Candidate, ...]
@@ -457,19 +464,19 @@ class FoundSettings(Struct, frozen=True):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings that the candidates are about."""
+        """The settings that the candidates change."""
         return tuple(
             dict.fromkeys(name for candidate in self.candidates for name in candidate.values)
         )
 
 
 class DiskSearchResult(Struct):
-    """The search on one disk; it grows as the search goes on. ``alike`` are those it stands for.
+    """The search on one disk, filled in during the search. ``alike`` are the disks it represents.
 
-    ``objective_us`` is the p99 that the profile wants at most. ``better`` are the values that are
-    better than those in force, and ``result`` is the probe nearest to them. ``ended`` and
-    ``outcome`` say why it ended early, if it did, and ``doubtful`` is the probe that was not
-    trusted then; ``blank`` is that of the first probe.
+    ``objective_us`` is the maximum p99 that the profile allows. ``better`` are the values that are
+    better than the current ones, and ``result`` is the probe nearest to them. If the search ended
+    early, ``ended`` or ``outcome`` has the reason, and ``doubtful`` is the untrusted probe.
+    ``blank`` is from the first probe.
     """
 
     target: str
@@ -490,46 +497,46 @@ class DiskSearchResult(Struct):
 
     @property
     def whole(self) -> bool:
-        """Whether the search came to its end, with every value restored."""
+        """Whether the search is complete and every value was restored."""
         return self.ended is None and self.outcome is None and not self.not_restored
 
     @property
     def counts(self) -> bool:
-        """Whether its answers count: also where the time was up, but not after trouble."""
+        """Whether its answers count: if it is complete or ran out of time, but not after errors."""
         timed_out = self.ended is End.NO_TIME and bool(self.better)
         return (self.whole or timed_out) and not self.not_restored
 
 
-def searched(found: DiskSearchResult) -> Searched:
-    """Return what is kept of a search in the history."""
-    tournaments = (found.settings, found.schedulers)
+def searched(search: DiskSearchResult) -> Searched:
+    """Return the part of a search that the history stores."""
+    tournaments = (search.settings, search.schedulers)
     return Searched(
-        objective_us=found.objective_us,
-        depth=None if found.depth is None else _searched_depth(found.depth),
+        objective_us=search.objective_us,
+        depth=None if search.depth is None else _summarise_depth(search.depth),
         settings=tuple(
-            _searched_settings(tournament) for tournament in tournaments if tournament is not None
+            _summarise_settings(tournament) for tournament in tournaments if tournament is not None
         ),
     )
 
 
-def _searched_depth(found: FoundDepth) -> SearchedDepth | None:
-    if found.answer is None:
+def _summarise_depth(search: FoundDepth) -> SearchedDepth | None:
+    if search.answer is None:
         return None
-    probes = tuple(DepthTried(each.depth, each.iops, each.p99_us) for each in found.measured)
-    answer = found.answer
-    return SearchedDepth(found.current, probes, answer.word, answer.depth, answer.chance)
+    probes = tuple(DepthTried(probe.depth, probe.iops, probe.p99_us) for probe in search.measured)
+    answer = search.answer
+    return SearchedDepth(search.current, probes, answer.word, answer.depth, answer.chance)
 
 
-def _searched_settings(found: FoundSettings) -> SearchedSettings:
+def _summarise_settings(search: FoundSettings) -> SearchedSettings:
     candidates = []
-    for number, candidate in enumerate(found.candidates):
-        scores = (each.score for each in found.scores if each.candidate == number)
-        # Beside a writer a score is one over the p99 in seconds, so that more is better.
-        kept = tuple(1e6 / score if found.interference else score for score in scores)
-        written = found.written[number] if found.written else None
-        candidates.append(CandidateTried(candidate.values, kept, written))
-    answer = found.answer
+    for number, candidate in enumerate(search.candidates):
+        scores = (score.score for score in search.scores if score.candidate == number)
+        # With a writer, a score is the inverse of the p99 in seconds: more is better.
+        figures = tuple(1e6 / score if search.interference else score for score in scores)
+        written = search.written[number] if search.written else None
+        candidates.append(CandidateTried(candidate.values, figures, written))
+    answer = search.answer
     return SearchedSettings(
-        *(tuple(candidates), found.in_force, found.depth, found.interference),
+        *(tuple(candidates), search.in_force, search.depth, search.interference),
         *(answer.word, answer.leader),
     )
