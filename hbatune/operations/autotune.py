@@ -1,15 +1,9 @@
-"""Find the best depth and settings of disks by search, and keep nothing unless asked.
+"""Find the best depth and settings of disks by search; save them only on request.
 
-Searches the best depth and the best candidate settings of one disk.
-
-What is asked next, and what the answer is, `search` decides; `disk_probes` sets the values and
-makes the probes.
-
-Finds the best depth and the best settings of disks by search, and keeps nothing unless asked.
-
-One disk for each adapter, medium and model is searched, and stands for the others. Everything goes
-through the journal, under the lock; whatever happens, the values that were there come back. With
-``write``, what is better becomes a rule of the site, which `apply` then follows.
+One disk is searched for each adapter, medium and model, and represents the others. `search` chooses
+each probe and the answer. `disk_probes` sets the values and makes the probes. All writes use the
+journal, under the lock, and the original values are always restored. With ``write``, better values
+are saved as local rules, which `apply` then follows.
 """
 
 import math
@@ -99,15 +93,15 @@ from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SE
 from hbatune.workers import WorkerPool
 
 DEEPEST = 1024
-"""I/Os in flight beyond which no drive and no volume was seen to gain."""
+"""The number of I/Os in flight beyond which no measured drive or volume has gained."""
 ROUNDS = tournaments.MOST_PROBES + 2 * tournaments.LOOKS[0]
-"""Probes of a tournament, about."""
+"""The approximate number of probes in a tournament."""
 TRIED = (QUEUE_DEPTH, *SEEN_BESIDE_WRITES, *SEEN_BY_READS)
 """All settings that a search may set."""
 
 
 _Probe = Callable[[int, float], ProbeResult]
-"""Makes a probe of a candidate, which is set, of so many seconds."""
+"""Makes a probe of a candidate, which is set, for the given number of seconds."""
 _Score = Callable[[Figures], float]
 _DEPTH_WORDS = {
     TournamentConclusion.BEST: DepthConclusion.BEST,
@@ -117,51 +111,53 @@ _DEPTH_WORDS = {
 
 
 class DepthRange(Struct, frozen=True):
-    """The depths of a disk: its own, the one that it takes now, and the deepest to try."""
+    """The depths of a disk: its own, the current effective depth, and the deepest to try."""
 
     own: int
     current: int
     deepest: int
 
 
-def estimate_seconds(workload: Workload, endpoint: Endpoint, *, beside: bool) -> float:
-    """Return about how many seconds a search on one disk takes: less, or half as much again."""
-    one = running.estimate_seconds(1, timed(workload, tournaments.SECONDS))
-    seconds = (depths.REFINED + ROUNDS) * one
-    if beside:
-        more = running.estimate_seconds(1, timed(BESIDE, LONGER * tournaments.SECONDS))
-        found = endpoint.attributes.get(SCHEDULER_FILE)
-        if isinstance(found, Attribute) and BFQ in choices(found.text):
-            more += preferred_seconds(endpoint) / 2  # about half of the probes are with it
-        seconds += ROUNDS * more
+def estimate_seconds(workload: Workload, endpoint: Endpoint, *, with_writer: bool) -> float:
+    """Estimate the seconds of a search on one disk. It may take less, or half as long again."""
+    probe_seconds = running.estimate_seconds(1, timed(workload, tournaments.SECONDS))
+    seconds = (depths.REFINED + ROUNDS) * probe_seconds
+    if with_writer:
+        writer_seconds = running.estimate_seconds(1, timed(BESIDE, LONGER * tournaments.SECONDS))
+        attribute = endpoint.attributes.get(SCHEDULER_FILE)
+        if isinstance(attribute, Attribute) and BFQ in choices(attribute.text):
+            writer_seconds += (
+                preferred_seconds(endpoint) / 2
+            )  # about half of the probes are with it
+        seconds += ROUNDS * writer_seconds
     return seconds
 
 
-def estimate_probes(*, beside: bool) -> int:
-    """Return about how many probes a search on one disk takes."""
-    return depths.REFINED + ROUNDS * (2 if beside else 1)
+def estimate_probes(*, with_writer: bool) -> int:
+    """Estimate the number of probes in a search on one disk."""
+    return depths.REFINED + ROUNDS * (2 if with_writer else 1)
 
 
 def depth_room(endpoint: Endpoint) -> DepthRange | Fixed:
-    """Return the depths of a disk, or why its own depth cannot be set."""
-    own = _number(endpoint, QUEUE_DEPTH)
-    if own is None:
+    """Return the depths of a disk, or the reason why its own depth cannot be set."""
+    depth = _read_number(endpoint, QUEUE_DEPTH)
+    if depth is None:
         return Fixed("it has none that can be set")
     scheduler = scheduler_of(endpoint.attributes)
-    most = resolve_endpoint(endpoint, QUEUE_DEPTH, MAX_QUEUE_DEPTH, own, scheduler)
-    if isinstance(most, Fixed):
-        return most
-    assert isinstance(most.value, int)
-    # More than there are requests cannot be in flight.
-    requests = _number(endpoint, NR_REQUESTS) or DEEPEST
-    deepest = min(most.value, requests, DEEPEST)
-    return DepthRange(own, min(own, deepest), deepest)
+    highest = resolve_endpoint(endpoint, QUEUE_DEPTH, MAX_QUEUE_DEPTH, depth, scheduler)
+    if isinstance(highest, Fixed):
+        return highest
+    assert isinstance(highest.value, int)
+    # The number of requests limits the I/Os in flight.
+    requests = _read_number(endpoint, NR_REQUESTS) or DEEPEST
+    deepest = min(highest.value, requests, DEEPEST)
+    return DepthRange(depth, min(depth, deepest), deepest)
 
 
 class DiskSearch:
-    """The search on one disk; ``rows`` are what the profile's plan says of it.
+    """The search on one disk; ``rows`` are its rows in the profile's plan.
 
-    The ``experiment`` is one with all ``TRIED`` settings. ``found`` grows as the search goes on.
+    The ``experiment`` has all ``TRIED`` settings. ``found`` is filled in during the search.
     """
 
     def __init__(
@@ -170,29 +166,29 @@ class DiskSearch:
         self.found = DiskSearchResult(subject.target, subject.endpoint.id, means.objective_us)
         self._subject, self._rows = subject, rows
         self._probes, self._means = DiskProbes(subject, experiment, means), means
-        # The depth that was found, and whether it has to be set for a load of that depth.
+        # The best depth, and whether it has to be set for a load of that depth.
         self._depth: dict[str, Value] = {}
         self._deeper = False
         self._load = means.workload.issued
 
     def run(self) -> DiskSearchResult:
-        """Search the depth first, then the settings at that depth, and return what was found."""
-        found = self.found
+        """Search the depth first, then the settings at that depth, and return the result."""
+        search = self.found
         try:
             self._search_depth()
             self._search_settings()
             self._search_schedulers()
         except SearchEndedError as error:
-            found.ended, found.outcome, found.doubtful = error.end, error.outcome, error.doubtful
-            answered = found.depth is not None and found.depth.answer is not None
-            self._note((QUEUE_DEPTH,), Unjudged.ENDED, unless=answered)
-            self._note(SEEN_BY_READS, Unjudged.ENDED, unless=found.settings is not None)
-            self._note(SEEN_BESIDE_WRITES, Unjudged.ENDED)
+            search.ended, search.outcome, search.doubtful = error.end, error.outcome, error.doubtful
+            answered = search.depth is not None and search.depth.answer is not None
+            self._note_unjudged((QUEUE_DEPTH,), Unjudged.ENDED, unless=answered)
+            self._note_unjudged(SEEN_BY_READS, Unjudged.ENDED, unless=search.settings is not None)
+            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.ENDED)
         if (first := self._probes.first) is not None:
-            found.blank, found.result = first.blank, found.result or first
-        return found
+            search.blank, search.result = first.blank, search.result or first
+        return search
 
-    def _note(
+    def _note_unjudged(
         self,
         settings: Collection[str],
         reason: Unjudged,
@@ -201,60 +197,60 @@ class DiskSearch:
         outcome: Skipped | None = None,
         unless: bool = False,
     ) -> None:
-        """Note settings as not judged, unless they were or are noted already."""
-        known = {name for each in self.found.not_judged for name in each.settings}
-        if not unless and not known & set(settings):
+        """Note settings as not evaluated, unless they were, or are noted already."""
+        noted = {name for entry in self.found.not_judged for name in entry.settings}
+        if not unless and not noted & set(settings):
             self.found.not_judged.append(NotJudged(tuple(settings), reason, detail, outcome))
 
     def _search_depth(self) -> None:
-        found, room = self.found, depth_room(self._subject.endpoint)
+        result, room = self.found, depth_room(self._subject.endpoint)
         if isinstance(room, Fixed):
-            self._note((QUEUE_DEPTH,), Unjudged.FIXED, room.limit)
+            self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, room.limit)
             return
-        found.depth = FoundDepth(room.current, room.deepest, ())
+        result.depth = FoundDepth(room.current, room.deepest, ())
         search = DepthSearch(room.current, room.deepest, self._means.objective_us)
         by_depth: dict[int, ProbeResult] = {}
         missed = 0
         while (wanted := depths.next_probe(search)) is not None:
             deeper = wanted.depth > room.own
-            result = None
+            probe = None
             if self._probes.takes({QUEUE_DEPTH: wanted.depth} if deeper else {}):
-                result = self._probes.probe(wanted.depth, wanted.seconds)
-            if result is None or result.doubt is Doubt.TOO_FEW:
-                # Not reached: by the driver's limit, or by fio, which may be short of CPU.
-                reached = max((each.depth for each in search.measured), default=0)
+                probe = self._probes.probe(wanted.depth, wanted.seconds)
+            if probe is None or probe.doubt is Doubt.TOO_FEW:
+                # Not reached, because of the driver's limit or a lack of CPU for fio.
+                reached = max((probe.depth for probe in search.measured), default=0)
                 missed += 1
                 if not reached and missed == TRIES:
-                    end = End.NOT_SET if result is None else End.UNTRUSTED
-                    raise SearchEndedError(end, doubtful=result)
+                    end = End.NOT_SET if probe is None else End.UNTRUSTED
+                    raise SearchEndedError(end, doubtful=probe)
                 if 0 < wanted.depth <= reached:
-                    break  # what there is has to do
-                # The search goes on below it, or tries the first once more.
-                search = _below(search, reached) if reached else search
+                    break  # answer from the measurements so far
+                # The search continues below it, or tries the first depth again.
+                search = _limit_search(search, reached) if reached else search
                 continue
-            by_depth[wanted.depth] = result
-            search = depths.add_measurement(search, measurement(result))
-            found.depth = FoundDepth(room.current, search.deepest, search.measured)
+            by_depth[wanted.depth] = probe
+            search = depths.add_measurement(search, measurement(probe))
+            result.depth = FoundDepth(room.current, search.deepest, search.measured)
         answer = depths.answer_depth(search)
         if answer.depth == search.current < room.current:
-            # The depth in force could not be measured, and may be better still.
+            # The current depth could not be measured, and may be better still.
             answer = replace(answer, word=DepthConclusion.CANNOT_TELL)
         if answer.word is DepthConclusion.BEST and answer.chance < depths.LIKELY:
             compared = self._compare_depths(room, answer.depth)
             answer = replace(answer, word=_DEPTH_WORDS[compared.word])
-            found.depth = replace(found.depth, compared=compared)
-        found.depth = replace(found.depth, answer=answer)
+            result.depth = replace(result.depth, compared=compared)
+        result.depth = replace(result.depth, answer=answer)
         nearest = min(by_depth, key=lambda depth: abs(math.log(depth / answer.depth)))
-        found.result = by_depth[nearest]
+        result.result = by_depth[nearest]
         if answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD):
             self._load = answer.depth
         if answer.word is DepthConclusion.BEST:
             self._depth, self._deeper = {QUEUE_DEPTH: answer.depth}, answer.depth > room.own
-            change = ValueChange(found.target, QUEUE_DEPTH, room.own, answer.depth)
-            found.better.append(change)
+            change = ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth)
+            result.better.append(change)
 
     def _compare_depths(self, room: DepthRange, depth: int) -> TournamentAnswer:
-        """Compare a depth with the one in force in pairs, each with as many I/Os in flight."""
+        """Compare a depth with the current one in pairs, each with its number of I/Os in flight."""
         loads = (room.current, depth)
         deeper: dict[str, Value] = {QUEUE_DEPTH: depth} if depth > room.own else {}
         candidates = (Candidate({}), Candidate(deeper))
@@ -262,29 +258,29 @@ class DiskSearch:
         def probe(candidate: int, seconds: float) -> ProbeResult:
             return self._probes.probe(loads[candidate], seconds)
 
-        played, _ = self._tournament(candidates, {}, probe, self._rate)
+        played, _ = self._run_tournament(candidates, {}, probe, self._score_rate)
         return tournaments.answer_tournament(played)
 
-    def _rate(self, figures: Figures) -> float:
+    def _score_rate(self, figures: Figures) -> float:
         return rate_score(figures.iops, figures.p99_us, self._means.objective_us)
 
     def _search_settings(self) -> None:
-        """Compare what a lone reader's rate shows, at the depth that was found."""
-        deeper = {name: each for name, each in self._depth.items() if self._deeper}
+        """Compare the settings whose effect a single reader's rate shows, at the best depth."""
+        deeper = self._depth if self._deeper else {}
         tried = seen_by_reads(self._subject.endpoint, self._rows)
 
         def probe(candidate: int, seconds: float) -> ProbeResult:
             return self._probes.probe(self._load, seconds)
 
-        found = self._play(tried, deeper, probe, self._rate)
-        if found is None:
-            self._note(SEEN_BY_READS, Unjudged.NO_CHOICE)
-        self.found.settings = found
+        settings = self._play_tournament(tried, deeper, probe, self._score_rate)
+        if settings is None:
+            self._note_unjudged(SEEN_BY_READS, Unjudged.NO_CHOICE)
+        self.found.settings = settings
 
     def _search_schedulers(self) -> None:
-        """Compare what a reader's p99 beside a bulk writer shows, with the depth that was found."""
+        """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
         if not self._probes.beside:
-            self._note(SEEN_BESIDE_WRITES, Unjudged.NEEDS_WRITES)
+            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.NEEDS_WRITES)
             return
         tried = seen_beside_writes(self._subject.endpoint, self._rows)
 
@@ -295,45 +291,49 @@ class DiskSearch:
             return self._probes.probe_beside(seconds)
 
         try:
-            found = self._play(tried, self._depth, probe, score)
+            schedulers = self._play_tournament(tried, self._depth, probe, score)
         except NotWritableError as error:
-            self._note(SEEN_BESIDE_WRITES, Unjudged.NOT_WRITABLE, outcome=error.outcome)
+            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.NOT_WRITABLE, outcome=error.outcome)
             return
-        if found is None:
-            self._note(SEEN_BESIDE_WRITES, Unjudged.NO_CHOICE)
-        self.found.schedulers = found
+        if schedulers is None:
+            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.NO_CHOICE)
+        self.found.schedulers = schedulers
 
-    def _play(
+    def _play_tournament(
         self,
         tried: Sequence[Candidate],
         base: Mapping[str, Value],
         probe: _Probe,
         score: _Score,
     ) -> FoundSettings | None:
-        """Play a tournament of what the device takes; return None where there is no choice."""
-        # What a device does not take is no candidate: seen before the rounds begin.
-        candidates = [each for each in tried if self._probes.takes({**base, **each.values})]
+        """Play a tournament of the values that the device accepts; return None without a choice."""
+        # A value that the device does not accept is not a candidate. Check before the rounds.
+        candidates = [
+            candidate for candidate in tried if self._probes.takes({**base, **candidate.values})
+        ]
         if len(candidates) < 2:
             return None
-        played, results = self._tournament(candidates, base, probe, score)
-        answer, found = tournaments.answer_tournament(played), self.found
+        played, results = self._run_tournament(candidates, base, probe, score)
+        answer, search = tournaments.answer_tournament(played), self.found
         if answer.word is TournamentConclusion.BEST:
-            found.result = results[answer.leader][-1]
+            search.result = results[answer.leader][-1]
             for name, value in candidates[answer.leader].values.items():
-                change = ValueChange(found.target, name, self._current(name), value)
-                found.better.append(change)
-        written = tuple(_written(results.get(each, ())) for each in range(len(candidates)))
+                change = ValueChange(search.target, name, self._read_current(name), value)
+                search.better.append(change)
+        rates = tuple(
+            _average_written(results.get(number, ())) for number in range(len(candidates))
+        )
         workload = results[0][0].workload
         names = dict.fromkeys(name for candidate in candidates for name in candidate.values)
-        current = {name: self._current(name) for name in names}
+        current = {name: self._read_current(name) for name in names}
         return FoundSettings(
             *(tuple(candidates), workload.issued, played.scores, answer),
-            in_force={name: each for name, each in current.items() if each is not None},
+            in_force={name: value for name, value in current.items() if value is not None},
             interference=workload.writer is not None,
-            written=written if workload.writer is not None else (),
+            written=rates if workload.writer is not None else (),
         )
 
-    def _tournament(
+    def _run_tournament(
         self,
         candidates: Sequence[Candidate],
         base: Mapping[str, Value],
@@ -352,26 +352,26 @@ class DiskSearch:
             results.setdefault(wanted.candidate, []).append(result)
         return played, results
 
-    def _current(self, name: str) -> Value | None:
-        """Return the value in force when the facts were gathered."""
-        found = self._subject.endpoint.attributes.get(SETTINGS[name].path)
-        return SETTINGS[name].parse(found.text) if isinstance(found, Attribute) else None
+    def _read_current(self, name: str) -> Value | None:
+        """Return the value at the time when the facts were gathered."""
+        attribute = self._subject.endpoint.attributes.get(SETTINGS[name].path)
+        return SETTINGS[name].parse(attribute.text) if isinstance(attribute, Attribute) else None
 
 
-def _below(search: DepthSearch, depth: int) -> DepthSearch:
-    """Return the search with nothing beyond this depth, which then stands for the one in force."""
+def _limit_search(search: DepthSearch, depth: int) -> DepthSearch:
+    """Limit the search to this depth; a deeper current depth is then represented by it."""
     return replace(search, deepest=depth, current=min(search.current, depth))
 
 
-def _written(results: Sequence[ProbeResult]) -> float:
-    """Return the bytes/s of the writer beside these probes on average, 0 where there is none."""
+def _average_written(results: Sequence[ProbeResult]) -> float:
+    """Return the average bytes/s of the writer in these probes, or 0 without a writer."""
     rates = [result.figures.written_beside or 0.0 for result in results]
     return sum(rates) / len(rates) if rates else 0.0
 
 
-def _number(endpoint: Endpoint, name: str) -> int | None:
-    found = endpoint.attributes.get(SETTINGS[name].path)
-    text = found.text if isinstance(found, Attribute) else ""
+def _read_number(endpoint: Endpoint, name: str) -> int | None:
+    attribute = endpoint.attributes.get(SETTINGS[name].path)
+    text = attribute.text if isinstance(attribute, Attribute) else ""
     return int(text) if text.isdecimal() else None
 
 
@@ -379,11 +379,10 @@ COMMAND = "autotune"
 
 
 class AutotuneRequest(Struct, frozen=True, kw_only=True):
-    """The request: disks, or what means disks, and the profile whose objective counts.
+    """The request: disks, or names that include disks, and the profile with the objective.
 
-    ``minutes`` are the longest that it may take, None for as long as it needs. Schedulers are
-    judged beside a bulk writer: on a file in ``folder``, or with ``destructive`` on the disks
-    named, which have to be empty.
+    ``minutes`` is the time limit, or None. Schedulers are compared with a bulk writer: on a file in
+    ``folder``, or with ``destructive`` on the named disks, which have to be empty.
     """
 
     targets: tuple[str, ...]
@@ -395,9 +394,9 @@ class AutotuneRequest(Struct, frozen=True, kw_only=True):
 
 
 class Autotuned(Struct, frozen=True):
-    """The result: what was found on each disk, and the rules that were written.
+    """The result: the search on each disk, and the written rules.
 
-    ``rules`` is None where none were asked for.
+    ``rules`` is None if no rules were requested.
     """
 
     situation: Situation
@@ -406,25 +405,25 @@ class Autotuned(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every search came to its end, and everything asked for was written."""
+        """Whether every search is complete, and all requested rules were written."""
         saved = self.rules is None or self.rules.saved
         return saved and bool(self.disks) and all(disk.whole for disk in self.disks)
 
 
-def autotune(context: Context, asked: AutotuneRequest) -> Autotuned:
-    """Search the disks, under the lock, with every value back as it was at the end.
+def autotune(context: Context, request: AutotuneRequest) -> Autotuned:
+    """Search the disks, under the lock, and restore every value at the end.
 
     Raises LockedError, UsageError for an unknown name or profile, and JournalError and HoldError
-    as an experiment does: then nothing has been changed.
+    as an experiment does. Nothing has been changed then.
     """
-    configuration()  # a mistake in it is reported before any wait for the lock
+    configuration()  # an error in it is reported before any wait for the lock
     folder = configuration_file().parent / "rules.d"
-    if asked.write:
+    if request.write:
         require_writable(folder)
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         situation = survey(
-            *(asked.profile, asked.targets),
+            *(request.profile, request.targets),
             stuck=stuck,
             worker_pool=worker_pool,
             paths=context.paths,
@@ -438,34 +437,34 @@ def autotune(context: Context, asked: AutotuneRequest) -> Autotuned:
         context.reporter.note(UnmatchedNames(situation.unmatched))
         if not situation.chosen:
             raise UsageError(
-                f"there is no disk to search at {', '.join(asked.targets)}",
+                f"there is no disk to search at {', '.join(request.targets)}",
                 hint="name a disk: `hbatune list` shows them",
             )
-        subjects, skipped = _choose(situation, asked.targets, asked.folder)
-        found = _search(context, situation, asked, subjects, worker_pool)
+        subjects, skipped = _choose_disks(situation, request.targets, request.folder)
+        results = _search(context, situation, request, subjects, worker_pool)
     refused = (
-        DiskSearchResult(each.target, _id(situation, each), outcome=each) for each in skipped
+        DiskSearchResult(skip.target, _find_id(situation, skip), outcome=skip) for skip in skipped
     )
-    done = Autotuned(situation, (*found, *refused))
-    if asked.write:
+    done = Autotuned(situation, (*results, *refused))
+    if request.write:
         done = replace(done, rules=write_rules(context, situation, done.disks, folder))
-    keep_records(context, _records(context, done))
+    keep_records(context, _make_records(context, done))
     return done
 
 
-def _choose(
+def _choose_disks(
     situation: Situation, names: Sequence[str], folder: Path | None
 ) -> tuple[tuple[Subject, ...], list[Skipped]]:
-    """Return the disks to search, and those that must not be probed, with the reasons."""
+    """Return the disks to search, and the disks that must not be probed, with the reasons."""
     machine = situation.machine
     excluded = SiteNames(machine).meant(situation.site.exclude)
     usable: set[str] = set()
     skipped: list[Skipped] = []
-    for subject in subjects_of(machine, {each.target for each in situation.chosen}):
-        own = {subject.target, subject.endpoint.id}
+    for subject in subjects_of(machine, {endpoint.target for endpoint in situation.chosen}):
+        aliases = {subject.target, subject.endpoint.id}
         # Other hosts share an array: its disks are probed only by their own names.
-        named = any(resolved(name).removeprefix("/dev/") in own for name in names)
-        refused = probe_refusal(subject, shared=named)
+        is_named = any(resolved(name).removeprefix("/dev/") in aliases for name in names)
+        refused = probe_refusal(subject, shared=is_named)
         if refused is None and subject.paths:
             refused = Skipped(subject.target, Skip.MULTIPATH, detail=subject.target)
         if refused is None and subject.endpoint.id in excluded:
@@ -478,76 +477,76 @@ def _choose(
     if folder is not None:
         mount = mount_point(folder)
         for subject in subjects_of(machine, usable):
-            # The disk that can be written to, in place of one that only represents it.
+            # Prefer the disk that can be written to over one that only represents it.
             chosen = prefer(chosen, subject) if mount in subject.endpoint.mounts else chosen
     return chosen.subjects, [*skipped, *chosen.skipped]
 
 
-def _id(situation: Situation, skipped: Skipped) -> str:
-    known = (
+def _find_id(situation: Situation, skipped: Skipped) -> str:
+    ids = (
         endpoint.id for endpoint in situation.machine.endpoints if endpoint.target == skipped.target
     )
-    return next(known, skipped.target)
+    return next(ids, skipped.target)
 
 
 def _search(
     context: Context,
     situation: Situation,
-    asked: AutotuneRequest,
+    request: AutotuneRequest,
     subjects: Sequence[Subject],
     worker_pool: WorkerPool,
 ) -> list[DiskSearchResult]:
-    """Search one disk after the other, after a note of the time."""
+    """Note the duration, then search one disk after the other."""
     if not subjects:
         return []
-    filed = _on_disk(asked.folder, subjects) if asked.folder is not None else None
+    filed = _find_disk(request.folder, subjects) if request.folder is not None else None
     workload = short_form(situation.profile.probe, float(situation.config.probe.seconds))
-    limit = None if asked.minutes is None else 60 * asked.minutes
-    written = [each for each in subjects if asked.destructive or each is filed]
-    places = [each in written for each in subjects]
+    limit = None if request.minutes is None else 60 * request.minutes
+    written = [subject for subject in subjects if request.destructive or subject is filed]
+    with_writer = [subject in written for subject in subjects]
     seconds = sum(
-        estimate_seconds(workload, each.endpoint, beside=place)
-        for each, place in zip(subjects, places, strict=True)
+        estimate_seconds(workload, subject.endpoint, with_writer=writes)
+        for subject, writes in zip(subjects, with_writer, strict=True)
     )
-    emptied = tuple(each.target for each in written if each is not filed)
-    context.reporter.note(SearchesAhead(len(subjects), seconds, limit, asked.folder, emptied))
+    emptied = tuple(subject.target for subject in written if subject is not filed)
+    context.reporter.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
     ends = None if limit is None else time.monotonic() + limit
     plan = situation.plan(named=True)
-    probes = sum(estimate_probes(beside=each) for each in places)
-    found = []
+    probes = sum(estimate_probes(with_writer=writes) for writes in with_writer)
+    results = []
     with ExitStack() as opened:
         stop = opened.enter_context(context.stoppable())
-        there = None if filed is None else _file(context, asked.folder, filed, opened)
+        scratch = None if filed is None else _make_file(context, request.folder, filed, opened)
         advance = opened.enter_context(context.reporter.progress(Phase.SEARCHING, probes))
         for subject in subjects:
-            adapter = _adapter(situation, subject.endpoint)
-            wanted = objective(situation.profile, traits(subject.endpoint, adapter))
+            adapter = _find_adapter(situation, subject.endpoint)
+            goal = objective(situation.profile, traits(subject.endpoint, adapter))
             means = SearchMeans(
                 workload=workload,
-                objective_us=None if wanted is None else 1000 * wanted.p99_ms,
+                objective_us=None if goal is None else 1000 * goal.p99_ms,
                 tolerance=situation.profile.tolerance.iops,
                 seed=int(context.clock()),
-                end=lambda seconds: _end(stop, ends, seconds),
+                end=lambda seconds: _find_end(stop, ends, seconds),
                 advance=advance,
-                beside=_beside(subject, filed, there, asked),
+                beside=_make_writing_probe(subject, filed, scratch, request),
             )
             id = subject.endpoint.id
             rows = [row for row in plan.rows if row.id == id]
-            with _experiment(context, situation, id, worker_pool) as experiment:
+            with _make_experiment(context, situation, id, worker_pool) as experiment:
                 result = DiskSearch(subject, rows, experiment, means).run()
-            result.not_restored = tuple(_not_restored(subject, experiment))
-            result.alike = _alike(situation, subject)
-            found.append(result)
-    return found
+            result.not_restored = tuple(_list_not_restored(subject, experiment))
+            result.alike = _find_represented(situation, subject)
+            results.append(result)
+    return results
 
 
-def _not_restored(subject: Subject, experiment: Experiment) -> Iterator[NotRestored]:
+def _list_not_restored(subject: Subject, experiment: Experiment) -> Iterator[NotRestored]:
     before = {setting.setting: setting.value for setting in subject.settings}
     for name, result in experiment.failed.items():
         yield NotRestored(name, before.get(name), result.outcome, result.errno, result.found)
 
 
-def _experiment(
+def _make_experiment(
     context: Context, situation: Situation, id: str, worker_pool: WorkerPool
 ) -> Experiment:
     paths, act = context.paths, situation.config.act
@@ -559,83 +558,84 @@ def _experiment(
     return Experiment(situation.machine, id, TRIED, COMMAND, means, holds=paths.holds)
 
 
-def _on_disk(folder: Path, subjects: Sequence[Subject]) -> Subject:
-    """Return the disk that a folder is on; UsageError where it is none that is searched."""
+def _find_disk(folder: Path, subjects: Sequence[Subject]) -> Subject:
+    """Return the disk of a directory; UsageError if this disk is not searched."""
     mount = mount_point(folder)
-    on = next((subject for subject in subjects if mount in subject.endpoint.mounts), None)
-    if on is None:
+    disk = next((subject for subject in subjects if mount in subject.endpoint.mounts), None)
+    if disk is None:
         raise UsageError(
             f"{str(folder)!r} is on no disk that is searched",
             hint="name a folder on one of those, or leave --file out",
         )
-    return on
+    return disk
 
 
-def _file(context: Context, folder: Path | None, filed: Subject, opened: ExitStack) -> Subject:
-    """Make a file in the folder, and return the disk as it is through that file."""
+def _make_file(context: Context, folder: Path | None, filed: Subject, opened: ExitStack) -> Subject:
+    """Make a file in the directory, and return the disk with this file as its device."""
     assert folder is not None
     with context.reporter.progress(Phase.WRITING_FILE, 1):
         file = opened.enter_context(scratch_file(folder))
     return replace(filed, endpoint=replace(filed.endpoint, device_node=file.path, size=file.size))
 
 
-def _beside(
-    subject: Subject, filed: Subject | None, file: Subject | None, asked: AutotuneRequest
+def _make_writing_probe(
+    subject: Subject, filed: Subject | None, file: Subject | None, request: AutotuneRequest
 ) -> Callable[[Subject, Workload], ProbeOutcome] | None:
-    """Return how to probe beside a bulk writer, None where nothing may be written."""
+    """Return a function that probes with a bulk writer, or None if nothing may be written."""
     if file is not None and subject is filed:
         place = file.endpoint
 
         def on_file(ready: Subject, workload: Workload) -> ProbeOutcome:
-            # Looked at as the disk, and written to as the file.
-            there = replace(ready, endpoint=place)
+            # Checked as the disk, and written to as the file.
+            target = replace(ready, endpoint=place)
             busy = running.disturbed(ready)
-            return busy or running.probe([there], workload, write=True, idle=True)[0]
+            return busy or running.probe([target], workload, write=True, idle=True)[0]
 
         return on_file
-    if asked.destructive:
-        # Where a link leads is a disk by its own name as well; that to a partition is none.
-        linked = (name for name in asked.targets if name.startswith("/dev/"))
-        names = (*asked.targets, *map(os.path.realpath, linked))
+    if request.destructive:
+        # A link's target counts as named if it is a disk, not if it is a partition.
+        linked = (name for name in request.targets if name.startswith("/dev/"))
+        names = (*request.targets, *map(os.path.realpath, linked))
         return lambda ready, workload: running.probe_guarded(ready, workload, names)
     return None
 
 
-def _end(stop: Stop, ends: float | None, seconds: float) -> End | None:
-    """Return why a probe of so many seconds must not be made any more, None if it may."""
+def _find_end(stop: Stop, ends: float | None, seconds: float) -> End | None:
+    """Return the reason why a probe of this duration must not start, or None if it may."""
     if stop():
         return End.STOPPED
     return End.NO_TIME if ends is not None and time.monotonic() + seconds > ends else None
 
 
-def _alike(situation: Situation, subject: Subject) -> tuple[str, ...]:
-    """Return the other disks that were asked for and that this one stands for."""
-    own = subject.endpoint
+def _find_represented(situation: Situation, subject: Subject) -> tuple[str, ...]:
+    """Return the other requested disks that this one represents."""
+    disk = subject.endpoint
     return tuple(
-        each.target
-        for each in situation.chosen
-        if each.target != own.target
-        and (each.adapter, each.medium, each.model) == (own.adapter, own.medium, own.model)
+        represented.target
+        for represented in situation.chosen
+        if represented.target != disk.target
+        and (represented.adapter, represented.medium, represented.model)
+        == (disk.adapter, disk.medium, disk.model)
     )
 
 
-def _adapter(situation: Situation, endpoint: Endpoint) -> Adapter | None:
-    known = (
+def _find_adapter(situation: Situation, endpoint: Endpoint) -> Adapter | None:
+    adapters = (
         adapter for adapter in situation.machine.adapters if adapter.target == endpoint.adapter
     )
-    return next(known, None)
+    return next(adapters, None)
 
 
-def _records(context: Context, done: Autotuned) -> Iterator[Record]:
-    """Yield a record of each disk that was measured, with what was found to be better."""
-    situation, now = done.situation, context.clock()
+def _make_records(context: Context, done: Autotuned) -> Iterator[Record]:
+    """Yield a record of each measured disk, with the better values."""
+    situation, timestamp = done.situation, context.clock()
     written = () if done.rules is None else done.rules.written
-    rules = {each.target: each.file for each in written}
+    rules = {rule.target: rule.file for rule in written}
     for disk in done.disks:
         if disk.result is not None and disk.counts:
-            found = record(situation.machine, situation.profile.name, COMMAND, disk.result, now)
+            entry = record(situation.machine, situation.profile.name, COMMAND, disk.result, timestamp)
             yield replace(
-                found,
+                entry,
                 settings=tuple(disk.better),
                 rule=rules.get(disk.target),
                 search=searched(disk),

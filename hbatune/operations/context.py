@@ -1,10 +1,7 @@
-"""The context of an operation: its files, lock, reporter, and the messages to it.
+"""The context of an operation: its files, lock, waiting times and reporter, and its notes.
 
-The messages of an operation on its way, as values; ``text/notes`` has the words.
-
-An operation returns its result; a note is what a person should know beside that.
-
-The context of an operation: its files, its lock, how it waits, and its reporter.
+An operation returns its result. A note is a message for the user in addition to the result. It is a
+value; ``text/notes`` has its text.
 """
 
 import time
@@ -31,7 +28,7 @@ from hbatune.workers import WorkerPool
 
 
 class Task(Enum):
-    """Part of an operation that may fail while the rest goes on."""
+    """A part of an operation that may fail while the other parts continue."""
 
     RECORD_ROLLBACK = auto()
     LIFT_ROLLBACK = auto()
@@ -53,7 +50,7 @@ class Task(Enum):
 
 
 class TaskFailed(Struct, frozen=True):
-    """A task failed, and the operation goes on without it."""
+    """A task failed, and the operation continues without it."""
 
     task: Task
     error: HbatuneError
@@ -66,7 +63,7 @@ class CommandFailed(Struct, frozen=True):
 
 
 class NothingStarts(Struct, frozen=True):
-    """systemd does not run here, so that nothing starts this unit."""
+    """systemd is not running, so nothing starts this unit."""
 
     unit: str
 
@@ -78,16 +75,16 @@ class RulesNotLoaded(Struct, frozen=True):
 
 
 class FileEdited(Struct, frozen=True):
-    """A file was changed since hbatune wrote it, and is left; ``tunes`` if it still sets disks."""
+    """A file was changed since hbatune wrote it, and stays; ``tunes`` if it still sets disks."""
 
     path: Path
     tunes: bool = False
 
 
 class FollowsElsewhere(Struct, frozen=True):
-    """irqbalance runs without hbatune's ``script``, and may move interrupts that were placed.
+    """irqbalance runs without hbatune's ``script``, and may move the placed interrupts.
 
-    Missing if it is unknown whether one runs.
+    ``irqbalance`` is Missing if it is unknown whether it runs.
     """
 
     irqbalance: Irqbalance | Missing
@@ -95,7 +92,7 @@ class FollowsElsewhere(Struct, frozen=True):
 
 
 class HistoryFull(Struct, frozen=True):
-    """So many of the oldest results were dropped to make room."""
+    """The number of oldest results removed because the history was full."""
 
     gone: int
 
@@ -122,8 +119,8 @@ class OptionsNotRemoved(Struct, frozen=True):
 class InitramfsStale(Struct, frozen=True):
     """An initramfs that loads these ``modules`` must be rebuilt for their options to take effect.
 
-    ``of_root`` says that it does load them, since the root disk needs them. ``command`` rebuilds
-    it, where it is known.
+    ``of_root`` is True if it loads them, since the root disk needs them. ``command`` rebuilds it,
+    or is None if unknown.
     """
 
     modules: tuple[str, ...]
@@ -135,7 +132,7 @@ class EarlierBoot(Struct, frozen=True):
     """The journal is of an earlier boot, and a reboot has undone what it records."""
 
     dropped: bool
-    """Whether it is replaced now."""
+    """Whether the run replaces it."""
 
 
 class InterruptedRuns(Struct, frozen=True):
@@ -154,7 +151,7 @@ class UnmatchedNames(Struct, frozen=True):
 
 
 class RunsAhead(Struct, frozen=True):
-    """So many runs will be made on disks, and take so many seconds."""
+    """The number of runs on disks, and their duration in seconds."""
 
     runs: int
     seconds: float
@@ -163,7 +160,7 @@ class RunsAhead(Struct, frozen=True):
 
 
 class FileRunsAhead(Struct, frozen=True):
-    """So many runs will be made on a file of ``size`` bytes."""
+    """The number of runs on a file of ``size`` bytes, and their duration in seconds."""
 
     runs: int
     size: int
@@ -183,10 +180,10 @@ class ComparisonsAhead(Struct, frozen=True):
 
 
 class SearchesAhead(Struct, frozen=True):
-    """So many disks will be searched, which takes about ``seconds``.
+    """The number of disks that will be searched, in about ``seconds``.
 
-    It takes no longer than ``limit`` seconds, where there is one. It writes to a file in
-    ``folder``, and to the disks ``emptied``, which loses what is on them.
+    The search takes at most ``limit`` seconds, unless it is None. It writes to a file in
+    ``folder``, and to the disks ``emptied``, which destroys their data.
     """
 
     disks: int
@@ -197,7 +194,7 @@ class SearchesAhead(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """A stop was requested, and no more is written; ``compared``: all had been written by then."""
+    """A stop was requested, and writing has ended; ``compared``: all was written before it."""
 
     compared: bool
 
@@ -211,7 +208,7 @@ class RolledBack(Struct, frozen=True):
 
 
 class UnrestoredValues(Struct, frozen=True):
-    """Some values could not be put back, so that hbatune's own state must stay."""
+    """Some values could not be restored, so hbatune's own state must stay."""
 
 
 class RollbackCame(Struct, frozen=True):
@@ -255,7 +252,7 @@ Advance = Callable[[str], None]
 """Called with the name of each step that is done."""
 
 Stop = Callable[[], bool]
-"""Whether a stop was requested: writes under way are finished, and no others started."""
+"""Returns whether a stop was requested: writes in progress are finished, and no others started."""
 
 
 class Phase(StrEnum):
@@ -270,7 +267,7 @@ class Phase(StrEnum):
 
 
 class OperationReporter(Protocol):
-    """Reports to people while an operation is under way."""
+    """Reports to users while an operation is in progress."""
 
     def note(self, note: Note) -> None:
         """Report a note."""
@@ -287,28 +284,28 @@ class SilentReporter:
 
     def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
         """Yield a function that does nothing."""
-        return nullcontext(lambda word: None)
+        return nullcontext(lambda name: None)
 
 
-def _never() -> Iterator[Stop]:
+def _never_stop() -> Iterator[Stop]:
     yield lambda: False
 
 
 class Context(Struct, frozen=True, kw_only=True):
     """The caller of an operation: a command, or the daemon.
 
-    ``lock`` makes the lock to be held while the machine is changed; entering it raises LockedError
-    where another hbatune holds it. ``patience`` are the seconds to wait for writers that an
-    interrupted run left (SIGKILL needs no more). ``stoppable`` is entered around writes and yields
-    whether to stop. ``nudge`` wakes the running daemon to look at everything. ``warns`` is whether
-    to report every time that irqbalance may undo a placement, and not only after a change.
-    ``clock`` returns seconds since the epoch, for the history.
+    ``lock`` makes the lock that protects changes of the machine. Entering it raises LockedError if
+    another hbatune holds it. ``patience`` is the time in seconds to wait for writers of an
+    interrupted run (SIGKILL needs no more). ``stoppable`` is entered around writes and yields
+    ``Stop``. ``nudge`` makes the running daemon scan all devices. ``warns`` is whether to report
+    every time that irqbalance may undo a placement, and not only after a change. ``clock`` returns
+    seconds since the epoch, for the history.
     """
 
     lock: Callable[[], AbstractContextManager[Lock]]
     reporter: OperationReporter
     patience: float = 1.0
-    stoppable: Callable[[], AbstractContextManager[Stop]] = contextmanager(_never)
+    stoppable: Callable[[], AbstractContextManager[Stop]] = contextmanager(_never_stop)
     nudge: Callable[[], None] = lambda: None
     warns: bool = True
     paths: Paths = field(default_factory=Paths)

@@ -1,8 +1,8 @@
-"""Sets values on one disk and probes it with them, as a search asks.
+"""Set values on one disk and probe it with them, as a search requests.
 
-A depth beyond the one in force is set for its probe; below it, fewer I/Os in flight are the same
-to the device, and nothing is set. Probes only read, but for those beside a bulk writer, which judge
-schedulers where a file or an empty disk was given for that.
+A depth above the current one is set for its probe. A lower depth needs no write: fewer I/Os in
+flight have the same effect on the device. Probes only read, except the probes with a bulk writer.
+These compare schedulers, and need a file or an empty disk that the user has given.
 """
 
 import time
@@ -35,29 +35,29 @@ from hbatune.settings.setting import Value
 from hbatune.settings.table import SCHEDULER
 
 RAMP = 0.3
-"""Seconds at the start of each probe that do not count: the settings have just been switched."""
+"""Seconds at the start of each probe that do not count, since settings have just changed."""
 BESIDE = Workload(depth=4, writer=BulkWriter())
-"""The reader whose p99 a scheduler is judged by, and the bulk writer beside it."""
+"""The reader whose p99 shows the effect of a scheduler, and the concurrent bulk writer."""
 LONGER = 2.0
-"""So many times longer is a probe beside a writer: a reader that waits does few I/Os."""
+"""The relative duration of a probe with a writer: a waiting reader does few I/Os."""
 BFQ = "bfq"
 PREFERRED = {True: 8.0, False: 3.0}
-"""Seconds for which bfq prefers a process whose I/O is new, on a rotating disk and on another
-(block/bfq-iosched.c: bfq_init). A probe is made of new processes, a database and a backup are not:
-on a disk of 200 MB/s a reader's p99 beside a writer was 1 to 25 ms meanwhile, and 125 after it."""
+"""Seconds for which bfq prefers a process with new I/O, by whether the disk is rotational
+(block/bfq-iosched.c: bfq_init). The processes of a probe are new, unlike a database or a backup. On
+a disk of 200 MB/s with a writer, a reader's p99 was 1 to 25 ms in this time, and 125 ms later."""
 TRIES = 5
-"""So many times a probe is tried before a search gives it up."""
+"""The number of attempts at a probe before the search ends."""
 PAUSE = 0.5
-"""Seconds to wait where a disk is in use for a moment, twice as many each time: together more than
-the five between two commits of a filesystem (ext4(5): commit)."""
+"""Seconds to wait if a disk is in use briefly, doubled each time. In total this is longer than the
+five seconds between two commits of a filesystem (ext4(5): commit)."""
 
 
 class SearchMeans(Struct, frozen=True):
-    """What a search on one disk needs besides the disk.
+    """The parameters of a search on one disk.
 
-    ``end`` returns why a probe of so many seconds must not be made any more, None if it may.
-    ``advance`` is called after each probe. ``beside`` makes a probe with a bulk writer, None where
-    nothing may be written.
+    ``end`` returns the reason why a probe of this number of seconds must not start, or None if it
+    may. ``advance`` is called after each probe. ``beside`` makes a probe with a bulk writer; it is
+    None if nothing may be written.
     """
 
     workload: Workload
@@ -70,7 +70,7 @@ class SearchMeans(Struct, frozen=True):
 
 
 class SearchEndedError(Exception):
-    """The search cannot go on."""
+    """The search cannot continue."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class DiskProbes:
 
     @property
     def beside(self) -> bool:
-        """Whether it can be probed beside a bulk writer."""
+        """Whether it can be probed with a bulk writer."""
         return self._means.beside is not None
 
     def takes(self, values: Mapping[str, Value]) -> bool:
-        """Set these values, and whether the device took them all.
+        """Set these values, and return whether the device accepted them all.
 
-        A stuck write ends the search, and so does a value that others have changed.
+        A stuck write ends the search, and so does a value that another process has changed.
         """
         if values == self._taken:
             return True
@@ -117,27 +117,28 @@ class DiskProbes:
         if any(result.outcome is Outcome.STUCK for result in results.values()):
             raise SearchEndedError(End.STUCK)
         done = all(
-            each.outcome in DONE and each.found == values[name] for name, each in results.items()
+            result.outcome in DONE and result.found == values[name]
+            for name, result in results.items()
         )
         if not done:
-            self._taken = {"": ""}  # unlike any values, so that the next ones are set for certain
+            self._taken = {"": ""}  # differs from any values, so the next ones are always set
         return done
 
     def probe(self, depth: int, seconds: float) -> ProbeResult:
-        """Make one probe that reads, with what was taken; raise where the search has to end."""
+        """Make one probe that reads, with the values set; raise if the search has to end."""
         workload = replace(timed(self._means.workload, seconds), depth=depth, jobs=1)
 
         def read(ready: Subject) -> ProbeOutcome:
             return running.probe([ready], workload, look=self.first is None)[0]
 
-        found = self._trusted(read, workload)
-        self.first = self.first or found
-        return found
+        result = self._probe_until_trusted(read, workload)
+        self.first = self.first or result
+        return result
 
     def probe_beside(self, seconds: float) -> ProbeResult:
-        """Make one probe beside a bulk writer, with what was taken.
+        """Make one probe with a bulk writer, with the values set.
 
-        Raises NotWritableError where nothing may be written.
+        Raises NotWritableError if nothing may be written.
         """
         endpoint = self._subject.endpoint
         scheduler = self._taken.get(SCHEDULER, scheduler_of(endpoint.attributes))
@@ -146,23 +147,25 @@ class DiskProbes:
         make = self._means.beside
         assert make is not None
 
-        def beside(ready: Subject) -> ProbeOutcome:
+        def probe_with_writer(ready: Subject) -> ProbeOutcome:
             outcome = make(ready, workload)
             if isinstance(outcome, Skipped) and outcome.reason is not Skip.BUSY:
                 raise NotWritableError(outcome)
             return outcome
 
-        return self._trusted(beside, workload)
+        return self._probe_until_trusted(probe_with_writer, workload)
 
-    def _trusted(self, make: Callable[[Subject], ProbeOutcome], workload: Workload) -> ProbeResult:
-        """Make a probe, and again where the disk is busy or the figures cannot be true (D3-6)."""
+    def _probe_until_trusted(
+        self, make: Callable[[Subject], ProbeOutcome], workload: Workload
+    ) -> ProbeResult:
+        """Make a probe, and repeat it if the disk is busy or the figures are impossible (D3-6)."""
         doubtful = None
         for number in range(TRIES):
-            outcome = make(self._ready(workload))
+            outcome = make(self._prepare_subject(workload))
             self._means.advance(self._subject.target)
             if not isinstance(outcome, ProbeResult):
-                # What comes and goes, as the commits of a filesystem do, is waited for; a disk that
-                # is in use at the beginning is left alone.
+                # Brief I/O, such as a filesystem's commit, is waited for. A disk that is in use at
+                # the beginning is skipped.
                 busy = isinstance(outcome, Skipped) and outcome.reason is Skip.BUSY
                 if busy and self.first is not None and number < TRIES - 1:
                     time.sleep(PAUSE * 2**number)
@@ -174,8 +177,8 @@ class DiskProbes:
             doubtful = outcome
         raise SearchEndedError(End.UNTRUSTED, doubtful=doubtful)
 
-    def _ready(self, workload: Workload) -> Subject:
-        """Return the disk with the values that were taken, if there is time for a probe."""
+    def _prepare_subject(self, workload: Workload) -> Subject:
+        """Return the disk with the values set, if there is time for a probe."""
         if (end := self._means.end(running.estimate_seconds(1, workload))) is not None:
             raise SearchEndedError(end)
         settings = self._subject.settings
@@ -185,10 +188,10 @@ class DiskProbes:
 
 
 def preferred_seconds(endpoint: Endpoint) -> float:
-    """Return for how long bfq prefers new processes on a disk; as on a rotating one if unknown."""
+    """Return the seconds for which bfq prefers new processes; an unknown disk counts as an HDD."""
     return PREFERRED[endpoint.rotational is not False]
 
 
 def timed(workload: Workload, seconds: float) -> Workload:
-    """Return the workload for a probe of so many seconds."""
+    """Return the workload for a probe of this number of seconds."""
     return replace(workload, ramp=RAMP, runtime=seconds)
