@@ -1,4 +1,4 @@
-"""Applies a profile: plan, write, read back, measure around it, and keep it so across boots."""
+"""Apply a profile: plan, write, read back, compare the changes, and update the boot files."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from hbatune.probe.result import ProbeResult
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
-    # What measures is loaded where something is measured.
+    # The measuring code is only imported if there are measurements.
     from hbatune.operations.verify import Verified
 
 
 class ComparisonRequest(Struct, frozen=True, kw_only=True):
-    """How changes are compared.
+    """The options for the comparison of changes.
 
-    ``thorough`` takes the time that the site allows, and compares all runs before with all after
-    where nothing can be switched. ``shared`` probes shared storage as well. What is worse stays
-    with ``keep_worse``. Probes write to a file in ``folder`` in place of the disk that it is on,
-    and with ``destructive`` to the empty disks among ``names``, which a user gave.
+    ``thorough`` takes the time that the configuration allows. If a change cannot be switched, it
+    compares all runs before with all runs after. ``shared`` probes shared storage as well.
+    ``keep_worse`` keeps regressions. Probes write to a file in ``folder`` instead of its disk, and
+    with ``destructive`` to the empty disks among the user's ``names``.
     """
 
     thorough: bool = False
@@ -68,9 +68,9 @@ class ComparisonRequest(Struct, frozen=True, kw_only=True):
 class ApplyRequest(Struct, frozen=True, kw_only=True):
     """The request for an apply.
 
-    Without ``targets`` it is for everything. ``once`` leaves the active profile as it is. ``probe``
-    has the changes compared as in ``compare``, and those that cost reverted. ``disrupt`` allows
-    writes that reset an adapter.
+    Without ``targets`` it applies to everything. ``once`` does not change the active profile.
+    ``probe`` compares the changes with the options in ``compare``, and reverts regressions.
+    ``disrupt`` allows writes that reset an adapter.
     """
 
     profile: str | None = None
@@ -85,8 +85,8 @@ class ApplyRequest(Struct, frozen=True, kw_only=True):
 class Applied(Struct, frozen=True):
     """The result of an apply.
 
-    ``rows`` are those of the plan and of the module options. ``saved``, ``lifted`` and ``compiled``
-    are whether the journal, the record of rollbacks and the udev rules could be brought up to date.
+    ``rows`` are the plan's rows and the rows of the module options. ``saved``, ``lifted`` and
+    ``compiled`` are whether the journal, the rollback record and the udev rules could be updated.
     ``active`` is False if a rollback was recorded during the run: then no profile becomes active.
     ``noted`` is whether the marks of the disks and the list for irqbalance could be written, and
     the changes compared as requested.
@@ -104,27 +104,27 @@ class Applied(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every row is as it should be and every file was brought up to date.
+        """Whether every row is settled and every file was updated.
 
-        A setting that was shown to be worse is not as it should be, even if it was to stay.
+        A regression is not settled, even if the request keeps it.
         """
-        kept = self.saved and self.lifted and self.compiled and self.active and self.noted
-        kept = kept and not self.situation.journal.losses
-        kept = kept and not any(disk.unread for disk in self.plan.left_alone)
+        updated = self.saved and self.lifted and self.compiled and self.active and self.noted
+        updated = updated and not self.situation.journal.losses
+        updated = updated and not any(disk.unread for disk in self.plan.left_alone)
         worse = self.verified is not None and self.verified.worse
-        return kept and not worse and all(map(is_settled, self.rows))
+        return updated and not worse and all(map(is_settled, self.rows))
 
     @property
     def results(self) -> list[ProbeResult]:
-        """The last measurement of each target, but for those where a setting was reverted since."""
+        """The last measurement of each target, except if a setting was reverted since then."""
         proofs = [] if self.verified is None else self.verified.proofs
         beyond = {proof.target for proof in proofs if proof.verdict.beyond}
         last = {proof.target: proof.last for proof in proofs if proof.target not in beyond}
-        return [each for each in last.values() if each is not None]
+        return [result for result in last.values() if result is not None]
 
 
 class _Done(Struct, frozen=True):
-    """The rows with their outcomes, and the verdicts on them."""
+    """The rows with their outcomes, and their verdicts."""
 
     rows: tuple[Row, ...]
     verified: Verified | None = None
@@ -132,21 +132,21 @@ class _Done(Struct, frozen=True):
     noted: bool = True
 
 
-def apply(context: Context, asked: ApplyRequest) -> Applied:
-    """Write the profile's values and make them last, under the lock.
+def apply(context: Context, request: ApplyRequest) -> Applied:
+    """Write the profile's values and make them persistent, under the lock.
 
-    Raises LockedError, UsageError for a request that makes no sense, takes too much memory or needs
-    writes to a read-only /sys, and JournalError and ActiveProfileError if a file cannot be written
-    or the journal is lost: all of them before anything is written to a device.
+    Raises LockedError, and UsageError for a request that is invalid, takes too much memory or needs
+    writes to a read-only /sys. Raises JournalError and ActiveProfileError if a file cannot be
+    written or the journal is lost. All of them come before any write to a device.
     """
-    configuration()  # a mistake in it is reported before any wait for the lock
+    configuration()  # an error in it is reported before any wait for the lock
     paths = context.paths
-    # Before any wait, too: a rollback that is recorded from now on overrides this apply.
+    # Also before any wait: a rollback recorded after this point overrides this apply.
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
         situation = survey(
-            asked.profile, asked.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
+            request.profile, request.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
         )
         losses = situation.journal.losses
         if any(loss.kind is not LossKind.DAMAGED for loss in losses):
@@ -157,41 +157,40 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             )
         )
         context.reporter.note(UnmatchedNames(situation.unmatched))
-        plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
+        plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
         require_affordable(plan)
         require_writable(situation.machine, {row.id for row in plan.drift})
-        if not asked.once and plan.profile != situation.config.profile:
-            # Now rather than after the writes: settings would be applied that no reboot brings
-            # back.
+        if not request.once and plan.profile != situation.config.profile:
+            # Before the writes: otherwise settings would be applied that a reboot does not restore.
             system.require_writable_configuration(configuration_file())
-        filed = _journal(context, situation)
-        compares = asked.probe and plan.drift and not rollback_record.has_later(began, paths)
+        filed = _load_journal(context, situation)
+        compares = request.probe and plan.drift and not rollback_record.has_later(began, paths)
         carry_out = _write_compared if compares else _write_alone
-        guard = began.guard(paths, named=bool(asked.targets))
-        done = carry_out(context, asked, situation, plan, filed, worker_pool, guard)
+        guard = began.guard(paths, named=bool(request.targets))
+        done = carry_out(context, request, situation, plan, filed, worker_pool, guard)
         unfinished = {row.id for row in done.rows if not is_settled(row)}
         noted = mark_seen(context, situation.machine, situation.ids, unfinished) and done.noted
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)
-        if asked.module_options and is_active:
-            from hbatune.operations.boot_files import write_options  # hardly ever
+        if request.module_options and is_active:
+            from hbatune.operations.boot_files import write_options  # rarely needed
 
-            rows += write_options(context, situation, asked.targets)
-        # After the writes: until then the daemon leaves alone the targets that were rolled back.
+            rows += write_options(context, situation, request.targets)
+        # After the writes: until then the daemon skips the targets that were rolled back.
         lifted, compiled = True, True
         if is_active:
-            lifted = _lift(context, situation, once=asked.once)
+            lifted = _lift_rollbacks(context, situation, once=request.once)
         else:
             context.reporter.note(RollbackCame())
-        if is_active and not asked.once:
+        if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
             system.activate_profile(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
         if done.verified is not None:
-            _record(context, situation, done.rows, done.verified)
-    if not asked.once:
-        # Outside of the lock, which the daemon's pass takes.
+            _record_verdicts(context, situation, done.rows, done.verified)
+    if not request.once:
+        # Outside the lock, which the daemon's pass takes.
         context.nudge()
     return Applied(
         plan=plan,
@@ -212,7 +211,7 @@ def mark_seen(
     ids: Collection[str] | None,
     unfinished: Collection[str],
 ) -> bool:
-    """Mark these targets as seen, as ``seen.remember`` does; return whether that succeeded."""
+    """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
     try:
         marks.remember_disks(context.paths.seen, machine, ids, unfinished=unfinished)
     except marks.MarkError as error:
@@ -222,7 +221,7 @@ def mark_seen(
 
 
 def is_settled(row: Row) -> bool:
-    """Whether nothing is left to do about a row, or nothing can be done."""
+    """Return whether a row needs no further action, or allows none."""
     if row.state is State.UNREADABLE:
         return False
     return row.outcome is None or row.outcome in DONE
@@ -231,8 +230,8 @@ def is_settled(row: Row) -> bool:
 class WrittenRows(Struct, frozen=True):
     """The rows with their outcomes.
 
-    ``saved`` is whether the journal could be brought up to date, ``listed`` whether the lists of
-    interrupts could be: for irqbalance, and of those that cannot be moved.
+    ``saved`` is whether the journal could be updated, ``listed`` whether the lists of interrupts
+    could be: the list for irqbalance, and the list of immovable interrupts.
     """
 
     rows: tuple[Row, ...]
@@ -247,29 +246,29 @@ def write(
     filed: Journal,
     means: Means,
     *,
-    named: Collection[str] = (),
+    named_ids: Collection[str] = (),
     rows: Collection[Row] | None = None,
     ids: Collection[str] | None = None,
 ) -> WrittenRows:
-    """Write the plan, and have irqbalance leave alone the interrupts that it places.
+    """Write the plan, and exclude the interrupts that it places from irqbalance.
 
-    Values that were reverted earlier are tried again on the ids in ``named``. ``rows`` decide on
-    the interrupts (those of the plan by default), for the vectors with these ``ids``. Raises as
+    Values that were reverted earlier are tried again on ``named_ids``. ``rows`` (by default the
+    plan's) determine the interrupts, for the vectors with these ``ids``. Raises as
     ``act.writer.apply`` does, before anything is written.
     """
     machine = situation.machine
-    speaking = plan.rows if rows is None else rows
-    if situation.rest is not None:  # a part of the machine, which has no interrupts
-        return _write_rows(context, machine, plan, filed, means, named)
-    reserve_interrupts(context, machine, speaking, ids)
+    interrupt_rows = plan.rows if rows is None else rows
+    if situation.rest is not None:  # a partial scan, which has no interrupts
+        return _write_rows(context, machine, plan, filed, means, named_ids)
+    reserve_interrupts(context, machine, interrupt_rows, ids)
     try:
-        written = _write_rows(context, machine, plan, filed, means, named)
-    except HbatuneError:  # nothing was written: give back the interrupts reserved for it
-        keep_placed_interrupts(context, machine, speaking, ids)
+        written = _write_rows(context, machine, plan, filed, means, named_ids)
+    except HbatuneError:  # nothing was written: release the reserved interrupts
+        keep_placed_interrupts(context, machine, interrupt_rows, ids)
         raise
     remembered = remember_immovable(context, plan, written.rows)
     done = {(row.id, row.setting): row for row in written.rows}
-    after = [done.get((row.id, row.setting), row) for row in speaking]
+    after = [done.get((row.id, row.setting), row) for row in interrupt_rows]
     return replace(
         written, listed=keep_placed_interrupts(context, machine, after, ids) and remembered
     )
@@ -281,20 +280,20 @@ def _write_rows(
     plan: Plan,
     filed: Journal,
     means: Means,
-    named: Collection[str],
+    named_ids: Collection[str],
 ) -> WrittenRows:
     try:
-        return WrittenRows(write_plan(machine, plan, filed, means, named=named))
+        return WrittenRows(write_plan(machine, plan, filed, means, named=named_ids))
     except UnfinishedError as error:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
         return WrittenRows(error.rows, saved=False)
 
 
-def _journal(context: Context, situation: Situation) -> Journal:
-    """Return this boot's journal, converted from the form of earlier versions."""
+def _load_journal(context: Context, situation: Situation) -> Journal:
+    """Load this boot's journal, and convert it from the form of earlier versions."""
     filed, earlier = journal.load_for(context.paths.journal, situation.machine)
-    if filed.excluded:  # an earlier version kept them here; they move to the record
-        # Durable there before they leave the journal, so that a crash cannot lose a rollback.
+    if filed.excluded:  # an earlier version stored them here; they move to the rollback record
+        # Durable there before the journal drops them, so a crash cannot lose a rollback.
         rollback_record.record_targets(filed.excluded, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
@@ -304,17 +303,17 @@ def _journal(context: Context, situation: Situation) -> Journal:
 
 def _write_alone(
     context: Context,
-    asked: ApplyRequest,
+    request: ApplyRequest,
     situation: Situation,
     plan: Plan,
     filed: Journal,
     worker_pool: WorkerPool,
     guard: RollbackGuard,
 ) -> _Done:
-    named, ids = situation.ids or frozenset(), situation.ids
+    named_ids, ids = situation.ids or frozenset(), situation.ids
     act = situation.config.act
-    with context.writing(Phase.WRITING, _disks(plan), act, worker_pool, guard) as means:
-        done = write(context, situation, plan, filed, means, named=named, ids=ids)
+    with context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means:
+        done = write(context, situation, plan, filed, means, named_ids=named_ids, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
     return _Done(done.rows, saved=done.saved, noted=done.listed)
@@ -322,7 +321,7 @@ def _write_alone(
 
 def _write_compared(
     context: Context,
-    asked: ApplyRequest,
+    request: ApplyRequest,
     situation: Situation,
     plan: Plan,
     filed: Journal,
@@ -331,47 +330,47 @@ def _write_compared(
 ) -> _Done:
     from hbatune.operations.verify import Verification
 
-    verifying = Verification(context, situation, plan, asked.compare)
-    named, ids = situation.ids or frozenset(), situation.ids
+    verification = Verification(context, situation, plan, request.compare)
+    named_ids, ids = situation.ids or frozenset(), situation.ids
     act = situation.config.act
     with (
-        verifying,
-        context.writing(Phase.WRITING, _disks(plan), act, worker_pool, guard) as means,
+        verification,
+        context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means,
     ):
-        verifying.before(means)
-        done = write(context, situation, plan, filed, means, named=named, ids=ids)
-        if not done.saved:  # without a journal a trial must not switch anything
+        verification.before(means)
+        done = write(context, situation, plan, filed, means, named_ids=named_ids, ids=ids)
+        if not done.saved:  # without a journal, a trial must not switch anything
             return _Done(done.rows, saved=False)
         all_tried = not means.stop()
         try:
-            verified = verifying.after(done.rows, means)
-        except HoldError as error:  # nothing was switched, so everything is as it was written
+            verified = verification.after(done.rows, means)
+        except HoldError as error:  # nothing was switched, so the written values remain
             context.reporter.note(TaskFailed(Task.COMPARE, error))
             return _Done(done.rows, noted=False)
-    # A verdict may have put interrupts back: irqbalance may have those again.
+    # A verdict may have restored interrupts, which are then irqbalance's again.
     noted = keep_placed_interrupts(context, situation.machine, verified.rows, ids)
     if means.stop():
         context.reporter.note(Stopped(compared=all_tried))
     return _Done(verified.rows, verified=verified, noted=noted)
 
 
-def _record(
+def _record_verdicts(
     context: Context, situation: Situation, rows: tuple[Row, ...], verified: Verified
 ) -> None:
-    """Put the verdicts into the history."""
+    """Append the verdicts to the history."""
     from hbatune.operations.probe import keep_records, records_of_apply
 
     keep_records(context, records_of_apply(context, situation, rows, verified))
 
 
-def _disks(plan: Plan) -> int:
+def _count_disks(plan: Plan) -> int:
     return len({row.target for row in plan.drift})
 
 
-def _lift(context: Context, situation: Situation, *, once: bool) -> bool:
+def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bool:
     """Lift the rollbacks of the targets applied; return whether the record could be written.
 
-    With ``once`` the daemon stays out of it: only targets that were named are lifted.
+    With ``once``, only rollbacks of named targets are lifted, so the daemon does not resume.
     """
     records = situation.rollbacks
     if once:
@@ -386,7 +385,7 @@ def _lift(context: Context, situation: Situation, *, once: bool) -> bool:
 
 
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
-    """Compile the udev rules for disks to come; return whether udev has them."""
+    """Compile the udev rules for future disks; return whether udev has them."""
     if not has_rules(context):
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.

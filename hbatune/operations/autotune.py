@@ -633,7 +633,9 @@ def _make_records(context: Context, done: Autotuned) -> Iterator[Record]:
     rules = {rule.target: rule.file for rule in written}
     for disk in done.disks:
         if disk.result is not None and disk.counts:
-            entry = record(situation.machine, situation.profile.name, COMMAND, disk.result, timestamp)
+            entry = record(
+                situation.machine, situation.profile.name, COMMAND, disk.result, timestamp
+            )
             yield replace(
                 entry,
                 settings=tuple(disk.better),

@@ -1,15 +1,12 @@
 """Keep the files for the next boot up to date: udev rules, module options, placed interrupts.
 
-Keeps udev's rules for disks to come as the active profile wants them.
+The udev rules follow the active profile for future disks. The module options take effect at the
+next load.
 
-Keeps the list of interrupts that irqbalance leaves alone: those that hbatune has placed.
-
-One rule for commands and daemon. An interrupt counts as placed where a row wants it somewhere and
-it is there. Excluded or rolled-back interrupts do not count, nor do those that the kernel or the
-driver places (state ``fixed``), those that go back to their baseline, those whose write failed, and
-those that were left alone.
-
-Plans the options of kernel modules, writes them for the next load, and removes them.
+The list for irqbalance contains the interrupts that hbatune has placed, so irqbalance does not move
+them. Commands and daemon use one rule: an interrupt is placed if a row specifies its CPUs and it
+has them. Exceptions are interrupts that are excluded, rolled back or skipped, whose write failed,
+that are restored to their baseline, or that the kernel or the driver places (state ``fixed``).
 """
 
 from __future__ import annotations
@@ -67,9 +64,9 @@ def compile_for(
 ) -> CompiledRules:
     """Compile the profile without targets rolled back by name and without reverted values.
 
-    ``room`` is whether there is memory for the requests of disks to come.
+    ``room`` is whether there is enough memory for the requests of future disks.
     """
-    from hbatune.boot.compile import compiled  # not where hbatune is not installed
+    from hbatune.boot.compile import compiled  # only if hbatune is installed
 
     return compiled(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
 
@@ -85,22 +82,22 @@ def rules_piece(rules: CompiledRules, path: Path) -> Piece:
 
 
 def check_pieces(pieces: Iterable[Piece]) -> None:
-    """Have systemd and udev check the files before they are placed; RejectedError."""
-    # Under their own names in a folder of their own: the tools judge a file by its suffix too.
-    import tempfile  # not for a daemon that starts, whose memory counts
+    """Let systemd and udev check the files before they are placed. Raises RejectedError."""
+    # Under their own names in a separate directory, since the tools use a file's suffix too.
+    import tempfile  # here, to save memory in the daemon
 
     with tempfile.TemporaryDirectory(prefix="hbatune-") as folder:
         for piece in pieces:
             file = Path(folder) / piece.path.name
             file.write_text(piece.text)
-            ran = _judge(file)
+            ran = _check_file(file)
             if ran is not None and ran.code:
-                said = ran.said.replace(f"{folder}/", "")
-                raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {said}")
+                message = ran.said.replace(f"{folder}/", "")
+                raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {message}")
 
 
 def has_rules(context: Context) -> bool:
-    """Whether hbatune is installed, and so has rules of its own."""
+    """Return whether hbatune, with its rules, is installed."""
     return placement.installed(placement.ROOT, context.paths.manifest) is not None
 
 
@@ -113,10 +110,10 @@ def refresh_rules(
     rolled_back: Collection[str] = (),
     room: bool = True,
 ) -> bool:
-    """Compile the rules again where hbatune is installed; return whether udev has them now.
+    """Compile the rules again if hbatune is installed; return whether udev has them now.
 
-    The arguments are those of ``compile_for``. Rules that cannot be placed stay as they are, which
-    is a note.
+    The arguments are the same as for ``compile_for``. If rules cannot be placed, the old ones stay,
+    and this is a note.
     """
     if not has_rules(context):
         return True
@@ -128,43 +125,45 @@ def refresh_rules(
     except (ForeignError, RejectedError, placement.InstallError) as error:
         context.reporter.note(TaskFailed(Task.PLACE_RULES, error))
         return False
-    return not changed or _reloaded(context)
+    return not changed or _reload_udev(context)
 
 
 def refresh_active_rules(
     context: Context, config: Config, filed: Journal, stuck: Iterable[Claim]
 ) -> bool:
-    """Compile the active profile's rules again, where there is one and hbatune is installed."""
+    """Compile the active profile's rules again, if there is one and hbatune is installed."""
     if config.profile is None:
         return True
     if not has_rules(context):
         return True
-    here = look(config, chosen_profile(None, config), stuck=stuck, paths=context.paths)
-    out, room = here.rollbacks.ids, here.plan().memory.roomy
-    return refresh_rules(context, here.profile, here.boot_site, filed, rolled_back=out, room=room)
+    situation = look(config, chosen_profile(None, config), stuck=stuck, paths=context.paths)
+    rolled_back, room = situation.rollbacks.ids, situation.plan().memory.roomy
+    return refresh_rules(
+        context, situation.profile, situation.boot_site, filed, rolled_back=rolled_back, room=room
+    )
 
 
 def withdraw_rules(context: Context) -> bool:
-    """Remove the rules, so that no further disk is tuned; return whether they are gone."""
+    """Remove the rules, so udev tunes no further disk; return whether they are removed."""
     rules = context.paths.udev_rules
     try:
-        taken = placement.take_away(placement.ROOT, context.paths.manifest, only={rules})
+        removal = placement.take_away(placement.ROOT, context.paths.manifest, only={rules})
     except (placement.ManifestError, placement.InstallError) as error:
         context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
-    # Edited since it was placed: an administrator's work is reported, not removed.
-    if taken.left:
-        context.reporter.note(FileEdited(taken.left[0], tunes=True))
+    # Edited since it was placed: an administrator's changes are reported, not removed.
+    if removal.left:
+        context.reporter.note(FileEdited(removal.left[0], tunes=True))
         return False
-    return not taken.gone or _reloaded(context)
+    return not removal.gone or _reload_udev(context)
 
 
-def _judge(file: Path) -> Ran | None:
+def _check_file(file: Path) -> Ran | None:
     return system.check_rules(file) if file.suffix == ".rules" else system.check_unit(file)
 
 
-def _reloaded(context: Context) -> bool:
-    # udev keeps the rules that it has read in memory.
+def _reload_udev(context: Context) -> bool:
+    # udev keeps the rules in memory.
     ran = system.reload_rules()
     if ran is not None and ran.code:
         context.reporter.note(RulesNotLoaded(ran))
@@ -176,7 +175,7 @@ _SETTING = "irq_affinity"
 
 
 class IrqbalanceError(HbatuneError):
-    """A list of interrupts cannot be written, such as the one that irqbalance reads."""
+    """A list of interrupts cannot be written, such as the list for irqbalance."""
 
     def __init__(
         self,
@@ -190,26 +189,26 @@ class IrqbalanceError(HbatuneError):
 def reserve_interrupts(
     context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
 ) -> None:
-    """Have irqbalance leave alone the interrupts that these rows have placed or are about to place.
+    """Exclude from irqbalance the interrupts that these rows have placed or will place.
 
-    Before the writes, so that it does not move an interrupt that has just been placed. The rows
-    decide for the vectors with these ``ids``, or for all; other vectors stay as they are on the
-    list. A list that cannot be written, or that the running irqbalance does not read, is a note.
+    It runs before the writes, so irqbalance does not move an interrupt that has just been placed.
+    The rows apply to the vectors with these ``ids``, or to all. Entries of other vectors do not
+    change. A list that cannot be written, or that the running irqbalance does not read, is a note.
     """
-    wanted = _placing(machine, rows, ids, (State.OK, State.DRIFT))
-    # A command warns each time that irqbalance does not follow; the daemon only asks after changes.
-    _tell(context, wanted, always=context.warns)
+    wanted = _choose_placed(machine, rows, ids, (State.OK, State.DRIFT))
+    # A command warns each time that irqbalance does not follow; the daemon only after changes.
+    _update_list(context, wanted, always=context.warns)
 
 
 def keep_placed_interrupts(
     context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
 ) -> bool:
-    """Have irqbalance leave alone the interrupts that these rows, after their writes, have placed.
+    """Exclude from irqbalance the interrupts that these rows have placed by their writes.
 
-    Interrupts that were reserved for a write that failed are released. ``ids`` as for
+    Interrupts that were reserved for a failed write are released. ``ids`` are as for
     ``reserve_interrupts``. Returns whether the list could be written.
     """
-    return _tell(context, _placing(machine, rows, ids, (State.OK,)))
+    return _update_list(context, _choose_placed(machine, rows, ids, (State.OK,)))
 
 
 def release_interrupts(context: Context, machine: Machine, ids: Collection[str] | None) -> bool:
@@ -217,11 +216,11 @@ def release_interrupts(context: Context, machine: Machine, ids: Collection[str] 
 
     Returns whether the list could be written.
     """
-    return _tell(context, _placing(machine, (), ids, ()), always=True)
+    return _update_list(context, _choose_placed(machine, (), ids, ()), always=True)
 
 
 def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> bool:
-    """Remember the interrupts that turned out to be immovable; return whether that succeeded."""
+    """Record the interrupts that proved to be immovable; return whether that succeeded."""
     try:
         interrupts.remember_immovable(context.paths.locked, plan, rows)
     except OSError as error:
@@ -232,23 +231,23 @@ def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> boo
 
 
 _Choice = Callable[[frozenset[int]], frozenset[int]]
-"""Returns the interrupts to leave alone, given those on the list now."""
+"""Returns the new list of placed interrupts, given the current list."""
 
 
-def _placing(
+def _choose_placed(
     machine: Machine,
     rows: Iterable[Row],
     ids: Collection[str] | None,
     untried: Collection[State],
 ) -> _Choice:
-    """Return the choice that these rows make; those without an outcome count if ``untried``."""
+    """Return the choice by these rows; a row without an outcome counts if ``untried``."""
     wanted = {row.id for row in rows if row.setting == _SETTING and _is_placed(row, untried)}
 
     def choose(placed: frozenset[int]) -> frozenset[int]:
         return frozenset(
             vector.irq
             for vector in machine.vectors
-            # Admin vectors and shared lines are never hbatune's to place.
+            # hbatune never places admin vectors and shared lines.
             if vector.role is Role.DATA
             and (vector.id in wanted if ids is None or vector.id in ids else vector.irq in placed)
         )
@@ -257,7 +256,7 @@ def _placing(
 
 
 def _is_placed(row: Row, untried: Collection[State]) -> bool:
-    # Back at its baseline, an interrupt is irqbalance's again.
+    # An interrupt that is restored to its baseline is irqbalance's again.
     if row.rule == BASELINE:
         return False
     if row.outcome is not None:
@@ -265,21 +264,21 @@ def _is_placed(row: Row, untried: Collection[State]) -> bool:
     return row.state in untried
 
 
-def _tell(context: Context, choose: _Choice, *, always: bool = False) -> bool:
-    """Have irqbalance leave the chosen interrupts alone, if they have changed or ``always``.
+def _update_list(context: Context, choose: _Choice, *, always: bool = False) -> bool:
+    """Write the chosen interrupts to irqbalance's list, if they have changed or ``always``.
 
-    Each change makes it classify every interrupt again. Returns whether the list could be written;
-    a failure is a note.
+    Each change makes irqbalance classify every interrupt again. Returns whether the list could be
+    written; a failure is a note.
     """
     try:
         before = interrupts.placed(context.paths)
         wanted = choose(before)
-        other = interrupts.leave(wanted, context.paths) if always or wanted != before else None
+        irqbalance = interrupts.leave(wanted, context.paths) if always or wanted != before else None
     except OSError as error:
         context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
         return False
-    if other is not None:
-        context.reporter.note(FollowsElsewhere(other, context.paths.irq_policy))
+    if irqbalance is not None:
+        context.reporter.note(FollowsElsewhere(irqbalance, context.paths.irq_policy))
     return True
 
 
@@ -287,8 +286,8 @@ _FOLDER, _TEMPLATE = "templates", "modprobe.conf.j2"
 
 
 def option_rows(situation: Situation, names: Collection[str]) -> tuple[Row, ...]:
-    """Return the rows of the module options; ``names`` are the targets that were asked for."""
-    return _rows(_planned(situation, names))
+    """Return the rows of the module options; ``names`` are the requested targets."""
+    return _list_requested_rows(_plan_options(situation, names))
 
 
 def write_options(
@@ -296,17 +295,17 @@ def write_options(
 ) -> tuple[Row, ...]:
     """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
-    planned = _planned(situation, names)
+    planned = _plan_options(situation, names)
     wanted = option_lines(planned, situation.rendered)
     if wanted:
         text = render(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
         errno = system.write_module_options(file, text)
     else:
         errno = system.remove_module_options(file)
-    # Recorded, so that an edit by an administrator is noticed and an uninstallation finds it.
+    # Recorded, so a later edit by an administrator is detected and an uninstallation finds it.
     placement.record(placement.ROOT, context.paths.manifest, file)
-    # Read back, as every write is.
-    rows = written(_rows(planned), system.read_module_options(file), errno)
+    # Read back, like every write.
+    rows = written(_list_requested_rows(planned), system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
         context.reporter.note(OptionsWritten(file))
@@ -315,59 +314,59 @@ def write_options(
 
 
 def remove_options(context: Context, machine: Machine | None) -> bool:
-    """Remove the options for the next load; return whether none are left. A failure is a note.
+    """Remove the options for the next load; return whether that succeeded. A failure is a note.
 
-    Without a ``machine`` no note is made about the initramfs.
+    Without a ``machine``, there is no note about the initramfs.
     """
     try:
-        return _removed(context, machine)
+        return _remove_file(context, machine)
     except (placement.ManifestError, placement.InstallError) as error:
         context.reporter.note(TaskFailed(Task.REMOVE_OPTIONS, error))
         return False
 
 
-def _removed(context: Context, machine: Machine | None) -> bool:
+def _remove_file(context: Context, machine: Machine | None) -> bool:
     file, manifest = context.paths.modprobe, context.paths.manifest
-    # Edited by an administrator: no longer hbatune's to remove.
+    # Edited by an administrator: hbatune must not remove it.
     if placement.changed(placement.ROOT, manifest, file):
         context.reporter.note(FileEdited(file))
         return False
     modules = {module for module, _ in system.read_module_options(file)}
-    there = os.path.exists(file)
+    exists = os.path.exists(file)
     errno = system.remove_module_options(file)
     if errno is not None:
         context.reporter.note(OptionsNotRemoved(file, errno))
         return False
     placement.record(placement.ROOT, manifest, file)
-    if there:
+    if exists:
         context.reporter.note(OptionsRemoved(file))
         if machine is not None:
             _note_initramfs(context, modules, machine)
     return True
 
 
-def _planned(situation: Situation, names: Collection[str]) -> tuple[Planned, ...]:
+def _plan_options(situation: Situation, names: Collection[str]) -> tuple[Planned, ...]:
     return plan_options(
         situation.machine,
         situation.profile,
         situation.rendered,
-        only=None if situation.ids is None else _adapters(situation, situation.ids),
+        only=None if situation.ids is None else _find_adapters(situation, situation.ids),
         named=names,
         excluded=situation.site.exclude,
     )
 
 
-def _rows(planned: Iterable[Planned]) -> tuple[Row, ...]:
-    return tuple(each.row for each in planned if each.asked)
+def _list_requested_rows(planned: Iterable[Planned]) -> tuple[Row, ...]:
+    return tuple(option.row for option in planned if option.asked)
 
 
-def _adapters(situation: Situation, ids: Collection[str]) -> frozenset[str]:
-    """Return the adapters that were asked for, and those of all targets that were."""
-    return frozenset(each.target for each in adapters_of(situation.machine, ids))
+def _find_adapters(situation: Situation, ids: Collection[str]) -> frozenset[str]:
+    """Return the requested adapters, and the adapters of all requested targets."""
+    return frozenset(adapter.target for adapter in adapters_of(situation.machine, ids))
 
 
 def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) -> None:
-    """Note that the initramfs must be rebuilt, where it loads one of these modules."""
+    """Note that the initramfs must be rebuilt, if it loads one of these modules."""
     command = rebuild_initramfs()
     changed = set(modules)
     if roots := changed & roots_modules(machine):

@@ -1,10 +1,7 @@
 """Install hbatune's udev rules and units, here or in an image, and remove them.
 
-Installs hbatune's udev rules and units, here or in an image, and starts the daemon.
-
-Only root may be able to change what a root unit starts or writes to: that is checked first.
-
-Removes hbatune from a machine or an image: values back first, then files, then state.
+`install` also starts the daemon. It first checks that only root can change the files that a root
+unit starts or writes to. `uninstall` first restores the values, then removes files, then state.
 """
 
 import os
@@ -66,17 +63,17 @@ _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 
 _ROOT_USER = 0
 _NESTED = 5
-"""Scripts whose interpreter is a script again (fs/exec.c: exec_binprm allows five)."""
+"""Nested scripts, whose interpreter is again a script (fs/exec.c: exec_binprm allows five)."""
 _HEAD = 4096
-"""Bytes at the start of a script in which its interpreter is looked for."""
+"""Bytes at the start of a script that are searched for its interpreter."""
 _SEARCHED = tuple(map(Path, ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")))
-"""Where systemd looks for programs (systemd.exec(5): $PATH)."""
+"""The directories in which systemd searches programs (systemd.exec(5): $PATH)."""
 _LONG = "'''exec'"
-"""Begins the second line of pip's scripts whose interpreter has a long path, or blanks in it."""
+"""The start of the second line in pip's scripts if the interpreter's path is long or has blanks."""
 
 
 class Prepared(Struct, frozen=True):
-    """The files to place, and the profile that they are for."""
+    """The files to place, and their profile."""
 
     profile: Profile
     rules: CompiledRules
@@ -86,7 +83,7 @@ class Prepared(Struct, frozen=True):
 
     @property
     def checkable(self) -> tuple[Piece, ...]:
-        """The files that this machine's tools can check: units only where their program exists."""
+        """The files that this machine's tools can check: units only if their program exists."""
         startable = os.access(self.executable, os.X_OK)
         return tuple(
             piece
@@ -106,7 +103,7 @@ class RollbackCameError(HbatuneError):
 
 
 class Installed(Struct, frozen=True):
-    """The result of an installation: the ``changed`` paths, and whether everything works now."""
+    """The result of an installation: the ``changed`` paths, and whether everything works."""
 
     prepared: Prepared
     changed: Sequence[Path]
@@ -120,11 +117,11 @@ def install(
 
     A named ``profile`` becomes the active one, and lifts a rollback of everything.
     ``module_options`` are written for the adapters of this system. Raises as ``prepare`` does,
-    LockedError, and InstallError where a file cannot be placed.
+    LockedError, and InstallError if a file cannot be placed.
     """
     live = root == ROOT
     began = rollback_record.load(context.paths)
-    # An installation would tune again what an administrator has rolled back.
+    # An installation would set values again that an administrator has rolled back.
     if live and began.everything and not profile:
         raise UsageError(
             "everything was rolled back here",
@@ -135,7 +132,7 @@ def install(
     with context.lock() if live else nullcontext():
         if live and rollback_record.has_later(began, context.paths):
             raise RollbackCameError
-        # The files before the profile: where one cannot be placed, no profile becomes active.
+        # The files before the profile: if one cannot be placed, no profile becomes active.
         changed = placement.place(root, manifest, prepared.pieces)
         if profile:
             system.activate_profile(
@@ -148,7 +145,7 @@ def install(
     if not live:
         return Installed(prepared, changed, written)
     restarted = context.paths.units / system.UNIT in changed
-    started = _start(context, restart=restarted)
+    started = _start_daemon(context, restart=restarted)
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return Installed(prepared, changed, started and written)
@@ -157,20 +154,20 @@ def install(
 def prepare(context: Context, root: Path, profile: str | None) -> Prepared:
     """Return the files to place below the root, after systemd and udev have checked them.
 
-    Below another root than this system's, the profile and the site are the image's. Raises
-    UsageError where the policy makes no sense, does not fit this machine, or depends on files that
-    other users can change; RejectedError where a file would not be accepted.
+    In an image, the profile and the configuration are the image's. Raises UsageError if the policy
+    is invalid, does not fit this machine, or depends on files that other users can change. Raises
+    RejectedError if systemd or udev would not accept a file.
     """
-    prepared = _prepared(context.paths, root, profile)
+    prepared = _prepare_files(context.paths, root, profile)
     check_pieces(prepared.checkable)
     return prepared
 
 
-def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
+def _prepare_files(paths: Paths, root: Path, name: str | None) -> Prepared:
     library, filed, room = installed_library(), Journal(""), True
     rolled_back: tuple[str, ...] = ()
     if root == ROOT:
-        # The memory for the requests of today's disks is judged before any rule asks for them.
+        # Check the memory for the requests of current disks before any rule sets them.
         situation = survey(name, (), paths=paths)
         _require_matched(situation)
         plan = situation.plan()
@@ -182,19 +179,19 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
     else:
         image = Library(library.shipped, below(root, library.site), library.owner, top=root)
         config = load_config(image)
-        profile, site = _profile(name, config, image), config.site
+        profile, site = _choose_profile(name, config, image), config.site
     rules = compile_for(profile, site, filed, rolled_back=rolled_back, room=room)
-    executable = _executable(root)
+    executable = _find_executable(root)
     pieces = [
-        _unit(paths.units / system.UNIT, executable, config.metrics),
-        _unit(paths.units / system.LATENCY, executable, config.metrics),
+        _render_unit(paths.units / system.UNIT, executable, config.metrics),
+        _render_unit(paths.units / system.LATENCY, executable, config.metrics),
         rules_piece(rules, paths.udev_rules),
     ]
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:
         require_trusted_folder(Path(config.metrics.textfile), root)
         for unit in (system.AUDIT, system.AUDIT_TIMER):
-            pieces.append(_unit(paths.units / unit, executable, config.metrics))
+            pieces.append(_render_unit(paths.units / unit, executable, config.metrics))
     if root != ROOT:
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
@@ -203,24 +200,24 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
 
 
 def _require_matched(situation: Situation) -> None:
-    """UsageError where a name in [site] matches nothing: the device meant would be tuned."""
+    """Raise UsageError if a name in [site] matches nothing: the intended device would be tuned."""
     if unknown := situation.unmatched:
-        named = ", ".join(f"{each.key}: {each.name!r}" for each in unknown)
+        names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
         raise UsageError(
-            f"[site] names what is no disk or adapter of this machine ({named}); "
+            f"[site] names what is no disk or adapter of this machine ({names}); "
             "nothing was placed",
             hint=f"correct the name in {configuration_file()}; `hbatune list` shows them all",
         )
 
 
-def _profile(name: str | None, config: Config, library: Library) -> Profile:
+def _choose_profile(name: str | None, config: Config, library: Library) -> Profile:
     wanted = name or config.profile
     if wanted is None:
-        return chosen_profile(None, config)  # which says that there is none
+        return chosen_profile(None, config)  # raises UsageError
     return load_profile(wanted, library, rules_followed(library, config.site))
 
 
-def _unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
+def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
     listens = metrics.listen is not None and not metrics.listen.startswith("unix:")
     try:
         text = render(
@@ -236,14 +233,14 @@ def _unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
     return Piece(path, text)
 
 
-def _executable(root: Path) -> Path:
-    """Return the path of hbatune, as seen in the image; UsageError where it is not installed."""
-    found = [Path(sys.argv[0]), Path(sys.executable).with_name("hbatune")]
-    found += [Path(where)] if (where := shutil.which("hbatune")) else []
-    found += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
-    # Links stay in the path: one may lead to a newer version tomorrow.
-    named = [Path(os.path.abspath(path)) for path in found if path.name == "hbatune"]
-    for path in named:
+def _find_executable(root: Path) -> Path:
+    """Return the path of hbatune, as seen in the image; UsageError if it is not installed."""
+    candidates = [Path(sys.argv[0]), Path(sys.executable).with_name("hbatune")]
+    candidates += [Path(program)] if (program := shutil.which("hbatune")) else []
+    candidates += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
+    # Links are not resolved: one may lead to a newer version later.
+    commands = [Path(os.path.abspath(path)) for path in candidates if path.name == "hbatune"]
+    for path in commands:
         if os.access(follow(path, root).end, os.X_OK):
             return path
     raise UsageError(
@@ -253,13 +250,13 @@ def _executable(root: Path) -> Path:
 
 
 def _write_options(context: Context, profile: str | None) -> bool:
-    """Write the module options for the next load; return whether all are as the profile wants."""
+    """Write the module options for the next load; return whether all have the profile's values."""
     rows = write_options(context, survey(profile, (), paths=context.paths), ())
     return all(row.state is not State.DRIFT for row in rows)
 
 
-def _start(context: Context, *, restart: bool) -> bool:
-    """Reload udev and systemd, and start the daemon; return False where one of them failed."""
+def _start_daemon(context: Context, *, restart: bool) -> bool:
+    """Reload udev and systemd, and start the daemon; return False if one of them failed."""
     reloaded, enabled = system.reload_rules(), system.enable(restart=restart)
     failed = [ran for ran in (reloaded, enabled) if ran is not None and ran.code]
     for ran in failed:
@@ -270,25 +267,25 @@ def _start(context: Context, *, restart: bool) -> bool:
 
 
 def require_trusted_command(command: Path, root: Path = ROOT) -> None:
-    """UsageError unless only root can change the command and its interpreters, below ``root``.
+    """Raise UsageError unless only root can change the command and its interpreters.
 
-    For this system's own command, the Python package that it runs is checked as well.
+    Paths are below ``root``. For this system, the Python package of hbatune is checked as well.
     """
-    _require(_commands(command, root, _NESTED), root)
+    _require_trusted(_list_commands(command, root, _NESTED), root)
     if root == ROOT:
-        _require([Path(__file__).parents[1]], root)
+        _require_trusted([Path(__file__).parents[1]], root)
 
 
 def require_trusted_folder(folder: Path, root: Path = ROOT) -> None:
-    """UsageError unless only root can replace this folder by another one.
+    """Raise UsageError unless only root can replace this directory.
 
-    The folder itself may be another user's.
+    The directory itself may belong to another user.
     """
-    _require([folder], root, end=False)
+    _require_trusted([folder], root, end=False)
 
 
-def _require(paths: Iterable[Path], root: Path, *, end: bool = True) -> None:
-    # An image may be built without being root: its builder's files will be root's there.
+def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> None:
+    # An image may be built without root: its builder's files will be root's there.
     owner = _ROOT_USER if root == ROOT else os.geteuid()
     for path in paths:
         try:
@@ -296,15 +293,15 @@ def _require(paths: Iterable[Path], root: Path, *, end: bool = True) -> None:
         except OSError as error:
             raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
         if fault is not None:
-            raise UsageError(_problem(path, fault), hint=_hint(fault))
+            raise UsageError(_describe_problem(path, fault), hint=_describe_remedy(fault))
 
 
-def _problem(path: Path, fault: Fault) -> str:
+def _describe_problem(path: Path, fault: Fault) -> str:
     way = f" (on the way to {path})" if fault.path != path else ""
     return f"{fault.path}{way} is not root's alone: {fault.problem}"
 
 
-def _hint(fault: Fault) -> str:
+def _describe_remedy(fault: Fault) -> str:
     mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
     return (
         f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
@@ -312,48 +309,49 @@ def _hint(fault: Fault) -> str:
     )
 
 
-def _commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
-    """Yield the command and the interpreters that it names."""
+def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
+    """Yield the command and its interpreters."""
     yield command
     if nested:
-        for interpreter in _interpreters(follow(command, root).end, root):
-            yield from _commands(interpreter, root, nested - 1)
+        for interpreter in _find_interpreters(follow(command, root).end, root):
+            yield from _list_commands(interpreter, root, nested - 1)
 
 
-def _interpreters(script: Path, root: Path) -> Iterator[Path]:
-    """Yield the interpreters in the first lines of a script; none where it is no script."""
+def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
+    """Yield the interpreters in the first lines of a script; nothing for other files."""
     try:
         with loader.opened(script) as descriptor:
             lines = loader.beginning(descriptor, _HEAD).decode(errors="replace").split("\n")
-    # Missing, unreadable or no file: its path is judged all the same.
+    # Missing, unreadable or not a file: its path is checked anyway.
     except (OSError, UnusableFileError):
         return
     if not lines[0].startswith("#!"):
         return
-    words = lines[0].removeprefix("#!").split()
-    if words and words[0].startswith("/"):
-        yield Path(words[0])
-        if Path(words[0]).name == "env":
-            yield from _found(words[1:], root)
+    arguments = lines[0].removeprefix("#!").split()
+    if arguments and arguments[0].startswith("/"):
+        yield Path(arguments[0])
+        if Path(arguments[0]).name == "env":
+            yield from _find_programs(arguments[1:], root)
     if len(lines) > 1 and lines[1].startswith(_LONG):
         with suppress(ValueError):  # quotes that do not end
-            word = shlex.split(lines[1].removeprefix(_LONG))[0]
-            yield Path(word)
+            interpreter = shlex.split(lines[1].removeprefix(_LONG))[0]
+            yield Path(interpreter)
 
 
-def _found(words: Iterable[str], root: Path) -> Iterator[Path]:
-    """Yield the programs that env(1) may start: the first word that is no option or assignment."""
-    name = next((word for word in words if not word.startswith("-") and "=" not in word), None)
+def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
+    """Yield the programs that env(1) may start, named by its first word except options and VAR=."""
+    names = (text for text in arguments if not text.startswith("-") and "=" not in text)
+    name = next(names, None)
     if name is not None:
-        places = [Path(name)] if name.startswith("/") else [each / name for each in _SEARCHED]
-        yield from (place for place in places if os.access(follow(place, root).end, os.X_OK))
+        paths = [Path(name)] if name.startswith("/") else [folder / name for folder in _SEARCHED]
+        yield from (path for path in paths if os.access(follow(path, root).end, os.X_OK))
 
 
 _UDEV_RUNS = Path("/run/udev/control")
 
 
 class Removal(Struct, frozen=True):
-    """The files and folders that an uninstallation would remove.
+    """The files and directories that an uninstallation would remove.
 
     Files that were ``edited`` since they were placed would stay.
     """
@@ -364,29 +362,31 @@ class Removal(Struct, frozen=True):
 
 
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
-    """Remove everything below the root; return whether nothing was left and no command hangs.
+    """Remove everything below the root; return whether nothing remains and no command hangs.
 
-    On the running system the values are restored first, unless ``keep_values`` or in an image
-    without /sys in which none was changed. If they cannot be restored, the state that records them
-    stays. One lock is held from the restore to the removal of the last file, which is the lock's
-    own. Raises UsageError if the values would not be kept, and LockedError: a rollback of
-    everything is recorded then, unless ``keep_values``.
+    On the running system the values are restored first, except with ``keep_values`` or in an image
+    without /sys and changed values. If they cannot be restored, the state that records them stays.
+    One lock is held from the restore to the removal of the last file, the lock file. Raises
+    UsageError if the values would not be kept. Raises LockedError: a rollback of everything is
+    recorded then, unless ``keep_values``.
     """
     paths = context.paths
     if root != ROOT:
-        return _remove(context, root)
+        return _remove_files(context, root)
     if keep_values:
-        _require_kept()
+        _require_kept_values()
     finished = True
     placed = placement.installed(root, paths.manifest)
     if placed is not None and placed.of(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
         timer = placed.of(paths.units / system.AUDIT_TIMER)
-        finished = _done(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
+        finished = _report_failure(
+            context, system.disable(*([system.AUDIT_TIMER] if timer else []))
+        )
     if keep_values or _is_untouched(paths):
         with _daemon_lock(paths), context.lock() as lock:
             finished = remove_options(context, None) and finished
-            return _remove(context, root, lock) and finished
+            return _remove_files(context, root, lock) and finished
     config = read_configuration(context)
     recorded = record(context, config)
     with (
@@ -396,12 +396,12 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         # Without the journal, values that are not restored yet could never be restored.
         done = restore(context, config, recorded=recorded)
         context.reporter.note(RolledBack(done.rows, done.machine, bool(done.losses)))
-        # A loss is reported once: the next uninstallation finds nothing lost, and goes on.
+        # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
             context.reporter.note(UnrestoredValues())
             return False
-        return _remove(context, root, lock) and finished
+        return _remove_files(context, root, lock) and finished
 
 
 def _daemon_lock(paths: Paths) -> Lock:
@@ -414,41 +414,41 @@ def _daemon_lock(paths: Paths) -> Lock:
     return Lock(paths.daemon_lock, "is a daemon that still runs", spare=spare, hint=hint)
 
 
-def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:
-    """Remove files and state below the root; return whether nothing was left and no command hangs.
+def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> bool:
+    """Remove files and state below the root; return whether nothing remains and no command hangs.
 
     On the running system the caller holds the ``lock``.
     """
     paths = context.paths
-    taken = placement.take_away(root, paths.manifest)
-    for path in taken.gone:
+    result = placement.take_away(root, paths.manifest)
+    for path in result.gone:
         context.reporter.note(FileRemoved(below(root, path)))
     finished = True
     if lock is not None:
-        finished = _done(context, system.reload_units())
-        finished = _done(context, system.reload_rules()) and finished
-        # After the rules are gone: the saved values then leave udev's database.
-        finished = _done(context, system.announce(marked_disks())) and finished
-    for path in taken.left:
+        finished = _report_failure(context, system.reload_units())
+        finished = _report_failure(context, system.reload_rules()) and finished
+        # After the removal of the rules: udev's database then drops the saved values.
+        finished = _report_failure(context, system.announce(marked_disks())) and finished
+    for path in result.left:
         context.reporter.note(FileEdited(below(root, path)))
-    if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
+    if not _forget_profile(context, below(root, configuration_file()), root) or result.left:
         return False
     # The state last: as long as any step before fails, an uninstallation can be repeated.
     files.remove_folder(below(root, paths.state))
     if lock is not None:
         files.empty_folder(paths.run, keep=lock.name)
         lock.remove()
-    placement.sweep(root, taken.folders)
+    placement.sweep(root, result.folders)
     return finished
 
 
 def removal(context: Context, root: Path) -> Removal:
-    """Return the files and folders that ``uninstall`` would remove below the root."""
+    """Return the files and directories that ``uninstall`` would remove below the root."""
     manifest = context.paths.manifest
-    known = placement.installed(root, manifest)
-    placed = [Path(each.path) for each in known.placed] if known else []
+    installation = placement.installed(root, manifest)
+    placed = [Path(entry.path) for entry in installation.placed] if installation else []
     edited = (path for path in placed if placement.changed(root, manifest, path))
-    folders = [below(root, each) for each in _folders(context.paths, live=root == ROOT)]
+    folders = [below(root, path) for path in _list_folders(context.paths, live=root == ROOT)]
     return Removal(
         files=tuple(below(root, path) for path in placed),
         edited=frozenset(below(root, path) for path in edited),
@@ -456,19 +456,19 @@ def removal(context: Context, root: Path) -> Removal:
     )
 
 
-def _folders(paths: Paths, *, live: bool) -> Iterator[Path]:
-    """Yield the folders of hbatune's own state; an image has none in /run."""
+def _list_folders(paths: Paths, *, live: bool) -> Iterator[Path]:
+    """Yield the state directories of hbatune. An image has no directory in /run."""
     yield paths.state
     if live:
         yield paths.run
 
 
 def _is_untouched(paths: Paths) -> bool:
-    """Whether /sys is missing and nothing shows that hbatune has changed a setting in this boot.
+    """Return whether /sys is missing and no trace shows a changed setting in this boot.
 
-    A journal of this boot does, and so does one whose boot is unknown, since /proc is missing too.
-    Every run that writes leaves its file of claims in /run, and udev may have written the values of
-    the installed rules.
+    A journal of this boot is such a trace, and so is a journal of an unknown boot (/proc is missing
+    too). Each run that writes leaves a claims file in /run. udev may also have written the values
+    of the installed rules.
     """
     if has_sysfs() or paths.claims.exists():
         return False
@@ -483,9 +483,9 @@ def _is_untouched(paths: Paths) -> bool:
     return not (recorded.entries or recorded.losses or recorded.run)
 
 
-def _require_kept() -> None:
-    """UsageError where the daemon would put the values back when it is stopped."""
-    with suppress(PolicyError):  # a mistake in the file must not prevent an uninstallation
+def _require_kept_values() -> None:
+    """Raise UsageError if the daemon would restore the values when it stops."""
+    with suppress(PolicyError):  # an error in the file must not prevent an uninstallation
         if configuration().daemon.rollback_on_stop:
             raise UsageError(
                 "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
@@ -493,7 +493,7 @@ def _require_kept() -> None:
             )
 
 
-def _forgotten(context: Context, file: Path, root: Path) -> bool:
+def _forget_profile(context: Context, file: Path, root: Path) -> bool:
     """Remove the active profile from the configuration; return whether that succeeded."""
     try:
         system.forget_profile(file, root=root)
@@ -503,7 +503,7 @@ def _forgotten(context: Context, file: Path, root: Path) -> bool:
     return True
 
 
-def _done(context: Context, ran: system.Ran | None) -> bool:
+def _report_failure(context: Context, ran: system.Ran | None) -> bool:
     """Report a command that failed; return False if it did not end by its deadline."""
     if ran is not None and ran.code:
         context.reporter.note(CommandFailed(ran))

@@ -1,8 +1,7 @@
-"""Results of earlier passes, and a look at a part of the machine with their help.
+"""The results of earlier passes, and partial scans that use them.
 
-What the last passes of one process have found: the next one need not look at it again.
-
-Looks at a part of the machine: the disks of an event, with what earlier looks have found.
+A partial scan reads only the disks of an event, and takes the other facts from earlier passes of
+the same process.
 """
 
 import gc
@@ -31,11 +30,11 @@ from hbatune.workers import WorkerPool
 
 
 class MachineCache:
-    """The machine as the last passes have found it. Mutable, and empty before the first of them.
+    """The machine's state after the last pass. Mutable, and empty before the first pass.
 
-    ``journal`` is the one at this path. ``configured`` is the signature of the configuration in
-    which the profile was last seen to be the active one. ``unmatched`` are the names in [site] that
-    match nothing on the machine. A worker stays ready between two passes.
+    ``journal`` is the journal at this path. ``configured`` is the signature of the latest
+    configuration in which the profile was active. ``unmatched`` are the names in [site] that match
+    nothing on the machine. A worker stays ready between two passes.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -56,26 +55,26 @@ class MachineCache:
         return sum(self._unreadable.values())
 
     def matcher(self, profile: Profile) -> Matcher:
-        """Return what matches this profile, and remembers from one look to the next."""
+        """Return the matcher for this profile, which caches results between two passes."""
         if self._matcher is None or self._matcher.profile is not profile:
             self._matcher = Matcher(profile)
         return self._matcher
 
     @contextmanager
     def workers(self) -> Iterator[WorkerPool]:
-        """Enter to get the worker pool; all but one of its workers end on leaving."""
+        """Yield the worker pool; on exit, all but one of its workers end."""
         try:
             yield self._worker_pool
         finally:
             self._worker_pool.close(but=1)
 
     def renew_worker(self) -> None:
-        """Put a new worker in the place of one that took part in a look at everything.
+        """Replace the worker after a full scan.
 
-        For an idle process: a new worker shares all memory with it, and that one has made copies.
+        For an idle process: a new worker shares all memory with it, the old one has made copies.
         """
         if self._worn:
-            # Out of the way of collections, which would make copies of everything.
+            # Freeze the objects, since a garbage collection would copy all their memory.
             gc.unfreeze()
             gc.collect()
             gc.freeze()
@@ -88,22 +87,22 @@ class MachineCache:
         self._worker_pool.close()
 
     def requests_without(self, ids: Iterable[str]) -> int:
-        """Return the bytes beyond the kernel's defaults that requests of all other disks take."""
+        """Return the memory of other disks' requests beyond the kernel's defaults, in bytes."""
         return self._requested - sum(self._requests.get(id, 0) for id in ids)
 
     def siblings(self, part: Machine) -> tuple[Endpoint, ...]:
-        """Return the other LUNs of the SCSI targets of a part's disks."""
-        known, there = self.machine, {endpoint.target for endpoint in part.endpoints}
-        if known is None:
+        """Return the LUNs outside the part that share a SCSI target with one of its disks."""
+        machine, present = self.machine, {endpoint.target for endpoint in part.endpoints}
+        if machine is None:
             return ()
         targets = {
             endpoint.address.rpartition(":")[0] for endpoint in part.endpoints if endpoint.address
         }
-        luns = (each for target in sorted(targets) for each in known.of_scsi_target(target))
-        return tuple(lun for lun in luns if lun.target not in there)
+        luns = (lun for target in sorted(targets) for lun in machine.of_scsi_target(target))
+        return tuple(lun for lun in luns if lun.target not in present)
 
     def take_whole(self, machine: Machine, plan: Plan, unmatched: tuple[Unmatched, ...]) -> None:
-        """Remember a pass over everything."""
+        """Store the results of a full pass."""
         self.machine = KnownMachine(machine)
         self.unmatched = unmatched
         self._requests, self._unreadable, self._requested = {}, {}, 0
@@ -111,25 +110,25 @@ class MachineCache:
         self._worn = True
 
     def take_part(self, part: Machine, plan: Plan, names: Iterable[str]) -> None:
-        """Remember a pass over a part, which was made for the disks with these names."""
-        known = self.machine
-        assert known is not None
-        there = {endpoint.target for endpoint in part.endpoints}
-        gone = [name for name in names if name not in there]
-        before = (known.get(name) for name in (*there, *gone))
-        for id in [each.id for each in before if each is not None]:
+        """Store the results of a partial pass, which was made for the disks with these names."""
+        machine = self.machine
+        assert machine is not None
+        present = {endpoint.target for endpoint in part.endpoints}
+        removed = [name for name in names if name not in present]
+        before = (machine.get(name) for name in (*present, *removed))
+        for id in [endpoint.id for endpoint in before if endpoint is not None]:
             self._requested -= self._requests.pop(id, 0)
             self._unreadable.pop(id, None)
-        known.update(part, gone)
+        machine.update(part, removed)
         self._count(part, plan)
 
     def _count(self, machine: Machine, plan: Plan) -> None:
         rows: dict[str, list[Row]] = {}
         for row in plan.rows:
             rows.setdefault(row.id, []).append(row)
-        found: Mapping[str, int] = beyond_defaults(machine, rows)
-        self._requests |= found
-        self._requested += sum(found.values())
+        sizes: Mapping[str, int] = beyond_defaults(machine, rows)
+        self._requests |= sizes
+        self._requested += sum(sizes.values())
         for row in plan.rows:
             if row.state is State.UNREADABLE:
                 self._unreadable[row.id] = self._unreadable.get(row.id, 0) + 1
@@ -148,36 +147,36 @@ def look_at_part(
     worker_pool: WorkerPool | None = None,
     paths: Paths,
 ) -> Situation | None:
-    """Read the disks with these kernel names, and return the situation of them alone.
+    """Read the disks with these kernel names, and return the situation of these disks only.
 
-    ``names`` may be those of SCSI hosts as well. LUNs that share the budget of an array go along.
-    None where the ``last`` looks do not suffice for that. The part itself is not remembered.
+    ``names`` may include SCSI hosts. LUNs that share the budget of an array are read as well.
+    Returns None if the ``last`` passes do not have enough facts. The part is not stored.
     """
-    known, waiting = last.machine, tuple(stuck)
-    if known is None:
+    cached, waiting = last.machine, tuple(stuck)
+    if cached is None:
         return None
-    last.journal.refresh(lambda: known.machine)
-    # With what their writes may reset, whose baselines are then not read once more.
+    last.journal.refresh(lambda: cached.machine)
+    # Includes the files that their writes may reset, so the baselines need no second read.
     attributes = baseline_files(wanted_settings(profile, config.site, last.journal.settings))
-    found = _part(known, names, config, attributes, waiting, worker_pool)
-    if found is not None and config.site.array and any(map(budget.is_shared, found.endpoints)):
+    part = _gather_part(cached, names, config, attributes, waiting, worker_pool)
+    if part is not None and config.site.array and any(map(budget.is_shared, part.endpoints)):
         shared = (
-            endpoint.target for endpoint in known.machine.endpoints if budget.is_shared(endpoint)
+            endpoint.target for endpoint in cached.machine.endpoints if budget.is_shared(endpoint)
         )
-        every = dict.fromkeys((*names, *shared))
-        found = _part(known, every, config, attributes, waiting, worker_pool)
-    if found is None:
+        all_names = dict.fromkeys((*names, *shared))
+        part = _gather_part(cached, all_names, config, attributes, waiting, worker_pool)
+    if part is None:
         return None
-    ids = [endpoint.id for endpoint in found.endpoints]
-    situation = made_situation(config, profile, found, (), waiting, paths, last.journal.part(ids))
+    ids = [endpoint.id for endpoint in part.endpoints]
+    situation = made_situation(config, profile, part, (), waiting, paths, last.journal.part(ids))
     if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
-        return None  # only the whole machine tells what these mean
-    rest, matcher = last.requests_without(ids), last.matcher(profile)
-    return replace(situation, rest=rest, matcher=matcher)
+        return None  # only a full scan can resolve these ids
+    requests, matcher = last.requests_without(ids), last.matcher(profile)
+    return replace(situation, rest=requests, matcher=matcher)
 
 
-def _part(
-    known: KnownMachine,
+def _gather_part(
+    cached: KnownMachine,
     names: Iterable[str],
     config: Config,
     attributes: Sequence[str],
@@ -185,7 +184,7 @@ def _part(
     worker_pool: WorkerPool | None,
 ) -> Machine | None:
     return gather_part(
-        known,
+        cached,
         names,
         attributes,
         deadline=config.act.deadline_seconds,

@@ -1,11 +1,7 @@
-"""Write the results of searches as rules of the site, with the measurement as source.
+"""Write the better values of searches as local rules, with the measurement as source.
 
-A site's rules from measurements, as a file of ``rules.d``: its name and its text. Pure.
-
-Such a file is for one kind of disk: a model behind the adapters of one family. A new measurement
-of the same kind takes the place of the old file, and one whose first line is another is left alone.
-
-Writes what searches found to be better as rules of the site, with the measurement as source.
+Each file in ``rules.d`` is for one type of disk: a model behind adapters of one family. A new
+measurement of the same type replaces the old file. A file with another first line is not changed.
 """
 
 import hashlib
@@ -36,7 +32,7 @@ _LONGEST = 64
 
 
 class MeasuredRule(Struct, frozen=True):
-    """A value that was measured to be better than the one in force, and why."""
+    """A value that was measured to be better than the current one, and the reason."""
 
     setting: str
     value: Value
@@ -44,30 +40,30 @@ class MeasuredRule(Struct, frozen=True):
 
 
 def kind_of_disk(endpoint: Endpoint) -> Match:
-    """Return the condition for disks like this one: family, protocol, medium, vendor and model."""
+    """Return the condition for similar disks: family, protocol, medium, vendor and model."""
     return Match(
         family=(endpoint.family,),
         protocol=(endpoint.protocol,),
         medium=(endpoint.medium,),
         kind=(endpoint.kind,),
         storage=(endpoint.storage,),
-        # As names, not as the globs that they could be taken for.
+        # Escaped, since a name may contain the characters of a glob.
         vendor=(escape(endpoint.vendor),) if endpoint.vendor else (),
         model=(escape(endpoint.model),) if endpoint.model else (),
     )
 
 
-def rule_file_name(when: Match) -> str:
-    """Return the name of the file for a kind of disk: the same for the same kind, and no other."""
-    words = (*when.family, *when.vendor, *when.model)
-    readable = _NOT_IN_NAMES.sub("-", " ".join(words)).strip("-").lower()[:_LONGEST]
-    number = hashlib.sha256(msgspec.json.encode(when)).hexdigest()[:8]
+def rule_file_name(criteria: Match) -> str:
+    """Return the name of the file for a type of disk, unique for each type."""
+    parts = (*criteria.family, *criteria.vendor, *criteria.model)
+    readable = _NOT_IN_NAMES.sub("-", " ".join(parts)).strip("-").lower()[:_LONGEST]
+    number = hashlib.sha256(msgspec.json.encode(criteria)).hexdigest()[:8]
     return f"autotune-{readable}-{number}.toml"
 
 
-def rules_text(when: Match, rules: Iterable[MeasuredRule], source: str) -> str:
-    """Return the file; ``source`` says when and on what it was measured."""
-    import tomlkit  # heavy, and needed only where a file is written
+def rules_text(criteria: Match, rules: Iterable[MeasuredRule], source: str) -> str:
+    """Return the text of the file; ``source`` has the date and the device of the measurement."""
+    import tomlkit  # heavy, and only needed to write a file
 
     document = tomlkit.document()
     tables = tomlkit.aot()
@@ -79,7 +75,7 @@ def rules_text(when: Match, rules: Iterable[MeasuredRule], source: str) -> str:
         table["because"] = rule.because
         table["source"] = f"{SITE}: {source}"
         condition = tomlkit.inline_table()
-        condition.update(msgspec.to_builtins(when))
+        condition.update(msgspec.to_builtins(criteria))
         table["when"] = condition
         tables.append(table)
     document["rule"] = tables
@@ -87,12 +83,12 @@ def rules_text(when: Match, rules: Iterable[MeasuredRule], source: str) -> str:
 
 
 def is_measured(text: bytes) -> bool:
-    """Whether a file is one that ``rules_text`` has made."""
+    """Return whether ``rules_text`` has made this file."""
     return text.startswith(FIRST_LINE.encode())
 
 
 class WrittenRules(Struct, frozen=True):
-    """A file of rules for a kind of disk, and the disk that was measured."""
+    """A file of rules for a type of disk, and the measured disk."""
 
     target: str
     file: str
@@ -100,9 +96,9 @@ class WrittenRules(Struct, frozen=True):
 
 
 class MeasuredRules(Struct, frozen=True):
-    """The files of rules that were written.
+    """The written files of rules.
 
-    ``differing`` are disks of one kind with different answers, for which there is no rule.
+    ``differing`` are disks of one type with different answers, for which there is no rule.
     ``saved`` is whether all files could be written.
     """
 
@@ -116,16 +112,16 @@ class RulesNotWrittenError(HbatuneError):
 
 
 def require_writable(folder: Path) -> None:
-    """Raise UsageError where no rules can be written: before minutes of probes, not after."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    if not os.access(there, os.W_OK):
-        raise UsageError(f"{folder} cannot be written: {there} takes no files")
+    """Raise UsageError if no rules can be written, before minutes of probes and not after."""
+    parent_folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    if not os.access(parent_folder, os.W_OK):
+        raise UsageError(f"{folder} cannot be written: {parent_folder} takes no files")
 
 
 def write_rules(
     context: Context, situation: Situation, disks: Sequence[DiskSearchResult], folder: Path
 ) -> MeasuredRules:
-    """Write the rules for what is better into the folder; a failure is a note."""
+    """Write the rules for better values into the directory; a failure is a note."""
     endpoints = {endpoint.id: endpoint for endpoint in situation.machine.endpoints}
     by_kind: dict[Match, list[DiskSearchResult]] = {}
     for disk in disks:
@@ -134,27 +130,31 @@ def write_rules(
     written: list[WrittenRules] = []
     differing: list[str] = []
     saved = True
-    for when, alike in by_kind.items():
-        answers = {tuple((one.setting, one.after) for one in each.better) for each in alike}
-        first = alike[0]
+    for criteria, group in by_kind.items():
+        answers = {
+            tuple((change.setting, change.after) for change in disk.better) for disk in group
+        }
+        first = group[0]
         if len(answers) > 1:
-            differing += [each.target for each in alike]
+            differing += [disk.target for disk in group]
         elif first.better:
-            path = folder / rule_file_name(when)
-            rules = [_rule(situation, first, each) for each in first.better]
+            path = folder / rule_file_name(criteria)
+            rules = [_make_rule(situation, first, change) for change in first.better]
             try:
-                _save(path, rules_text(when, rules, _source(context, situation, first)))
+                _save_rules(
+                    path, rules_text(criteria, rules, _describe_source(context, situation, first))
+                )
             except RulesNotWrittenError as error:
                 context.reporter.note(TaskFailed(Task.WRITE_RULES, error))
                 saved = False
             else:
-                settings = tuple(one.setting for one in first.better)
+                settings = tuple(change.setting for change in first.better)
                 written.append(WrittenRules(first.target, str(path), settings))
     return MeasuredRules(tuple(written), tuple(differing), saved)
 
 
-def _save(path: Path, text: str) -> None:
-    """Write a file of rules, durably, but never over one that a person wrote."""
+def _save_rules(path: Path, text: str) -> None:
+    """Write a file of rules, durably, but never overwrite a file that a user wrote."""
     try:
         if path.is_symlink() or (path.exists() and not is_measured(path.read_bytes())):
             raise RulesNotWrittenError(f"{path} is not as hbatune wrote it, and is left")
@@ -163,17 +163,17 @@ def _save(path: Path, text: str) -> None:
         raise RulesNotWrittenError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _rule(situation: Situation, disk: DiskSearchResult, found: ValueChange) -> MeasuredRule:
-    """Return the rule for a value that is better, with the figures that say so."""
-    assert found.after is not None
-    if found.setting == QUEUE_DEPTH:
-        because = _because_of_depth(situation, disk, found)
+def _make_rule(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> MeasuredRule:
+    """Return the rule for a better value, with the figures that prove it."""
+    assert change.after is not None
+    if change.setting == QUEUE_DEPTH:
+        because = _explain_depth(situation, disk, change)
     else:
-        because = _because_of_tournament(disk, found)
-    return MeasuredRule(found.setting, found.after, because)
+        because = _explain_tournament(disk, change)
+    return MeasuredRule(change.setting, change.after, because)
 
 
-def _because_of_depth(situation: Situation, disk: DiskSearchResult, found: ValueChange) -> str:
+def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:
     assert disk.depth is not None
     assert disk.depth.answer is not None
     answer, goal = disk.depth.answer, disk.objective_us
@@ -181,35 +181,38 @@ def _because_of_depth(situation: Situation, disk: DiskSearchResult, found: Value
     return (
         f"the best of {answer.probes} probes{within}: {answer.iops.value:.0f} IOPS "
         f"({answer.iops.low:.0f} to {answer.iops.high:.0f}) at a p99 of "
-        f"{answer.p99_us.value / 1000:.2f} ms; {found.before} was in force"
+        f"{answer.p99_us.value / 1000:.2f} ms; {change.before} was in force"
     )
 
 
-def _because_of_tournament(disk: DiskSearchResult, change: ValueChange) -> str:
-    both = (disk.settings, disk.schedulers)
-    found = next(each for each in both if each is not None and change.setting in each.settings)
-    answer = found.answer
-    ratios = [each or 1.0 for each in (answer.ratio, answer.low, answer.high)]
-    what = "IOPS"
-    if found.interference:
-        # The score is one over p99, so that its highest ratio is the lowest p99.
-        what, ratios = "p99 of a reader beside a bulk writer", [1 / each for each in ratios]
-    shown, *ends = (
+def _explain_tournament(disk: DiskSearchResult, change: ValueChange) -> str:
+    tournament = next(
+        candidate
+        for candidate in (disk.settings, disk.schedulers)
+        if candidate is not None and change.setting in candidate.settings
+    )
+    answer = tournament.answer
+    ratios = [ratio or 1.0 for ratio in (answer.ratio, answer.low, answer.high)]
+    metric = "IOPS"
+    if tournament.interference:
+        # The score is the inverse of the p99, so its highest ratio is the lowest p99.
+        metric, ratios = "p99 of a reader beside a bulk writer", [1 / ratio for ratio in ratios]
+    effect, *ends = (
         f"{ratio - 1:+.0%}".replace("%", " %") for ratio in (ratios[0], *sorted(ratios[1:]))
     )
     return (
-        f"{shown} {what} ({' to '.join(ends)}) at depth {found.depth}, against {change.before}, "
-        "which was in force"
+        f"{effect} {metric} ({' to '.join(ends)}) at depth {tournament.depth}, "
+        f"against {change.before}, which was in force"
     )
 
 
-def _source(context: Context, situation: Situation, disk: DiskSearchResult) -> str:
-    """Return when and on what it was measured: date, kernel, driver and firmware."""
+def _describe_source(context: Context, situation: Situation, disk: DiskSearchResult) -> str:
+    """Describe the measurement: disk, date, kernel, driver and firmware."""
     day = time.strftime("%Y-%m-%d", time.localtime(context.clock()))
-    words = [f"autotune of {disk.target} on {day}", f"kernel {situation.machine.kernel}"]
-    for each in () if disk.result is None else disk.result.served:
-        parts = [part for part in (each.driver, each.driver_version) if isinstance(part, str)]
-        words.append(f"driver {' '.join(parts) or 'unknown'}")
-        if isinstance(each.firmware, str):
-            words.append(f"firmware {each.firmware}")
-    return ", ".join(words)
+    facts = [f"autotune of {disk.target} on {day}", f"kernel {situation.machine.kernel}"]
+    for adapter in () if disk.result is None else disk.result.served:
+        parts = [part for part in (adapter.driver, adapter.driver_version) if isinstance(part, str)]
+        facts.append(f"driver {' '.join(parts) or 'unknown'}")
+        if isinstance(adapter.firmware, str):
+            facts.append(f"firmware {adapter.firmware}")
+    return ", ".join(facts)
