@@ -1,14 +1,11 @@
-"""Run a workload on disks or on a file, one by one or all of an adapter together.
+"""Run a workload on disks or on a file, one run at a time or all disks of an adapter together.
 
-Runs a workload on disks or on a file, one run at a time, and returns the measurements.
+A run only reads, except for workloads that write. These need an empty disk that the user has named.
+A queue depth of the LUN's own (D2-1) is set only for the duration of its measurement. A run on all
+disks of one adapter, after each disk separately, finds the limit of the adapter.
 
-It only reads, except for workloads that write: those need an empty disk that was named. A queue
-depth of the LUN's own (D2-1) is set only while it is measured.
-
-Measurements, those around an apply as well, go to the history; a failure to put them there is a
-note, and loses nothing else.
-
-Probes the disks of one adapter at once, after each alone, to find what holds them back.
+Measurements are appended to the history, also the measurements of an apply. If this fails, it is a
+note, and nothing else is lost.
 """
 
 import grp
@@ -82,7 +79,7 @@ _ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 
 
 class Measured(Struct, frozen=True):
-    """One run: the workload, its outcome, and the reason not to trust it, if there is one."""
+    """One run: the workload, its outcome, and the reason not to trust it, if any."""
 
     workload: Workload
     outcome: ProbeOutcome
@@ -90,7 +87,7 @@ class Measured(Struct, frozen=True):
 
 
 class Probed(Struct, frozen=True):
-    """All runs on the disks of a machine, or on a file; ``profile`` has the objective for them."""
+    """All runs on the disks of a machine, or on a file; ``profile`` has their objective."""
 
     machine: Machine
     profile: Profile | None
@@ -106,19 +103,19 @@ class SweepKnee(Struct, frozen=True):
 
 
 def probe_disks(
-    context: Context, asked: Sequence[Workload], names: Sequence[str], profile: str | None
+    context: Context, workloads: Sequence[Workload], names: Sequence[str], profile: str | None
 ) -> Probed:
-    """Run each workload on each disk named; a workload that writes needs each disk by name.
+    """Run each workload on each named disk; a workload that writes needs each disk by name.
 
-    Raises UsageError for an unknown profile or name, LockedError where a depth is to be set while
-    another hbatune changes the machine, and JournalError and HoldError as an experiment does.
+    Raises UsageError for an unknown profile or name, and LockedError if a depth has to be set while
+    another hbatune changes the machine. Raises JournalError and HoldError as an experiment does.
     """
-    chosen = _profile(profile)
+    chosen = _choose_profile(profile)
     disks = [resolved(name) for name in names]
-    # A depth that is set goes to the journal, whose ids only the whole machine tells.
-    alone = () if any(each.queue_depth for each in asked) else disks
+    # Setting a depth needs the journal's ids, which only a full scan provides.
+    needed = () if any(workload.queue_depth for workload in workloads) else disks
     gathered = gather(
-        attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS}, disks=alone
+        attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS}, disks=needed
     )
     machine = with_probing(gathered, isolated=configuration().probe.isolated)
     endpoints = select(machine, disks)
@@ -128,24 +125,26 @@ def probe_disks(
             hint="name a disk: `hbatune list` shows them",
         )
     subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
-    _require_access(subjects, write=any(each.writes for each in asked))
-    return Probed(machine, chosen, _measure(context, machine, subjects, asked, with_links(names)))
+    _require_access(subjects, write=any(workload.writes for workload in workloads))
+    return Probed(
+        machine, chosen, _measure_disks(context, machine, subjects, workloads, with_links(names))
+    )
 
 
-def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> Probed:
-    """Run each workload on a scratch file, which is removed however this ends.
+def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> Probed:
+    """Run each workload on a scratch file, which is always removed at the end.
 
-    The results are the folder's, by its whole path.
+    The results are named by the full path of the directory.
     """
     name = os.path.realpath(folder)
-    seconds = sum(running.estimate_seconds(1, each) for each in asked)
+    seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), scratch_file(folder) as file:
-        context.reporter.note(FileRunsAhead(len(asked), file.size, seconds))
-        with context.reporter.progress(Phase.PROBING, len(asked)) as advance:
+        context.reporter.note(FileRunsAhead(len(workloads), file.size, seconds))
+        with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
-            for each in asked:
-                outcome = running.probe_file(name, file.path, file.size, each)
-                runs.append(_measured(each, outcome))
+            for workload in workloads:
+                outcome = running.probe_file(name, file.path, file.size, workload)
+                runs.append(_make_measured(workload, outcome))
                 advance(name)
     return Probed(gather(()), None, runs)
 
@@ -153,22 +152,22 @@ def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> Pro
 def keep_probed(
     context: Context,
     name: str,
-    found: Probed,
+    probed: Probed,
     sweeps: Sequence[SweepKnee],
     together: Sequence[TogetherResult] = (),
 ) -> None:
-    """Put the results into the history, all with one time and command, and then the knees.
+    """Append the results to the history, all with one time and command, and then the knees.
 
-    ``name`` is the workload's; those of adapters as a whole come last.
+    ``name`` is the name of the workload. The results of full adapters come last.
     """
-    command, now = f"probe {name}", context.clock()
-    profile = None if found.profile is None else found.profile.name
+    command, time = f"probe {name}", context.clock()
+    profile = None if probed.profile is None else probed.profile.name
     records = [
-        record(found.machine, profile, command, result, now) for result in results(found.runs)
+        record(probed.machine, profile, command, result, time) for result in results(probed.runs)
     ]
     for sweep in sweeps:
-        last = record(found.machine, profile, command, sweep.last, now)
-        # Without its result, which is among the records above already.
+        last = record(probed.machine, profile, command, sweep.last, time)
+        # Without its result, which the records above already contain.
         knee = replace(
             last,
             result=None,
@@ -177,9 +176,11 @@ def keep_probed(
             workload=sweep.last.workload,
         )
         records.append(knee)
-    for each in together:
-        kept = kept_together(each)
-        records.append(record_together(found.machine, profile, command, each.adapter, kept, now))
+    for result in together:
+        figures = kept_together(result)
+        records.append(
+            record_together(probed.machine, profile, command, result.adapter, figures, time)
+        )
     keep_records(context, records)
 
 
@@ -188,20 +189,20 @@ def results(runs: Sequence[Measured]) -> list[ProbeResult]:
     return [run.outcome for run in runs if isinstance(run.outcome, ProbeResult)]
 
 
-def _profile(name: str | None) -> Profile | None:
-    """Return the profile with the objective for the results, None where none is active or named."""
+def _choose_profile(name: str | None) -> Profile | None:
+    """Return the active or named profile, which has the objective for the results, or None."""
     config = configuration()
     return chosen_profile(name, config) if name or config.profile else None
 
 
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
-    """Raise UsageError where this user may not open one of the disks."""
+    """Raise UsageError if this user may not open one of the disks."""
     for node in (subject.endpoint.device_node for subject in subjects):
         if node is None or not os.path.exists(node):
             continue
         if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
-            group = _group(node)
-            others = f" and the group {group}" if group else ""
+            group = _find_group(node)
+            extra = f" and the group {group}" if group else ""
             hint = "run it with sudo"
             if group:
                 hint += (
@@ -209,14 +210,14 @@ def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
                     f"`sudo usermod -aG {group} USER`"
                 )
             raise UsageError(
-                f"{node} cannot be opened: a probe reads the disk itself, which only root{others} "
+                f"{node} cannot be opened: a probe reads the disk itself, which only root{extra} "
                 "may do",
                 hint=hint,
             )
 
 
-def _group(node: str) -> str | None:
-    """Return the name of the group that may read the device, None if none may."""
+def _find_group(node: str) -> str | None:
+    """Return the name of the group that may read the device, or None."""
     status = os.stat(node)
     if not status.st_mode & stat.S_IRGRP or not status.st_gid:
         return None
@@ -226,96 +227,98 @@ def _group(node: str) -> str | None:
         return str(status.st_gid)
 
 
-def _measure(
+def _measure_disks(
     context: Context,
     machine: Machine,
     subjects: Sequence[Subject],
-    asked: Sequence[Workload],
+    workloads: Sequence[Workload],
     names: Sequence[str],
 ) -> list[Measured]:
-    """Do all runs after a note of their number; a disk that must not be probed is one outcome."""
-    writes = any(each.writes for each in asked)
-    refused = [(each, _refused(each, names, writes=writes)) for each in subjects]
+    """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
+    writes = any(workload.writes for workload in workloads)
+    refused = [(subject, _find_refusal(subject, names, writes=writes)) for subject in subjects]
     usable = [subject for subject, why in refused if why is None]
-    found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
-    count = len(usable) * len(asked)
-    seconds = sum(running.estimate_seconds(len(usable), each) for each in asked)
+    measured = [Measured(workloads[0], why, None) for _, why in refused if why is not None]
+    count = len(usable) * len(workloads)
+    seconds = sum(running.estimate_seconds(len(usable), workload) for workload in workloads)
     if count:
         context.reporter.note(RunsAhead(count, seconds, writes))
     with context.reporter.progress(Phase.PROBING, count) as advance:
         for subject in usable:
-            found += _all(context, machine, subject, asked, names, advance)
-    return found
+            measured += _run_all(context, machine, subject, workloads, names, advance)
+    return measured
 
 
-def _refused(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
-    """Return why a subject is not probed; fc and iscsi disks are only probed by their own names."""
-    own = {name for one in (subject.endpoint, *subject.paths) for name in (one.target, one.id)}
-    asked_for = any(resolved(name).removeprefix("/dev/") in own for name in names)
-    return probe_refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
+def _find_refusal(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
+    """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
+    aliases = {
+        name for disk in (subject.endpoint, *subject.paths) for name in (disk.target, disk.id)
+    }
+    is_named = any(resolved(name).removeprefix("/dev/") in aliases for name in names)
+    return probe_refusal(subject, shared=is_named) or (guarded(subject, names) if writes else None)
 
 
-def _all(
+def _run_all(
     context: Context,
     machine: Machine,
     subject: Subject,
-    asked: Sequence[Workload],
+    workloads: Sequence[Workload],
     names: Sequence[str],
     advance: Advance,
 ) -> Iterator[Measured]:
-    """Yield one run after the other; stop at the first that fails or does not answer.
+    """Yield one run after the other; stop at the first that fails or times out.
 
     A depth that is not restored after the runs is an outcome as well.
     """
     lost: list[Skipped] = []
-    with _at_depths(context, machine, subject, asked, lost) as ready:
-        for each in asked:
-            found = ready(each)
-            if isinstance(found, Subject):
-                yield (measured := _measured(each, running.probe_guarded(found, each, names)))
-                # The disk is in trouble, or hbatune is: further runs would add load and learn
-                # nothing.
+    with _set_depths(context, machine, subject, workloads, lost) as ready:
+        for workload in workloads:
+            prepared = ready(workload)
+            if isinstance(prepared, Subject):
+                outcome = running.probe_guarded(prepared, workload, names)
+                yield (measured := _make_measured(workload, outcome))
+                # The disk or hbatune has a problem: further runs would add load for no result.
                 if not isinstance(measured.outcome, ProbeResult):
                     break
-            elif found.reason is Skip.CONFLICT:
+            elif prepared.reason is Skip.CONFLICT:
                 break  # reported below, with the value at the end of the runs
             else:
-                yield _measured(each, found)
+                yield _make_measured(workload, prepared)
             advance(subject.target)
     for skipped in lost:
-        yield _measured(asked[-1], skipped)
+        yield _make_measured(workloads[-1], skipped)
 
 
-def _measured(asked: Workload, outcome: ProbeOutcome) -> Measured:
-    return Measured(asked, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
+def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
+    return Measured(workload, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
 
 
 _Ready = Callable[[Workload], Subject | Skipped]
-"""Sets the workload's queue depth; returns the subject with it, or why it cannot be set."""
+"""Sets the workload's queue depth; returns the subject with it, or the reason for a failure."""
 
 
 @contextmanager
-def _at_depths(
+def _set_depths(
     context: Context,
     machine: Machine,
     subject: Subject,
-    asked: Sequence[Workload],
+    workloads: Sequence[Workload],
     lost: list[Skipped],
 ) -> Iterator[_Ready]:
-    """Yield a function that readies a subject for each workload; at the end its depth returns.
+    """Yield a function that sets a disk's depth for each workload; restore it at the end.
 
     If it could not be restored, the reason is added to ``lost``.
     """
-    if not any(each.queue_depth for each in asked):
+    if not any(workload.queue_depth for workload in workloads):
         yield lambda workload: subject
         return
-    why = _unable(subject)
+    why = _find_obstacle(subject)
     if why is not None:
         yield lambda workload: why
         return
     act = configuration().act
-    # One target, so one worker.
     paths = context.paths
+    # One target needs one worker.
     means = Means(
         *(paths.journal, paths.claims, paths.spent, 1, act.deadline_seconds),
         guard=rollback_record.load(paths).guard(paths, named=True),
@@ -326,15 +329,15 @@ def _at_depths(
         Experiment(machine, id, (DEPTH,), "probe", means, holds=context.paths.holds) as experiment,
     ):
         yield _Depths(subject, experiment).take
-    for each in experiment.failed.values():
-        if each.outcome is Outcome.CONFLICT:
-            lost.append(Skipped(subject.target, Skip.CONFLICT, str(each.found)))
+    for result in experiment.failed.values():
+        if result.outcome is Outcome.CONFLICT:
+            lost.append(Skipped(subject.target, Skip.CONFLICT, str(result.found)))
         else:
-            lost.append(Skipped(subject.target, Skip.NOT_RESTORED, str(each.outcome)))
+            lost.append(Skipped(subject.target, Skip.NOT_RESTORED, str(result.outcome)))
 
 
 class _Depths:
-    """A subject whose depth is set as each workload asks."""
+    """A disk whose depth is set for each workload."""
 
     def __init__(self, subject: Subject, experiment: Experiment) -> None:
         self._subject, self._experiment = subject, experiment
@@ -344,8 +347,7 @@ class _Depths:
         if depth is None:
             return self._subject
         target = self._subject.target
-        # A depth that the driver would clamp is refused: the run would be labelled with the wrong
-        # one.
+        # A depth that the driver would clamp is refused: the run would have a wrong label.
         legal = resolve_endpoint(self._subject.endpoint, DEPTH, depth, depth, None)
         if isinstance(legal, Fixed):
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
@@ -361,8 +363,8 @@ class _Depths:
         )
 
 
-def _unable(subject: Subject) -> Skipped | None:
-    """Return why the depth of a subject cannot be set, None where it can."""
+def _find_obstacle(subject: Subject) -> Skipped | None:
+    """Return the reason why a disk's depth cannot be set, or None."""
     if DEPTH in {
         setting.setting for setting in subject.settings if setting.target == subject.target
     }:
@@ -371,14 +373,14 @@ def _unable(subject: Subject) -> Skipped | None:
 
 
 def keep_records(context: Context, records: Iterable[Record]) -> None:
-    """Append records to the history; a history that cannot take them is a note."""
+    """Append records to the history; a failure is a note."""
     try:
-        gone = history.append(context.paths.history, records)
+        dropped = history.append(context.paths.history, records)
     except HistoryError as error:
         context.reporter.note(TaskFailed(Task.SAVE_HISTORY, error))
         return
-    if gone:
-        context.reporter.note(HistoryFull(gone))
+    if dropped:
+        context.reporter.note(HistoryFull(dropped))
 
 
 def records_of_apply(
@@ -387,8 +389,8 @@ def records_of_apply(
     rows: Sequence[Row],
     verified: Verified,
 ) -> Iterator[Record]:
-    """Yield the verdicts of an apply with these rows as records."""
-    machine, put_back = situation.machine, verified.reverted
+    """Yield records of the verdicts of an apply with these rows."""
+    machine, reverted = situation.machine, verified.reverted
     command = "apply --verify" if verified.thorough else "apply"
     for proof in verified.proofs:
         judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
@@ -400,48 +402,48 @@ def records_of_apply(
             profile=situation.profile.name,
             target=proof.target,
             id=proof.id,
-            result=None if proof.last is None else _as_written(proof.last, rows),
+            result=None if proof.last is None else _with_applied_values(proof.last, rows),
             proof=proof,
-            settings=_sets(judged),
-            reverted=tuple(row.setting for row in judged if (row.id, row.setting) in put_back),
+            settings=_list_changes(judged),
+            reverted=tuple(row.setting for row in judged if (row.id, row.setting) in reverted),
         )
 
 
-def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
-    """Return a result measured after an apply, with the values that the apply has set."""
+def _with_applied_values(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
+    """Return a result that was measured after an apply, with the values from the apply."""
     return replace(result, settings=with_written(result.settings, rows))
 
 
-def _sets(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
+def _list_changes(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
     return tuple(ValueChange(row.target, row.setting, row.current, row.value) for row in rows)
 
 
 class Together(Struct, frozen=True):
-    """The results of all adapters, and the outcomes of those without figures."""
+    """The results of all adapters, and the outcomes of adapters without figures."""
 
     results: tuple[TogetherResult, ...]
     failed: tuple[Skipped | Failed, ...] = ()
 
 
-def probe_together(context: Context, found: Probed, names: Sequence[str]) -> Together:
-    """Run each workload once more on all disks of an adapter at once; ``found`` is each alone.
+def probe_together(context: Context, probed: Probed, names: Sequence[str]) -> Together:
+    """Run each workload again on all disks of an adapter concurrently.
 
-    Disks that gave no figures alone are left out, and so is an adapter with a single one. A
-    workload that writes needs each disk to be among the ``names`` that were given, and empty.
+    ``probed`` has the separate runs. Disks without figures are omitted, and so are adapters with a
+    single disk. A workload that writes needs each disk to be empty and in the user's ``names``.
     """
     results: list[TogetherResult] = []
     failed: list[Skipped | Failed] = []
-    groups = list(_groups(found))
+    groups = list(_group_by_adapter(probed))
     if groups:
         seconds = sum(running.estimate_seconds(1, workload) for _, workload, _, _ in groups)
         writes = any(workload.writes for _, workload, _, _ in groups)
         context.reporter.note(RunsAhead(len(groups), seconds, writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
-        for adapter, workload, subjects, alone in groups:
+        for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(adapter.target, subjects, workload, with_links(names))
             advance(adapter.target)
             if isinstance(figures, Figures):
-                results.append(judge_together(adapter.target, adapter.link, alone, figures))
+                results.append(judge_together(adapter.target, adapter.link, separate, figures))
             else:
                 failed.append(figures)
     return Together(tuple(results), tuple(failed))
@@ -450,20 +452,20 @@ def probe_together(context: Context, found: Probed, names: Sequence[str]) -> Tog
 _Group = tuple[Adapter, Workload, Sequence[Subject], Sequence[ProbeResult]]
 
 
-def _groups(found: Probed) -> list[_Group]:
-    """Return for each adapter and workload the disks that were measured alone, two at least."""
-    measured = [run.outcome for run in found.runs if isinstance(run.outcome, ProbeResult)]
-    targets = {each.target for each in measured}
-    subjects = {each.target: each for each in subjects_of(found.machine, targets)}
+def _group_by_adapter(probed: Probed) -> list[_Group]:
+    """Return the separately measured disks of each adapter and workload, at least two."""
+    measured = [run.outcome for run in probed.runs if isinstance(run.outcome, ProbeResult)]
+    targets = {result.target for result in measured}
+    subjects = {subject.target: subject for subject in subjects_of(probed.machine, targets)}
     by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}
-    adapters = {adapter.target: adapter for adapter in found.machine.adapters}
-    for each in measured:
-        serving = subjects[each.target].adapters
-        # A map over two adapters is limited by neither alone.
+    adapters = {adapter.target: adapter for adapter in probed.machine.adapters}
+    for result in measured:
+        serving = subjects[result.target].adapters
+        # A map over two adapters is not limited by one of them.
         if len(serving) == 1:
-            by_adapter.setdefault((serving[0].target, each.workload), []).append(each)
+            by_adapter.setdefault((serving[0].target, result.workload), []).append(result)
     return [
-        (adapters[target], workload, [subjects[each.target] for each in alone], alone)
-        for (target, workload), alone in by_adapter.items()
-        if len(alone) > 1
+        (adapters[target], workload, [subjects[result.target] for result in separate], separate)
+        for (target, workload), separate in by_adapter.items()
+        if len(separate) > 1
     ]

@@ -1,8 +1,8 @@
-"""The verdicts of an `apply`: each change compared with and without on representatives.
+"""The verdicts of an `apply`: compare each change with and without it on representatives.
 
-A comparison switches each change back and forth, and puts back what is worse twice: no change is
-believed before it was tested (D2-6). By default it is as short as a verdict can be; `--verify`
-takes the time that the site allows.
+A comparison switches each change on and off, and reverts a change that is worse twice: each change
+has to be tested (D2-6). By default, a comparison is as short as a verdict allows. `--verify` takes
+the time that the configuration allows.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ from hbatune.probe.verdict import FEWEST, PAIRS
 from hbatune.probe.workloads import follow_plan, unexercised_settings
 
 if TYPE_CHECKING:
-    # Not at run time: `probe` and `autotune` use this module, and apply nothing.
+    # Not at run time: `probe` and `autotune` import this module without an apply.
     from hbatune.operations.apply import ComparisonRequest
 
 RAMP = 0.2
-"""Seconds at the start of each run that do not count: the settings have just been switched."""
+"""Seconds at the start of each run that do not count, since settings have just changed."""
 QUICK = 120
-"""Seconds that the comparisons of an apply without `--verify` may take where nothing has cost."""
+"""The maximum seconds for comparisons without `--verify`, if there is no regression."""
 QUICK_LIMIT = 300
-"""Seconds for those and for the second comparisons of what has cost."""
+"""The maximum seconds including the second comparisons of regressions."""
 QUICK_RUN = 0.5
-"""Seconds of a run, at least: four representatives fit into ``QUICK``."""
+"""The minimum seconds of a run: four representatives fit into ``QUICK``."""
 
 
 class Verified(Struct):
-    """The verdicts: the rows, and the settings put back with the proof for each.
+    """The verdicts: the rows, and the reverted settings with the proof for each.
 
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
-    that would have been put back, but for ``keep_worse``. It grows as the verification goes on.
+    that would have been reverted without ``keep_worse``. It is filled in during the verification.
     """
 
     rows: tuple[Row, ...]
@@ -83,23 +83,23 @@ class Verified(Struct):
 class Verification:
     """One endpoint for each adapter, medium and model that the plan changes, and its verdict.
 
-    Entering it makes the file in the request's folder, which leaving removes. Raises UsageError
-    where that folder is on no disk that the plan changes.
+    On entry it makes the file in the request's directory, and on exit it removes the file. Raises
+    UsageError if this directory is not on a disk that the plan changes.
     """
 
     def __init__(
-        self, context: Context, situation: Situation, plan: Plan, asked: ComparisonRequest
+        self, context: Context, situation: Situation, plan: Plan, request: ComparisonRequest
     ) -> None:
         self._context = context
         self._situation = situation
         self._plan = plan
-        self._asked = asked
+        self._asked = request
         self._open = ExitStack()
         config = situation.config.probe
-        self._selection, self._filed = _select(situation, plan, asked)
-        self._limit = config.verify_limit if asked.thorough else QUICK_LIMIT
-        self._pairs, self._budget = _fit(self._selection.subjects, config, asked)
-        parts = self._parts(plan.drift)
+        self._selection, self._filed = _select_representatives(situation, plan, request)
+        self._limit = config.verify_limit if request.thorough else QUICK_LIMIT
+        self._pairs, self._budget = _fit_pairs(self._selection.subjects, config, request)
+        parts = self._make_parts(plan.drift)
         self._workloads = {part.subject.target: self._follow(part) for part in parts}
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
@@ -119,9 +119,9 @@ class Verification:
         if folder is not None and filed is not None:
             with self._context.reporter.progress(Phase.WRITING_FILE, 1):
                 file = self._open.enter_context(scratch_file(folder))
-            # The same disk, through the file: its adapters, CPUs and settings are the disk's.
-            there = replace(filed.endpoint, device_node=file.path, size=file.size)
-            self._places[filed.target] = replace(filed, endpoint=there)
+            # The same disk, through the file, with the disk's adapters, CPUs and settings.
+            endpoint = replace(filed.endpoint, device_node=file.path, size=file.size)
+            self._places[filed.target] = replace(filed, endpoint=endpoint)
         return self
 
     def __exit__(
@@ -134,35 +134,34 @@ class Verification:
 
     @property
     def seconds(self) -> float:
-        """The estimated duration of the comparisons, if no setting is found to cost."""
+        """The estimated duration of the comparisons without regressions, in seconds."""
         return self._budget.seconds
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """The representatives for which there is no time."""
-        return tuple(each.target for each in self._budget.left_out)
+        return tuple(subject.target for subject in self._budget.left_out)
 
     def before(self, means: Means) -> None:
-        """Note the duration, and measure the endpoints that cannot be switched back and forth."""
+        """Note the duration, and measure the endpoints that cannot be switched on and off."""
         subjects = self._budget.subjects
         if subjects:
             ahead = ComparisonsAhead(len(subjects), self._pairs, self.seconds, self._limit)
             self._context.reporter.note(ahead)
         self._before = now(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
-        for part in self._parts(self._plan.drift):
-            # Its only chance: once the plan is written, the state before cannot be brought back for
-            # a run.
-            if self._asked.thorough and not self._switchable(part):
+        for part in self._make_parts(self._plan.drift):
+            # It has to be now: after the writes, the previous state cannot be set again for a run.
+            if self._asked.thorough and not self._can_switch(part):
                 self._blocks[part.subject.target] = self._proving.block(part.subject)[0]
 
     def after(self, rows: tuple[Row, ...], means: Means) -> Verified:
-        """Judge every representative, revert what is worse twice, and return the results.
+        """Judge every representative, revert changes that are worse twice, and return the results.
 
-        Raises JournalError and HoldError where the switching could not begin: then nothing was
+        Raises JournalError and HoldError if the switching could not begin: then nothing was
         switched.
         """
-        found = Verified(
+        verified = Verified(
             rows,
             unmeasured=(
                 *self._selection.skipped,
@@ -171,9 +170,9 @@ class Verification:
             thorough=self._asked.thorough,
         )
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
-        todo = self._parts(written)
+        todo = self._make_parts(written)
         if not todo:
-            return found
+            return verified
         machine, runs = self._situation.machine, (2 * self._pairs + 1) * len(todo)
         command = "apply --verify" if self._asked.thorough else "apply"
         holds = self._context.paths.holds
@@ -182,39 +181,39 @@ class Verification:
             Trial(machine, rows, self._before, means, holds=holds, command=command) as trial,
         ):
             self._proving.advance = advance
-            for each in todo:
-                part = _without(each, found.reverted)
-                # Leaving the trial still brings every switched setting to its place.
+            for representative in todo:
+                part = _drop_reverted(representative, verified.reverted)
+                # On exit, the trial still sets every switched setting to its final value.
                 if part.own and not means.stop():
-                    self._judge(trial, part, found)
-        found.rows = tuple(_as_ended(row, trial.failed) for row in found.rows)
-        return found
+                    self._judge(trial, part, verified)
+        verified.rows = tuple(_mark_failed(row, trial.failed) for row in verified.rows)
+        return verified
 
-    def _judge(self, trial: Trial, part: Representative, found: Verified) -> None:
-        if not self._switchable(part) and not self._asked.thorough:
-            found.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
+    def _judge(self, trial: Trial, part: Representative, verified: Verified) -> None:
+        if not self._can_switch(part) and not self._asked.thorough:
+            verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
         self._proving.advance(part.subject.target)
         first = self._proving.warm_up(part.subject)
         if not isinstance(first, ProbeResult):
-            found.unmeasured += (first,)
+            verified.unmeasured += (first,)
             return
-        if self._switchable(part):
+        if self._can_switch(part):
             proofs, back = self._proving.prove(trial, part)
         else:
             proofs, back = self._compare_blocks(part)
-        found.proofs += [self._told(proof, part, first) for proof in proofs]
+        verified.proofs += [self._complete_proof(proof, part, first) for proof in proofs]
         keys = [(row.id, row.setting) for row in back]
-        blamed = {key: _blamed(proofs, key) for key in keys}
+        blamed = {key: _find_proof(proofs, key) for key in keys}
         if self._asked.keep_worse:
-            found.worse |= blamed
+            verified.worse |= blamed
             return
         stayed = trial.revert(keys)
-        found.reverted |= {key: proof for key, proof in blamed.items() if key not in stayed}
-        found.rows = tuple(_reverted(row, keys, stayed) for row in found.rows)
+        verified.reverted |= {key: proof for key, proof in blamed.items() if key not in stayed}
+        verified.rows = tuple(_mark_reverted(row, keys, stayed) for row in verified.rows)
 
     def _compare_blocks(self, part: Representative) -> tuple[list[Proof], list[Row]]:
-        """Compare the runs before with those after; where they are worse, with others once more."""
+        """Compare the runs before with the runs after; if worse, compare with new runs again."""
         before = self._blocks.get(part.subject.target, [])
         proofs: list[Proof] = []
         while len(proofs) < 2 and all(proof.verdict.beyond for proof in proofs):
@@ -224,58 +223,58 @@ class Verification:
         twice = len(proofs) == 2 and proofs[-1].verdict.beyond
         return proofs, list(part.all) if twice else []
 
-    def _told(self, proof: Proof, part: Representative, first: ProbeResult) -> Proof:
-        """Return the proof with what the probe does not show, and whether the disk is blank."""
+    def _complete_proof(self, proof: Proof, part: Representative, first: ProbeResult) -> Proof:
+        """Add the settings that the probe does not exercise, and whether the disk is blank."""
         rows = [row for row in part.own if row.setting in proof.settings]
         last = None if proof.last is None else replace(proof.last, blank=first.blank)
         unseen = unexercised_settings(rows, self._workloads[part.subject.target])
         return replace(proof, last=last, unexercised=unseen)
 
     def _measure(self, subject: Subject) -> ProbeOutcome:
-        asked, place = self._workloads[subject.target], self._places.get(subject.target)
+        workload, place = self._workloads[subject.target], self._places.get(subject.target)
         if place is not None:
-            return run.probe([place], asked, write=True, idle=True)[0]
+            return run.probe([place], workload, write=True, idle=True)[0]
         look = subject.target not in self._looked
         self._looked.add(subject.target)
         names = with_links(self._asked.names)
-        return run.probe_guarded(subject, asked, names, look=look, idle=True)
+        return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
     def _follow(self, part: Representative) -> Workload:
-        """Return the workload for a representative, as long as the time allows."""
+        """Return the workload for a representative, with the duration that the time allows."""
         subject, budget = part.subject, self._budget.workload
         writable = self._asked.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
-        asked = follow_plan(
+        workload = follow_plan(
             part.own,
             self._situation.profile.probe,
             medium_of(subject),
             cpus=len(subject.cpus) or 1,
             writable=writable,
         )
-        return replace(asked, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
+        return replace(workload, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
 
-    def _parts(self, rows: Sequence[Row]) -> list[Representative]:
+    def _make_parts(self, rows: Sequence[Row]) -> list[Representative]:
         return make_representatives(self._budget.subjects, self._situation.machine.endpoints, rows)
 
-    def _switchable(self, part: Representative) -> bool:
+    def _can_switch(self, part: Representative) -> bool:
         return switchable(self._situation.machine, part.own, self._before)
 
 
-def _select(
-    situation: Situation, plan: Plan, asked: ComparisonRequest
+def _select_representatives(
+    situation: Situation, plan: Plan, request: ComparisonRequest
 ) -> tuple[Selection, Subject | None]:
-    """Return the representatives, and the one that is measured through a file."""
+    """Return the representatives, and the representative that is measured through a file."""
     machine, targets = situation.machine, touched(situation, plan)
-    selection = run.choose_subjects(machine, targets, shared=asked.shared)
+    selection = run.choose_subjects(machine, targets, shared=request.shared)
     filed = None
-    if asked.folder is not None:
-        mount = mount_point(asked.folder)
-        on = (each for each in subjects_of(machine, targets) if mount in each.endpoint.mounts)
-        filed = next(on, None)
+    if request.folder is not None:
+        mount = mount_point(request.folder)
+        subjects = subjects_of(machine, targets)
+        filed = next((disk for disk in subjects if mount in disk.endpoint.mounts), None)
         if filed is None:
             raise UsageError(
-                f"{str(asked.folder)!r} is on no disk that this apply changes",
+                f"{str(request.folder)!r} is on no disk that this apply changes",
                 hint="name a folder on one of those, or leave --file out",
             )
         selection = prefer(selection, filed)
@@ -283,28 +282,28 @@ def _select(
 
 
 def mount_point(folder: Path) -> str:
-    """Return where the filesystem is mounted that a folder is on."""
-    found = Path(os.path.realpath(folder))
-    while not os.path.ismount(found) and found != found.parent:
-        found = found.parent
-    return str(found)
+    """Return the mount point of a directory's filesystem."""
+    path = Path(os.path.realpath(folder))
+    while not os.path.ismount(path) and path != path.parent:
+        path = path.parent
+    return str(path)
 
 
-def _fit(
-    subjects: Sequence[Subject], config: ProbeConfig, asked: ComparisonRequest
+def _fit_pairs(
+    subjects: Sequence[Subject], config: ProbeConfig, request: ComparisonRequest
 ) -> tuple[int, TimeBudget]:
-    """Return the pairs, the representatives that there is time for, and how long a run takes."""
+    """Return the number of pairs, and the representatives and duration of a run that fit."""
     short = Workload(
         ramp=RAMP,
         runtime=config.verify_seconds,
-        # Drawn for each apply: always the same blocks would be in a cache from the last one.
+        # Drawn for each apply: the same blocks would still be cached from the last one.
         seed=Random().randrange(1, 1 << 31),
     )
-    # One more run than those compared, which warms up.
-    if asked.thorough:
+    # One more run than the compared ones, for warm-up.
+    if request.thorough:
         pairs = config.verify_pairs
         return pairs, fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
-    # With a pair or two to spare, one odd pair does not decide: where the time is there for all.
+    # Extra pairs limit the effect of a single outlier, if there is time for all representatives.
     pairs, budget = FEWEST, TimeBudget((), short, 0.0)
     for pairs in range(PAIRS, FEWEST - 1, -1):
         budget = fit_time(subjects, short, 2 * pairs + 1, QUICK, shortest=QUICK_RUN)
@@ -314,36 +313,36 @@ def _fit(
 
 
 def touched(situation: Situation, plan: Plan) -> set[str]:
-    """Return the endpoints that the plan changes; an adapter's setting changes all of its own."""
+    """Return the endpoints that the plan changes; an adapter's setting changes all its disks."""
     endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
     rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)
     return {target for target in rows if target is not None}
 
 
-def _without(part: Representative, reverted: Collection[Key]) -> Representative:
-    """Return the part without rows that an earlier verdict on the same adapter has reverted."""
-    own, all_ = (
+def _drop_reverted(part: Representative, reverted: Collection[Key]) -> Representative:
+    """Drop the rows that an earlier verdict on the same adapter has reverted."""
+    own_rows, all_rows = (
         tuple(row for row in rows if (row.id, row.setting) not in reverted)
         for rows in (part.own, part.all)
     )
-    return replace(part, own=own, all=all_)
+    return replace(part, own=own_rows, all=all_rows)
 
 
-def _blamed(proofs: Sequence[Proof], key: Key) -> Proof:
-    """Return the proof that is most specific about this setting."""
-    speaking = [proof for proof in proofs if key[1] in proof.settings and proof.verdict.beyond]
-    return (speaking or list(proofs[:1]))[-1]
+def _find_proof(proofs: Sequence[Proof], key: Key) -> Proof:
+    """Return the proof that is most specific for this setting."""
+    matching = [proof for proof in proofs if key[1] in proof.settings and proof.verdict.beyond]
+    return (matching or list(proofs[:1]))[-1]
 
 
-def _reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, WriteResult]) -> Row:
+def _mark_reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, WriteResult]) -> Row:
     key = (row.id, row.setting)
     if key in keys and key not in stayed:
         return replace(row, outcome=Outcome.REVERTED)
-    return _as_ended(row, stayed if key in keys else {})
+    return _mark_failed(row, stayed if key in keys else {})
 
 
-def _as_ended(row: Row, failed: Mapping[Key, WriteResult]) -> Row:
-    """Return the row with the reason why it is not as applied, if it failed."""
+def _mark_failed(row: Row, failed: Mapping[Key, WriteResult]) -> Row:
+    """Add the reason to the row if its final write failed."""
     why = failed.get((row.id, row.setting))
     if why is None:
         return row
