@@ -427,7 +427,7 @@ def autotune(context: Context, request: AutotuneRequest) -> Autotuned:
             stuck=stuck,
             worker_pool=worker_pool,
             paths=context.paths,
-            more=TRIED,
+            extra_settings=TRIED,
         )
         context.reporter.note(
             InterruptedRuns(

@@ -1,6 +1,6 @@
-"""Brings a machine back to its profile: one pass of the daemon, from lock to journal.
+"""Correct a machine's drift from its profile: one pass of the daemon, from lock to journal.
 
-The caller decides which targets are left alone, and why; writes go the way of `apply`.
+The caller chooses the targets that the pass skips. Writes work as in `apply`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -39,13 +39,14 @@ Key = tuple[str, str]
 class PassFacts(Struct, frozen=True):
     """The facts of a pass before it writes anything.
 
-    ``rows`` are all of the plan's. ``siblings`` are LUNs outside of the machine that share a SCSI
-    target with one of it. By id, ``new`` are the targets that no earlier run has seen, and
-    ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
-    which a driver puts settings back by itself (``Family.resets``), by id and setting, and
-    ``unlike_set`` those of these settings that are not as hbatune has set them. ``reshared`` are
-    the depths that still are as hbatune has set them, and are no longer the LUN's share of its
-    array's limit: a path or a LUN has come or gone.
+    ``rows`` are all rows of the plan. ``siblings`` are LUNs outside the machine that share a SCSI
+    target with one of its LUNs. ``new`` are the ids of targets that no earlier run has seen, and
+    ``held`` the ids of targets that a run switches for its measurements.
+
+    ``drivers_own`` are the values that a driver restores by itself (``Family.resets``), by id and
+    setting. ``unlike_set`` are drifting settings that hbatune has set to another value.
+    ``reshared`` are depths with the value that hbatune has set, which is no longer the LUN's share
+    of its array's limit: a path or a LUN was added or removed.
     """
 
     machine: Machine
@@ -61,10 +62,10 @@ class PassFacts(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True):
-    """The scope of a pass: the ids that were ``chosen``, None for everything.
+    """The scope of a pass: the ``chosen`` ids, or None for everything.
 
-    ``left_alone`` returns the keys of drifting rows that must not be touched, and ``ignored`` says
-    of a row that it is not even reported.
+    ``left_alone`` returns the keys of drifting rows that must not be written. ``ignored`` returns
+    whether a row is not even reported.
     """
 
     chosen: Collection[str] | None
@@ -75,10 +76,10 @@ class Judgement(Struct, frozen=True):
 class Reconciled(Struct, frozen=True):
     """The result of a pass.
 
-    ``drift`` are the rows in its scope that were not as wanted, as they were found, without ignored
-    ones; ``done`` those that were written, with their outcomes. Both are by id and setting, and
-    include settings that a write of another one has reset. ``machine`` is the one that was looked
-    at, and ``whole`` whether that was everything.
+    ``drift`` are the drifting rows in its scope before the writes, without ignored rows. ``done``
+    are the written rows with their outcomes. Both are by id and setting, and include settings that
+    the write of another setting has reset. ``machine`` is the scanned machine, and ``whole`` is
+    whether the scan was full.
     """
 
     machine: Machine
@@ -99,66 +100,68 @@ def reconcile(
     unmarked: Collection[str] = (),
     put_back: bool = False,
 ) -> Reconciled | None:
-    """Make one pass under the lock; None where this profile is no longer to be applied.
+    """Make one pass under the lock; return None if this profile must no longer be applied.
 
-    With the ``names`` of disks or SCSI hosts it looks at these alone, where what the ``last``
-    passes have found suffices for that; ``last`` is kept up to date. Of ``unmarked`` disks, by
-    kernel name, nothing is saved in udev's database. With ``put_back``, settings that the profile
-    no longer wants go back to their baselines. A failure while others are written
-    is a note. Raises LockedError, UnreadableRecordError, and JournalError if the baselines cannot
-    be made durable: then nothing is written.
+    With the ``names`` of disks or SCSI hosts, it scans only these, if the facts from the ``last``
+    passes are sufficient. It updates ``last``. ``unmarked`` disks, by kernel name, have no values
+    in udev's database. With ``put_back``, settings that the profile no longer specifies are
+    restored to their baselines. A failure of some writes is a note. Raises LockedError and
+    UnreadableRecordError, and JournalError if the baselines cannot be made durable: then nothing
+    is written.
     """
     paths = context.paths
     with context.lock(), last.workers() as worker_pool:
-        # Asked under the lock: a rollback may have come between the order and this pass.
+        # Checked under the lock: a rollback may have come between the order and this pass.
         records = rollback_record.load(paths)
         if records.damaged:
             raise rollback_record.UnreadableRecordError(records.damaged)
-        if records.covers_all or _superseded(profile, last):
+        if records.covers_all or _is_superseded(profile, last):
             return None
-        _recover(context, last.journal, records)
+        _recover_journal(context, last.journal, records)
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        situation = _look(config, profile, names, last, stuck, worker_pool, paths)
-        # The records are read again there, and one that cannot be read covers everything.
+        situation = _scan(config, profile, names, last, stuck, worker_pool, paths)
+        # The scan reads the records again. An unreadable record covers everything.
         if situation.rollbacks.damaged:
             raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
         if losses := situation.journal.losses:
             context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
         machine = situation.machine
         new = frozenset(marks.unseen_targets(paths.seen, machine))
-        held = frozenset(lock.held(paths.holds))
-        whole = situation.plan(reconcile=put_back)
-        recorded = _with_saved(situation, unmarked, paths)
-        own = _drivers_own(situation.machine, whole, recorded)
+        reserved = frozenset(lock.held(paths.holds))
+        full_plan = situation.plan(reconcile=put_back)
+        recorded = _add_udev_baselines(situation, unmarked, paths)
+        drivers_own = _find_drivers_values(situation.machine, full_plan, recorded)
         siblings = () if situation.rest is None else last.siblings(machine)
-        shares = _reshared(situation, whole)
+        shares = _find_reshared(situation, full_plan)
         facts = PassFacts(
             machine,
-            whole.rows,
+            full_plan.rows,
             new,
-            held,
-            own,
-            _unlike_set(whole, recorded),
+            reserved,
+            drivers_own,
+            _find_overwritten(full_plan, recorded),
             config,
             worker_pool,
             siblings,
             shares,
         )
         judgement = judge(facts)
-        plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
-        drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
-        todo = [row for row in drift if _key(row) not in untouched]
-        done = _write(context, situation, plan, todo, untouched, held, unmarked, worker_pool, last)
-        changed = {_key(row): row for row in drift}
-        # A setting that another write has reset was written again, which is a change, too.
+        plan, untouched = _plan_writes(situation, full_plan, judgement, put_back=put_back)
+        drift = [row for row in plan.drift if _is_in_scope(row, situation, judgement)]
+        todo = [row for row in drift if _make_key(row) not in untouched]
+        done = _write_rows(
+            context, situation, plan, todo, untouched, reserved, unmarked, worker_pool, last
+        )
+        changed = {_make_key(row): row for row in drift}
+        # A setting that another write has reset was written again, which is also a change.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
-        # A setting that the write has shown to be fixed has not drifted.
+        # A setting that proved to be fixed by the write has not drifted.
         changed = {key: row for key, row in changed.items() if row.state is not State.FIXED}
-        # They stay new, so that the next pass tunes them as new and not as drift.
-        unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
+        # They stay new, so the next pass tunes them as new and not as drift.
+        unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | reserved
         mark_seen(context, machine, judgement.chosen, unfinished)
         if situation.rest is None:
-            _compact(context, last.journal, machine)
+            _compact_journal(context, last.journal, machine)
     if situation.rest is None:
         last.take_whole(machine, plan, situation.unmatched)
     else:
@@ -166,7 +169,7 @@ def reconcile(
     return Reconciled(machine, plan.rows, changed, done, whole=situation.rest is None)
 
 
-def _look(
+def _scan(
     config: Config,
     profile: Profile,
     names: Collection[str] | None,
@@ -175,7 +178,7 @@ def _look(
     worker_pool: WorkerPool,
     paths: Paths,
 ) -> Situation:
-    """Look at the disks with these names if that is possible, or at everything."""
+    """Scan the disks with these names if that is possible, or everything."""
     if names is not None:
         part = look_at_part(
             config, profile, names, last, stuck=stuck, worker_pool=worker_pool, paths=paths
@@ -185,27 +188,27 @@ def _look(
     return look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
 
 
-def _recover(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:
+def _recover_journal(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:
     """Write the journal again from memory if it has lost values; the loss is a note."""
-    if lost := remembered.recover(records):
-        files = ", ".join(map(str, lost))
+    if lost_files := remembered.recover(records):
+        files = ", ".join(map(str, lost_files))
         error = JournalError(f"{files}: the daemon has written the journal again from memory")
         context.reporter.note(TaskFailed(Task.READ_JOURNAL, error))
 
 
-def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:
-    """Write the journal anew where it has a log; a failure is a note, since nothing is lost."""
+def _compact_journal(context: Context, remembered: KeptJournal, machine: Machine) -> None:
+    """Rewrite the journal if it has a log; a failure is a note, since nothing is lost."""
     try:
-        kept.refresh(lambda: machine)
-        kept.compact()
+        remembered.refresh(lambda: machine)
+        remembered.compact()
     except JournalError as error:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
 
 
-def _with_saved(situation: Situation, unmarked: Collection[str], paths: Paths) -> Journal:
-    """Return the journal, with the baselines that udev has of disks whose driver puts values back.
+def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: Paths) -> Journal:
+    """Return the journal, with udev's baselines of disks whose driver restores values.
 
-    Without such disks udev's database is not asked.
+    Without such disks, udev's database is not read.
     """
     endpoints = [
         endpoint for endpoint in situation.machine.endpoints if family_named(endpoint.family).resets
@@ -215,31 +218,31 @@ def _with_saved(situation: Situation, unmarked: Collection[str], paths: Paths) -
     return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
 
 
-def _drivers_own(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[Key, Value]:
-    """Return the drivers' own values of the settings that they put back by themselves.
+def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[Key, Value]:
+    """Return the drivers' values for the settings that they restore by themselves.
 
-    That is the baseline, and before hbatune has touched a setting its current value.
+    This is the baseline, or the current value if hbatune has not set the setting yet.
     """
     resets = {endpoint.id: family_named(endpoint.family).resets for endpoint in machine.endpoints}
     if not any(resets.values()):
         return {}
     baselines = {entry.key: entry.before for entry in recorded.entries}
-    found = {
-        _key(row): baselines.get(_key(row), row.current)
+    values = {
+        _make_key(row): baselines.get(_make_key(row), row.current)
         for row in plan.rows
         if row.setting in resets.get(row.id, ())
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def _unlike_set(plan: Plan, recorded: Journal) -> frozenset[Key]:
+def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[Key]:
     """Return the drifting settings that hbatune, or its udev rule, has set to another value.
 
-    None while the journal has an interrupted run: it may have written any of the values there.
+    Empty if the journal has an interrupted run, which may have written any of its values.
     """
     if recorded.run is not None:
         return frozenset()
-    drift = {_key(row): row.current for row in plan.drift}
+    drift = {_make_key(row): row.current for row in plan.drift}
     return frozenset(
         entry.key
         for entry in recorded.entries
@@ -247,9 +250,9 @@ def _unlike_set(plan: Plan, recorded: Journal) -> frozenset[Key]:
     )
 
 
-def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
+def _find_reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
     """Return the depths that are the LUN's former share of its array's limit."""
-    drift = {_key(row): row.current for row in plan.drift if row.rule.startswith(SHARE_OF)}
+    drift = {_make_key(row): row.current for row in plan.drift if row.rule.startswith(SHARE_OF)}
     if not drift:
         return frozenset()
     return frozenset(
@@ -259,69 +262,73 @@ def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
     )
 
 
-def _superseded(profile: Profile, last: MachineCache) -> bool:
-    """Whether another profile, or none, has become active since the pass was ordered.
+def _is_superseded(profile: Profile, last: MachineCache) -> bool:
+    """Return whether another profile, or none, has become active since the pass was ordered.
 
     It cannot change during the pass: an apply and a rollback hold the lock.
     """
-    now = files.signature(configuration_file())
-    if now is not None and now == last.configured:
+    signature = files.signature(configuration_file())
+    if signature is not None and signature == last.configured:
         return False
     try:
         superseded = configuration().profile != profile.name
     except UsageError:
-        return False  # a mistake in the file: the last good configuration stays in force
-    last.configured = None if superseded else now
+        return False  # an error in the file: the last valid configuration remains active
+    last.configured = None if superseded else signature
     return superseded
 
 
-def _plan(
-    situation: Situation, whole: Plan, judgement: Judgement, *, put_back: bool
+def _plan_writes(
+    situation: Situation, full_plan: Plan, judgement: Judgement, *, put_back: bool
 ) -> tuple[Plan, Collection[Key]]:
-    """Return the plan of rows that may be written, and the keys of rows that are left alone."""
-    untouched = judgement.left_alone(whole.drift)
+    """Return the plan of rows that may be written, and the keys of rows that are skipped."""
+    untouched = judgement.left_alone(full_plan.drift)
     if not any(name in BASES for _, name in untouched):
-        return whole, untouched
-    # Such as a scheduler that stays: nr_requests is then planned for the one in force.
+        return full_plan, untouched
+    # For example, if a scheduler stays, nr_requests has to be planned for it.
     plan = situation.plan(
         reconcile=put_back, untouched=lambda id, setting: (id, setting) in untouched
     )
     return plan, judgement.left_alone(plan.drift)
 
 
-def _concerns(row: Row, situation: Situation, judgement: Judgement) -> bool:
-    """Whether a drifting row is in the scope of the pass."""
+def _is_in_scope(row: Row, situation: Situation, judgement: Judgement) -> bool:
+    """Return whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
     return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 
 
-def _write(
+def _write_rows(
     context: Context,
     situation: Situation,
     plan: Plan,
     todo: Collection[Row],
     untouched: Collection[Key],
-    held: Collection[str],
+    reserved: Collection[str],
     unmarked: Collection[str],
     worker_pool: WorkerPool,
     last: MachineCache,
 ) -> Mapping[Key, Row]:
     """Write these rows; return them with their outcomes, by id and setting.
 
-    Rows whose requests would take too much memory are left out.
+    Rows whose requests would take too much memory are omitted.
     """
-    machine, written = situation.machine, {_key(row) for row in todo}
-    # An interrupt that was left alone has not been placed. For interrupts that are held, or that
-    # this pass does not write, nothing changes for irqbalance.
-    speaking = [row for row in plan.rows if _key(row) not in untouched]
-    silent = {row.id for row in speaking if row.state is State.DRIFT and _key(row) not in written}
-    ids = {vector.id for vector in machine.vectors} - silent - set(held)
+    machine, written = situation.machine, {_make_key(row) for row in todo}
+    # A skipped interrupt has not been placed. For interrupts that are reserved, or that this pass
+    # does not write, nothing changes for irqbalance.
+    interrupt_rows = [row for row in plan.rows if _make_key(row) not in untouched]
+    unwritten = {
+        row.id
+        for row in interrupt_rows
+        if row.state is State.DRIFT and _make_key(row) not in written
+    }
+    ids = {vector.id for vector in machine.vectors} - unwritten - set(reserved)
     if not todo:
-        if situation.rest is None:  # a part has no interrupts
-            keep_placed_interrupts(context, machine, speaking, ids)
+        if situation.rest is None:  # a partial scan has no interrupts
+            keep_placed_interrupts(context, machine, interrupt_rows, ids)
         return {}
     drifting = {row.id for row in todo}
-    # Rows that are right go along: a write to their target may reset them.
+    # Rows with correct values are included: a write to their target may reset them.
     right = (row for row in plan.rows if row.id in drifting and row.state is State.OK)
     wanted = replace(plan, rows=(*todo, *right))
     try:
@@ -338,17 +345,17 @@ def _write(
     with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
         if situation.rest is not None:
             read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}
-            save = _appending(last.journal, machine)
+            save = _make_saver(last.journal, machine)
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
-        done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
-    return {_key(row): row for row in done.rows}
+        done = write(context, situation, wanted, filed, means, rows=interrupt_rows, ids=ids)
+    return {_make_key(row): row for row in done.rows}
 
 
-def _appending(kept: KeptJournal, part: Machine) -> Callable[[Journal, bool], None]:
+def _make_saver(remembered: KeptJournal, part: Machine) -> Callable[[Journal, bool], None]:
     """Return a function that saves the journal of a part of the machine."""
     ids = [endpoint.id for endpoint in part.endpoints]
-    return lambda recorded, keep_room: kept.save(recorded, ids, keep_room=keep_room)
+    return lambda recorded, keep_room: remembered.save(recorded, ids, keep_room=keep_room)
 
 
-def _key(row: Row) -> Key:
+def _make_key(row: Row) -> Key:
     return row.id, row.setting

@@ -1,4 +1,4 @@
-"""Puts back the values in the journal, and sees to it that no part of hbatune sets them again."""
+"""Restore the values in the journal, and ensure that no part of hbatune sets them again."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -49,10 +49,10 @@ class RollbackPreview(Struct, frozen=True):
 class RollbackResult(Struct, frozen=True):
     """The result of a rollback.
 
-    ``recorded`` and ``saved`` are whether its record and the journal could be written; ``removed``
-    is whether the active profile, the udev rules and the module options, which would set values
-    again, and the list for irqbalance were removed or brought up to date. ``read`` is whether the
-    devices could be read. If not, udev may have saved values that no row names. ``losses`` are the
+    ``recorded`` and ``saved`` are whether its record and the journal could be written. ``removed``
+    is whether the active profile, the udev rules, the module options and the list for irqbalance
+    were removed or updated; otherwise they could set values again. ``read`` is whether the devices
+    could be read. If not, udev may have saved values that no row contains. ``losses`` are the
     original values that the journal has lost.
     """
 
@@ -66,9 +66,9 @@ class RollbackResult(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether everything is back and every file could be written."""
-        kept = self.recorded and self.saved and self.removed and self.read and not self.losses
-        return kept and all(row.done for row in self.rows)
+        """Whether every value is restored and every file could be written."""
+        written = self.recorded and self.saved and self.removed and self.read and not self.losses
+        return written and all(row.done for row in self.rows)
 
 
 def rollback(
@@ -87,12 +87,12 @@ def rollback(
 
 
 def record(context: Context, config: Config, targets: Sequence[str] = ()) -> bool:
-    """Record a rollback of these targets, or of everything; return whether that is durable.
+    """Record a rollback of these targets, or of everything; return whether it is durable.
 
-    It needs no lock: from now on no other hbatune writes to the targets. A failure is a note, and
-    the values are restored anyway. Raises UnknownTargetError.
+    It needs no lock: no other hbatune writes to the targets after it. A failure is a note, and the
+    values are restored anyway. Raises UnknownTargetError.
     """
-    return _recorded(context, _ids_of(context, config, targets) if targets else None)
+    return _record_ids(context, _find_ids_unlocked(context, config, targets) if targets else None)
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def hold_for(command: str, lock: AbstractContextManager[Lock], *, recorded: bool
     """
     with ExitStack() as stack:
         try:
-            held = stack.enter_context(lock)
+            acquired = stack.enter_context(lock)
         except LockedError as error:
             state = "the rollback is recorded" if recorded else "the rollback is not recorded"
             raise LockedError(
@@ -114,7 +114,7 @@ def hold_for(command: str, lock: AbstractContextManager[Lock], *, recorded: bool
                 hint=f"run `hbatune {command}` again when that process has ended"
                 + (": until then it writes nothing more" if recorded else ""),
             ) from error
-        yield held
+        yield acquired
 
 
 def restore(
@@ -133,40 +133,40 @@ def restore(
     with WorkerPool() as worker_pool:
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
         try:
-            machine = _gathered(config, stuck, worker_pool)
+            machine = _gather_machine(config, stuck, worker_pool)
         except NoWorkerError as error:
             if targets:  # their names cannot be resolved
                 raise
-            return _not_read(context, error, recorded=recorded)
+            return _roll_back_unread(context, error, recorded=recorded)
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
         context.reporter.note(
             InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck))
         )
-        ids = _ids(targets, machine, filed)
+        ids = _find_ids(targets, machine, filed)
         if filed.excluded:
             # An earlier version recorded these in the journal, which may be removed below.
-            recorded = _recorded(context, filed.excluded) and recorded
+            recorded = _record_ids(context, filed.excluded) and recorded
         filed = replace(filed, excluded=()).trying(ids)
         removed = True
         if ids is None:
-            removed = _deactivated(context)
-            # Before the values go back: a disk that appears meanwhile must not be tuned, either.
+            removed = _deactivate_profile(context)
+            # Before the values are restored: a disk that appears during this must not be tuned.
             removed = boot_files.withdraw_rules(context) and removed
         disks = len({entry.id for entry in filed.entries})
-        with _restoring(context, disks, config, worker_pool) as means:
-            rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
-        # After the writes: until then irqbalance would move interrupts that are being put back.
+        with _make_means(context, disks, config, worker_pool) as means:
+            rows, saved = _restore_entries(context, machine, filed, means, ids, stuck, disrupt)
+        # After the writes: until then irqbalance would move interrupts that are being restored.
         released = release_interrupts(context, machine, ids)
         if ids is None:
             if filed.losses:
-                saved = _settled(context, machine) and saved
+                saved = _settle_losses(context, machine) and saved
             removed = remove_options(context, machine) and removed
         else:
-            # Read again: the rollback has taken entries out of it.
-            left = journal.load_for(paths.journal, machine)[0]
-            removed = boot_files.refresh_active_rules(context, config, left, stuck)
+            # Read again: the rollback has removed entries.
+            remaining = journal.load_for(paths.journal, machine)[0]
+            removed = boot_files.refresh_active_rules(context, config, remaining, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed and released, losses=filed.losses)
 
@@ -174,7 +174,7 @@ def restore(
 def preview(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
 ) -> RollbackPreview:
-    """Return what ``rollback`` would put back; nothing is written, and no lock is taken.
+    """Return the values that ``rollback`` would restore, without any write or lock.
 
     Raises UnknownTargetError and PolicyError as ``rollback`` does.
     """
@@ -182,37 +182,37 @@ def preview(
     config = read_configuration(context, targets)
     stuck = lock.outstanding_claims(paths.claims)
     with WorkerPool() as worker_pool:
-        machine = _gathered(config, stuck, worker_pool)
+        machine = _gather_machine(config, stuck, worker_pool)
         filed, _ = journal.load_for(paths.journal, machine)
         _note_losses(context, filed)
-        ids = _ids(targets, machine, filed)
-        with _restoring(context, 0, config, worker_pool) as means:
+        ids = _find_ids(targets, machine, filed)
+        with _make_means(context, 0, config, worker_pool) as means:
             rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
     return RollbackPreview(rows, machine, filed.losses)
 
 
 def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
-    """Put back everything in the journal as the daemon stops; the profile stays active.
+    """Restore everything in the journal when the daemon stops; the profile stays active.
 
-    There is no record of it: the next start of the daemon applies again. Raises LockedError, and
+    It makes no rollback record: the next start of the daemon applies again. Raises LockedError, and
     JournalError and RollbackUnsavedError as ``act.restore.rollback`` does.
     """
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
-        machine = _gathered(config, stuck, worker_pool)
+        machine = _gather_machine(config, stuck, worker_pool)
         filed, _ = journal.load_for(context.paths.journal, machine)
         _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
-        with _restoring(context, disks, config, worker_pool) as means:
+        with _make_means(context, disks, config, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release_interrupts(context, machine, None)
     return rows
 
 
-def _restoring(
+def _make_means(
     context: Context, disks: int, config: Config, worker_pool: WorkerPool
 ) -> AbstractContextManager[Means]:
-    """Return the means to restore this number of disks, which no rollback record forbids."""
+    """Return the means to restore this number of disks, regardless of rollback records."""
     return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
 
 
@@ -221,8 +221,8 @@ def _note_losses(context: Context, filed: Journal) -> None:
         context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
 
 
-def _settled(context: Context, machine: Machine) -> bool:
-    """Forget the losses that were reported; return whether the journal could be written."""
+def _settle_losses(context: Context, machine: Machine) -> bool:
+    """Drop the reported losses; return whether the journal could be written."""
     try:
         journal.settle(context.paths.journal, machine.boot_id)
     except JournalError as error:
@@ -231,8 +231,8 @@ def _settled(context: Context, machine: Machine) -> bool:
     return True
 
 
-def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
-    """Return the machine without its settings, which are read as each is put back."""
+def _gather_machine(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
+    """Return the machine without its settings. Each setting is read when it is restored."""
     return gather(
         (),
         deadline=config.act.deadline_seconds,
@@ -241,23 +241,23 @@ def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -
     )
 
 
-def _not_read(context: Context, error: NoWorkerError, *, recorded: bool) -> RollbackResult:
-    """Return the result of a rollback of everything without a process to read the devices.
+def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool) -> RollbackResult:
+    """Roll back everything without a process to read the devices, and return the result.
 
-    What needs no such process is done: nothing sets values again until the next rollback.
+    It does the parts that need no such process: nothing sets values again until the next rollback.
     """
     context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
     boot = boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
-    removed = _deactivated(context)
+    removed = _deactivate_profile(context)
     removed = boot_files.withdraw_rules(context) and removed
     machine = Machine("", "", boot, 0, 0, (), ())
     rows = not_read(filed, None, error)
     return RollbackResult(rows, machine, recorded, saved=True, removed=removed, read=False)
 
 
-def _recorded(context: Context, ids: Collection[str] | None) -> bool:
-    """Record a rollback of these ids, or of everything; return whether that is durable."""
+def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
+    """Record a rollback of these ids, or of everything; return whether it is durable."""
     try:
         if ids is None:
             rollback_record.record_everything(context.paths)
@@ -269,16 +269,16 @@ def _recorded(context: Context, ids: Collection[str] | None) -> bool:
     return True
 
 
-def _ids_of(context: Context, config: Config, targets: Sequence[str]) -> Collection[str]:
+def _find_ids_unlocked(context: Context, config: Config, targets: Sequence[str]) -> Collection[str]:
     """Return the ids of these targets, before the lock is taken."""
     stuck = lock.outstanding_claims(context.paths.claims)
     with WorkerPool() as worker_pool:
-        machine = _gathered(config, stuck, worker_pool)
+        machine = _gather_machine(config, stuck, worker_pool)
     filed, _ = journal.load_for(context.paths.journal, machine)
-    return sorted(_ids(targets, machine, filed) or ())
+    return sorted(_find_ids(targets, machine, filed) or ())
 
 
-def _restored(
+def _restore_entries(
     context: Context,
     machine: Machine,
     filed: Journal,
@@ -287,7 +287,7 @@ def _restored(
     stuck: Sequence[Claim],
     disrupt: bool,
 ) -> tuple[tuple[Restored, ...], bool]:
-    """Put the values back; return the rows, and whether the journal could be written."""
+    """Restore the values; return the rows, and whether the journal could be written."""
     try:
         return restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt), True
     except RollbackUnsavedError as error:
@@ -299,7 +299,7 @@ def _restored(
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
-    """Return the configuration; a mistake in it must not prevent a rollback of everything."""
+    """Return the configuration; an error in it must not prevent a rollback of everything."""
     try:
         return configuration()
     except PolicyError as error:
@@ -309,8 +309,8 @@ def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
         return Config()
 
 
-def _deactivated(context: Context) -> bool:
-    """Make no profile active; a failure is a note, and the values are restored all the same."""
+def _deactivate_profile(context: Context) -> bool:
+    """Deactivate the profile; a failure is a note, and the values are restored anyway."""
     try:
         system.activate_profile(configuration_file(), None)
     except system.ActiveProfileError as error:
@@ -319,17 +319,17 @@ def _deactivated(context: Context) -> bool:
     return True
 
 
-def _ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[str] | None:
-    """Return the ids that the targets name; a disk that is gone is found in the journal."""
+def _find_ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[str] | None:
+    """Return the ids of the named targets; the journal has the id of a removed disk."""
     if not targets:
         return None
     ids: set[str] = set()
     for name in map(resolved, targets):
-        gone = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
+        removed = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
         try:
             ids.update(named(machine, [name]))
         except UnknownTargetError:
-            if not gone:
+            if not removed:
                 raise
-            ids.update(gone)
+            ids.update(removed)
     return ids

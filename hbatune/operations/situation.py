@@ -1,4 +1,4 @@
-"""The start of most operations: configuration, profile, machine, and traces of earlier runs."""
+"""Gather the input of most operations: configuration, profile, machine, traces of earlier runs."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -45,20 +45,20 @@ ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
 _OF_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 _LINKS = ("/dev/mapper", "/dev/disk/by-id")
-"""Folders of links to disks, whose names people use without the folder."""
+"""Directories of links to disks, whose names users give without the directory."""
 
 
 class Situation(Struct, frozen=True):
-    """A machine and the profile for it, with the traces that earlier runs left.
+    """A machine and its profile, with the traces of earlier runs.
 
-    ``chosen`` are the endpoints that were asked for and ``ids`` the ids of all targets that were,
-    None for everything. ``rollbacks`` are those that no apply has lifted. ``stuck`` are writers of
-    an earlier run that are still in the kernel, ``rendered`` the options for the next module load.
-    ``site`` is the configuration's own, with its links followed. ``not_understood`` are settings of
-    a snapshot's rules that this version does not know, or not with such values. ``elsewhere`` says
-    that the machine is a snapshot's. ``rest`` are the bytes that requests of other disks take where
-    the machine is only a part of this one, None where it is the whole. A ``matcher`` remembers what
-    earlier looks have matched.
+    ``chosen`` are the requested endpoints, and ``ids`` the ids of all requested targets, or None
+    for everything. ``rollbacks`` are the records that no apply has lifted. ``stuck`` are writers of
+    an earlier run that are still in the kernel. ``rendered`` are the options for the next module
+    load. ``site`` is from the configuration, with its links followed. ``not_understood`` are
+    settings in a snapshot's rules that this version does not support, or not with these values.
+    ``elsewhere`` is True for a snapshot's machine. After a partial scan, ``rest`` is the memory of
+    other disks' requests in bytes; it is None after a full scan. A ``matcher`` caches the matches
+    of earlier scans.
     """
 
     config: Config
@@ -86,30 +86,30 @@ class Situation(Struct, frozen=True):
     ) -> Plan:
         """Plan the profile for the chosen targets; rollbacks do not exclude ``named`` ones.
 
-        ``disrupt`` allows settings that disrupt the I/O of a whole adapter. With ``reconcile``,
-        values that an earlier run has set and the profile no longer wants go back to their
-        baselines. ``untouched`` says, by id and setting, which values will not be written whatever
-        the plan says.
+        ``disrupt`` allows settings that disrupt the I/O of an entire adapter. With ``reconcile``,
+        values that an earlier run has set and the profile no longer specifies are restored to their
+        baselines. ``untouched`` returns, by id and setting, whether a value will not be written
+        regardless of the plan.
         """
         return make.make(
             self.machine,
             self.profile,
-            excluded=self._excluded(named),
-            site=self._site_rules(),
+            excluded=self._find_excluded(named),
+            site=self._make_site_rules(),
             only=self.ids,
             reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
             disrupt=disrupt,
             memory_share=self.config.act.memory_share,
             elsewhere=self.rest or 0,
-            set_before=self._set_before() if reconcile else {},
+            set_before=self._find_set_values() if reconcile else {},
             untouched=untouched,
-            touched=self._touched,
+            touched=self._was_touched,
             named=named,
             matcher=self.matcher,
         )
 
     def advice(self, plan: Plan) -> "tuple[Advice, ...]":
-        """Return what vendors advise for the chosen targets, where the site asks for it."""
+        """Return the vendors' advice for the chosen targets, if the configuration requests it."""
         return advice_for(self.machine, self.site, plan, self.ids)
 
     def whole(self) -> "Situation":
@@ -118,23 +118,23 @@ class Situation(Struct, frozen=True):
 
     @property
     def boot_site(self) -> Site:
-        """The configuration's site for the rules that udev follows."""
+        """The configuration's site for the udev rules."""
         return boot_site(self.config, self.machine)
 
     @property
     def budgets(self) -> Mapping[str, DepthBudget]:
-        """The budgets of LUNs on arrays that the site has described, by endpoint id."""
+        """The budgets of LUNs on arrays that the configuration describes, by endpoint id."""
         return budget.budgets(self.machine, self.site, installed_library().arrays())
 
-    def _site_rules(self) -> Mapping[str, Rule]:
+    def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
         arrays = installed_library().arrays()
         file = str(configuration_file())
         return budget.site_rules(self.machine, self.site, arrays, file)
 
-    def _set_before(self) -> Mapping[Key, SetBefore]:
-        """Return the values that earlier runs have set, without targets that were rolled back."""
+    def _find_set_values(self) -> Mapping[Key, SetBefore]:
+        """Return the values that earlier runs have set, except on rolled-back targets."""
         return {
             entry.key: SetBefore(entry.before, entry.ours, effect=entry.value is None)
             for entry in self.journal.entries
@@ -143,25 +143,25 @@ class Situation(Struct, frozen=True):
             and entry.id not in self.rollbacks.ids
         }
 
-    def _touched(self, id: str, setting: str) -> bool:
-        """Whether a run of hbatune, or its udev rule, has set or reset a setting in this boot.
+    def _was_touched(self, id: str, setting: str) -> bool:
+        """Return whether hbatune, or its udev rule, has set or reset a setting in this boot.
 
-        A rule saves the old value in udev's database, which is asked only here, for the few disks
-        of which it matters.
+        A rule saves the original value in udev's database. It is read only here, for the few disks
+        that need it.
         """
-        known = (each for each in self.journal.entries if each.key == (id, setting))
-        if any((entry.value, entry.effect) != (None, None) for entry in known):
+        entries = (entry for entry in self.journal.entries if entry.key == (id, setting))
+        if any((entry.value, entry.effect) != (None, None) for entry in entries):
             return True
-        here = () if self.elsewhere else self.machine.endpoints
-        found = saved(each for each in here if each.id == id).get(id)
-        return found is not None and setting in saved_values(found.texts)
+        endpoints = () if self.elsewhere else self.machine.endpoints
+        udev_entry = saved(endpoint for endpoint in endpoints if endpoint.id == id).get(id)
+        return udev_entry is not None and setting in saved_values(udev_entry.texts)
 
-    def _excluded(self, named: bool) -> Mapping[str, str]:
-        reasons = {} if named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK)
-        # For named targets as well: only [site] itself lifts its exclusions.
+    def _find_excluded(self, targets_named: bool) -> Mapping[str, str]:
+        reasons = {} if targets_named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK)
+        # Also for named targets: only [site] itself lifts its exclusions.
         if self.site.exclude:
-            meant = SiteNames(self.machine).meant(self.site.exclude)
-            reasons.update(dict.fromkeys(meant, EXCLUDED))
+            excluded_ids = SiteNames(self.machine).meant(self.site.exclude)
+            reasons.update(dict.fromkeys(excluded_ids, EXCLUDED))
         return reasons
 
     @property
@@ -171,11 +171,11 @@ class Situation(Struct, frozen=True):
 
 
 def advice_for(
-    machine: Machine, site: Site, plan: Plan, only: Collection[str] | None = None
+    machine: Machine, site: Site, plan: Plan, ids: Collection[str] | None = None
 ) -> "tuple[Advice, ...]":
-    """Return what vendors advise beside a plan, where the site asks for it (``advise``).
+    """Return the vendors' advice on a plan, if the configuration requests it (``advise``).
 
-    Raises ``PolicyError`` for a use that no vendor has advice for.
+    Raises ``PolicyError`` for a use without advice from any vendor.
     """
     rules = asked(installed_library(), site)
     if not rules:  # as on most hosts
@@ -183,7 +183,7 @@ def advice_for(
     from hbatune.plan.advice import advise
 
     excluded = SiteNames(machine).meant(site.exclude) if site.exclude else ()
-    return advise(machine, rules, plan, uses=site.uses, excluded=excluded, only=only)
+    return advise(machine, rules, plan, uses=site.uses, excluded=excluded, only=ids)
 
 
 def look(
@@ -194,18 +194,18 @@ def look(
     stuck: Iterable[Claim],
     worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
-    more: Collection[str] = (),
+    extra_settings: Collection[str] = (),
     narrow: bool = False,
 ) -> Situation:
     """Read the machine, and return the situation with this profile for the named targets, or all.
 
-    ``stuck`` are writers of an earlier run that are still in the kernel; ``more`` are settings to
-    read besides the profile's. With ``narrow``, the machine is no more than the named disks where
-    that tells all there is to say of them. Raises UsageError for an unknown name.
+    ``stuck`` are writers of an earlier run that are still in the kernel. ``extra_settings`` are
+    read in addition to the profile's. With ``narrow``, the machine is reduced to the named disks
+    if nothing else affects them. Raises UsageError for an unknown name.
     """
     waiting, files = tuple(stuck), paths or Paths()
     changed = journal.settings_set(files.journal, boot_id())
-    wanted = wanted_settings(profile, config.site, changed) | set(more)
+    wanted = wanted_settings(profile, config.site, changed) | set(extra_settings)
 
     def gathered(disks: Collection[str]) -> Machine:
         return gather(
@@ -223,10 +223,10 @@ def look(
         machine = with_probing(machine, isolated=config.probe.isolated)
         return made_situation(config, profile, machine, names, waiting, files, filed)
 
-    # LUNs share the budget of an array with others, which have to be counted.
+    # LUNs share the budget of an array with other LUNs, which have to be counted.
     if narrow and names and not config.site.array:
         narrowed = situation(names)
-        # A name in [site] may be that of a disk that was not looked at.
+        # A name in [site] may belong to a disk that was not scanned.
         if not narrowed.unmatched:
             return narrowed
     return situation(())
@@ -235,37 +235,37 @@ def look(
 def noted_machine(
     gathered: Callable[[Collection[str]], Machine], disks: Collection[str], files: Paths
 ) -> tuple[Machine, Journal]:
-    """Return the machine with these disks, or with all where there are none, and its journal.
+    """Return the machine with these disks, or with all if ``disks`` is empty, and its journal.
 
-    Everything is gathered where an earlier run has noted what only the whole machine tells: ids
-    of the former form, and writes in doubt, of which every command tells.
+    Everything is gathered if an earlier run has recorded facts that need a full scan: ids of the
+    former form, and unconfirmed writes, which every command reports.
     """
     machine = gathered(disks)
     filed = peek(files.journal, machine)
     if not disks:
         return machine, filed
     record = rollback_record.load(files)
-    noted = {*record.ids, *record.lifted, *filed.excluded, *(each.id for each in filed.reverted)}
-    noted |= {entry.id for entry in filed.entries}
-    if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, noted)):
+    ids = {*record.ids, *record.lifted, *filed.excluded, *(entry.id for entry in filed.reverted)}
+    ids |= {entry.id for entry in filed.entries}
+    if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, ids)):
         machine = gathered(())
         filed = peek(files.journal, machine)
     return machine, filed
 
 
 def wanted_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
-    """Return the settings whose values a plan needs, those ``changed`` in this boot among them."""
-    # The limits of many settings depend on the scheduler, whether a rule names it or not.
+    """Return the settings whose values a plan needs, including those ``changed`` in this boot."""
+    # The limits of many settings depend on the scheduler, even if no rule names it.
     wanted = {"scheduler"}
     wanted |= {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
-    # Values that earlier profiles have set may have to go back, so they are read as well.
+    # Values that earlier profiles have set may have to be restored, so they are read as well.
     wanted |= {name for name in changed if name in SETTINGS}
-    wanted |= {each.rule.setting for each in asked(installed_library(), site)}
+    wanted |= {entry.rule.setting for entry in asked(installed_library(), site)}
     return frozenset(wanted)
 
 
 def avoided(waiting: Iterable[Claim]) -> dict[str, str]:
-    """Return the disks with a stuck writer, with the reason: a read would hang behind it."""
+    """Return the disks with a stuck writer, with the reason. The writer would block a read."""
     return {claim.target: waiting_for(claim) for claim in waiting}
 
 
@@ -278,7 +278,7 @@ def made_situation(
     files: Paths,
     filed: Journal,
 ) -> Situation:
-    """Return the situation of a machine that was read: the ``names`` chosen, ``files`` looked at.
+    """Return the situation of a scanned machine, with ``names`` chosen and facts from ``files``.
 
     ``waiting`` are the stuck writers of an earlier run, ``filed`` is the journal for this machine.
     """
@@ -308,12 +308,12 @@ def survey(
     snapshot: Path | None = None,
     worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
-    more: Collection[str] = (),
+    extra_settings: Collection[str] = (),
     narrow: bool = False,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
-    ``more`` and ``narrow`` are as for ``look``. Raises UsageError as each of them does.
+    ``extra_settings`` and ``narrow`` are as for ``look``. Raises UsageError as each of them does.
     """
     if snapshot is not None:
         from hbatune.snapshot.file import load
@@ -333,7 +333,7 @@ def survey(
         stuck=waiting,
         worker_pool=worker_pool,
         paths=files,
-        more=more,
+        extra_settings=extra_settings,
         narrow=narrow,
     )
 
@@ -343,16 +343,16 @@ def situation_in(
 ) -> Situation:
     """Return the situation in a snapshot, with the host's own policy.
 
-    A profile that the host did not have is this machine's.
+    A profile that the host does not have is taken from this machine.
     """
-    from hbatune.snapshot.file import not_understood, understood  # to take one needs neither
+    from hbatune.snapshot.file import not_understood, understood  # not needed to take a snapshot
 
     machine, policy = snapshot.machine, snapshot.policy
     config = Config(profile=policy.active, site=policy.site)
-    own = {profile.name: profile for profile in policy.profiles}
+    host_profiles = {profile.name: profile for profile in policy.profiles}
     wanted = profile_name or policy.active
-    whole = own[wanted] if wanted in own else chosen_profile(wanted, config)
-    profile = understood(whole)
+    original = host_profiles[wanted] if wanted in host_profiles else chosen_profile(wanted, config)
+    profile = understood(original)
     chosen = choose(machine, targets)
     filed = Journal(machine.boot_id, reverted=policy.reverted)
     record = RollbackRecords((rollback_record.RollbackRecord("", policy.rolled_back),))
@@ -361,7 +361,7 @@ def situation_in(
     return Situation(
         *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
         *(rendered, site),
-        not_understood=not_understood(whole),
+        not_understood=not_understood(original),
         elsewhere=True,
     )
 
@@ -369,40 +369,40 @@ def situation_in(
 def boot_site(config: Config, machine: Machine) -> Site:
     """Return the site for udev rules, with the disks that its links lead to now.
 
-    udev cannot follow such links as it applies a rule.
+    udev cannot follow such links when it applies a rule.
     """
     return noted(machine, config.site, followed)
 
 
 def waiting_for(claim: Claim) -> str:
-    """Return why an endpoint with a stuck writer of an earlier run is not even read."""
+    """Return the reason why an endpoint with a stuck writer of an earlier run is not read."""
     return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
 
 
 def peek(path: Path, machine: Machine) -> Journal:
-    """Return this boot's journal, an empty one where there is none.
+    """Return this boot's journal, or an empty one if there is no journal.
 
-    Raises JournalError where it cannot be read.
+    Raises JournalError if it cannot be read.
     """
     return journal.load_for(path, machine)[0]
 
 
-def require_readable(files: Paths, *more: Path) -> None:
-    """Raise UsageError where this user would get another answer than root, for want of a file.
+def require_readable(files: Paths, *extra_files: Path) -> None:
+    """Raise UsageError if this user cannot read a file and so would get another answer than root.
 
-    ``more`` are files that the answer hangs on beside hbatune's records.
+    The answer depends on hbatune's records and on the ``extra_files``.
     """
-    if (path := unreadable(files, *more)) is not None:
+    if (path := unreadable(files, *extra_files)) is not None:
         raise UsageError(
             f"{path} is root's to read, and without it the answer would be another one",
             hint="run it with sudo",
         )
 
 
-def unreadable(files: Paths, *more: Path) -> Path | None:
-    """Return the first of hbatune's records that this user may not read, None if there is none."""
+def unreadable(files: Paths, *extra_files: Path) -> Path | None:
+    """Return the first record that this user may not read, or None."""
     records = (files.rollbacks, files.hands_off_targets)
-    for path in (files.journal, *records, files.claims, files.locked, *more):
+    for path in (files.journal, *records, files.claims, files.locked, *extra_files):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except PermissionError:
@@ -415,11 +415,14 @@ def unreadable(files: Paths, *more: Path) -> Path | None:
 def resolved(name: str) -> str:
     """Return the kernel's name for a link such as /dev/disk/by-id/…; other names are unchanged.
 
-    A link's own name is enough for a map (``mpatha``) and for what udev calls a disk.
+    A link's own name is enough for a map (``mpatha``) and for udev's name of a disk.
     """
     links = (name, *(f"{folder}/{name}" for folder in _LINKS if "/" not in name))
-    found = (followed(link) for link in links)
-    return next((each for each, link in zip(found, links, strict=True) if each != link), name)
+    for link in links:
+        target = followed(link)
+        if target != link:
+            return target
+    return name
 
 
 def followed_site(config: Config, machine: Machine) -> Site:

@@ -1,7 +1,4 @@
-"""A snapshot: all facts and the policy of a host.
-
-The input of checks for a host, from its snapshot and the situation that was made of it.
-"""
+"""Take a snapshot (all facts and the policy of a host), and make the input of its checks."""
 
 import time
 from collections.abc import Sequence
@@ -34,15 +31,17 @@ from hbatune.snapshot.file import HostPolicy, Snapshot
 def take_snapshot(context: Context) -> Snapshot:
     """Return all facts of this host and its policy; traces of an earlier run are a note.
 
-    Raises UsageError where its policy has mistakes.
+    Raises UsageError if its policy has errors.
     """
     paths = context.paths
     require_readable(paths, paths.counters)
     config, library = configuration(), installed_library()
     rules = rules_followed(library, config.site)
-    known = tuple(load_profile(profile.name, library, rules) for profile in profiles(library))
+    all_profiles = tuple(
+        load_profile(profile.name, library, rules) for profile in profiles(library)
+    )
     deadline = config.act.deadline_seconds
-    # Not settled: that kills writers, and is only allowed under the lock.
+    # Not settled, since that kills writers and is only allowed under the lock.
     stuck = lock.outstanding_claims(paths.claims)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}
     gathered = gather(
@@ -60,7 +59,7 @@ def take_snapshot(context: Context) -> Snapshot:
         health=observe(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
-            profiles=known,
+            profiles=all_profiles,
             site=followed_site(config, machine),
             rolled_back=journal.current_records(filed, record, machine).ids,
             reverted=filed.reverted,
@@ -82,11 +81,11 @@ def counted_in(snapshot: Snapshot) -> Counted:
 def check_input(
     snapshot: Snapshot, situation: Situation | None, targets: Sequence[str]
 ) -> CheckInput:
-    """Return the input of the checks for the targets, or for all; without a situation no profile.
+    """Return the input of the checks for the targets, or for all.
 
-    UsageError for a target that does not exist.
+    Without a situation it has no profile. Raises UsageError for a target that does not exist.
     """
-    machine, now = snapshot.machine, counted_in(snapshot)
+    machine, counters = snapshot.machine, counted_in(snapshot)
     chosen = choose(machine, targets)
     plan = situation.plan() if situation else Plan("", ())
     return CheckInput(
@@ -97,8 +96,8 @@ def check_input(
         site=snapshot.policy.site,
         profile=situation.profile if situation else None,
         rows=plan.rows,
-        counted=now,
-        earlier=earlier(snapshot.looks, now),
+        counted=counters,
+        earlier=earlier(snapshot.looks, counters),
         arrays=installed_library().arrays(),
         advice=advice_for(machine, snapshot.policy.site, plan, chosen.ids),
     )
