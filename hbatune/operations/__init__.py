@@ -1,5 +1,5 @@
-"""The operations of hbatune, each from the lock to the journal, for commands and the daemon alike.
+"""The operations of hbatune, each from the lock to the journal, for commands and for the daemon.
 
 An operation takes a context and reports typed notes (``context``), and returns values.
-It has no words for people, chooses no exit code, and imports neither ``cli`` nor ``agent``.
+It has no text for users, chooses no exit code, and imports neither ``cli`` nor ``agent``.
 """

@@ -165,7 +165,7 @@ def apply(context: Context, request: ApplyRequest) -> Applied:
             system.require_writable_configuration(configuration_file())
         filed = _load_journal(context, situation)
         compares = request.probe and plan.drift and not rollback_record.has_later(began, paths)
-        carry_out = _write_compared if compares else _write_alone
+        carry_out = _write_compared if compares else _write_uncompared
         guard = began.guard(paths, named=bool(request.targets))
         done = carry_out(context, request, situation, plan, filed, worker_pool, guard)
         unfinished = {row.id for row in done.rows if not is_settled(row)}
@@ -301,7 +301,7 @@ def _load_journal(context: Context, situation: Situation) -> Journal:
     return filed
 
 
-def _write_alone(
+def _write_uncompared(
     context: Context,
     request: ApplyRequest,
     situation: Situation,

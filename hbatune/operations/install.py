@@ -384,13 +384,13 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
             context, system.disable(*([system.AUDIT_TIMER] if timer else []))
         )
     if keep_values or _is_untouched(paths):
-        with _daemon_lock(paths), context.lock() as lock:
+        with _make_daemon_lock(paths), context.lock() as lock:
             finished = remove_options(context, None) and finished
             return _remove_files(context, root, lock) and finished
     config = read_configuration(context)
     recorded = record(context, config)
     with (
-        hold_for("uninstall", _daemon_lock(paths), recorded=recorded),
+        hold_for("uninstall", _make_daemon_lock(paths), recorded=recorded),
         hold_for("uninstall", context.lock(), recorded=recorded) as lock,
     ):
         # Without the journal, values that are not restored yet could never be restored.
@@ -404,7 +404,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         return _remove_files(context, root, lock) and finished
 
 
-def _daemon_lock(paths: Paths) -> Lock:
+def _make_daemon_lock(paths: Paths) -> Lock:
     """Return the lock of the daemon, which an administrator may have started without systemd.
 
     Such a daemon would set values again, and their original values would be lost.

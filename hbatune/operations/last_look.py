@@ -106,7 +106,7 @@ class MachineCache:
         self.machine = KnownMachine(machine)
         self.unmatched = unmatched
         self._requests, self._unreadable, self._requested = {}, {}, 0
-        self._count(machine, plan)
+        self._count_plan(machine, plan)
         self._worn = True
 
     def take_part(self, part: Machine, plan: Plan, names: Iterable[str]) -> None:
@@ -120,9 +120,9 @@ class MachineCache:
             self._requested -= self._requests.pop(id, 0)
             self._unreadable.pop(id, None)
         machine.update(part, removed)
-        self._count(part, plan)
+        self._count_plan(part, plan)
 
-    def _count(self, machine: Machine, plan: Plan) -> None:
+    def _count_plan(self, machine: Machine, plan: Plan) -> None:
         rows: dict[str, list[Row]] = {}
         for row in plan.rows:
             rows.setdefault(row.id, []).append(row)

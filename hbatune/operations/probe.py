@@ -402,14 +402,14 @@ def records_of_apply(
             profile=situation.profile.name,
             target=proof.target,
             id=proof.id,
-            result=None if proof.last is None else _with_applied_values(proof.last, rows),
+            result=None if proof.last is None else _set_applied_values(proof.last, rows),
             proof=proof,
             settings=_list_changes(judged),
             reverted=tuple(row.setting for row in judged if (row.id, row.setting) in reverted),
         )
 
 
-def _with_applied_values(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
+def _set_applied_values(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
     """Return a result that was measured after an apply, with the values from the apply."""
     return replace(result, settings=with_written(result.settings, rows))
 

@@ -6,9 +6,9 @@ They show a scheduler only with other work, which has its own tournament.
 
 Each round probes all remaining candidates in random order, so drift, cache warm-up and other load
 affect all of them equally. Only probes of one round are compared. After ``HALVED`` rounds the worse
-half is eliminated, and before that any candidate that is clearly behind (successive elimination:
-Even-Dar, Mannor and Mansour, Journal of Machine Learning Research 7, 2006; successive halving:
-Karnin, Koren and Somekh, ICML 2013).
+half is eliminated (successive halving: Karnin, Koren and Somekh, ICML 2013). Any candidate that is
+clearly behind is eliminated before that (successive elimination: Even-Dar, Mannor and Mansour,
+Journal of Machine Learning Research 7, 2006).
 
 The leader of many noisy candidates looks better than it is. Only fresh probes therefore compare it
 with the current candidate: pairs in random order, evaluated with the randomisation test and the
