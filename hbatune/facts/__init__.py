@@ -1,5 +1,5 @@
-"""The facts of a machine: udev and sysfs, read once into frozen values.
+"""Read the facts of a machine from udev and sysfs into frozen values.
 
-No other room reads sysfs, and nothing here writes. A fact that could not be read is a ``Missing``
-with the reason, never an empty string or a zero.
+No other package reads sysfs, and this one never writes. A fact that could not be read is a
+``Missing`` with the reason, never an empty string or a zero.
 """

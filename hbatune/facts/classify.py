@@ -1,8 +1,8 @@
-"""Classifies endpoints by protocol and medium, from evidence read elsewhere. Pure.
+"""Classify endpoints by protocol and medium, from evidence read elsewhere. Pure.
 
-First match wins, and if the evidence is not enough the answer is unknown. The tables here are
-read twice: by the functions below, which have all the evidence, and by ``boot.conditions``, which
-writes them out as udev rules for the evidence that udev can see.
+The first match wins. If the evidence is not sufficient, the result is unknown. The tables are used
+twice: by the functions below, which have all the evidence, and by ``boot.conditions``, which writes
+them as udev rules for the evidence that udev has.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,15 +18,14 @@ _SAS = 6  # SPC-4 table 477: protocol identifier
 
 
 class Evidence(Struct, frozen=True):
-    """The contents of sysfs about an endpoint's route and its drive; None if there is nothing.
+    """The sysfs evidence about an endpoint's route and drive; None if there is nothing.
 
-    ``transport`` is the word of ``routes.Branch``. ``port_protocols`` are those of the drive's port
-    in the SAS transport class. ``sat`` is whether the ATA information page exists, which only
-    a SCSI to ATA translation has, and ``ncq_depth`` the drive's queue depth on that page.
-    ``ncq_off`` is the word of the kernel's command line that has libata queue nothing for it.
-    ``rotation`` is the medium rotation rate of VPD page B1h. ``access`` is the access state of
-    ALUA, which a device handler only has of a LUN that an array serves
-    (drivers/scsi/device_handler).
+    ``transport`` is the transport of ``routes.Branch``. ``port_protocols`` are the protocols of the
+    drive's port in the SAS transport class. ``sat`` is whether the ATA information page exists,
+    which only a SCSI to ATA translation has. ``ncq_depth`` is the drive's queue depth on that page.
+    ``ncq_off`` is the option of the kernel's command line that makes libata queue nothing for the
+    drive. ``rotation`` is the medium rotation rate of VPD page B1h. ``access`` is the access state
+    of ALUA, which a device handler has only for the LUNs of an array (drivers/scsi/device_handler).
     """
 
     transport: str | None = None
@@ -48,7 +47,7 @@ class Evidence(Struct, frozen=True):
 
 
 BY_TRANSPORT: Mapping[str, Protocol] = {
-    # Bridges, which may hide anything, whatever the LUN says of itself.
+    # Bridges, which may hide any device, whatever the LUN reports.
     "usb": Protocol.UNKNOWN,
     "firewire": Protocol.UNKNOWN,
     "srp": Protocol.UNKNOWN,
@@ -62,7 +61,7 @@ BY_TRANSPORT: Mapping[str, Protocol] = {
 """The protocol of a transport (``routes.TRANSPORTS``) that has only one."""
 
 BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
-"""The medium by ``queue/rotational``, of endpoints that do not speak NVMe."""
+"""The medium by ``queue/rotational``, for endpoints that do not speak NVMe."""
 
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
@@ -71,8 +70,8 @@ _SPINNING = range(0x0401, 0xFFFF)
 class Sign(Struct, frozen=True):
     """A sign of a ``protocol``: one field of the evidence, whose text is one of ``words``.
 
-    Without words any text is a sign, and a flag has to be true. With ``but`` any text is one
-    except these words; with ``listed`` the text is a list of words. A word may be a glob.
+    Without words any text is a sign, and a flag must be true. With ``but``, any text except these
+    words is a sign. With ``listed``, the text is a list of words. A word may be a glob.
     """
 
     protocol: Protocol
@@ -82,21 +81,21 @@ class Sign(Struct, frozen=True):
     listed: bool = False
 
     def holds(self, evidence: Evidence) -> bool:
-        """Whether the evidence shows the sign."""
-        found = getattr(evidence, self.field)
-        if not found or not self.words:
-            return bool(found)
-        words = found.replace(",", " ").split() if self.listed else (found,)
-        known = any(matches_glob(word, self.words) for word in words)
-        return self.but is not known
+        """Return whether the evidence shows the sign."""
+        value = getattr(evidence, self.field)
+        if not value or not self.words:
+            return bool(value)
+        words = value.replace(",", " ").split() if self.listed else (value,)
+        matched = any(matches_glob(text, self.words) for text in words)
+        return self.but is not matched
 
 
 BY_FAMILY = Sign(Protocol.UNKNOWN, "family")
-"""The place among the signs of the adapter family's own knowledge (``Family.protocol``)."""
+"""The position in ``SIGNS`` of the adapter family's own rule (``Family.protocol``)."""
 
-# What hypervisors call their disks, by INQUIRY vendor, and by model where libata says "ATA": VMware
-# and VirtualBox emulate LSI's and Intel's adapters, Hyper-V has its own. QEMU's disks are left to
-# the adapter that it emulates; those that are meant to be virtual are behind virtio.
+# Vendors of hypervisors' disks in INQUIRY data, and their models if libata reports "ATA". VMware
+# and VirtualBox emulate LSI's and Intel's adapters, Hyper-V has its own. QEMU's disks are
+# classified by the emulated adapter; disks meant to be virtual are behind virtio.
 _HYPERVISORS = ("VMware", "VMware,", "VBOX", "Msft", "XENSRC")
 _VIRTUAL_DISKS = ("VMware Virtual *", "VBOX HARDDISK", "Virtual HD")
 
@@ -104,12 +103,12 @@ VIRTUAL_SIGNS = (
     Sign(Protocol.VIRTUAL, "vendor", _HYPERVISORS),
     Sign(Protocol.VIRTUAL, "model", _VIRTUAL_DISKS),
 )
-"""The signs of a hypervisor's disk, which count before the emulated adapter's transport."""
+"""The signs of a hypervisor's disk, which override the emulated adapter's transport."""
 
 EMULATED = (None, "sas", "ata")
-"""The transports that hypervisors emulate. Behind FC and iSCSI such a vendor is an array's."""
+"""The transports that hypervisors emulate. Behind FC and iSCSI, such a vendor is an array's."""
 
-# NVMe controllers that a cloud or a hypervisor makes up, by model: EBS, persistent disks and
+# Emulated NVMe controllers of clouds and hypervisors, by model: EBS, persistent disks and
 # Hyperdisk, Azure's remote disks, VMware. A local SSD of a cloud ("Amazon EC2 NVMe Instance
 # Storage", "nvme_card") is a drive.
 VIRTUAL_NVME = (
@@ -119,8 +118,8 @@ VIRTUAL_NVME = (
     "VMware Virtual NVMe*",
 )
 
-# Arrays that are attached by SAS, by the INQUIRY data of their LUNs as vendor and model
-# (multipath-tools, libmultipath/hwtable.c).
+# SAS-attached arrays, by vendor and model in the INQUIRY data of their LUNs (multipath-tools,
+# libmultipath/hwtable.c).
 SAS_ARRAYS = (
     ("HP|HPE", "MSA*|P2000*"),
     ("DELL", "MD3*"),
@@ -131,9 +130,9 @@ SAS_ARRAYS = (
     ("DotHill|DOTHILL", "*"),
 )
 
-# raid_level of a drive that is no volume: of hpsa and smartpqi, and of aacraid (JBOD, Hidden).
+# raid_level of a drive that is not a volume: hpsa and smartpqi, and aacraid (JBOD, Hidden).
 _NO_RAID = ("N/A", "JBOD", "Hidden")
-# The vendor of volumes of RAID controllers: of the Broadcom family, and of Areca.
+# The vendor of RAID volumes: Broadcom's controllers, and Areca's.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 
 SIGNS = (
@@ -149,10 +148,10 @@ SIGNS = (
     Sign(Protocol.SAS, "sas_address"),
     Sign(Protocol.SPI, "spi"),
 )
-"""The protocol of a SCSI disk behind an adapter is that of the first sign that holds."""
+"""The protocol of a SCSI disk behind an adapter is that of its first matching sign."""
 
 
-_SEEN = 256  # thousands of LUNs show but a few different things
+_SEEN = 256  # thousands of LUNs have only a few different combinations
 
 
 @lru_cache(maxsize=_SEEN)
@@ -163,24 +162,24 @@ def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None
     """
     if evidence.transport in EMULATED and any(sign.holds(evidence) for sign in VIRTUAL_SIGNS):
         return Protocol.VIRTUAL
-    if (known := BY_TRANSPORT.get(evidence.transport or "")) is not None:
-        return known
+    if (by_transport := BY_TRANSPORT.get(evidence.transport or "")) is not None:
+        return by_transport
     if by_family(evidence) is Protocol.VIRTUAL:
         return Protocol.VIRTUAL
     if not evidence.pci and evidence.transport != "sas":
         return Protocol.UNKNOWN
     for sign in SIGNS:
-        if sign is BY_FAMILY and (own := by_family(evidence)) is not None:
-            return own
+        if sign is BY_FAMILY and (family_protocol := by_family(evidence)) is not None:
+            return family_protocol
         if sign is not BY_FAMILY and sign.holds(evidence):
             return sign.protocol
     return Protocol.UNKNOWN
 
 
 @lru_cache(maxsize=_SEEN)
-def storage(evidence: Evidence, spoken: Protocol) -> Storage:
-    """Return where the data of an endpoint with this protocol is."""
-    match spoken:
+def storage(evidence: Evidence, protocol: Protocol) -> Storage:
+    """Return the location of the data of an endpoint with this protocol."""
+    match protocol:
         case Protocol.FC | Protocol.ISCSI:
             return Storage.ARRAY
         case Protocol.VIRTIO | Protocol.VIRTUAL:
@@ -196,7 +195,7 @@ def storage(evidence: Evidence, spoken: Protocol) -> Storage:
 
 
 def _is_array(evidence: Evidence) -> bool:
-    """Whether vendor and model are those of a known array."""
+    """Return whether vendor and model match a known array."""
     return any(
         matches_glob(evidence.vendor, vendors.split("|"))
         and matches_glob(evidence.model, models.split("|"))
@@ -205,8 +204,8 @@ def _is_array(evidence: Evidence) -> bool:
 
 
 def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
-    """Return what there is to see of a disk that stays unknown, in words: ``transport usb``."""
-    seen = {
+    """Describe an unclassified disk, for example ``transport usb``."""
+    details = {
         "driver": driver,
         "transport": evidence.transport,
         "channel": None if evidence.channel is None else str(evidence.channel),
@@ -217,26 +216,26 @@ def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
     missing = [] if evidence.pci else ["no PCI function"]
     if evidence.transport is None:
         missing.append("no transport class, SAS designator or ATA page")
-    return (*(f"{name} {escape(text)}" for name, text in seen.items() if text), *missing)
+    return (*(f"{name} {escape(text)}" for name, text in details.items() if text), *missing)
 
 
 UNSAID = (Protocol.VIRTIO, Medium.HDD)
-"""A medium that is no fact: that a disk behind virtio turns is the kernel's default, since virtio
-has no word for it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
+"""A medium to ignore: the kernel reports disks behind virtio as rotational by default, since virtio
+does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
 
 
-def medium(evidence: Evidence, spoken: Protocol) -> Medium:
+def medium(evidence: Evidence, protocol: Protocol) -> Medium:
     """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
-    if spoken is Protocol.NVME:
+    if protocol is Protocol.NVME:
         return Medium.NVME
-    found = _turning(evidence)
-    return Medium.UNKNOWN if (spoken, found) == UNSAID else found
+    medium_shown = _read_medium(evidence)
+    return Medium.UNKNOWN if (protocol, medium_shown) == UNSAID else medium_shown
 
 
-def _turning(evidence: Evidence) -> Medium:
+def _read_medium(evidence: Evidence) -> Medium:
     if evidence.rotation == _SOLID:
         return Medium.SSD
-    # Without the first test, ``None in range`` would compare None with each of its numbers.
+    # Without the first test, ``None in range`` would compare None with each number in it.
     if evidence.rotation is not None and evidence.rotation in _SPINNING:
         return Medium.HDD
     if evidence.rotational is None:
@@ -259,27 +258,29 @@ def serial_number(page: bytes) -> str | None:
 
 
 def ncq_depth(page: bytes) -> int | None:
-    """Return how many commands an ATA drive queues, from VPD page 89h (SAT-4 12.4.2).
+    """Return the number of commands an ATA drive queues, from VPD page 89h (SAT-4 12.4.2).
 
     The IDENTIFY DEVICE data begin at byte 60 (ACS-4 7.12): bit 8 of word 76 is native command
-    queuing, bits 4 to 0 of word 75 are the depth less one.
+    queuing, bits 4 to 0 of word 75 are the depth minus one.
     """
     if len(page) < 214 or page[1] != 0x89:
         return None
-    depth, capabilities = (int.from_bytes(page[at : at + 2], "little") for at in (210, 212))
+    depth, capabilities = (
+        int.from_bytes(page[offset : offset + 2], "little") for offset in (210, 212)
+    )
     return (depth & 0x1F) + 1 if capabilities & 0x100 else 1
 
 
 def has_sas_port(page: bytes) -> bool:
-    """Whether VPD page 83h (SPC-4 7.8.6) names a target port that speaks SAS."""
+    """Return whether VPD page 83h (SPC-4 7.8.6) names a SAS target port."""
     if len(page) < 4 or page[1] != 0x83:
         return False
     end = min(len(page), 4 + int.from_bytes(page[2:4], "big"))
-    at = 4
-    while at + 4 <= end:
-        protocol, association = page[at] >> 4, page[at + 1] >> 4 & 3
-        identified = bool(page[at + 1] & 0x80)  # PIV: the protocol identifier is valid
+    offset = 4
+    while offset + 4 <= end:
+        protocol, association = page[offset] >> 4, page[offset + 1] >> 4 & 3
+        identified = bool(page[offset + 1] & 0x80)  # PIV: the protocol identifier is valid
         if identified and association == 1 and protocol == _SAS:
             return True
-        at += 4 + page[at + 3]
+        offset += 4 + page[offset + 3]
     return False

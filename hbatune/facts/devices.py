@@ -1,14 +1,9 @@
-"""Find the machine's storage devices, their places, and the stacks of disks.
+"""Find the machine's storage devices, their paths in sysfs, and the stacks of disks.
 
-Lists the devices of a class by reading its folder in sysfs: one link for each device.
-
+The devices of a class are listed by reading its directory in sysfs: one link for each device.
 libudev finds the same ones (sd-device, device-enumerator.c: enumerator_scan_dir_and_add_devices),
-and opens each folder on the way to each of them: a hundred and fifty system calls a LUN. It is the
-referee of the tests (``tests/hosts/test_classes.py``).
-
-Finds the machine's storage devices and their places, and how disks are stacked on each other.
-
-Hardly any attribute is read here.
+but opens each directory on the path to each device: 150 system calls for each LUN. The tests
+compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here.
 """
 
 import os
@@ -39,33 +34,34 @@ _UP = "../../devices/"
 
 
 def directories(name: str) -> list[str]:
-    """Return the sysfs directories of the devices of a class, none where there is no such class.
+    """Return the sysfs directories of the devices of a class, none if there is no such class.
 
-    Devices that vanish meanwhile are left out. Bytes of a name that are no UTF-8 are kept as
-    surrogates (``os.fsdecode``), so that the directory can be opened.
+    Devices that vanish during the call are omitted. Bytes of a name that are not UTF-8 are kept as
+    surrogates (``os.fsdecode``), so the directory can be opened.
     """
-    folder = f"{_CLASS}/{name}"
-    found = []
-    with suppress(OSError):  # the class is there once a driver has registered it
-        for entry in os.listdir(folder):
+    class_dir = f"{_CLASS}/{name}"
+    paths = []
+    with suppress(OSError):  # the class exists once a driver has registered it
+        for entry in os.listdir(class_dir):
             try:
-                found.append(_directory(folder, os.readlink(f"{folder}/{entry}")))
-            except OSError:  # an attribute of the class, or a device that is gone
+                paths.append(_directory(class_dir, os.readlink(f"{class_dir}/{entry}")))
+            except OSError:  # an attribute of the class, or a removed device
                 continue
-    # As libudev does: what has no such file is no device (sd-device.c: sd_device_set_syspath).
-    return sorted(each for each in found if os.access(f"{each}/uevent", os.F_OK))
+    # As in libudev: a directory without this file is not a device (sd-device.c:
+    # sd_device_set_syspath).
+    return sorted(path for path in paths if os.access(f"{path}/uevent", os.F_OK))
 
 
 def directory_of(name: str, device: str) -> str:
-    """Return the sysfs directory of one device of a class. OSError where there is none."""
-    folder = f"{_CLASS}/{name}"
-    found = _directory(folder, os.readlink(f"{folder}/{device}"))
-    os.stat(found)
-    return found
+    """Return the sysfs directory of one device of a class. OSError if there is none."""
+    class_dir = f"{_CLASS}/{name}"
+    path = _directory(class_dir, os.readlink(f"{class_dir}/{device}"))
+    os.stat(path)
+    return path
 
 
 def _directory(folder: str, link: str) -> str:
-    """Return the directory that a link of a class leads to, without any link on its way."""
+    """Return the real directory that a link of a class points to."""
     if link.startswith(_UP) and "/." not in link.removeprefix(_UP):
         return f"/sys/devices/{link.removeprefix(_UP)}"
     return os.path.realpath(os.path.join(folder, link))
@@ -83,19 +79,19 @@ _HIDDEN = r"(nvme\d+)c\d+(n\d+)$"
 _NOT_OURS = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
 _UUID = "dm/uuid"
 _BLOCK = "/sys/class/block"
-"""There whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
+"""Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
 
 
 def is_link(name: str) -> bool:
-    """Whether a name is the path of a link below ``/dev`` and no kernel name, by its form."""
+    """Return whether a name has the form of a link below ``/dev``, not of a kernel name."""
     return name.startswith(_DEV) and "/" in name.removeprefix(_DEV)
 
 
 def followed(name: str) -> str:
-    """Return the kernel name of the disk that a link below ``/dev`` leads to.
+    """Return the kernel name of the disk that a link below ``/dev`` points to.
 
-    A link to a partition means the disk that it is on. Any other name, and a link that does not
-    exist (now), is returned as it is.
+    A link to a partition means its disk. Any other name, and a link that does not exist (now), is
+    returned unchanged.
     """
     if not name.startswith(_DEV) or not os.path.islink(name):
         return name
@@ -111,9 +107,9 @@ def followed(name: str) -> str:
 
 
 class Stack:
-    """The whole disks under each disk, and the other way round; by kernel name.
+    """The whole disks under each disk, and the reverse; by kernel name.
 
-    ``slaves`` are the links of the kernel; ``hidden`` the paths of NVMe heads, which have none.
+    ``slaves`` are the kernel's links; ``hidden`` are the paths of NVMe heads, which have no links.
     """
 
     def __init__(
@@ -128,39 +124,39 @@ class Stack:
     def holders(self, name: str) -> tuple[str, ...]:
         """Return the block devices directly on the disk or its partitions.
 
-        An administrator chooses the names of some (drivers/md/md.c: md_alloc): they are escaped.
+        An administrator chooses some of the names (drivers/md/md.c: md_alloc), so they are escaped.
         """
         return tuple(sorted(map(escape, self._holders.get(name, ()))))
 
     def foundations(self, name: str) -> set[str]:
         """Return the disk and all devices below it, down to the drives."""
-        found: set[str] = set()
+        disks: set[str] = set()
         waiting = [name]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in disks:
+                disks.add(name)
                 waiting += self.below.get(name, ())
-        return found
+        return disks
 
 
 def read_slaves(directory: str, disks: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the whole disks that a stacked device (dm, md, bcache) stands on."""
+    """Return the names of the whole disks under a stacked device (dm, md, bcache)."""
     folder = f"{directory}/slaves"
     with suppress(OSError):
-        found = (whole_disk(folder, entry, disks) for entry in os.listdir(folder))
-        return tuple(sorted({name for name in found if name}))
+        disk_names = (whole_disk(folder, entry, disks) for entry in os.listdir(folder))
+        return tuple(sorted({name for name in disk_names if name}))
     return ()
 
 
 def whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
-    """Return the disk that a link in ``folder`` leads to, itself or as one of its partitions."""
+    """Return the disk that a link in ``folder`` points to, directly or as a partition."""
     if entry in disks:
         return entry
     with suppress(OSError):
         # The link of a partition ends in DISK/PARTITION.
         *_, parent, name = os.readlink(f"{folder}/{entry}").split("/")
-        return next((found for found in (name, parent) if found in disks), None)
+        return next((candidate for candidate in (name, parent) if candidate in disks), None)
     return None
 
 
@@ -175,73 +171,73 @@ def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[
         head = head_of(name)
         if head in paths:
             paths[head].append(name)
-    return {head: tuple(sorted(found)) for head, found in paths.items()}
+    return {head: tuple(sorted(path_names)) for head, path_names in paths.items()}
 
 
 def head_of(name: str) -> str | None:
-    """Return the NVMe head that a hidden path belongs to, by their names; None for other disks."""
+    """Return the NVMe head of a hidden path, by their names, or None for other disks."""
     hidden = name.startswith("nvme") and re.match(_HIDDEN, name)
     return hidden[1] + hidden[2] if hidden else None
 
 
 def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return for each disk the mount points of it and of every device stacked on it."""
-    found: dict[str, set[str]] = defaultdict(set)
-    # Downwards: a filesystem on LVM on a map makes the map, its paths and their disks mounted.
-    for name, point in [*_mounted(disks), *_swapped(disks)]:
+    points_by_disk: dict[str, set[str]] = defaultdict(set)
+    # A filesystem on LVM on a map counts as mounted on the map, its paths and their disks.
+    for name, point in [*_list_mounted(disks), *_list_swapped(disks)]:
         for lower in stack.foundations(name):
-            found[lower].add(point)
-    return {name: tuple(sorted(points)) for name, points in found.items()}
+            points_by_disk[lower].add(point)
+    return {name: tuple(sorted(points)) for name, points in points_by_disk.items()}
 
 
 def mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the mount options at each of these points; the last mount hides earlier ones."""
-    found = {}
+    options = {}
     for line in _lines(_MOUNTINFO):
         fields = line.split(" ")
         if len(fields) > 5 and (point := _unescape(fields[4])) in points:
-            found[point] = tuple(fields[5].split(","))
-    return found
+            options[point] = tuple(fields[5].split(","))
+    return options
 
 
-def _mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
+def _list_mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return (disk, mount point); proc(5) describes the format of mountinfo."""
-    pools = _btrfs(disks)
-    found = []
+    pools = _map_btrfs_members(disks)
+    disk_points = []
     for line in _lines(_MOUNTINFO):
         mount, _, filesystem = line.partition(" - ")
         fields, source = mount.split(" "), filesystem.split(" ")
         if len(fields) < 5 or len(source) < 2:
             continue
-        # A btrfs has a device number of its own, which belongs to no disk: then by its source.
-        disk = whole_disk("/sys/dev/block", fields[2], disks) or _of_node(source[1], disks)
+        # A btrfs has a separate device number, which belongs to no disk. Its source names the disk.
+        disk = whole_disk("/sys/dev/block", fields[2], disks) or _find_disk(source[1], disks)
         if disk:
             point = _unescape(fields[4])
             members = pools.get(disk, {disk}) if source[0] == "btrfs" else {disk}
-            found += [(member, point) for member in sorted(members)]
-    return found
+            disk_points += [(member, point) for member in sorted(members)]
+    return disk_points
 
 
-def _swapped(disks: Mapping[str, str]) -> list[tuple[str, str]]:
+def _list_swapped(disks: Mapping[str, str]) -> list[tuple[str, str]]:
     nodes = (line.split()[0] for line in _lines(_SWAPS)[1:] if line.split())
-    return [(disk, SWAP) for node in nodes if (disk := _of_node(node, disks))]
+    return [(disk, SWAP) for node in nodes if (disk := _find_disk(node, disks))]
 
 
-def _btrfs(disks: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return for each disk of a btrfs the disks of all its devices: mountinfo names only one."""
+def _map_btrfs_members(disks: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return for each disk of a btrfs all disks of the file system: mountinfo names only one."""
     pools: dict[str, set[str]] = {}
     with suppress(OSError):
         for entry in os.scandir("/sys/fs/btrfs"):
             folder = f"{entry.path}/devices"
             if os.path.isdir(folder):
-                found = (whole_disk(folder, name, disks) for name in os.listdir(folder))
-                members = {name for name in found if name}
+                disk_names = (whole_disk(folder, name, disks) for name in os.listdir(folder))
+                members = {name for name in disk_names if name}
                 for member in members:
                     pools[member] = pools.get(member, set()) | members
     return pools
 
 
-def _of_node(node: str, disks: Mapping[str, str]) -> str | None:
+def _find_disk(node: str, disks: Mapping[str, str]) -> str | None:
     """Return the disk behind a device node, which may be a link such as /dev/mapper/NAME."""
     if not node.startswith("/dev/"):
         return None
@@ -255,18 +251,18 @@ def _lines(path: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    """Undo the octal escapes of blanks and the like (fs/proc_namespace.c: mangle)."""
+    """Undo the octal escapes of blanks and similar characters (fs/proc_namespace.c: mangle)."""
     if "\\" not in text:
         return text
-    return re.sub(_OCTAL, lambda found: chr(int(found[1], 8)), text)
+    return re.sub(_OCTAL, lambda match: chr(int(match[1], 8)), text)
 
 
 class Devices(Struct, frozen=True):
     """The devices of a machine, by sysfs directory, and how they are stacked, by kernel name.
 
-    ``disks`` are all whole block devices by name; ``places`` those that may be endpoints;
-    ``maps`` those that join paths; ``servers`` the branches that end in a SCSI host or an NVMe
-    controller, whether or not a disk is on them; ``parallel`` the targets on a parallel bus.
+    ``disks`` are all whole block devices by name. ``places`` are the possible endpoints. ``maps``
+    are the devices that join paths. ``servers`` are the branches that end in a SCSI host or an NVMe
+    controller, with or without disks. ``parallel`` are the targets on a parallel bus.
     """
 
     disks: Mapping[str, str]
@@ -278,12 +274,12 @@ class Devices(Struct, frozen=True):
 
 
 def has_sysfs() -> bool:
-    """Whether sysfs shows block devices: without any disk it has the class, but an empty one."""
+    """Return whether sysfs shows block devices. Without any disk, the class exists but is empty."""
     return os.path.isdir(_BLOCK)
 
 
 def find() -> Devices:
-    """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters.
+    """Enumerate the machine's storage: block devices, including hidden NVMe paths, and adapters.
 
     UsageError if sysfs is hidden.
     """
@@ -297,14 +293,14 @@ def find() -> Devices:
     disks = {name_of(directory): directory for directory in sorted(block - partitions)}
     places = {d: place(d) for name, d in disks.items() if may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}
-    # Only virtual devices stand on others; the folder of a real disk need not be read.
+    # Only virtual devices are stacked on others: the directory of a real disk need not be read.
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
     maps = {name: disks[name] for name in slaves if is_map(disks[name])}
     hosts = (name.rpartition("/scsi_host/")[0] for name in directories("scsi_host"))
     servers = dict.fromkeys(branch(d) for d in [*hosts, *directories("nvme")])
     return Devices(
         disks=disks,
-        places={d: found for d, found in places.items() if not is_head(d)},
+        places={d: disk_place for d, disk_place in places.items() if not is_head(d)},
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
         parallel=frozenset(name_of(d) for d in directories("spi_transport")),
@@ -313,11 +309,11 @@ def find() -> Devices:
 
 
 def may_be_endpoint(name: str, directory: str) -> bool:
-    """Whether the block device has hardware behind it, and is no optical drive and no floppy."""
+    """Return whether the block device has hardware behind it and is neither optical nor floppy."""
     return not is_virtual(directory) and name.rstrip("0123456789") not in _NOT_OURS
 
 
 def is_map(directory: str) -> bool:
-    """Whether a block device is a multipath map of device-mapper."""
+    """Return whether a block device is a multipath map of device-mapper."""
     uuid = word(read(directory, (_UUID,)), _UUID)
     return uuid.startswith(MULTIPATH_UUID)

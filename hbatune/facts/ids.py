@@ -1,12 +1,12 @@
-"""Ids: names that outlive a boot, made of strings that a drive may fill. Pure.
+"""Ids: names that outlive a boot, made of strings that a drive may report. Pure.
 
-An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to
-it (``facts.routes``). No number that a boot assigns is in it. If that leaves two targets with one
-id, each has its kernel address behind a ``~``: such an id is of this boot only.
+An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to it
+(``facts.routes``). It contains no number that a boot assigns. If two targets would share an id,
+each gets its kernel address after a ``~``. Such an id is valid for this boot only.
 
 Journals and configurations of earlier versions have ids with numbers that a boot assigns
-(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). Their meaning
-on this machine follows from the present kernel addresses.
+(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). The present
+kernel addresses give their meaning on this machine.
 """
 
 import re
@@ -18,19 +18,19 @@ from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Ve
 from hbatune.facts.routes import name_of, place
 
 UNNAMED = "unnamed"
-"""Stands for the name of a drive that reports none."""
+"""The name of a drive that reports none."""
 
 _OF_THIS_BOOT = r"~[^~@/]+$"
-# The prefixes of SCSI and NVMe for a name that is world-wide (drivers/scsi/scsi_lib.c:
-# scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
+# The SCSI and NVMe prefixes of a world-wide name (drivers/scsi/scsi_lib.c: scsi_vpd_lun_id;
+# drivers/nvme/host/core.c: wwid_show).
 WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 
-# The prefixes of udev's links, multipath and people for the digits of a world-wide name.
+# The prefixes that udev's links, multipath and people put before a world-wide name's digits.
 _ANNOUNCED = r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
-_NAA = r"3([0-9a-f]{16}|[0-9a-f]{32})"  # scsi_id(8): a 3 says that an NAA name follows
+_NAA = r"3([0-9a-f]{16}|[0-9a-f]{32})"  # scsi_id(8): an NAA name follows a 3
 _BY_ID = "/dev/disk/by-id/"
 
-# Ids of the former form, and those of controllers and vectors among them.
+# Ids of the former form, including those for controllers and vectors.
 _FORMER = r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?"
 _CONTROL = r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)"
 _VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
@@ -39,8 +39,8 @@ _VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
 def escape(text: str) -> str:
     """Return the text with characters that do not print as backslash escapes, reversibly.
 
-    Control characters, direction marks and line separators of a model string would otherwise
-    reach terminals, udev rules and file names.
+    Otherwise, control characters, direction marks and line separators of a model string would reach
+    terminals, udev rules and file names.
     """
     if text.isprintable() and "\\" not in text:
         return text
@@ -61,12 +61,12 @@ def stable_name(wwid: str, *parts: str) -> str:
 
 def stable_part(id: str) -> str:
     """Return the part of an endpoint's id before the route; a map's id has no route."""
-    head, at, _ = id.rpartition("@")
-    return head if at else id
+    head, separator, _ = id.rpartition("@")
+    return head if separator else id
 
 
 def route_part(id: str) -> str:
-    """Return the route in an id, without the part of this boot only; empty for a map."""
+    """Return the route in an id, without its boot-specific suffix; empty for a map."""
     return lasting(id).rpartition("@")[2] if "@" in id else ""
 
 
@@ -76,7 +76,7 @@ def lasting(id: str) -> str:
 
 
 def of_this_boot(id: str, address: str) -> str:
-    """Return an id that several targets share with one target's kernel address behind it."""
+    """Return a shared id with the kernel address of one of its targets appended."""
     return f"{id}~{address}"
 
 
@@ -86,15 +86,15 @@ def shared(ids: Iterable[str]) -> frozenset[str]:
 
 
 def canonical(name: str) -> str:
-    """Return a stable name in one spelling for all that people and links use.
+    """Return a stable name in a single spelling, for all spellings that people and links use.
 
-    Case does not count, nor the prefix of a world-wide name: ``naa.5000C5…``, ``0x5000c5…``,
+    Case and the prefix of a world-wide name are ignored: ``naa.5000C5…``, ``0x5000c5…``,
     ``wwn-0x5000c5…``, ``/dev/disk/by-id/scsi-35000c5…`` and a map's ``mpath-35000c5…`` are one.
     """
     # Repeated, since prefixes are stacked: dm-uuid-mpath-3…, wwn-0x….
     text = name.removeprefix(_BY_ID).lower()
-    while found := re.match(_ANNOUNCED, text):
-        text = text[found.end() :]
+    while prefix := re.match(_ANNOUNCED, text):
+        text = text[prefix.end() :]
     naa = re.fullmatch(_NAA, text)
     return naa[1] if naa else text
 
@@ -105,32 +105,36 @@ def _word(text: str) -> str:
 
 
 def is_former(id: str) -> bool:
-    """Whether an id has the former form, with numbers that a boot assigns."""
+    """Return whether an id has the former form, with numbers that a boot assigns."""
     return re.fullmatch(_FORMER, id, re.DOTALL) is not None
 
 
-def former_id(it: Endpoint | Vector | Control) -> str:
-    """Return the former id of a target; a map's has not changed."""
-    match it:
+def former_id(target: Endpoint | Vector | Control) -> str:
+    """Return the former id of a target; a map's id has not changed."""
+    match target:
         case Vector():
-            return f"{'+'.join(it.names) or 'unused'}@{it.adapter}/irq{it.irq}"
+            return f"{'+'.join(target.names) or 'unused'}@{target.adapter}/irq{target.irq}"
         case Control():
-            return it.target if it.target == it.adapter else f"{it.target}@{it.adapter}"
+            return (
+                target.target
+                if target.target == target.adapter
+                else f"{target.target}@{target.adapter}"
+            )
         case Endpoint(kind=Kind.MAP):
-            return lasting(it.id)
+            return lasting(target.id)
         case Endpoint():
-            return f"{stable_part(it.id)}@{_former_route(it.sysfs)}"
+            return f"{stable_part(target.id)}@{_former_route(target.sysfs)}"
 
 
 def former_ids(machine: Machine) -> dict[str, str]:
     """Return the present id of each target, by its former id.
 
-    Former ids that several targets would share are left out: they name none for certain.
+    Former ids that several targets would share are omitted as ambiguous.
     """
-    found: dict[str, list[str]] = {}
-    for it in _everything(machine):
-        found.setdefault(former_id(it), []).append(it.id)
-    return {former: ids[0] for former, ids in found.items() if len(ids) == 1}
+    present: dict[str, list[str]] = {}
+    for target in _iterate_targets(machine):
+        present.setdefault(former_id(target), []).append(target.id)
+    return {former: ids[0] for former, ids in present.items() if len(ids) == 1}
 
 
 class Renaming:
@@ -139,11 +143,11 @@ class Renaming:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    # Each made when an id asks for it: most machines have no notes, and thousands of LUNs.
+    # Built when first needed: most machines have no old ids, and some have thousands of LUNs.
 
     @cached_property
-    def _now(self) -> frozenset[str]:
-        return frozenset(each.id for each in _everything(self._machine))
+    def _present(self) -> frozenset[str]:
+        return frozenset(target.id for target in _iterate_targets(self._machine))
 
     @cached_property
     def _former(self) -> dict[str, str]:
@@ -151,81 +155,91 @@ class Renaming:
 
     @cached_property
     def _by_diskseq(self) -> dict[int, str]:
-        found = self._machine.endpoints
-        return {each.diskseq: each.id for each in found if isinstance(each.diskseq, int)}
+        endpoints = self._machine.endpoints
+        return {
+            endpoint.diskseq: endpoint.id
+            for endpoint in endpoints
+            if isinstance(endpoint.diskseq, int)
+        }
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
-        """Return the present id of a target noted in this boot, the same id if it is gone.
+        """Return the present id of a target recorded in this boot, or the same id if it is gone.
 
-        A disk that has another name now, because it could not report it then or cannot now, is
-        recognized by its ``diskseq``.
+        The ``diskseq`` identifies a disk whose name changed because the disk could not report it
+        then or cannot report it now.
         """
-        if id in self._now:
+        if id in self._present:
             return id
         same = self._by_diskseq.get(diskseq) if diskseq is not None else None
         return same or self._former.get(id, id)
 
     def that_lasts(self, id: str) -> tuple[str, ...]:
-        """Return the present ids for one noted in any boot, the same id if nothing matches.
+        """Return the present ids for one recorded in any boot, or the same id if nothing matches.
 
-        If it is not certain which of several targets was meant, all of them are returned.
+        If the id is ambiguous, the ids of all matching targets are returned.
         """
-        if id in self._now:
+        if id in self._present:
             return (id,)
         if id in self._former:
             return (self._former[id],)
-        alike = tuple(sorted(each for each in self._now if lasting(each) == lasting(id)))
-        if alike:
-            return alike
+        matches = tuple(
+            sorted(present for present in self._present if lasting(present) == lasting(id))
+        )
+        if matches:
+            return matches
         moved = self._moved(id) if is_former(id) else None
         return (moved or id,)
 
     def _moved(self, id: str) -> str | None:
         """Return the only target that a former id can mean, by its parts that outlive a boot."""
-        if found := re.fullmatch(_CONTROL, id):
-            kind = TargetKind.HOST if found["kind"] == "host" else TargetKind.CONTROLLER
-            return _only(
+        if match := re.fullmatch(_CONTROL, id):
+            kind = TargetKind.HOST if match["kind"] == "host" else TargetKind.CONTROLLER
+            return _get_only(
                 control.id
                 for control in self._machine.controls
-                if control.kind is kind and control.adapter == found["adapter"]
+                if control.kind is kind and control.adapter == match["adapter"]
             )
-        if found := re.fullmatch(_VECTOR, id, re.DOTALL):
-            return _only(
+        if match := re.fullmatch(_VECTOR, id, re.DOTALL):
+            return _get_only(
                 vector.id
                 for vector in self._machine.vectors
-                if vector.adapter == found["adapter"] and "+".join(vector.names) == found["names"]
+                if vector.adapter == match["adapter"] and "+".join(vector.names) == match["names"]
             )
         name, adapter = stable_part(id), id.rpartition("@")[2].partition("/")[0]
-        named = [
+        endpoints = [
             endpoint for endpoint in self._machine.endpoints if stable_part(endpoint.id) == name
         ]
-        # On the same adapter first, then on any, since a drive may have been moved; one without a
-        # name could be any of those that are unnamed now.
-        there = _only(each.id for each in named if each.adapter == adapter)
-        return there or (None if name == UNNAMED else _only(each.id for each in named))
+        # First on the same adapter, then on any, since a drive may have been moved. A drive without
+        # a name could be any unnamed drive.
+        same_adapter = _get_only(
+            endpoint.id for endpoint in endpoints if endpoint.adapter == adapter
+        )
+        return same_adapter or (
+            None if name == UNNAMED else _get_only(endpoint.id for endpoint in endpoints)
+        )
 
 
-def _everything(machine: Machine) -> Iterator[Endpoint | Control | Vector]:
+def _iterate_targets(machine: Machine) -> Iterator[Endpoint | Control | Vector]:
     yield from machine.endpoints
     yield from machine.controls
     yield from machine.vectors
 
 
-def _only(ids: Iterable[str]) -> str | None:
-    found = list(ids)
-    return found[0] if len(found) == 1 else None
+def _get_only(ids: Iterable[str]) -> str | None:
+    candidates = list(ids)
+    return candidates[0] if len(candidates) == 1 else None
 
 
-def unmapped(ids: Iterable[str], known: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the ids of the former form that are not among those ``known``."""
-    return tuple(dict.fromkeys(id for id in ids if id not in known and is_former(id)))
+def unmapped(ids: Iterable[str], present: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the ids of the former form that are not in ``present``."""
+    return tuple(dict.fromkeys(id for id in ids if id not in present and is_former(id)))
 
 
 def _former_route(directory: str) -> str:
     """Return the adapter, and H:C:T:L or controller, of the disk with this sysfs directory."""
-    found = place(directory)
-    branch = found.branch
-    leaf = found.address or (branch.controller and name_of(branch.controller))
+    disk_place = place(directory)
+    branch = disk_place.branch
+    leaf = disk_place.address or (branch.controller and name_of(branch.controller))
     if not leaf and branch.adapter:
         leaf = name_of(branch.bound or directory)
     return "/".join(dict.fromkeys(part for part in (branch.adapter, leaf) if part)) or name_of(

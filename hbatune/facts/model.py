@@ -13,9 +13,9 @@ class Reason(StrEnum):
     """The reason why a fact is missing."""
 
     ABSENT = "absent"  # this kernel or driver does not offer it
-    UNREADABLE = "unreadable"  # it is there, but reading failed or passed its deadline
+    UNREADABLE = "unreadable"  # it exists, but reading failed or passed its deadline
     VANISHED = "vanished"  # the device disappeared while it was being read
-    UNPARSABLE = "unparsable"  # it was read, and makes no sense
+    UNPARSABLE = "unparsable"  # it was read, but makes no sense
 
 
 class Missing(Struct, frozen=True, tag="missing"):
@@ -27,7 +27,7 @@ class Missing(Struct, frozen=True, tag="missing"):
 
 
 def known(fact: str | Missing) -> str | None:
-    """Return the fact, or None where it is missing."""
+    """Return the fact, or None if it is missing."""
     return None if isinstance(fact, Missing) else fact
 
 
@@ -36,7 +36,7 @@ TAGS = "mq/0/nr_tags"
 
 
 SAVED_PREFIX = "HBATUNE_WAS_"
-"""The prefix of udev properties that hold a disk's values from before hbatune's rules wrote."""
+"""The prefix of udev properties with a disk's values from before hbatune's rules wrote."""
 
 
 class Attribute(Struct, frozen=True, tag="attribute"):
@@ -60,17 +60,17 @@ class Protocol(StrEnum):
     SPI = "spi"
     VIRTIO = "virtio"
     VOLUME = "volume"
-    VIRTUAL = "virtual"  # made up by a hypervisor other than virtio, or by scsi_debug
+    VIRTUAL = "virtual"  # emulated by a hypervisor (not virtio) or by scsi_debug
     UNKNOWN = "unknown"
 
 
 class Storage(StrEnum):
-    """Where an endpoint's data is: whose queues and limits are behind its adapter."""
+    """The location of an endpoint's data, which determines the limits behind its adapter."""
 
-    LOCAL = "local"  # a drive, or a volume that the adapter itself makes up
+    LOCAL = "local"  # a drive, or a volume that the adapter itself creates
     ARRAY = "array"  # an array, which other hosts may share: behind FC, iSCSI or SAS
     FABRIC = "fabric"  # NVMe over fabrics: an array or another host
-    VIRTUAL = "virtual"  # made up by a hypervisor or a cloud, whatever it looks like
+    VIRTUAL = "virtual"  # emulated by a hypervisor or a cloud, whatever it reports
 
 
 class Medium(StrEnum):
@@ -83,7 +83,7 @@ class Medium(StrEnum):
 
 
 class Kind(StrEnum):
-    """The place of an endpoint among the paths to its data."""
+    """The role of an endpoint among the paths to its data."""
 
     DISK = "disk"  # a LUN or namespace with a single path
     PATH = "path"  # one of several paths: a dm-multipath member or a hidden NVMe path
@@ -91,7 +91,7 @@ class Kind(StrEnum):
 
 
 class TargetKind(StrEnum):
-    """The kind of thing that a setting is set on."""
+    """The type of object that a setting is set on."""
 
     ENDPOINT = "endpoint"
     VECTOR = "vector"  # an interrupt of an adapter
@@ -102,13 +102,12 @@ class TargetKind(StrEnum):
 class Role(StrEnum):
     """The role of an interrupt of an adapter."""
 
-    ADMIN = "admin"  # commands to the adapter itself: left alone
+    ADMIN = "admin"  # commands to the adapter itself: never changed
     DATA = "data"
-    POLLED = (
-        "polled"  # of a queue whose completions are polled for: it never fires, and is left alone
-    )
-    LINE = "line"  # a legacy line, which other devices may share: left alone
-    UNKNOWN = "unknown"  # not requested by a driver, or its name says nothing
+    # Of a queue whose completions are polled. It never fires, and is never changed.
+    POLLED = "polled"
+    LINE = "line"  # a legacy line, which other devices may share: never changed
+    UNKNOWN = "unknown"  # not requested by a driver, or not recognizable by its name
 
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
@@ -116,7 +115,7 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 
 
 class Link(Struct, frozen=True):
-    """A PCI Express link: speed in GT/s and width in lanes, the current and the maximum ones."""
+    """A PCI Express link: its current and maximum speed in GT/s and width in lanes."""
 
     speed: float | Missing
     width: int | Missing
@@ -125,7 +124,7 @@ class Link(Struct, frozen=True):
 
     @property
     def generation(self) -> int | None:
-        """The generation of PCI Express of its current speed; None if that is not known."""
+        """The generation of PCI Express of its current speed, or None if unknown."""
         return None if isinstance(self.speed, Missing) else GENERATIONS.get(self.speed)
 
 
@@ -141,7 +140,7 @@ class Pci(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """A SCSI host: the most commands in all and for each LUN, and its hardware queues."""
+    """A SCSI host: its command limits, in total and for each LUN, and its hardware queues."""
 
     name: str
     proc_name: str | Missing
@@ -153,12 +152,11 @@ class Host(Struct, frozen=True):
 class Adapter(Struct, frozen=True):
     """A storage adapter: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
 
-    ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device
-    if no PCI function of its own is behind it. ``product`` is its name and ``document`` the name
-    in the documents and which of them, as in ``05-50111-01 (D0)``; None if unknown.
-    ``controller`` is the NVMe controller's kernel name and ``transport`` the kernel's word for what
-    it is reached by (pcie, tcp, rdma, fc, loop). ``hw_queues`` counts the queues for I/O, without
-    NVMe's admin queue.
+    ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device if
+    it has no PCI function. ``product`` is its name and ``document`` the name in the source
+    documents with the document's id, as in ``05-50111-01 (D0)``; None if unknown. ``controller`` is
+    the NVMe controller's kernel name and ``transport`` the kernel's name of its transport (pcie,
+    tcp, rdma, fc, loop). ``hw_queues`` counts the queues for I/O, without NVMe's admin queue.
     """
 
     target: str
@@ -181,21 +179,21 @@ class Endpoint(Struct, frozen=True):
     """A target of tuning with a queue: a SCSI LUN, an NVMe namespace path, a multipath map.
 
     ``id`` is the stable name (WWN, EUI, serial) and the route to it. ``sysfs`` is the block
-    device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for
-    a map, which may span several. ``state`` is the SCSI device's or the NVMe controller's own word.
-    ``vendor``, ``model`` and ``revision`` are empty if the device has none (NVMe and virtio
-    have no vendor); their control characters are escaped. ``size`` is in bytes. ``depth_cap`` is
-    the largest queue_depth that the device takes, and ``depth_trap`` the reason why it must not be
-    written at all, None if it may. ``mounts`` are the mount points of it and of all devices
-    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port in front of it
-    (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
-    (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA). ``diskseq`` is the
-    kernel's number of this very disk: each disk that appears in a boot gets the next one, even if
-    its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is where its data is.
-    ``evidence`` is what there is to see of a disk whose protocol is not known, in words.
-    ``ncq_depth`` is how many commands an ATA drive says that it can queue, 1 if it cannot, None if
-    it does not say. ``unread`` is an attribute without which it cannot be identified, if the system
-    failed to read that, None otherwise.
+    device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for a
+    map, which may span several. ``state`` is the state that the SCSI device or NVMe controller
+    reports. ``vendor``, ``model`` and ``revision`` are empty if the device has none (NVMe and
+    virtio have no vendor); their control characters are escaped. ``size`` is in bytes.
+    ``depth_cap`` is the largest queue_depth that the device accepts. ``depth_trap`` is the reason
+    why queue_depth must not be written at all, or None. ``mounts`` are the mount points of the
+    device and of all devices stacked on it, ``[SWAP]`` among them. ``port`` is the name of the
+    array's port in front of it (Fibre Channel only). ``access`` is the kernel's name for the access
+    state of this path (ALUA, or ANA of NVMe). ``preferred`` is whether the array prefers the path
+    (ALUA). ``diskseq`` is the kernel's number of this disk: each disk that appears in a boot gets
+    the next one, even if its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is
+    the location of its data. ``evidence`` describes a disk whose protocol is unknown. ``ncq_depth``
+    is the number of commands that an ATA drive reports that it can queue: 1 if it cannot queue,
+    None if it does not report it. ``unread`` is an attribute that is required to identify the disk
+    and that the system failed to read, or None.
     """
 
     target: str
@@ -243,12 +241,12 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def held(self) -> bool:
-        """Whether another block device (a map, LVM, md) stands on it."""
+        """Whether another block device (a map, LVM, md) is stacked on it."""
         return bool(self.holders)
 
 
 class Module(Struct, frozen=True):
-    """A driver's module and the values in use of those of its options that hbatune knows."""
+    """A driver's module and the current values of its options that hbatune supports."""
 
     name: str
     parameters: dict[str, Attribute | Missing]
@@ -257,11 +255,11 @@ class Module(Struct, frozen=True):
 class Vector(Struct, frozen=True):
     """An interrupt of an adapter; its directory is ``/proc/irq/N``.
 
-    ``names`` are those of its handlers. ``managed`` ones were placed by the kernel, and cannot
-    be moved; ``inferred`` means that only a write could tell for sure. ``affinity`` is the
-    list of CPUs that may serve it, ``effective`` the one that does, ``serves`` the CPUs whose
-    requests complete on it, None if that is not known. ``unmanaged_by`` is the driver's option
-    to leave its vectors free, None without one.
+    ``names`` are the names of its handlers. ``managed`` vectors are placed by the kernel and cannot
+    be moved. ``inferred`` means that only a write could confirm it. ``affinity`` is the list of
+    CPUs that may serve it, ``effective`` the CPU that serves it, and ``serves`` the CPUs whose
+    requests complete on it, or None if unknown. ``unmanaged_by`` is the driver's option to leave
+    its vectors unmanaged, or None if it has no such option.
     """
 
     irq: int
@@ -291,7 +289,7 @@ class Vector(Struct, frozen=True):
 class Control(Struct, frozen=True):
     """A control of an adapter itself: its NVMe controller, or one of its SCSI hosts.
 
-    ``sysfs`` is the directory that ``attributes`` are below.
+    ``attributes`` are below the directory ``sysfs``.
     """
 
     target: str
@@ -303,11 +301,12 @@ class Control(Struct, frozen=True):
 
 
 class Processors(Struct, frozen=True):
-    """The CPUs that are online, those kept free of interrupts and ticks, and which share a core.
+    """The online CPUs, the CPUs isolated from interrupts and ticks, and the cores they share.
 
-    ``irqaffinity`` are those that the kernel's command line names for interrupts, and ``balanced``
-    those to which irqbalance's settings let it move them: None if it is not set, and no CPU at all
-    if its text makes no sense. ``probing`` are isolated ones that the site gives to probes.
+    ``irqaffinity`` are the CPUs that the kernel's command line names for interrupts. ``balanced``
+    are the CPUs to which irqbalance's settings allow interrupts to move. Both are None if not set,
+    and empty if the text makes no sense. ``probing`` are isolated CPUs that the local configuration
+    reserves for probes.
     """
 
     online: tuple[int, ...] = ()
@@ -320,10 +319,10 @@ class Processors(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """A host's adapters and endpoints at one moment, with the kernel and boot they belong to.
+    """A host's adapters and endpoints at one moment, with its kernel and boot.
 
-    ``memory`` is MemTotal in bytes. ``modules`` are those of the adapters' drivers; a module has
-    the name of its family. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
+    ``memory`` is MemTotal in bytes. ``modules`` are the modules of the adapters' drivers; a module
+    has the name of its family. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
     """
 
     hostname: str

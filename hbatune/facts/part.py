@@ -1,8 +1,8 @@
-"""Gathers a part of a machine that is known: the disks that are named, and what hangs on them.
+"""Gather part of a known machine: the named disks and their related devices.
 
-The paths of a map, or of an NVMe head, and the map hang together: one is planned like the others.
-Everything else that is needed of the machine is known from an earlier look. Where that may no
-longer be true, there is no part, and the caller looks at everything.
+A map, or an NVMe head, and its paths are gathered together, since they are planned alike.
+Everything else about the machine comes from an earlier scan. If that may be outdated, there is no
+partial result, and the caller scans the entire machine.
 """
 
 import os
@@ -38,7 +38,7 @@ _ADAPTERS = ("/sys/class/scsi_host", "/sys/class/nvme", "/sys/bus/pci/devices")
 
 
 class KnownMachine:
-    """A machine as the last looks have found it, without attributes. Mutable: ``update``."""
+    """A machine as found by the latest scans, without attributes. Mutable: ``update``."""
 
     def __init__(self, machine: Machine) -> None:
         self._rest = replace(machine, endpoints=(), controls=())
@@ -54,9 +54,9 @@ class KnownMachine:
 
     @property
     def machine(self) -> Machine:
-        """The whole machine."""
-        found = tuple(self._endpoints.values())
-        return replace(self._rest, endpoints=found, controls=self._controls)
+        """The entire machine."""
+        endpoints = tuple(self._endpoints.values())
+        return replace(self._rest, endpoints=endpoints, controls=self._controls)
 
     @property
     def rest(self) -> Machine:
@@ -76,8 +76,8 @@ class KnownMachine:
 
     def of_scsi_target(self, address: str) -> tuple[Endpoint, ...]:
         """Return the LUNs of the SCSI target with this address (H:C:T)."""
-        found = self._targets.get(address, ())
-        return tuple(self._endpoints[name] for name in sorted(found))
+        names = self._targets.get(address, ())
+        return tuple(self._endpoints[name] for name in sorted(names))
 
     def of_controller(self, name: str) -> tuple[Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
@@ -86,43 +86,47 @@ class KnownMachine:
         )
 
     def has_host(self, host: str) -> bool:
-        """Whether this is a SCSI host of the machine."""
-        return any(each.name == host for it in self.adapters.values() for each in it.hosts)
+        """Return whether this is a SCSI host of the machine."""
+        return any(
+            known_host.name == host
+            for adapter in self.adapters.values()
+            for known_host in adapter.hosts
+        )
 
     def alike(self, id: str) -> frozenset[str]:
-        """Return the kernel names of the endpoints with this id, apart from this boot's part."""
+        """Return the kernel names of the endpoints with this id, ignoring a boot's suffix."""
         return frozenset(self._alike.get(lasting(id), ()))
 
     def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
-        """Return the routes to disks on these branches, of which the attributes were read."""
+        """Return the routes to disks on these branches, using the attributes in ``read``."""
         if all(map(self._routes.knows, branches)):
             return self._routes.reading(read)
-        # The first disk of a host says more of it than the host itself did.
+        # The first disk of a host identifies it better than the host itself.
         return Routes((*branches, *self._branches), read)
 
-    def update(self, part: Machine, gone: Iterable[str] = ()) -> None:
-        """Take the endpoints of a part, and forget those that are gone, by kernel name."""
-        for name in (*gone, *(endpoint.target for endpoint in part.endpoints)):
+    def update(self, part: Machine, removed: Iterable[str] = ()) -> None:
+        """Store the endpoints of a partial scan and forget the removed ones, by kernel name."""
+        for name in (*removed, *(endpoint.target for endpoint in part.endpoints)):
             self._forget(name)
         self._add(part.endpoints)
 
-    def _add(self, found: Iterable[Endpoint]) -> None:
-        for each in found:
-            self._endpoints[each.target] = replace(each, attributes={})
-            self._alike[lasting(each.id)].add(each.target)
-            if each.host is not None:
-                self._hosts[each.host.name].add(each.target)
-            if each.address is not None:
-                self._targets[_target(each.address)].add(each.target)
+    def _add(self, endpoints: Iterable[Endpoint]) -> None:
+        for endpoint in endpoints:
+            self._endpoints[endpoint.target] = replace(endpoint, attributes={})
+            self._alike[lasting(endpoint.id)].add(endpoint.target)
+            if endpoint.host is not None:
+                self._hosts[endpoint.host.name].add(endpoint.target)
+            if endpoint.address is not None:
+                self._targets[_scsi_target(endpoint.address)].add(endpoint.target)
 
     def _forget(self, target: str) -> None:
-        known = self._endpoints.pop(target, None)
-        if known is None:
+        endpoint = self._endpoints.pop(target, None)
+        if endpoint is None:
             return
         for index, key in (
-            (self._alike, lasting(known.id)),
-            (self._hosts, known.host.name if known.host else ""),
-            (self._targets, _target(known.address or "")),
+            (self._alike, lasting(endpoint.id)),
+            (self._hosts, endpoint.host.name if endpoint.host else ""),
+            (self._targets, _scsi_target(endpoint.address or "")),
         ):
             index[key].discard(target)
             if not index[key]:
@@ -130,19 +134,19 @@ class KnownMachine:
 
 
 def _branches(machine: Machine) -> Iterable[Branch]:
-    """Yield a branch of each SCSI host: of one with disks a disk's, which says more of it."""
-    seen = set()
+    """Yield a branch of each SCSI host: if possible a disk's, which identifies it better."""
+    hosts = set()
     for endpoint in machine.endpoints:
-        if endpoint.host is not None and endpoint.host.name not in seen:
-            seen.add(endpoint.host.name)
+        if endpoint.host is not None and endpoint.host.name not in hosts:
+            hosts.add(endpoint.host.name)
             yield place(endpoint.sysfs).branch
     for control in machine.controls:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
-        if is_host and control.target not in seen:
+        if is_host and control.target not in hosts:
             yield routes.branch(above)
 
 
-def _target(address: str) -> str:
+def _scsi_target(address: str) -> str:
     return address.rpartition(":")[0]
 
 
@@ -155,20 +159,20 @@ def gather_part(
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
 ) -> Machine | None:
-    """Return the machine with the named disks and what hangs together with them, and nothing else.
+    """Return the machine with only the named disks and their related devices.
 
-    ``names`` are kernel names of disks, or of SCSI hosts, whose known disks are meant; those that
-    are gone are left out. Other arguments are as for ``gather``. The part has no vectors and no
-    controls, the adapters are those that are known, and mounts and holders are not looked for.
+    ``names`` are kernel names of disks, or of SCSI hosts with known disks. Devices that no longer
+    exist are omitted. Other arguments are as for ``gather``. The result has no vectors and no
+    controls. Its adapters are the known ones, and mounts and holders are not read.
 
-    None where what is known does not suffice: for an adapter, for a host that is new, and for a
-    disk on such a one, or one whose id another disk has, too.
+    None if the known machine is not sufficient: for an adapter, for a new host, for a disk on such
+    a host, and for a disk whose id another disk also has.
     """
     devices = _find(known, names)
     if devices is None:
         return None
     requested, avoided = tuple(dict.fromkeys(attributes)), avoid or {}
-    branches = dict.fromkeys(each.branch for each in devices.places.values())
+    branches = dict.fromkeys(place.branch for place in devices.places.values())
     survey = survey_each(
         _requests(devices, requested, branches),
         deadline=deadline,
@@ -177,17 +181,23 @@ def gather_part(
     )
     serving = {name: known.adapters[name] for branch in branches if (name := branch.adapter)}
     servers = {
-        name: ServingAdapter(each, family_named(each.family)) for name, each in serving.items()
+        name: ServingAdapter(adapter, family_named(adapter.family))
+        for name, adapter in serving.items()
     }
-    only = selector(requested)
-    ways = known.ways(branches, survey)
-    found = join(devices, survey, build_disks(devices, survey, servers, only, ways), only)
-    if _ambiguous(known, found):
+    select_attributes = selector(requested)
+    disk_routes = known.ways(branches, survey)
+    endpoints = join(
+        devices,
+        survey,
+        build_disks(devices, survey, servers, select_attributes, disk_routes),
+        select_attributes,
+    )
+    if _ambiguous(known, endpoints):
         return None
     return replace(
         known.rest,
         adapters=tuple(serving.values()),
-        endpoints=tuple(found.values()),
+        endpoints=tuple(endpoints.values()),
         modules=tuple(
             module
             for module in known.rest.modules
@@ -198,13 +208,13 @@ def gather_part(
 
 
 def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
-    """Return the block devices that are named, and those that hang together with them."""
-    found: dict[str, str] = {}
+    """Return the named block devices and their related devices."""
+    directories: dict[str, str] = {}
     maps: dict[str, tuple[str, ...]] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in directories:
             continue
         if known.has_host(name):
             waiting += known.of_host(name)
@@ -227,17 +237,17 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
         elif not may_be_endpoint(name, directory):
             continue
         else:
-            waiting += [each for each in _names(f"{directory}/holders") if _joins(each)]
-        found[name] = directory
-    disks = {name_of(directory): directory for directory in sorted(found.values())}
-    places = {each: place(each) for name, each in disks.items() if name not in maps}
-    if not all(_is_known(known, each) for each in places.values()):
+            waiting += [holder for holder in _names(f"{directory}/holders") if _joins(holder)]
+        directories[name] = directory
+    disks = {name_of(directory): directory for directory in sorted(directories.values())}
+    places = {path: place(path) for name, path in disks.items() if name not in maps}
+    if not all(_is_known(known, disk_place) for disk_place in places.values()):
         return None
-    targets = {each.target for each in places.values() if each.target}
+    targets = {disk_place.target for disk_place in places.values() if disk_place.target}
     return Devices(
         disks=disks,
         places=places,
-        maps={name: each for name, each in disks.items() if name in maps},
+        maps={name: path for name, path in disks.items() if name in maps},
         servers=(),
         parallel=frozenset(target for target in targets if os.path.exists(f"{_PARALLEL}/{target}")),
         stack=Stack(maps, {}),
@@ -249,10 +259,10 @@ def _requests(
 ) -> dict[str, tuple[str, ...]]:
     """Return the attributes to read from each directory."""
     requests: dict[str, tuple[str, ...]] = {}
-    for directory, found in devices.places.items():
-        requests[directory] = union(endpoints.wanted(found), requested)
-        if found.branch.end_device:
-            requests[routes.end_device(found.branch.end_device)] = endpoints.PORT
+    for directory, disk_place in devices.places.items():
+        requests[directory] = union(endpoints.wanted(disk_place), requested)
+        if disk_place.branch.end_device:
+            requests[routes.end_device(disk_place.branch.end_device)] = endpoints.PORT
     for directory in devices.maps.values():
         requests[directory] = union(endpoints.MAP, requested)
     for directory, names in routes.requests(branches).items():
@@ -260,9 +270,9 @@ def _requests(
     return requests
 
 
-def _is_known(known: KnownMachine, found: Place) -> bool:
-    """Whether the adapter of a disk is known, and the host or controller that it is on."""
-    branch = found.branch
+def _is_known(known: KnownMachine, place: Place) -> bool:
+    """Return whether the adapter of a disk, and its host or controller, are known."""
+    branch = place.branch
     if branch.adapter is None:
         return True
     adapter = known.adapters.get(branch.adapter)
@@ -273,17 +283,17 @@ def _is_known(known: KnownMachine, found: Place) -> bool:
     return branch.controller is None or adapter.controller == name_of(branch.controller)
 
 
-def _ambiguous(known: KnownMachine, found: Mapping[str, Endpoint]) -> bool:
-    """Whether an id of these is also that of another disk, which is still there."""
-    ids = [each.id for each in found.values()]
+def _ambiguous(known: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
+    """Return whether one of these ids is also the id of another disk that still exists."""
+    ids = [endpoint.id for endpoint in endpoints.values()]
     if len(set(ids)) < len(ids):
         return True
-    others = {name for id in ids for name in known.alike(id)} - found.keys()
-    return any(_directory(name) is not None for name in others)
+    other_names = {name for id in ids for name in known.alike(id)} - endpoints.keys()
+    return any(_directory(name) is not None for name in other_names)
 
 
 def _directory(name: str) -> str | None:
-    """Return the sysfs directory of the block device with this name, None where there is none."""
+    """Return the sysfs directory of the block device with this name, or None."""
     try:
         path = directory_of("block", name)
     except OSError:
@@ -296,14 +306,14 @@ def _joins(name: str) -> bool:
     return directory is not None and is_virtual(directory) and is_map(directory)
 
 
-def _whole_disks(folder: str) -> set[str]:
-    """Return the disks that the links in a folder lead to, themselves or as their partitions."""
-    found = set()
-    for name in _names(folder):
-        directory = os.path.realpath(f"{folder}/{name}")
+def _whole_disks(links_dir: str) -> set[str]:
+    """Return the disks that the links in a directory point to, directly or as partitions."""
+    disks = set()
+    for name in _names(links_dir):
+        directory = os.path.realpath(f"{links_dir}/{name}")
         is_partition = os.path.exists(f"{directory}/partition")
-        found.add(name_of(os.path.dirname(directory)) if is_partition else name)
-    return found
+        disks.add(name_of(os.path.dirname(directory)) if is_partition else name)
+    return disks
 
 
 def _names(folder: str) -> list[str]:

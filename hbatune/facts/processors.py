@@ -1,4 +1,4 @@
-"""The machine's CPUs: which are online, which are kept free of interrupts, which share a core."""
+"""Read the machine's CPUs: online and isolated ones, and their cores."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NO_MSI = r"pci=(?:\S*,)?nomsi(?:,\S*)?"
 
 
 def processors() -> Processors:
-    """Return the CPUs as sysfs, the kernel's command line and irqbalance's settings show them.
+    """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings.
 
     Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
     """
@@ -35,17 +35,19 @@ def processors() -> Processors:
 
 
 def msi_off() -> str | None:
-    """Return the word of the kernel's command line that switches MSI off, None without one.
+    """Return the option of the kernel's command line that switches MSI off, or None.
 
     Documentation/admin-guide/kernel-parameters.txt: ``pci=`` takes several options.
     """
-    words = _words(command_line())
-    own = words[: words.index("--")] if "--" in words else words
-    return next((word for word in own if "nomsi" in word and re.fullmatch(_NO_MSI, word)), None)
+    words = _split_options(command_line())
+    options = words[: words.index("--")] if "--" in words else words
+    return next(
+        (option for option in options if "nomsi" in option and re.fullmatch(_NO_MSI, option)), None
+    )
 
 
 def command_line() -> str:
-    """Return the kernel's command line, empty where it cannot be read."""
+    """Return the kernel's command line, or an empty text if it cannot be read."""
     try:
         return _COMMAND_LINE.read_text(errors="replace")
     except OSError:
@@ -53,29 +55,29 @@ def command_line() -> str:
 
 
 def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the CPUs that ``irqaffinity=`` names; the last one counts.
+    """Return the CPUs that ``irqaffinity=`` names; the last option counts.
 
-    The kernel adds the CPU that it booted on, so that there is always one (kernel/irq/irqdesc.c:
-    irq_affinity_setup); it is left out here, since the administrator did not name it.
+    The kernel adds the CPU that it booted on, so the list is never empty (kernel/irq/irqdesc.c:
+    irq_affinity_setup). The administrator did not name that CPU, so it is omitted here.
     """
-    found = None
-    for word in _words(command_line):
-        if word == "--":  # the rest is for init
+    cpus = None
+    for option in _split_options(command_line):
+        if option == "--":  # the remaining options are for init
             break
-        if word.startswith(_IRQAFFINITY):
-            found = word.removeprefix(_IRQAFFINITY)
-    if found is None:
+        if option.startswith(_IRQAFFINITY):
+            cpus = option.removeprefix(_IRQAFFINITY)
+    if cpus is None:
         return None
     try:
-        return names.parse_given_cpus(found, max(possible, default=0))
+        return names.parse_given_cpus(cpus, max(possible, default=0))
     except ValueError:
         return ()
 
 
-def _words(command_line: str) -> list[str]:
+def _split_options(command_line: str) -> list[str]:
     if not set(command_line) & {"'", '"', "\\"}:
         return command_line.split()
-    import shlex  # few command lines quote anything
+    import shlex  # few command lines have quotes
 
     try:
         return shlex.split(command_line)
@@ -83,14 +85,14 @@ def _words(command_line: str) -> list[str]:
         return command_line.split()
 
 
-def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
+def _balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the CPUs that irqbalance's settings do not ban.
 
-    Version 1.9.2 heeds IRQBALANCE_BANNED_CPULIST alone; earlier ones heed IRQBALANCE_BANNED_CPUS, a
-    mask, where there is no list (cputree.c: setup_banned_cpus). An administrator means both.
+    Version 1.9.2 uses only IRQBALANCE_BANNED_CPULIST. Earlier versions use IRQBALANCE_BANNED_CPUS,
+    a mask, if there is no list (cputree.c: setup_banned_cpus). An administrator means both.
     """
-    text = said.get("IRQBALANCE_BANNED_CPULIST", "").strip()
-    mask = said.get("IRQBALANCE_BANNED_CPUS", "").strip()
+    text = settings.get("IRQBALANCE_BANNED_CPULIST", "").strip()
+    mask = settings.get("IRQBALANCE_BANNED_CPUS", "").strip()
     if not text and not mask:
         return None
     try:
@@ -101,7 +103,7 @@ def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ..
 
 
 def read_list(path: str) -> tuple[int, ...]:
-    """Return the CPUs that a file lists; none if it cannot be read or makes no sense."""
+    """Return the CPUs that a file lists, or none if it cannot be read or parsed."""
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         return names.parse_cpus(file.read())
     return ()
@@ -112,7 +114,9 @@ def _siblings(cpu: int) -> tuple[int, ...]:
 
 
 def with_probing(machine: Machine, *, isolated: bool) -> Machine:
-    """Return the machine with its isolated CPUs given to probes, if the site does so (D0-13)."""
-    own = machine.processors
-    given = tuple(cpu for cpu in own.isolated if cpu in own.online) if isolated else ()
-    return replace(machine, processors=replace(own, probing=given))
+    """Return the machine with its isolated CPUs given to probes, if so configured (D0-13)."""
+    processors = machine.processors
+    probing = (
+        tuple(cpu for cpu in processors.isolated if cpu in processors.online) if isolated else ()
+    )
+    return replace(machine, processors=replace(processors, probing=probing))

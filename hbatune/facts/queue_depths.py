@@ -1,7 +1,7 @@
-"""Queue depths that drivers put back without an event, read as cheaply as can be.
+"""Read the queue depths that drivers reset without an event, at minimal cost.
 
-The file of a depth is a field of the SCSI device's and waits for nothing, whatever a disk does
-(drivers/scsi/scsi_sysfs.c: sdev_show_queue_depth): it is read without a worker.
+A depth is a field of the SCSI device. Reading its file never waits, even if the disk hangs
+(drivers/scsi/scsi_sysfs.c: sdev_show_queue_depth), so no worker is needed.
 """
 
 import os
@@ -13,34 +13,34 @@ from hbatune.facts.family import Family
 _HOSTS = "/sys/class/scsi_host"
 _BLOCK = "/sys/class/block"
 KEPT = 256
-"""Files that stay open at most, of the 1024 that a service may have (DefaultLimitNOFILE=)."""
-_ROOM = 64
-"""Bytes: more than any depth and any driver's name takes."""
+"""The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=)."""
+_MAX_BYTES = 64
+"""Bytes: more than any depth and any driver's name."""
 
 
 class DepthFiles:
-    """The files of queue depths. Mutable: they stay open, since opening them takes most of a look.
+    """The files of queue depths. Mutable: they stay open, since opening takes most of the time.
 
-    An open file keeps neither a disk nor its driver's module (fs/kernfs/file.c: a read of one that
-    is gone is ENODEV).
+    An open file keeps neither a disk nor its driver's module (fs/kernfs/file.c: reading the file of
+    a removed device returns ENODEV).
     """
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
     def read(self, targets: Collection[str]) -> dict[str, int]:
-        """Return the depth of each of these disks, by kernel name, without those that are gone."""
+        """Return the depth of each of these disks, by kernel name, without removed disks."""
         for target in self._open.keys() - targets:
             self._close(target)
-        found = {target: self._depth(target) for target in targets}
-        return {target: depth for target, depth in found.items() if depth is not None}
+        depths = {target: self._read_depth(target) for target in targets}
+        return {target: depth for target, depth in depths.items() if depth is not None}
 
-    def _depth(self, target: str) -> int | None:
+    def _read_depth(self, target: str) -> int | None:
         try:
             if target not in self._open:
                 path = f"{_BLOCK}/{target}/device/queue_depth"
                 self._open[target] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._open[target], _ROOM, 0))
+            return int(os.pread(self._open[target], _MAX_BYTES, 0))
         except (OSError, ValueError):
             self._close(target)
             return None
@@ -55,18 +55,18 @@ class DepthFiles:
 
 
 def family_of_host(name: str) -> Family:
-    """Return the family of a SCSI host (``host0``), the generic one where it is gone."""
+    """Return the family of a SCSI host (``host0``), or the generic family if the host is gone."""
     return family_of(_read(f"{_HOSTS}/{name}/proc_name").decode("ascii", "replace").strip())
 
 
 def _read(path: str) -> bytes:
-    """Return the beginning of a file, nothing where it cannot be read."""
+    """Return the beginning of a file, or no bytes if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        return os.read(descriptor, _ROOM)
+        return os.read(descriptor, _MAX_BYTES)
     except OSError:
         return b""
     finally:

@@ -1,4 +1,4 @@
-"""Evidence whether the kernel or another tool lowered a queue depth: error counts, ramp pace."""
+"""Read evidence of a lowered queue depth: error counts and the pace of the ramp."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -20,7 +20,7 @@ class Ramp(Struct, frozen=True):
     """The errors of all LUNs of the target, and the seconds in which a depth rises by one.
 
     The kernel lowers and raises all LUNs of a target together (drivers/scsi/scsi_error.c:
-    scsi_handle_queue_full). The seconds are None if they were not asked for.
+    scsi_handle_queue_full). The seconds are None if they were not requested.
     """
 
     errors: int
@@ -36,7 +36,7 @@ def ramps(
 ) -> dict[str, Ramp]:
     """Return, by id, the ramps of the LUNs whose driver lowers their depth on a full queue.
 
-    The pace is read for ``lowered`` ids alone; ``deadline`` is in seconds.
+    The pace is read only for ``lowered`` ids; ``deadline`` is in seconds.
     """
     luns = [
         endpoint
@@ -44,18 +44,18 @@ def ramps(
         if endpoint.address and family_named(endpoint.family).depth_ramps
     ]
     wanted = {lun.sysfs: (ERRORS, _PERIOD) if lun.id in lowered else (ERRORS,) for lun in luns}
-    found = survey_each(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
+    survey = survey_each(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
-        errors[_target(lun)] += counted(found[lun.sysfs]) or 0
+        errors[_scsi_target(lun)] += counted(survey[lun.sysfs]) or 0
     return {
-        lun.id: Ramp(errors[_target(lun)], _seconds(integer(found[lun.sysfs], _PERIOD)))
+        lun.id: Ramp(errors[_scsi_target(lun)], _seconds(integer(survey[lun.sysfs], _PERIOD)))
         for lun in luns
     }
 
 
-def _target(endpoint: Endpoint) -> str:
+def _scsi_target(endpoint: Endpoint) -> str:
     """Return the host, channel and target of a LUN."""
     assert endpoint.address is not None
     return endpoint.address.rpartition(":")[0]
