@@ -1,4 +1,4 @@
-"""Read the attributes of devices, and assemble adapters and endpoints to a machine."""
+"""Read the attributes of devices, and assemble a machine from adapters and endpoints."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _QUEUES = "mq/*/cpu_list"
 
 
 class ReadRequest(NamedTuple):
-    """What to read of disks, and of controllers and hosts, and how: see ``gather``."""
+    """The attributes to read from disks, controllers and hosts, and how: see ``gather``."""
 
     requested: tuple[str, ...]
     of: Mapping[TargetKind, Sequence[str]]
@@ -54,18 +54,18 @@ def built(
     branches: Sequence[Branch],
     groups: Mapping[str, Found],
     survey: dict[str, Attributes],
-    asked: ReadRequest,
+    request: ReadRequest,
 ) -> Machine:
-    """Return the machine from what was read; vectors and controls are those of ``groups``."""
+    """Build the machine from the survey; only ``groups`` get vectors and controls."""
     servers = {
-        target: ServingAdapter(*adapters.build(target, found, survey))
-        for target, found in adapters.group(branches).items()
+        target: ServingAdapter(*adapters.build(target, grouped, survey))
+        for target, grouped in adapters.group(branches).items()
     }
-    # Attributes that classification needed and the caller did not ask for are not in the result.
-    only = selector(asked.requested)
+    # Attributes read only for classification are removed from the result.
+    select_requested = selector(request.requested)
     families = {server.family.name: server.family for server in servers.values()}
-    ways = Routes(branches, survey)
-    disks = build_disks(devices, survey, servers, only, ways)
+    disk_routes = Routes(branches, survey)
+    disks = build_disks(devices, survey, servers, select_requested, disk_routes)
     loaded = modules(families.values())
     uname = os.uname()
     return Machine(
@@ -73,17 +73,17 @@ def built(
         kernel=uname.release,
         boot_id=boot_id(),
         cpus=os.cpu_count() or 1,
-        memory=_memory(),
+        memory=_read_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
-        endpoints=_with_unique_ids(_joined(devices, survey, disks, only)),
+        endpoints=_with_unique_ids(_build_endpoints(devices, survey, disks, select_requested)),
         modules=loaded,
-        vectors=tuple(_vectors(devices, groups, servers, survey, loaded)),
-        controls=tuple(controls(groups, survey, asked.of, ways)),
+        vectors=tuple(_iterate_vectors(devices, groups, servers, survey, loaded)),
+        controls=tuple(controls(groups, survey, request.of, disk_routes)),
         processors=processors(),
         local_cpus={
             target: near
-            for target, found in groups.items()
-            if (near := read_list(f"{found.first('pci')}/local_cpulist"))
+            for target, grouped in groups.items()
+            if (near := read_list(f"{grouped.first('pci')}/local_cpulist"))
         },
     )
 
@@ -101,16 +101,16 @@ def requests_of(
     devices: Devices,
     branches: Iterable[Branch],
     groups: Mapping[str, Found],
-    asked: ReadRequest,
+    request: ReadRequest,
 ) -> dict[str, tuple[str, ...]]:
     """Return the attributes to read from each directory."""
     requests: dict[str, tuple[str, ...]] = {}
     for directory, place in devices.places.items():
-        requests[directory] = union(endpoints.wanted(place), asked.requested)
+        requests[directory] = union(endpoints.wanted(place), request.requested)
         if place.branch.end_device:
             requests[routes.end_device(place.branch.end_device)] = endpoints.PORT
     for directory in devices.maps.values():
-        requests[directory] = union(endpoints.MAP, asked.requested)
+        requests[directory] = union(endpoints.MAP, request.requested)
     for branch in branches:
         if branch.pci:
             requests[branch.pci] = adapters.PCI
@@ -121,27 +121,27 @@ def requests_of(
         requests |= {adapters.host_class(host): names for host in server.hosts}
     for directory, names in routes.requests(branches).items():
         requests[directory] = union(requests.get(directory, ()), names)
-    for directory in _witnesses(devices).values():
+    for directory in _select_witnesses(devices).values():
         requests[directory] = union(requests[directory], (_QUEUES,))
-    for found in groups.values():
-        for kind, directory in directories(found):
-            requests[directory] = union(requests[directory], tuple(asked.of.get(kind, ())))
+    for grouped in groups.values():
+        for kind, directory in directories(grouped):
+            requests[directory] = union(requests[directory], tuple(request.of.get(kind, ())))
     return requests
 
 
-def _witnesses(devices: Devices) -> dict[str, str]:
-    """Return one disk of each adapter, whose queues show which CPUs submit to which.
+def _select_witnesses(devices: Devices) -> dict[str, str]:
+    """Return one disk of each adapter, whose queues show which CPUs submit to which queue.
 
-    All disks of an adapter have the same queues, so that one is enough.
+    All disks of an adapter have the same queues, so one disk is enough.
     """
-    found: dict[str, str] = {}
+    witnesses: dict[str, str] = {}
     for directory, place in devices.places.items():
         if place.branch.adapter and place.branch.pci:
-            found.setdefault(place.branch.adapter, directory)
-    return found
+            witnesses.setdefault(place.branch.adapter, directory)
+    return witnesses
 
 
-def _vectors(
+def _iterate_vectors(
     devices: Devices,
     groups: Mapping[str, Found],
     servers: Mapping[str, ServingAdapter],
@@ -150,9 +150,9 @@ def _vectors(
 ) -> Iterator[Vector]:
     """Yield the interrupts of every adapter that is a PCI function."""
     parameters = {module.name: module.parameters for module in loaded}
-    witnesses, tell = _witnesses(devices), modes_tell()
-    for target, found in groups.items():
-        function = found.first("pci")
+    witnesses, tell = _select_witnesses(devices), modes_tell()
+    for target, grouped in groups.items():
+        function = grouped.first("pci")
         if function:
             queues = survey.get(witnesses.get(target, ""), {})
             served = [
@@ -174,86 +174,97 @@ def _vectors(
 
 @lru_cache(maxsize=64)
 def union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of both, each once: cached, since thousands of disks share a few."""
+    """Return the names of both without duplicates: cached, since thousands of disks share a few."""
     return tuple(dict.fromkeys((*first, *second)))
 
 
 def selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
-    """Return a function that selects the requested ones among all attributes of a device."""
+    """Return a function that selects the requested attributes of a device."""
     names = frozenset(requested)
     folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
     within = tuple(tuple(name.split("*")) for name in requested if "/*/" in name)
 
     @lru_cache(maxsize=64)  # thousands of LUNs have the same names
-    def those_of(found: tuple[str, ...]) -> tuple[str, ...]:
+    def select_names(all_names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(
             name
-            for name in found
+            for name in all_names
             if name in names
             or (folders and name.startswith(folders))
             or any(name.startswith(start) and name.endswith(end) for start, end in within)
         )
 
-    return lambda found: {name: found[name] for name in those_of(tuple(found))}
+    return lambda values: {name: values[name] for name in select_names(tuple(values))}
 
 
 def build_disks(
     devices: Devices,
     survey: Mapping[str, Attributes],
     servers: Mapping[str, ServingAdapter],
-    only: Callable[[Attributes], Attributes],
-    ways: Routes,
+    select_requested: Callable[[Attributes], Attributes],
+    disk_routes: Routes,
 ) -> dict[str, Endpoint]:
     """Return the endpoints of all block devices with hardware behind them, by kernel name."""
     disks = {}
     for directory, place in devices.places.items():
-        found = survey[directory]
-        if endpoints.has_medium(found):
+        attributes = survey[directory]
+        if endpoints.has_medium(attributes):
             branch = place.branch
-            # What a drive speaks is read at its SAS port, once for all LUNs behind it.
+            # A drive's protocol is read at its SAS port, once for all LUNs behind it.
             port = survey[routes.end_device(branch.end_device)] if branch.end_device else {}
             evidence = endpoints.evidence_of(
-                place, found, port, parallel=place.target in devices.parallel
+                place, attributes, port, parallel=place.target in devices.parallel
             )
             server = servers.get(branch.adapter) if branch.adapter else None
             disks[name_of(directory)] = endpoints.endpoint(
-                directory, place, found, port, server, evidence, only(found), ways
+                directory,
+                place,
+                attributes,
+                port,
+                server,
+                evidence,
+                select_requested(attributes),
+                disk_routes,
             )
     return disks
 
 
-def _joined(
+def _build_endpoints(
     devices: Devices,
     survey: Mapping[str, Attributes],
     disks: dict[str, Endpoint],
-    only: Callable[[Attributes], Attributes],
+    select_requested: Callable[[Attributes], Attributes],
 ) -> tuple[Endpoint, ...]:
     """Return all endpoints, as ``join`` does, with their holders and mount points."""
-    found = join(devices, survey, disks, only)
-    return tuple(_stacked(devices, mounts(devices.stack, devices.disks), found))
+    endpoints = join(devices, survey, disks, select_requested)
+    return tuple(_add_stack(devices, mounts(devices.stack, devices.disks), endpoints))
 
 
 def join(
     devices: Devices,
     survey: Mapping[str, Attributes],
     disks: Mapping[str, Endpoint],
-    only: Callable[[Attributes], Attributes],
+    select_requested: Callable[[Attributes], Attributes],
 ) -> dict[str, Endpoint]:
-    """Return the disks, the paths among them marked, and then the maps, by kernel name."""
-    found, maps = dict(disks), {}
+    """Return the disks, with paths marked, and then the maps, by kernel name."""
+    by_name, maps = dict(disks), {}
     for name, directory in devices.maps.items():
-        paths = [found[lower] for lower in devices.stack.below[name] if lower in found]
-        maps[name] = endpoints.map_of(directory, survey[directory], paths, only(survey[directory]))
+        paths = [by_name[lower] for lower in devices.stack.below[name] if lower in by_name]
+        maps[name] = endpoints.map_of(
+            directory, survey[directory], paths, select_requested(survey[directory])
+        )
         for path in paths:
-            found[path.target] = replace(path, kind=Kind.PATH, map=name)
-    return found | maps
+            by_name[path.target] = replace(path, kind=Kind.PATH, map=name)
+    return by_name | maps
 
 
-def _stacked(
-    devices: Devices, points: Mapping[str, tuple[str, ...]], found: Mapping[str, Endpoint]
+def _add_stack(
+    devices: Devices,
+    points: Mapping[str, tuple[str, ...]],
+    endpoints_by_name: Mapping[str, Endpoint],
 ) -> Iterator[Endpoint]:
     """Yield the endpoints with their holders and mount points."""
-    for name, endpoint in found.items():
+    for name, endpoint in endpoints_by_name.items():
         holders = devices.stack.holders(name)
         if holders or name in points:
             yield replace(endpoint, mounts=points.get(name, ()), holders=holders)
@@ -261,18 +272,21 @@ def _stacked(
             yield endpoint
 
 
-def _with_unique_ids(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """Return the endpoints with unique ids: a shared one is made one of this boot only.
+def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return the endpoints with unique ids.
 
-    Two drives may report the same name, and the baseline of one must not be taken for the other's.
+    Two drives can report the same name. Each then gets an id for this boot only, so one drive's
+    baseline is never restored to the other.
     """
-    ambiguous = shared(each.id for each in found)
-    return tuple(
-        replace(each, id=of_this_boot(each.id, each.address or each.target))
-        if each.id in ambiguous
-        else each
-        for each in found
-    )
+    duplicates = shared(endpoint.id for endpoint in endpoints)
+    unique = []
+    for endpoint in endpoints:
+        if endpoint.id in duplicates:
+            local_id = of_this_boot(endpoint.id, endpoint.address or endpoint.target)
+            unique.append(replace(endpoint, id=local_id))
+        else:
+            unique.append(endpoint)
+    return tuple(unique)
 
 
 class BootUnknownError(HbatuneError):
@@ -290,8 +304,8 @@ def boot_id() -> str:
         ) from error
 
 
-def _memory() -> int:
-    """Return MemTotal in bytes (proc(5)), 0 if it cannot be read: nothing then fits into it."""
+def _read_memory() -> int:
+    """Return MemTotal in bytes (proc(5)), or 0 if unreadable, so nothing fits into it."""
     with suppress(OSError):
         for line in _read(_MEMINFO).splitlines():
             if line.startswith("MemTotal:"):

@@ -1,13 +1,13 @@
-"""Reads the sysfs attributes of one device as typed values, or as ``Missing`` with the reason.
+"""Read the sysfs attributes of one device as typed values, or as ``Missing`` with the reason.
 
-Reads of ``queue/*`` and ``mq/*`` wait, uninterruptibly, behind a frozen queue (block/blk-sysfs.c:
-queue_attr_show takes q->sysfs_lock); ``device/*`` still answers. So the device's state is read
-first. Nothing here has a deadline: ``survey`` reads many devices, with deadlines.
+Reads of ``queue/*`` and ``mq/*`` wait uninterruptibly behind a frozen queue (block/blk-sysfs.c:
+queue_attr_show takes q->sysfs_lock), but ``device/*`` still answers. The device's state is
+therefore read first. No read here has a deadline: ``survey`` reads many devices, with deadlines.
 
-Features of NVMe controllers are read as if they were files of the controller's directory.
-``feature/08`` has the number that Get Features answers for the feature 08h, and is writable if
-the controller reports the feature as changeable. ``feature/09``, which each interrupt vector has
-for itself, has the vectors that coalescing passes over.
+Features of NVMe controllers are read like files in the controller's directory. ``feature/08`` has
+the number that Get Features returns for the feature 08h, and is writable if the controller reports
+the feature as changeable. ``feature/09``, which exists for each interrupt vector, has the vectors
+that are exempt from coalescing.
 """
 
 import array
@@ -27,20 +27,20 @@ FEATURE = "feature/"
 EXEMPT = 0x09
 
 ERRORS = "device/ioerr_cnt"
-"""Counts commands that ended without good status, full queues among them
-(drivers/scsi/scsi_lib.c: scsi_complete)."""
+"""Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
+scsi_complete)."""
 
 CONFIG = "config"
-"""The configuration space of a PCI function: bytes, as VPD pages are."""
+"""The configuration space of a PCI function: bytes, like VPD pages."""
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
-_STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
-# holders/ and slaves/ lead on to the queue/ of other devices; a feature is a command to the drive.
+_STATES = ("device/state", "state")  # a disk's device has it, or a host or a controller itself
+# holders/ and slaves/ lead to the queue/ of other devices; a feature is a command to the drive.
 _MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", FEATURE)
 _SUSPENDED = "dm/suspended"
-# Read of every LUN, and nobody's to write, so that their modes need not be asked for
-# (drivers/scsi/scsi_sysfs.c: sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
+# Read for every LUN and never writable, so their modes need not be read (drivers/scsi/scsi_sysfs.c:
+# sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
 _READ_ONLY = frozenset(
     (
         *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "device/type"),
@@ -48,13 +48,13 @@ _READ_ONLY = frozenset(
         *(f"device/vpd_pg{page}" for page in ("80", "83", "89", "b1")),
     )
 )
-# There with every queue, and refused where nothing holds writeback back, as with kernels that do so
-# only where somebody asks for it (block/blk-sysfs.c: queue_wb_lat_show).
+# Exists for every queue. The read is refused if no policy throttles writeback, as on kernels that
+# throttle only on request (block/blk-sysfs.c: queue_wb_lat_show).
 _WRITEBACK = "queue/wbt_lat_usec"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _PART = 448
-"""Bytes that are read at once. Few files have more, and Python keeps room for so few ready."""
+"""Bytes per read. Few files have more, and Python preallocates buffers of this size."""
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -77,35 +77,40 @@ def read(
 ) -> Attributes:
     """Read the attributes below one device's directory, without a deadline.
 
-    ``queue/iosched/*`` stands for every file of that directory, ``mq/`` for the names in it,
-    blank-separated, and ``mq/*/cpu_list`` for that file in each of them. ``feature/08`` is a
-    feature of an NVMe controller. If the device's state says that its queue would not answer,
-    ``queue/``, ``mq/`` and ``feature/`` are not read and are ``Missing(UNREADABLE)`` with the
-    state as text; nor are they read if the caller gives a value ``instead``. A pattern whose
-    folder was not read keeps its own name.
+    ``queue/iosched/*`` matches every file of that directory, ``mq/`` returns the names in it,
+    blank-separated, and ``mq/*/cpu_list`` matches that file in each of them. ``feature/08`` is a
+    feature of an NVMe controller. If the device's state shows that its queue would not answer,
+    ``queue/``, ``mq/`` and ``feature/`` are not read and are ``Missing(UNREADABLE)`` with the state
+    as text. They are also not read if the caller gives a value ``instead``. A pattern whose
+    directory was not read keeps its own name.
     """
-    # One descriptor for all files: a device that is replaced meanwhile under the same name would
-    # otherwise give a mixture of two devices.
+    # One descriptor for all files: otherwise, a device replaced during the read under the same name
+    # would give a mixture of two devices.
     try:
         directory = os.open(sysfs_dir, _OPEN)
     except OSError as error:
-        return dict.fromkeys(attributes, _opened_not(error))
+        return dict.fromkeys(attributes, _convert_open_error(error))
     try:
         safe, queue = _split(tuple(attributes))
-        found: Attributes = {}
+        values: Attributes = {}
         for name, add in safe:
-            add(found, directory, name)
+            add(values, directory, name)
         if queue:
-            instead = instead or _unhealthy(directory, found)
+            instead = instead or _check_health(directory, values)
             for name, add in queue:
                 if instead:
-                    found[name] = instead
+                    values[name] = instead
                 else:
-                    add(found, directory, name)
+                    add(values, directory, name)
     finally:
         os.close(directory)
-    # ENOENT of a file may mean "not offered" or "device gone": only a second look tells them apart.
-    return found if os.access(sysfs_dir, os.F_OK) else {name: _gone(found[name]) for name in found}
+    # ENOENT for a file means "not offered" or "device gone". A second check of the directory
+    # decides.
+    return (
+        values
+        if os.access(sysfs_dir, os.F_OK)
+        else {name: _mark_vanished(values[name]) for name in values}
+    )
 
 
 def read_again(sysfs_dir: str, name: str) -> str | Missing:
@@ -114,16 +119,16 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
     Its state is not read again. An ``ABSENT`` attribute may have vanished with the device.
     """
     if name.startswith(FEATURE):
-        found = read(sysfs_dir, (name,))[name]
-        return found if isinstance(found, Missing) else found.text
+        value = read(sysfs_dir, (name,))[name]
+        return value if isinstance(value, Missing) else value.text
     try:
         file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        return _missing(error)
+        return _convert_error(error)
     try:
-        return _text(_content(file))
+        return _decode_text(_read_content(file))
     except OSError as error:
-        return _unread(name, error)
+        return _explain_error(name, error)
     finally:
         os.close(file)
 
@@ -131,16 +136,16 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
 @lru_cache(maxsize=64)
 def _split(attributes: tuple[str, ...]) -> tuple[list[_Item], list[_Item]]:
     """Split attributes into those that always answer and those whose read may hang."""
-    items = [(name, _adder(name)) for name in attributes]
+    items = [(name, _select_adder(name)) for name in attributes]
     queue = [item for item in items if item[0].startswith(_MAY_HANG)]
     behind = [name for name, add in items if name.startswith(_DEVICE) and add is _add_file]
-    rest = [item for item in items if item not in queue and item[0] not in behind]
+    other = [item for item in items if item not in queue and item[0] not in behind]
     first = [(_DEVICE, partial(_add_behind, tuple(behind)))] if behind else []
-    return [*first, *rest], queue
+    return [*first, *other], queue
 
 
-def _adder(name: str) -> _Adder:
-    """Return what reads this attribute, or all that this pattern stands for."""
+def _select_adder(name: str) -> _Adder:
+    """Return the function that reads this attribute, or all attributes of this pattern."""
     if name.startswith(FEATURE):
         return _add_feature
     if "/*/" in name:
@@ -150,82 +155,82 @@ def _adder(name: str) -> _Adder:
     return _add_names if name.endswith("/") else _add_file
 
 
-def _unhealthy(directory: int, found: Attributes) -> Missing | None:
+def _check_health(directory: int, values: Attributes) -> Missing | None:
     for name in _STATES:
-        state = found.get(name) or _file(directory, name)
+        state = values.get(name) or _read_file(directory, name)
         if isinstance(state, Attribute):
-            return None if state.text in _HEALTHY else _refused(state.text)
-    # Of a map: its I/O waits until it is resumed.
-    suspended = found.get(_SUSPENDED) or _file(directory, _SUSPENDED)
+            return None if state.text in _HEALTHY else _describe_state(state.text)
+    # For a map: its I/O waits until it is resumed.
+    suspended = values.get(_SUSPENDED) or _read_file(directory, _SUSPENDED)
     if isinstance(suspended, Attribute) and suspended.text == "1":
-        return _refused("suspended")
+        return _describe_state("suspended")
     return None
 
 
-def _refused(state: str) -> Missing:
+def _describe_state(state: str) -> Missing:
     return Missing(Reason.UNREADABLE, text=f"device state is {state}")
 
 
-def _add_feature(found: Attributes, directory: int, name: str) -> None:
-    found[name] = nvme_feature(directory, name)
+def _add_feature(values: Attributes, directory: int, name: str) -> None:
+    values[name] = nvme_feature(directory, name)
 
 
-def _add_each(found: Attributes, directory: int, name: str) -> None:
+def _add_each(values: Attributes, directory: int, name: str) -> None:
     folder, _, leaf = name.partition("*/")
-    names = _names(directory, folder)
+    names = _list_names(directory, folder)
     if isinstance(names, list):
         for entry in sorted(names, key=lambda entry: (len(entry), entry)):
-            _add_file(found, directory, f"{folder}{entry}/{leaf}")
+            _add_file(values, directory, f"{folder}{entry}/{leaf}")
 
 
-def _add_files(found: Attributes, directory: int, name: str) -> None:
+def _add_files(values: Attributes, directory: int, name: str) -> None:
     folder = name[:-1]
-    names = _names(directory, folder)
+    names = _list_names(directory, folder)
     if isinstance(names, list):
         for entry in names:
-            _add_file(found, directory, folder + entry)
+            _add_file(values, directory, folder + entry)
 
 
-def _add_names(found: Attributes, directory: int, name: str) -> None:
-    names = _names(directory, name)
-    found[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
+def _add_names(values: Attributes, directory: int, name: str) -> None:
+    names = _list_names(directory, name)
+    values[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
 
 
-def _add_file(found: Attributes, directory: int, name: str) -> None:
-    found[name] = _file(directory, name)
+def _add_file(values: Attributes, directory: int, name: str) -> None:
+    values[name] = _read_file(directory, name)
 
 
-def _add_behind(names: tuple[str, ...], found: Attributes, directory: int, link: str) -> None:
-    """Read what is behind a link whose way is long: once, not for each of the files."""
+def _add_behind(names: tuple[str, ...], values: Attributes, directory: int, link: str) -> None:
+    """Read the files behind a long link by resolving it once, not for each file."""
     try:
         device = os.open(link, _OPEN, dir_fd=directory)
     except OSError as error:
-        found.update(dict.fromkeys(names, _missing(error)))
+        values.update(dict.fromkeys(names, _convert_error(error)))
         return
     try:
         for name in names:
-            found[name] = _file(device, name, name[len(link) :])
+            values[name] = _read_file(device, name, name[len(link) :])
     finally:
         os.close(device)
 
 
-def _names(directory: int, folder: str) -> list[str] | Missing:
+def _list_names(directory: int, folder: str) -> list[str] | Missing:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
-        return _missing(error)
+        return _convert_error(error)
     try:
         return sorted(os.listdir(descriptor))
     except OSError as error:
-        return _missing(error)
+        return _convert_error(error)
     finally:
         os.close(descriptor)
 
 
-def _file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
+def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
     """Return a file of the directory, by its ``leaf`` if ``name`` is below another directory."""
     path = leaf or name
-    # An exception costs more than a question, so what the last device lacked is asked for first.
+    # An exception costs more than a check, so files that the last device lacked are checked first.
     if name in _lacked:
         if not os.access(path, os.F_OK, dir_fd=directory):
             return ABSENT
@@ -233,24 +238,24 @@ def _file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
     try:
         file = os.open(path, _READ, dir_fd=directory)
     except OSError as error:
-        missing = _missing(error)
+        missing = _convert_error(error)
         if missing is ABSENT:
             _lacked.add(name)
         return missing
     try:
         writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
-        data = _content(file)
+        data = _read_content(file)
     except OSError as error:
-        return _unread(name, error)
+        return _explain_error(name, error)
     finally:
         os.close(file)
     if "/vpd_pg" in name or name == CONFIG:
         return Attribute(data.hex(), writable)
-    return Attribute(_text(data), writable)
+    return Attribute(_decode_text(data), writable)
 
 
-def _content(file: int) -> bytes:
-    """Read to the end; the size that stat reports is of no use: for a VPD page it is 0."""
+def _read_content(file: int) -> bytes:
+    """Read to the end; the size from stat is useless: for a VPD page it is 0."""
     data = chunk = os.read(file, _PART)
     while len(chunk) == _PART:
         chunk = os.read(file, _PART)
@@ -258,49 +263,51 @@ def _content(file: int) -> bytes:
     return data
 
 
-def _text(data: bytes) -> str:
-    """Decode names that come from the kernel: they may hold any byte, JSON no lone surrogates."""
+def _decode_text(data: bytes) -> str:
+    """Decode names from the kernel. They may hold any byte, but JSON allows no lone surrogates."""
     return data.decode("utf-8", "backslashreplace").strip()
 
 
-def _unread(name: str, error: OSError) -> Missing:
-    """Return what it means that a file which is there could not be read."""
-    return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _missing(error)
+def _explain_error(name: str, error: OSError) -> Missing:
+    """Return the meaning of an error on reading an existing file."""
+    return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _convert_error(error)
 
 
-def _missing(error: OSError) -> Missing:
+def _convert_error(error: OSError) -> Missing:
     if error.errno in _NOT_THERE:
         return ABSENT
     return Missing(Reason.UNREADABLE, error.errno)
 
 
-def _opened_not(error: OSError) -> Missing:
+def _convert_open_error(error: OSError) -> Missing:
     reason = Reason.VANISHED if error.errno in _GONE else Reason.UNREADABLE
     return Missing(reason, error.errno)
 
 
-def _gone(value: Attribute | Missing) -> Attribute | Missing:
-    # Only errors of a device that is gone: a deadline or a refusal stays what it was.
+def _mark_vanished(value: Attribute | Missing) -> Attribute | Missing:
+    # Only errors of a removed device: a deadline or a refusal is not changed.
     if isinstance(value, Missing) and value.errno in _GONE:
         return Missing(Reason.VANISHED, value.errno)
     return value
 
 
-def text(found: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
-    """Return the attribute's text; an empty one is a value too."""
-    value = found.get(name, ABSENT)
+def text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
+    """Return the attribute's text; an empty text is a value too."""
+    value = attributes.get(name, ABSENT)
     return value.text if isinstance(value, Attribute) else value
 
 
-def word(found: Attributes, name: str) -> str:
+def word(attributes: Attributes, name: str) -> str:
     """Return the attribute's text, empty if there is none."""
-    value = found.get(name)
+    value = attributes.get(name)
     return value.text if isinstance(value, Attribute) else ""
 
 
-def integer(found: Mapping[str, Attribute | Missing], name: str, base: int = 10) -> int | Missing:
-    """Return the attribute as a number in ``base`` (0: as its prefix says)."""
-    value = text(found, name)
+def integer(
+    attributes: Mapping[str, Attribute | Missing], name: str, base: int = 10
+) -> int | Missing:
+    """Return the attribute as a number in ``base`` (0: according to its prefix)."""
+    value = text(attributes, name)
     if isinstance(value, Missing):
         return value
     try:
@@ -309,26 +316,26 @@ def integer(found: Mapping[str, Attribute | Missing], name: str, base: int = 10)
         return unparsable(value)
 
 
-def errors(found: Mapping[str, Attribute | Missing]) -> int | None:
-    """Return what ``ERRORS`` has counted, None where that is not known.
+def errors(attributes: Mapping[str, Attribute | Missing]) -> int | None:
+    """Return the count of ``ERRORS``, or None if unknown.
 
     The file has a hexadecimal number (drivers/scsi/scsi_sysfs.c: show_iostat).
     """
-    count = integer(found, ERRORS, 16)
+    count = integer(attributes, ERRORS, 16)
     return None if isinstance(count, Missing) else count
 
 
-def flag(found: Attributes, name: str) -> bool | Missing:
+def flag(attributes: Attributes, name: str) -> bool | Missing:
     """Return the attribute as 0 or 1."""
-    value = text(found, name)
+    value = text(attributes, name)
     if isinstance(value, Missing):
         return value
     return value == "1" if value in ("0", "1") else unparsable(value)
 
 
-def leading_number(found: Attributes, name: str) -> float | Missing:
+def leading_number(attributes: Attributes, name: str) -> float | Missing:
     """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
-    value = text(found, name)
+    value = text(attributes, name)
     if isinstance(value, Missing):
         return value
     try:
@@ -337,14 +344,14 @@ def leading_number(found: Attributes, name: str) -> float | Missing:
         return unparsable(value)
 
 
-def binary(found: Attributes, name: str) -> bytes:
-    """Return the bytes of a VPD page or of the configuration space, none if there are none."""
-    value = found.get(name)
+def binary(attributes: Attributes, name: str) -> bytes:
+    """Return the bytes of a VPD page or of the configuration space, or none if it is missing."""
+    value = attributes.get(name)
     return bytes.fromhex(value.text) if isinstance(value, Attribute) else b""
 
 
 def unparsable(value: str) -> Missing:
-    """Return the ``Missing`` for a text that was read and makes no sense."""
+    """Return the ``Missing`` for a text that was read but makes no sense."""
     return Missing(Reason.UNPARSABLE, text=value)
 
 
@@ -354,38 +361,40 @@ def nvme_feature(directory: int, name: str) -> Attribute | Missing:
     try:
         path = node_of(directory)
         if number == EXEMPT:
-            return _exempt(path)
+            return _read_exempt(path)
         answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
         if answer.status:
-            return _refused_by_controller(answer)
-        return Attribute(str(answer.result), _changeable(path, number))
+            return _convert_answer(answer)
+        return Attribute(str(answer.result), _is_changeable(path, number))
     except OSError as error:
         reason = Reason.ABSENT if error.errno in _GONE else Reason.UNREADABLE
         return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
 
 
 def exemptions(path: str) -> list[bool] | nvme.Answer:
-    """Return of each vector, from 0 on, whether coalescing passes over it, or a refusal.
+    """Return whether each vector, starting at 0, is exempt from coalescing, or a refusal.
 
-    A controller answers for its vectors and calls the next one an invalid field. OSError if
+    A controller answers for its vectors and rejects the next one as an invalid field. OSError if
     the kernel refuses.
     """
-    found: list[bool] = []
+    exempt: list[bool] = []
     while True:
-        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(found))
+        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(exempt))
         if answer.status:
-            return found if found and answer.code == nvme.INVALID_FIELD else answer
-        if len(found) == names.MAX_CPUS:  # it answers for any number, so its answers mean nothing
+            return exempt if exempt and answer.code == nvme.INVALID_FIELD else answer
+        if (
+            len(exempt) == names.MAX_CPUS
+        ):  # a controller that answers for any number gives meaningless answers
             return nvme.Answer(nvme.INVALID_FIELD)
-        found.append(bool(answer.result & _EXEMPT_BIT))
+        exempt.append(bool(answer.result & _EXEMPT_BIT))
 
 
-def _exempt(path: str) -> Attribute | Missing:
-    found = exemptions(path)
-    if isinstance(found, nvme.Answer):
-        return _refused_by_controller(found)
-    vectors = (number for number, exempt in enumerate(found) if exempt)
-    return Attribute(names.join_cpus(vectors) or "none", _changeable(path, EXEMPT))
+def _read_exempt(path: str) -> Attribute | Missing:
+    exempt_flags = exemptions(path)
+    if isinstance(exempt_flags, nvme.Answer):
+        return _convert_answer(exempt_flags)
+    vectors = (number for number, exempt in enumerate(exempt_flags) if exempt)
+    return Attribute(names.join_cpus(vectors) or "none", _is_changeable(path, EXEMPT))
 
 
 def node_of(directory: int) -> str:
@@ -398,10 +407,10 @@ def node_of(directory: int) -> str:
     return nvme.node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
 
 
-def _changeable(path: str, number: int) -> bool:
-    """Whether the feature can be changed; True if the controller does not report it.
+def _is_changeable(path: str, number: int) -> bool:
+    """Return whether the feature can be changed; True if the controller does not report it.
 
-    Then only a write can show it.
+    In that case only a write can show it.
     """
     data = array.array("B", bytes(4096))
     if nvme.submit(path, nvme.IDENTIFY, cdw10=1, data=data).status:
@@ -416,6 +425,6 @@ def _select_field(number: int, select: int) -> int:
     return number | select << 8
 
 
-def _refused_by_controller(answer: nvme.Answer) -> Missing:
+def _convert_answer(answer: nvme.Answer) -> Missing:
     absent = answer.code == nvme.INVALID_FIELD
     return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, text=answer.said)

@@ -44,7 +44,7 @@ def directories(name: str) -> list[str]:
     with suppress(OSError):  # the class exists once a driver has registered it
         for entry in os.listdir(class_dir):
             try:
-                paths.append(_directory(class_dir, os.readlink(f"{class_dir}/{entry}")))
+                paths.append(_resolve_link(class_dir, os.readlink(f"{class_dir}/{entry}")))
             except OSError:  # an attribute of the class, or a removed device
                 continue
     # As in libudev: a directory without this file is not a device (sd-device.c:
@@ -55,12 +55,12 @@ def directories(name: str) -> list[str]:
 def directory_of(name: str, device: str) -> str:
     """Return the sysfs directory of one device of a class. OSError if there is none."""
     class_dir = f"{_CLASS}/{name}"
-    path = _directory(class_dir, os.readlink(f"{class_dir}/{device}"))
+    path = _resolve_link(class_dir, os.readlink(f"{class_dir}/{device}"))
     os.stat(path)
     return path
 
 
-def _directory(folder: str, link: str) -> str:
+def _resolve_link(folder: str, link: str) -> str:
     """Return the real directory that a link of a class points to."""
     if link.startswith(_UP) and "/." not in link.removeprefix(_UP):
         return f"/sys/devices/{link.removeprefix(_UP)}"
@@ -193,7 +193,7 @@ def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]
 def mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the mount options at each of these points; the last mount hides earlier ones."""
     options = {}
-    for line in _lines(_MOUNTINFO):
+    for line in _read_lines(_MOUNTINFO):
         fields = line.split(" ")
         if len(fields) > 5 and (point := _unescape(fields[4])) in points:
             options[point] = tuple(fields[5].split(","))
@@ -204,7 +204,7 @@ def _list_mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return (disk, mount point); proc(5) describes the format of mountinfo."""
     pools = _map_btrfs_members(disks)
     disk_points = []
-    for line in _lines(_MOUNTINFO):
+    for line in _read_lines(_MOUNTINFO):
         mount, _, filesystem = line.partition(" - ")
         fields, source = mount.split(" "), filesystem.split(" ")
         if len(fields) < 5 or len(source) < 2:
@@ -219,7 +219,7 @@ def _list_mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _list_swapped(disks: Mapping[str, str]) -> list[tuple[str, str]]:
-    nodes = (line.split()[0] for line in _lines(_SWAPS)[1:] if line.split())
+    nodes = (line.split()[0] for line in _read_lines(_SWAPS)[1:] if line.split())
     return [(disk, SWAP) for node in nodes if (disk := _find_disk(node, disks))]
 
 
@@ -244,7 +244,7 @@ def _find_disk(node: str, disks: Mapping[str, str]) -> str | None:
     return whole_disk("/sys/class/block", name_of(os.path.realpath(_unescape(node))), disks)
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     with suppress(OSError), open(path, encoding="utf-8", errors="backslashreplace") as file:
         return file.read().splitlines()
     return []

@@ -1,4 +1,4 @@
-"""Builds endpoints, the targets of tuning, from the attributes of each block device."""
+"""Build endpoints, the targets of tuning, from the attributes of each block device."""
 
 import errno
 import re
@@ -57,9 +57,9 @@ _ZONED = {"none": False, "host-aware": True, "host-managed": True}
 
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAGS)
-# drivers/scsi/scsi_sysfs.c: there with every LUN, and EINVAL where no device handler serves it.
+# drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
 _ALUA = ("device/access_state", "device/preferred_path")
-_ANA = "ana_state"  # drivers/nvme/host/multipath.c, of a hidden path
+_ANA = "ana_state"  # drivers/nvme/host/multipath.c, for a hidden path
 _SCSI = (
     "size",
     "removable",
@@ -104,9 +104,9 @@ _IDENTITY = (
     "wwid",
     "dm/uuid",
 )
-"""The attributes of a block device that make its id or its protocol."""
+"""The attributes of a block device that determine its id or its protocol."""
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of the system. Others are answers: ENXIO, for example, of a LUN without VPD pages."""
+"""Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages."""
 
 
 class ServingAdapter(Struct, frozen=True):
@@ -124,7 +124,7 @@ class ServingAdapter(Struct, frozen=True):
 def wanted(place: Place) -> tuple[str, ...]:
     """Return the attributes of a block device that are needed to classify it.
 
-    Only those of its transport are read: with thousands of LUNs each file counts.
+    Only its transport's attributes are read: with thousands of LUNs each file counts.
     """
     transport = place.branch.transport
     if place.address is None:
@@ -136,16 +136,18 @@ def wanted(place: Place) -> tuple[str, ...]:
     return _SCSI if transport else _FLAT
 
 
-def has_medium(found: Attributes) -> bool:
-    """Whether the device can be tuned: not an optical drive, nor an empty card reader."""
-    optical = word(found, "device/type") == "5"  # the SCSI type of CD and DVD drives
-    return not optical and not (word(found, "removable") == "1" and word(found, "size") == "0")
+def has_medium(attributes: Attributes) -> bool:
+    """Return whether the device can be tuned: no optical drive and no empty card reader."""
+    # 5 is the SCSI type of CD and DVD drives.
+    optical = word(attributes, "device/type") == "5"
+    empty = word(attributes, "removable") == "1" and word(attributes, "size") == "0"
+    return not optical and not empty
 
 
 def endpoint(
     directory: str,
     place: Place,
-    found: Attributes,
+    survey: Attributes,
     port: Attributes,
     server: ServingAdapter | None,
     evidence: Evidence,
@@ -156,38 +158,38 @@ def endpoint(
     name = name_of(directory)
     family = server.family if server else GENERIC
     host = server.host(place.branch.host) if server else None
-    spoken = classify.protocol(evidence, family.protocol)
+    protocol = classify.protocol(evidence, family.protocol)
     controller = place.branch.controller
-    unread = _unread(found, _IDENTITY) or _unread(port, PORT)
+    unread = _find_unread(survey, _IDENTITY) or _find_unread(port, PORT)
     return Endpoint(
         target=name,
-        id=f"{_stable(name, place, found)}@{routes.of_disk(directory, place, found)}",
+        id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
         adapter=server.adapter.target if server else None,
         family=family.name if server else "unknown",
         kind=Kind.DISK,
-        protocol=spoken,
-        medium=classify.medium(evidence, spoken),
-        vendor=escape(word(found, "device/vendor")),
-        model=escape(word(found, "device/model")),
-        revision=escape(word(found, "device/rev") or word(found, "device/firmware_rev")),
+        protocol=protocol,
+        medium=classify.medium(evidence, protocol),
+        vendor=escape(word(survey, "device/vendor")),
+        model=escape(word(survey, "device/model")),
+        revision=escape(word(survey, "device/rev") or word(survey, "device/firmware_rev")),
         sysfs=directory,
-        device_node=None if word(found, "hidden") == "1" else _node(name),
+        device_node=None if word(survey, "hidden") == "1" else _get_node(name),
         address=place.address,
         controller=name_of(controller) if controller else None,
         host=host,
-        size=_size(found),
-        rotational=flag(found, "queue/rotational"),
-        zoned=_zoned(found),
-        state=text(found, "device/state"),
-        tags=integer(found, TAGS),
-        hw_queues=host.hw_queues if host else _hw_queues(found),
-        depth_cap=_depth_cap(server, host, evidence),
+        size=_get_size(survey),
+        rotational=flag(survey, "queue/rotational"),
+        zoned=_get_zoned(survey),
+        state=text(survey, "device/state"),
+        tags=integer(survey, TAGS),
+        hw_queues=host.hw_queues if host else _count_hw_queues(survey),
+        depth_cap=_limit_depth(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
-        tri_mode=spoken is Protocol.NVME and place.address is not None,
-        storage=classify.storage(evidence, spoken),
+        tri_mode=protocol is Protocol.NVME and place.address is not None,
+        storage=classify.storage(evidence, protocol),
         ncq_depth=evidence.ncq_depth,
-        evidence=describe_unknown(evidence, _driver(server))
-        if spoken is Protocol.UNKNOWN or unread
+        evidence=describe_unknown(evidence, _get_driver(server))
+        if protocol is Protocol.UNKNOWN or unread
         else (),
         unread=unread,
         paths=(),
@@ -195,35 +197,35 @@ def endpoint(
         mounts=(),
         holders=(),
         attributes=attributes,
-        port=word(found, port_name(place)) or None,
-        access=_offered(text(found, _ALUA[0] if place.address else _ANA)),
-        preferred=_offered(flag(found, _ALUA[1])),
-        diskseq=integer(found, DISKSEQ),
+        port=word(survey, port_name(place)) or None,
+        access=_convert_refusal(text(survey, _ALUA[0] if place.address else _ANA)),
+        preferred=_convert_refusal(flag(survey, _ALUA[1])),
+        diskseq=integer(survey, DISKSEQ),
     )
 
 
 _ATA_PORT = r"/ata(\d+)/"
 
 
-def _ncq_off(place: Place) -> str | None:
+def _find_ncq_off(place: Place) -> str | None:
     if place.branch.transport != "ata":
         return None
     port = re.search(_ATA_PORT, f"{place.branch.host}/")
     return ncq_off(command_line(), int(port[1])) if port else None
 
 
-def _driver(server: ServingAdapter | None) -> str:
+def _get_driver(server: ServingAdapter | None) -> str:
     driver = server.adapter.driver if server else None
     return driver if isinstance(driver, str) else "unknown"
 
 
-def _told_of(paths: list[Endpoint]) -> tuple[str, ...]:
-    """Return what there is to see of a map's paths: they do not agree, or there is none."""
+def _describe_paths(paths: list[Endpoint]) -> tuple[str, ...]:
+    """Describe why a map's protocol is unknown: its paths differ, or it has no path."""
     return tuple(f"path {path.target} is {path.protocol}" for path in paths) or ("without a path",)
 
 
-def _offered(fact: _Fact | Missing) -> _Fact | Missing:
-    """Return the fact, absent where no device handler serves the LUN and the kernel says EINVAL.
+def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
+    """Return the fact, or absent if the kernel returned EINVAL for lack of a device handler.
 
     Copies of sysfs have an empty file there.
     """
@@ -231,66 +233,68 @@ def _offered(fact: _Fact | Missing) -> _Fact | Missing:
     return ABSENT if refused else fact
 
 
-def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel: bool) -> Evidence:
+def evidence_of(
+    place: Place, survey: Attributes, target: Attributes, *, parallel: bool
+) -> Evidence:
     """Return the attributes of a block device and of its target port as evidence."""
-    rotational = flag(found, "queue/rotational")
+    rotational = flag(survey, "queue/rotational")
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
         channel=place.channel,
-        vendor=word(found, "device/vendor"),
-        model=word(found, "device/model"),
-        access=word(found, _ALUA[0]) or None,
-        raid_level=_or_none(found, "device/raid_level"),
-        port_protocols=_or_none(target, PORT[0]),
-        sas_address=word(found, "device/sas_address") or None,
-        sas_designator=has_sas_port(binary(found, "device/vpd_pg83")),
-        ncq_depth=ncq_depth(binary(found, "device/vpd_pg89")),
-        ncq_off=_ncq_off(place),
-        sat=isinstance(found.get("device/vpd_pg89"), Attribute),
+        vendor=word(survey, "device/vendor"),
+        model=word(survey, "device/model"),
+        access=word(survey, _ALUA[0]) or None,
+        raid_level=_get_text(survey, "device/raid_level"),
+        port_protocols=_get_text(target, PORT[0]),
+        sas_address=word(survey, "device/sas_address") or None,
+        sas_designator=has_sas_port(binary(survey, "device/vpd_pg83")),
+        ncq_depth=ncq_depth(binary(survey, "device/vpd_pg89")),
+        ncq_off=_find_ncq_off(place),
+        sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
         spi=parallel,
-        rotation=rotation_rate(binary(found, "device/vpd_pgb1")),
+        rotation=rotation_rate(binary(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )
 
 
 def map_of(
-    directory: str, found: Attributes, paths: list[Endpoint], attributes: Attributes
+    directory: str, survey: Attributes, paths: list[Endpoint], attributes: Attributes
 ) -> Endpoint:
-    """Build a map: its protocol and medium are those of its paths, unknown if those differ."""
+    """Build a map with its paths' protocol and medium, or unknown if the paths differ."""
     name = name_of(directory)
-    native = not isinstance(found.get("dm/uuid"), Attribute)
+    native = not isinstance(survey.get("dm/uuid"), Attribute)
     protocols = {path.protocol for path in paths}
     media = {path.medium for path in paths}
     places = {path.storage for path in paths}
     first = paths[0] if paths else None
-    spoken = protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN
-    unread = _unread(found, _IDENTITY)
+    protocol = protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN
+    unread = _find_unread(survey, _IDENTITY)
     for path in paths:
         unread = unread or path.unread
     return Endpoint(
         target=name,
-        id=stable_name(word(found, "wwid" if native else "dm/uuid"), name),
+        id=stable_name(word(survey, "wwid" if native else "dm/uuid"), name),
         adapter=None,
         family="nvme" if native else MULTIPATH,
         kind=Kind.MAP,
-        protocol=spoken,
+        protocol=protocol,
         medium=media.pop() if len(media) == 1 else Medium.UNKNOWN,
         vendor=first.vendor if first else "",
-        model=first.model if first else escape(word(found, "device/model")),
-        revision=first.revision if first else escape(word(found, "device/firmware_rev")),
+        model=first.model if first else escape(word(survey, "device/model")),
+        revision=first.revision if first else escape(word(survey, "device/firmware_rev")),
         sysfs=directory,
-        device_node=_node(name),
+        device_node=_get_node(name),
         address=None,
         controller=None,
         host=None,
-        size=_size(found),
-        rotational=flag(found, "queue/rotational"),
-        zoned=_zoned(found),
-        state=text(found, "device/state"),
-        tags=integer(found, TAGS),
-        hw_queues=_hw_queues(found),
-        depth_cap=ABSENT,  # a map has no queue_depth: its paths have
+        size=_get_size(survey),
+        rotational=flag(survey, "queue/rotational"),
+        zoned=_get_zoned(survey),
+        state=text(survey, "device/state"),
+        tags=integer(survey, TAGS),
+        hw_queues=_count_hw_queues(survey),
+        depth_cap=ABSENT,  # a map has no queue_depth, only its paths
         depth_trap=None,
         tri_mode=any(path.tri_mode for path in paths),
         paths=tuple(path.target for path in paths),
@@ -298,70 +302,70 @@ def map_of(
         mounts=(),
         holders=(),
         attributes=attributes,
-        diskseq=integer(found, DISKSEQ),
+        diskseq=integer(survey, DISKSEQ),
         storage=places.pop() if len(places) == 1 else Storage.LOCAL,
-        evidence=_told_of(paths) if spoken is Protocol.UNKNOWN else (),
+        evidence=_describe_paths(paths) if protocol is Protocol.UNKNOWN else (),
         unread=unread,
     )
 
 
-def _unread(found: Attributes, names: Iterable[str]) -> str | None:
+def _find_unread(survey: Attributes, names: Iterable[str]) -> str | None:
     """Return the first of these attributes that the system failed to read."""
     for name in names:
-        value = found.get(name)
+        value = survey.get(name)
         if isinstance(value, Missing) and value.errno in _FAILED:
             return name
     return None
 
 
-def _stable(name: str, place: Place, found: Attributes) -> str:
+def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
     if place.address is None:
         namespace = ""
         if place.branch.controller:
-            namespace = word(found, "nsid") or name.rpartition("n")[2]
-        serial = word(found, "device/serial") or word(found, "serial")
-        return stable_name(word(found, "wwid"), word(found, "device/model"), serial, namespace)
-    serial = serial_number(binary(found, "device/vpd_pg80")) or ""
-    vendor, model = word(found, "device/vendor"), word(found, "device/model")
-    return stable_name(word(found, "device/wwid"), vendor, model, serial)
+            namespace = word(survey, "nsid") or name.rpartition("n")[2]
+        serial = word(survey, "device/serial") or word(survey, "serial")
+        return stable_name(word(survey, "wwid"), word(survey, "device/model"), serial, namespace)
+    serial = serial_number(binary(survey, "device/vpd_pg80")) or ""
+    vendor, model = word(survey, "device/vendor"), word(survey, "device/model")
+    return stable_name(word(survey, "device/wwid"), vendor, model, serial)
 
 
-def _node(name: str) -> str:
-    """Return the device node; a slash in it is a ``!`` in sysfs."""
+def _get_node(name: str) -> str:
+    """Return the device node; sysfs shows a slash in it as ``!``."""
     return "/dev/" + name.replace("!", "/")
 
 
-def _or_none(found: Attributes, name: str) -> str | None:
-    value = found.get(name)
+def _get_text(survey: Attributes, name: str) -> str | None:
+    value = survey.get(name)
     return value.text if isinstance(value, Attribute) else None
 
 
-def _size(found: Attributes) -> int | Missing:
-    sectors = integer(found, "size")
+def _get_size(survey: Attributes) -> int | Missing:
+    sectors = integer(survey, "size")
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
 
 
-def _zoned(found: Attributes) -> bool | Missing:
-    model = text(found, "queue/zoned")
+def _get_zoned(survey: Attributes) -> bool | Missing:
+    model = text(survey, "queue/zoned")
     if isinstance(model, Missing):
         return model
-    # Any other word is unparsable, which is shown, and not "not zoned".
+    # Any other text is reported as unparsable, not as "not zoned".
     return _ZONED[model] if model in _ZONED else unparsable(model)
 
 
-def _hw_queues(found: Attributes) -> int | Missing:
-    queues = text(found, "mq/")
+def _count_hw_queues(survey: Attributes) -> int | Missing:
+    queues = text(survey, "mq/")
     return queues if isinstance(queues, Missing) else len(queues.split())
 
 
-def _depth_cap(
+def _limit_depth(
     server: ServingAdapter | None, host: Host | None, evidence: Evidence
 ) -> int | Missing:
     if server is None or host is None:
         return ABSENT
-    # The kernel holds a write against all three: the driver's limit, can_queue and its own.
+    # The kernel checks a write against all three: the driver's limit, can_queue and its own.
     cap = server.family.depth_cap(server.adapter.pci, host, evidence)
-    most = host.can_queue
+    can_queue = host.can_queue
     if isinstance(cap, Missing):
         return cap
-    return min(cap, most, _MOST) if isinstance(most, int) else most
+    return min(cap, can_queue, _MOST) if isinstance(can_queue, int) else can_queue

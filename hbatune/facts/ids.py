@@ -55,8 +55,8 @@ def escape(text: str) -> str:
 def stable_name(wwid: str, *parts: str) -> str:
     """Return the world-wide name, or else the other identifying parts, as one word."""
     if wwid.strip():
-        return _word(wwid)
-    return "-".join(_word(part) for part in parts if part.strip()) or UNNAMED
+        return _join_words(wwid)
+    return "-".join(_join_words(part) for part in parts if part.strip()) or UNNAMED
 
 
 def stable_part(id: str) -> str:
@@ -99,7 +99,7 @@ def canonical(name: str) -> str:
     return naa[1] if naa else text
 
 
-def _word(text: str) -> str:
+def _join_words(text: str) -> str:
     """Collapse blanks, which shells and udev split at, to one underscore."""
     return escape("_".join(part for part in text.split(" ") if part))
 
@@ -123,7 +123,7 @@ def former_id(target: Endpoint | Vector | Control) -> str:
         case Endpoint(kind=Kind.MAP):
             return lasting(target.id)
         case Endpoint():
-            return f"{stable_part(target.id)}@{_former_route(target.sysfs)}"
+            return f"{stable_part(target.id)}@{_get_former_route(target.sysfs)}"
 
 
 def former_ids(machine: Machine) -> dict[str, str]:
@@ -187,10 +187,10 @@ class Renaming:
         )
         if matches:
             return matches
-        moved = self._moved(id) if is_former(id) else None
+        moved = self._find_moved(id) if is_former(id) else None
         return (moved or id,)
 
-    def _moved(self, id: str) -> str | None:
+    def _find_moved(self, id: str) -> str | None:
         """Return the only target that a former id can mean, by its parts that outlive a boot."""
         if match := re.fullmatch(_CONTROL, id):
             kind = TargetKind.HOST if match["kind"] == "host" else TargetKind.CONTROLLER
@@ -235,7 +235,7 @@ def unmapped(ids: Iterable[str], present: Mapping[str, object]) -> tuple[str, ..
     return tuple(dict.fromkeys(id for id in ids if id not in present and is_former(id)))
 
 
-def _former_route(directory: str) -> str:
+def _get_former_route(directory: str) -> str:
     """Return the adapter, and H:C:T:L or controller, of the disk with this sysfs directory."""
     disk_place = place(directory)
     branch = disk_place.branch

@@ -197,18 +197,20 @@ def _select_branches(branches: Iterable[Branch], needed: Iterable[Branch]) -> It
 
 def _find_lookalikes(devices: Devices, places: Mapping[str, Place]) -> Iterator[tuple[str, Place]]:
     """Yield the other SCSI disks with the same LUN number behind a port of the same adapter."""
-    wanted = {_lun_key(place) for place in places.values() if place.branch.transport in _BY_PORT}
+    wanted = {
+        _get_lun_key(place) for place in places.values() if place.branch.transport in _BY_PORT
+    }
     if not wanted:
         return
     for directory, place in devices.places.items():
         if (
             directory not in places
             and place.branch.transport in _BY_PORT
-            and _lun_key(place) in wanted
+            and _get_lun_key(place) in wanted
         ):
             yield directory, place
 
 
-def _lun_key(place: Place) -> tuple[str | None, str]:
+def _get_lun_key(place: Place) -> tuple[str | None, str]:
     """Return the PCI function of a SCSI disk, and its LUN number."""
     return place.branch.pci, (place.address or "").rpartition(":")[2]

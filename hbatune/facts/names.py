@@ -1,12 +1,9 @@
-"""Names and lists: their order, runs of them, globs, and lists of CPUs.
+"""Sort and shorten names, match globs, and parse lists of CPUs.
 
-The order of names for people, and runs of names that follow each other.
-
-Globs, such as those of vendors and models: case counts, and few of them cost anything.
-
-Lists of CPUs as the kernel writes them: ``0-3,8`` (lib/vsprintf.c: bitmap_list_string).
-
-The queues' ``cpu_list`` has blanks besides (block/blk-mq-sysfs.c: blk_mq_hw_sysfs_cpus_show).
+Names are sorted as people expect, and runs of names are shortened. Globs, such as those for vendors
+and models, are case-sensitive and fast. Lists of CPUs have the kernel's form: ``0-3,8``
+(lib/vsprintf.c: bitmap_list_string). The queues' ``cpu_list`` also contains blanks
+(block/blk-mq-sysfs.c: blk_mq_hw_sysfs_cpus_show).
 """
 
 import re
@@ -15,35 +12,35 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 _LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
-"""Counted in letters: sdz is followed by sdaa (drivers/scsi/sd.c: sd_format_disk_name)."""
+"""Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name)."""
 
 _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
 _SHORTEST = 4
-"""Names that follow each other are a range from this number on."""
+"""The minimum number of consecutive names that are shown as a range."""
 
 Key = list[tuple[int, int, str]]
 
 
 def natural_key(name: str) -> Key:
     """Return a sort key that counts as people do: sd2 before sd10, sdz before sdaa."""
-    # The whole name ends the key: before all that is longer, and no two names are equal.
-    return [*_key(name), (-1, 0, name)]
+    # The full name ends the key: it sorts before longer names, and no two names are equal.
+    return [*_build_key(name), (-1, 0, name)]
 
 
 def name_ranges(names: Iterable[str]) -> Iterator[str]:
-    """Yield names in their order, four and more that follow each other as ``sda..sdl``."""
-    for run in _name_runs(sorted(set(names), key=natural_key)):
+    """Yield names in order, four or more consecutive ones as ``sda..sdl``."""
+    for run in _group_names(sorted(set(names), key=natural_key)):
         if len(run) < _SHORTEST:
             yield from run
         else:
             yield f"{run[0]}..{run[-1]}"
 
 
-def _key(name: str) -> Key:
+def _build_key(name: str) -> Key:
     if lettered := re.fullmatch(_LETTERED, name):
         prefix, letters, number = lettered.groups()
-        rest = [(0, int(number), "")] if number else []
-        return [(1, 0, prefix), (1, len(letters), letters), *rest]
+        number_key = [(0, int(number), "")] if number else []
+        return [(1, 0, prefix), (1, len(letters), letters), *number_key]
     if address := re.fullmatch(_PCI, name):
         return [(0, int(part, 16), "") for part in address.groups()]
     return [
@@ -52,13 +49,13 @@ def _key(name: str) -> Key:
     ]
 
 
-def _name_runs(names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the names in runs, in each of which one and the same number goes up by one."""
+def _group_names(names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the names in runs, in each of which a single number goes up by one."""
     run: list[str] = []
     place, last = None, list[int | str]()
     for name in names:
-        counters = _counters(name)
-        step = _step(last, counters) if run else None
+        counters = _split_counters(name)
+        step = _find_step(last, counters) if run else None
         if run and (step is None or place not in (None, step)):
             yield run
             run, place = [], None
@@ -70,11 +67,11 @@ def _name_runs(names: Sequence[str]) -> Iterator[list[str]]:
         yield run
 
 
-def _step(one: list[int | str], other: list[int | str]) -> int | None:
-    """Return the place of the number by which alone the second of two names follows the first."""
-    if len(one) != len(other):
+def _find_step(first: list[int | str], second: list[int | str]) -> int | None:
+    """Return the position of the only number that goes up by one between two names, or None."""
+    if len(first) != len(second):
         return None
-    pairs = enumerate(zip(one, other, strict=True))
+    pairs = enumerate(zip(first, second, strict=True))
     match [(place, *pair) for place, pair in pairs if pair[0] != pair[1]]:
         case [(place, int(before), int(after))] if after == before + 1:
             return place
@@ -82,14 +79,14 @@ def _step(one: list[int | str], other: list[int | str]) -> int | None:
             return None
 
 
-def _counters(name: str) -> list[int | str]:
-    """Return the parts of a name, those that count as numbers."""
+def _split_counters(name: str) -> list[int | str]:
+    """Return the parts of a name, with numbers as integers."""
     if lettered := re.fullmatch(_LETTERED, name):
         counted = 0
         for letter in lettered[2]:
             counted = counted * 26 + ord(letter) - 96
         return [lettered[1], counted, lettered[3]]
-    # A number with leading zeros is as wide as the next one, or it is a name like any other.
+    # A number with leading zeros keeps its width in the next name, or it counts as text.
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
     return [int(part) if part.isdecimal() else part for part in parts]
 
@@ -98,12 +95,12 @@ _SPECIAL = frozenset("*?[")
 
 
 def matches_glob(text: str, globs: Iterable[str]) -> bool:
-    """Whether one of the globs fits the text."""
-    return any(_fits(text, glob) for glob in globs)
+    """Return whether one of the globs matches the text."""
+    return any(_matches(text, glob) for glob in globs)
 
 
-def _fits(text: str, glob: str) -> bool:
-    """Whether a glob fits; nearly all are a word or its beginning, and not worth a pattern."""
+def _matches(text: str, glob: str) -> bool:
+    """Return whether a glob matches. Most globs are a word or a prefix and need no pattern."""
     if not _SPECIAL.isdisjoint(glob[:-1]):
         return fnmatchcase(text, glob)
     match glob[-1:]:
@@ -115,40 +112,44 @@ def _fits(text: str, glob: str) -> bool:
 
 
 MAX_CPUS = 8192
-"""CPUs at most (arch/x86/Kconfig: NR_CPUS_RANGE_END)."""
+"""The maximum number of CPUs (arch/x86/Kconfig: NR_CPUS_RANGE_END)."""
 
 _UNSET = "(null)"
-"""The text of nohz_full when it is not set (drivers/base/cpu.c: print_cpus_nohz_full)."""
+"""The text of nohz_full if it is not set (drivers/base/cpu.c: print_cpus_nohz_full)."""
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list, in order and each once; none for an empty or unset one.
+    """Return the CPUs of a list, sorted and without duplicates; none for an empty or unset list.
 
     ValueError for any other text.
     """
     stripped = text.strip()
     if stripped in ("", _UNSET):
         return ()
-    return tuple(sorted({cpu for part in stripped.split(",") for cpu in _range(part.strip())}))
+    return tuple(
+        sorted({cpu for part in stripped.split(",") for cpu in _parse_range(part.strip())})
+    )
 
 
 def parse_given_cpus(text: str, last: int) -> tuple[int, ...]:
-    """Return the CPUs of a list as a person gives it to the kernel; ``last`` is the last CPU.
+    """Return the CPUs of a list as a person writes it for the kernel; ``last`` is the last CPU.
 
-    Beside the forms of ``parse_cpus`` these are ``all``, ``N`` for the last one, and ``0-15:2/4``,
-    the first two of each four (Documentation/admin-guide/kernel-parameters.rst). ValueError for any
-    other text.
+    In addition to the forms of ``parse_cpus``, it accepts ``all``, ``N`` for the last CPU, and
+    ``0-15:2/4``, the first two of each four (Documentation/admin-guide/kernel-parameters.rst).
+    ValueError for any other text.
     """
-    found: set[int] = set()
+    selected: set[int] = set()
     for part in text.strip().split(","):
         cpus, colon, group = part.partition(":")
-        words = [str(last) if word == "N" else word for word in cpus.split("-", 1)]
-        numbers = _range(f"0-{last}" if cpus == "all" else "-".join(words))
+        words = [str(last) if bound == "N" else bound for bound in cpus.split("-", 1)]
+        numbers = _parse_range(f"0-{last}" if cpus == "all" else "-".join(words))
         used, _, size = group.partition("/") if colon else ("1", "/", "1")
         if not (used.isdecimal() and size.isdecimal() and 0 < int(used) <= int(size)):
             raise ValueError(part)
-        found.update(cpu for at, cpu in enumerate(numbers) if at % int(size) < int(used))
-    return tuple(sorted(found))
+        selected.update(
+            cpu for position, cpu in enumerate(numbers) if position % int(size) < int(used)
+        )
+    return tuple(sorted(selected))
 
 
 def parse_mask(text: str) -> tuple[int, ...]:
@@ -166,26 +167,26 @@ def parse_mask(text: str) -> tuple[int, ...]:
     return tuple(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
 
 
-def _range(part: str) -> range:
+def _parse_range(part: str) -> range:
     first, dash, last = part.partition("-")
     if not (first.isdecimal() and (last.isdecimal() if dash else not last)):
         raise ValueError(part)
-    # A range takes no memory: 0-4294967295 is refused before anything expands it.
-    found = range(int(first), int(last or first) + 1)
-    if not found or found[-1] >= MAX_CPUS:
+    # A range takes no memory: 0-4294967295 is rejected before it is expanded.
+    cpus = range(int(first), int(last or first) + 1)
+    if not cpus or cpus[-1] >= MAX_CPUS:
         raise ValueError(part)
-    return found
+    return cpus
 
 
 def join_cpus(cpus: Iterable[int]) -> str:
-    """Return the CPUs as a list in its shortest form, as the kernel itself prints it."""
+    """Return the CPUs as a list in its shortest form, as the kernel prints it."""
     return ",".join(
         str(first) if first == last else f"{first}-{last}"
-        for first, last in _cpu_runs(sorted(set(cpus)))
+        for first, last in _group_cpus(sorted(set(cpus)))
     )
 
 
-def _cpu_runs(cpus: list[int]) -> Iterator[tuple[int, int]]:
+def _group_cpus(cpus: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and last of each unbroken run."""
     if cpus:
         gaps = [pair for pair in pairwise(cpus) if pair[1] != pair[0] + 1]

@@ -49,8 +49,8 @@ class KnownMachine:
         self._targets: dict[str, set[str]] = defaultdict(set)
         self._add(machine.endpoints)
         self.adapters = {adapter.target: adapter for adapter in machine.adapters}
-        self._branches = tuple(_branches(machine))
-        self._routes = Routes(self._branches, {})
+        self._iterate_branches = tuple(_iterate_branches(machine))
+        self._routes = Routes(self._iterate_branches, {})
 
     @property
     def machine(self) -> Machine:
@@ -102,7 +102,7 @@ class KnownMachine:
         if all(map(self._routes.knows, branches)):
             return self._routes.reading(read)
         # The first disk of a host identifies it better than the host itself.
-        return Routes((*branches, *self._branches), read)
+        return Routes((*branches, *self._iterate_branches), read)
 
     def update(self, part: Machine, removed: Iterable[str] = ()) -> None:
         """Store the endpoints of a partial scan and forget the removed ones, by kernel name."""
@@ -117,7 +117,7 @@ class KnownMachine:
             if endpoint.host is not None:
                 self._hosts[endpoint.host.name].add(endpoint.target)
             if endpoint.address is not None:
-                self._targets[_scsi_target(endpoint.address)].add(endpoint.target)
+                self._targets[_get_scsi_target(endpoint.address)].add(endpoint.target)
 
     def _forget(self, target: str) -> None:
         endpoint = self._endpoints.pop(target, None)
@@ -126,14 +126,14 @@ class KnownMachine:
         for index, key in (
             (self._alike, lasting(endpoint.id)),
             (self._hosts, endpoint.host.name if endpoint.host else ""),
-            (self._targets, _scsi_target(endpoint.address or "")),
+            (self._targets, _get_scsi_target(endpoint.address or "")),
         ):
             index[key].discard(target)
             if not index[key]:
                 del index[key]
 
 
-def _branches(machine: Machine) -> Iterable[Branch]:
+def _iterate_branches(machine: Machine) -> Iterable[Branch]:
     """Yield a branch of each SCSI host: if possible a disk's, which identifies it better."""
     hosts = set()
     for endpoint in machine.endpoints:
@@ -146,7 +146,7 @@ def _branches(machine: Machine) -> Iterable[Branch]:
             yield routes.branch(above)
 
 
-def _scsi_target(address: str) -> str:
+def _get_scsi_target(address: str) -> str:
     return address.rpartition(":")[0]
 
 
@@ -174,7 +174,7 @@ def gather_part(
     requested, avoided = tuple(dict.fromkeys(attributes)), avoid or {}
     branches = dict.fromkeys(place.branch for place in devices.places.values())
     survey = survey_each(
-        _requests(devices, requested, branches),
+        _build_requests(devices, requested, branches),
         deadline=deadline,
         avoid={devices.disks[name]: avoided[name] for name in avoided.keys() & devices.disks},
         worker_pool=worker_pool,
@@ -192,7 +192,7 @@ def gather_part(
         build_disks(devices, survey, servers, select_attributes, disk_routes),
         select_attributes,
     )
-    if _ambiguous(known, endpoints):
+    if _is_ambiguous(known, endpoints):
         return None
     return replace(
         known.rest,
@@ -219,25 +219,25 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
         if known.has_host(name):
             waiting += known.of_host(name)
             continue
-        directory = _directory(name)
+        directory = _find_directory(name)
         if directory is None and any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
             return None
         if directory is None:
             continue
         if is_head(directory):
-            maps |= hidden_paths([name], _names(_BLOCK))
+            maps |= hidden_paths([name], _list_names(_BLOCK))
             waiting += maps[name]
         elif head := head_of(name):
             waiting.append(head)
         elif is_virtual(directory):
             if not is_map(directory):
                 continue
-            maps[name] = tuple(sorted(_whole_disks(f"{directory}/slaves")))
+            maps[name] = tuple(sorted(_list_whole_disks(f"{directory}/slaves")))
             waiting += maps[name]
         elif not may_be_endpoint(name, directory):
             continue
         else:
-            waiting += [holder for holder in _names(f"{directory}/holders") if _joins(holder)]
+            waiting += [holder for holder in _list_names(f"{directory}/holders") if _is_map(holder)]
         directories[name] = directory
     disks = {name_of(directory): directory for directory in sorted(directories.values())}
     places = {path: place(path) for name, path in disks.items() if name not in maps}
@@ -254,7 +254,7 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
     )
 
 
-def _requests(
+def _build_requests(
     devices: Devices, requested: tuple[str, ...], branches: Iterable[Branch]
 ) -> dict[str, tuple[str, ...]]:
     """Return the attributes to read from each directory."""
@@ -283,16 +283,16 @@ def _is_known(known: KnownMachine, place: Place) -> bool:
     return branch.controller is None or adapter.controller == name_of(branch.controller)
 
 
-def _ambiguous(known: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
+def _is_ambiguous(known: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
     """Return whether one of these ids is also the id of another disk that still exists."""
     ids = [endpoint.id for endpoint in endpoints.values()]
     if len(set(ids)) < len(ids):
         return True
     other_names = {name for id in ids for name in known.alike(id)} - endpoints.keys()
-    return any(_directory(name) is not None for name in other_names)
+    return any(_find_directory(name) is not None for name in other_names)
 
 
-def _directory(name: str) -> str | None:
+def _find_directory(name: str) -> str | None:
     """Return the sysfs directory of the block device with this name, or None."""
     try:
         path = directory_of("block", name)
@@ -301,22 +301,22 @@ def _directory(name: str) -> str | None:
     return path if "/" not in name and name_of(path) == name else None
 
 
-def _joins(name: str) -> bool:
-    directory = _directory(name)
+def _is_map(name: str) -> bool:
+    directory = _find_directory(name)
     return directory is not None and is_virtual(directory) and is_map(directory)
 
 
-def _whole_disks(links_dir: str) -> set[str]:
+def _list_whole_disks(links_dir: str) -> set[str]:
     """Return the disks that the links in a directory point to, directly or as partitions."""
     disks = set()
-    for name in _names(links_dir):
+    for name in _list_names(links_dir):
         directory = os.path.realpath(f"{links_dir}/{name}")
         is_partition = os.path.exists(f"{directory}/partition")
         disks.add(name_of(os.path.dirname(directory)) if is_partition else name)
     return disks
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     with suppress(OSError):
         return os.listdir(folder)
     return []

@@ -23,14 +23,14 @@ def processors() -> Processors:
     Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
     """
     online = read_list(f"{_CPU}/online")
-    cores = {_siblings(cpu) for cpu in online}
+    cores = {_read_siblings(cpu) for cpu in online}
     return Processors(
         online=online,
         isolated=read_list(f"{_CPU}/isolated"),
         nohz_full=read_list(f"{_CPU}/nohz_full"),
         cores=tuple(sorted(cores)),
-        irqaffinity=_irqaffinity(command_line(), read_list(f"{_CPU}/possible") or online),
-        balanced=_balanced(irqbalance_settings(running_irqbalance()), online),
+        irqaffinity=_parse_irqaffinity(command_line(), read_list(f"{_CPU}/possible") or online),
+        balanced=_list_balanced(irqbalance_settings(running_irqbalance()), online),
     )
 
 
@@ -54,7 +54,7 @@ def command_line() -> str:
         return ""
 
 
-def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
+def _parse_irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the CPUs that ``irqaffinity=`` names; the last option counts.
 
     The kernel adds the CPU that it booted on, so the list is never empty (kernel/irq/irqdesc.c:
@@ -85,7 +85,7 @@ def _split_options(command_line: str) -> list[str]:
         return command_line.split()
 
 
-def _balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
+def _list_balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the CPUs that irqbalance's settings do not ban.
 
     Version 1.9.2 uses only IRQBALANCE_BANNED_CPULIST. Earlier versions use IRQBALANCE_BANNED_CPUS,
@@ -109,7 +109,7 @@ def read_list(path: str) -> tuple[int, ...]:
     return ()
 
 
-def _siblings(cpu: int) -> tuple[int, ...]:
+def _read_siblings(cpu: int) -> tuple[int, ...]:
     return read_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,)
 
 

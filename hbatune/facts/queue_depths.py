@@ -31,7 +31,7 @@ class DepthFiles:
     def read(self, targets: Collection[str]) -> dict[str, int]:
         """Return the depth of each of these disks, by kernel name, without removed disks."""
         for target in self._open.keys() - targets:
-            self._close(target)
+            self._close_file(target)
         depths = {target: self._read_depth(target) for target in targets}
         return {target: depth for target, depth in depths.items() if depth is not None}
 
@@ -42,13 +42,13 @@ class DepthFiles:
                 self._open[target] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             return int(os.pread(self._open[target], _MAX_BYTES, 0))
         except (OSError, ValueError):
-            self._close(target)
+            self._close_file(target)
             return None
         finally:
             if len(self._open) > KEPT:
-                self._close(target)
+                self._close_file(target)
 
-    def _close(self, target: str) -> None:
+    def _close_file(self, target: str) -> None:
         descriptor = self._open.pop(target, None)
         if descriptor is not None:
             os.close(descriptor)

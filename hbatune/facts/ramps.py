@@ -48,18 +48,20 @@ def ramps(
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
-        errors[_scsi_target(lun)] += counted(survey[lun.sysfs]) or 0
+        errors[_get_scsi_target(lun)] += counted(survey[lun.sysfs]) or 0
     return {
-        lun.id: Ramp(errors[_scsi_target(lun)], _seconds(integer(survey[lun.sysfs], _PERIOD)))
+        lun.id: Ramp(
+            errors[_get_scsi_target(lun)], _convert_to_seconds(integer(survey[lun.sysfs], _PERIOD))
+        )
         for lun in luns
     }
 
 
-def _scsi_target(endpoint: Endpoint) -> str:
+def _get_scsi_target(endpoint: Endpoint) -> str:
     """Return the host, channel and target of a LUN."""
     assert endpoint.address is not None
     return endpoint.address.rpartition(":")[0]
 
 
-def _seconds(milliseconds: int | Missing) -> float | None:
+def _convert_to_seconds(milliseconds: int | Missing) -> float | None:
     return None if isinstance(milliseconds, Missing) else milliseconds / 1000

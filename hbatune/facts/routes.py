@@ -1,9 +1,9 @@
-"""The place of a device, parsed from its sysfs path alone, and the route to it, as in its id.
+"""Parse a device's position from its sysfs path, and build the route to it, as in its id.
 
-A route is the adapter, and the port or address behind it. In the spirit of systemd's ID_PATH
-(udev-builtin-path_id.c) nothing is in it that a boot assigns: no SCSI host number, no NVMe
-instance, no number of a transport class and no interrupt number. An attribute that cannot be read
-is replaced by a part of the kernel's path. No file is opened here.
+A route is the adapter, and the port or address behind it. Like systemd's ID_PATH
+(udev-builtin-path_id.c), it contains nothing that a boot assigns: no SCSI host number, no NVMe
+instance, no number of a transport class and no interrupt number. A part of the kernel's path
+replaces an attribute that cannot be read. No file is opened here.
 """
 
 import re
@@ -18,37 +18,37 @@ from hbatune.facts.attributes import Attributes, word
 MULTIPATH_UUID = "mpath-"
 """The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h)."""
 
-# Compiled by re where one is used: most commands use none, and start sooner.
+# Compiled by re at first use: most commands use none of them, and start sooner.
 _PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
-SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, of an end device
+SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, for an end device
 
 _FABRIC = ("transport", "address", "subsysnqn")  # drivers/nvme/host/sysfs.c
-_FC_HOST = "port_name"  # drivers/scsi/scsi_transport_fc.c, of a host
+_FC_HOST = "port_name"  # drivers/scsi/scsi_transport_fc.c, for a host
 _PORT_NO = "port_no"  # drivers/ata/libata-transport.c
 _TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_iscsi.c
 _PORTAL = ("persistent_address", "persistent_port")
 
-_WORLD_WIDE = r"0x0*[1-9a-f][0-9a-f]*"  # all zeros are no name
+_WORLD_WIDE = r"0x0*[1-9a-f][0-9a-f]*"  # all zeros are not a name
 _USB = rf".*/({_PCI})/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
-# Their numbers are a boot's: drivers/virtio/virtio.c, drivers/scsi/fcoe/fcoe_sysfs.c.
+# A boot assigns their numbers: drivers/virtio/virtio.c, drivers/scsi/fcoe/fcoe_sysfs.c.
 _NUMBERED = r"virtio\d+|ctlr_\d+"
 _DEFAULT_IFACE = ("", "default", "(null)", "<null>")
 
 
 class Transport(Struct, frozen=True):
-    """A transport, and the folders of a sysfs path that show it; ``#`` stands for a number."""
+    """A transport, and the directories of a sysfs path that identify it; ``#`` is a number."""
 
     name: str
     folders: tuple[str, ...]
 
     @property
     def globs(self) -> str:
-        """Globs for udev's DEVPATH that fit any path below one of the folders."""
+        """Globs for udev's DEVPATH that match any path below one of the directories."""
         return "|".join(f"*/{folder.replace('#', '[0-9]*')}/*" for folder in self.folders)
 
 
-# The first that fits decides: a device behind USB is USB, even if it looks like another one.
+# The first match decides: a device behind USB is USB, even if it looks like another type.
 TRANSPORTS = (
     Transport("usb", ("usb#",)),
     Transport("nvme", ("nvme/nvme#", "nvme-fabrics/ctl/nvme#", "nvme-subsystem/nvme-subsys#")),
@@ -66,9 +66,9 @@ TRANSPORTS = (
 class Branch(Struct, frozen=True):
     """The part of a path that all devices of one target port share. All are directories.
 
-    ``adapter`` is the name of the device's adapter: the PCI address, or the name of the SCSI
-    host, NVMe controller or virtio device. ``bound`` is the directory of the device that the
-    driver is bound to, ``session`` that of an iSCSI session. ``transport`` is the name of one of
+    ``adapter`` is the name of the device's adapter: the PCI address, or the name of the SCSI host,
+    NVMe controller or virtio device. ``bound`` is the directory of the device that the driver is
+    bound to. ``session`` is the directory of an iSCSI session. ``transport`` is the name of one of
     ``TRANSPORTS``.
     """
 
@@ -119,35 +119,35 @@ def place(directory: str) -> Place:
 
 @cache
 def branch(path: str) -> Branch:
-    """Return the branch of the part of a sysfs path above a target or a namespace.
+    """Return the branch for the part of a sysfs path above a target or a namespace.
 
     Cached, since thousands of LUNs share a few branches.
     """
-    transport = _transport(path)
-    pci, address = _last_pci(path)
+    transport = _find_transport(path)
+    pci, address = _find_last_pci(path)
     if transport == "usb":
-        # The PCI function is then a USB controller, which serves much else.
+        # The PCI function is then a USB controller, which serves other devices too.
         pci = address = None
-    host, host_name = _last(path, "/host")
-    controller, controller_name = _last(path, "/nvme/nvme")
+    host, host_name = _find_last(path, "/host")
+    controller, controller_name = _find_last(path, "/nvme/nvme")
     if controller is None:
-        controller, controller_name = _last(path, "/nvme-fabrics/ctl/nvme")
-    virtio, virtio_name = _last(path, "/virtio")
-    xen, xen_name = _last(path, "/vbd-")
+        controller, controller_name = _find_last(path, "/nvme-fabrics/ctl/nvme")
+    virtio, virtio_name = _find_last(path, "/virtio")
+    xen, xen_name = _find_last(path, "/vbd-")
     return Branch(
         adapter=address or host_name or controller_name or virtio_name or xen_name,
         pci=pci,
         host=host,
         controller=controller,
-        end_device=_last(path, "/end_device-")[0],
+        end_device=_find_last(path, "/end_device-")[0],
         bound=virtio or xen or (pci if pci else host and host.rpartition("/")[0]),
         transport=transport,
-        session=_last(path, "/session")[0],
+        session=_find_last(path, "/session")[0],
     )
 
 
 def is_head(directory: str) -> bool:
-    """Whether this is the visible disk of an NVMe subsystem, with its paths hidden below it."""
+    """Return whether this is the visible disk of an NVMe subsystem, with hidden paths below it."""
     match directory.rsplit("/", 4):
         case _, "virtual", "nvme-subsystem", subsystem, name:
             return bool(subsystem and name)
@@ -155,45 +155,49 @@ def is_head(directory: str) -> bool:
 
 
 def is_virtual(directory: str) -> bool:
-    """Whether no adapter is behind the block device: loop, ram, zram, dm, md, nbd and such."""
+    """Return whether the block device has no adapter: loop, ram, zram, dm, md, nbd and similar."""
     return "/devices/virtual/block/" in directory
 
 
 _FOLDERS = tuple(
     (f"/{text}", bool(number), transport.name)
     for transport in TRANSPORTS
-    for text, number, _ in (each.partition("#") for each in transport.folders)
+    for text, number, _ in (folder.partition("#") for folder in transport.folders)
 )
 
 
-def _transport(path: str) -> str | None:
-    """Return the name of the first transport of which a folder is on the path."""
+def _find_transport(path: str) -> str | None:
+    """Return the name of the first transport with a directory on the path."""
     for text, numbered, name in _FOLDERS:
-        at = path.find(text)
-        while at >= 0:
-            rest = path[at + len(text) :].partition("/")[0]
-            if rest[:1].isdecimal() and not rest.strip("0123456789:-") if numbered else not rest:
+        position = path.find(text)
+        while position >= 0:
+            suffix = path[position + len(text) :].partition("/")[0]
+            if (
+                suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
+                if numbered
+                else not suffix
+            ):
                 return name
-            at = path.find(text, at + 1)
+            position = path.find(text, position + 1)
     return None
 
 
-def _last(path: str, text: str) -> tuple[str | None, str | None]:
-    """Return the path of the last folder that is the text and a number, and the folder's name.
+def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
+    """Return the path of the last directory named by the text and a number, and its name.
 
     A number may have several parts, as in ``end_device-6:0:1``. The text begins with a slash.
     """
-    at = path.rfind(text)
-    while at >= 0:
-        end = path.find("/", at + len(text))
-        found = path if end < 0 else path[:end]
-        if found[at + len(text) :].replace(":", "").isdecimal():
-            return found, name_of(found)
-        at = path.rfind(text, 0, at)
+    position = path.rfind(text)
+    while position >= 0:
+        end = path.find("/", position + len(text))
+        directory = path if end < 0 else path[:end]
+        if directory[position + len(text) :].replace(":", "").isdecimal():
+            return directory, name_of(directory)
+        position = path.rfind(text, 0, position)
     return None, None
 
 
-def _last_pci(path: str) -> tuple[str | None, str | None]:
+def _find_last_pci(path: str) -> tuple[str | None, str | None]:
     """Return the path of the last PCI function, and its address."""
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0:
@@ -204,7 +208,7 @@ def _last_pci(path: str) -> tuple[str | None, str | None]:
 
 
 def _is_address(text: str) -> bool:
-    """Whether this is an H:C:T:L."""
+    """Return whether this is an H:C:T:L."""
     numbers = text.split(":")
     return len(numbers) == 4 and all(map(str.isdecimal, numbers))
 
@@ -212,7 +216,7 @@ def _is_address(text: str) -> bool:
 def port_name(place: Place) -> str:
     """Return the path of the array port's name in the FC transport class (scsi_transport_fc.c).
 
-    The path is one below the directory of the LUN's block device.
+    The path is relative to the directory of the LUN's block device.
     """
     return f"device/../fc_transport/{place.target}/port_name"
 
@@ -223,18 +227,18 @@ def end_device(directory: str) -> str:
 
 
 def requests(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
-    """Return, by directory, the attributes that routes need: of each port, not of each LUN."""
+    """Return, by directory, the attributes that routes need: for each port, not for each LUN."""
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
         if branch.end_device:
             wanted[end_device(branch.end_device)] = (SAS_ADDRESS,)
-        if branch.transport == "ata" and (port := _ata_port(branch)):
+        if branch.transport == "ata" and (port := _get_ata_port(branch)):
             wanted[port] = (_PORT_NO,)
         if branch.session:
-            wanted[_session(branch.session)] = (_TARGET_NAME, _IFACE)
-            wanted[_connection(branch.session)] = _PORTAL
-        if branch.host and _virtual_port(branch.host):
-            wanted[_fc_host(branch.host)] = (_FC_HOST,)
+            wanted[_get_session_dir(branch.session)] = (_TARGET_NAME, _IFACE)
+            wanted[_get_connection_dir(branch.session)] = _PORTAL
+        if branch.host and _is_virtual_port(branch.host):
+            wanted[_get_fc_host_dir(branch.host)] = (_FC_HOST,)
         if branch.controller and not branch.pci:
             wanted[branch.controller] = _FABRIC
     return wanted
@@ -247,39 +251,43 @@ class Routes:
         self._read = read
         hosts: dict[str, str] = {}
         controllers: dict[str, str] = {}
-        for each in branches:  # those with disks come first, and say more of a host than it does
-            if each.host:
-                hosts.setdefault(each.host, self._adapter(each))
-            if each.controller:
-                controllers.setdefault(each.controller, self._bus(each))
-        self._hosts = _ranked(hosts)
-        self._controllers = _ranked(controllers)
+        for branch in (
+            branches
+        ):  # branches with disks come first: they identify a host better than the host itself
+            if branch.host:
+                hosts.setdefault(branch.host, self._format_adapter(branch))
+            if branch.controller:
+                controllers.setdefault(branch.controller, self._format_bus(branch))
+        self._hosts = _rank(hosts)
+        self._controllers = _rank(controllers)
 
     def knows(self, branch: Branch) -> bool:
-        """Whether the rank of the branch's SCSI host is known, if it has one."""
-        found = self._hosts.get(branch.host or "")
-        return branch.host is None or (found is not None and found[0] == self._adapter(branch))
+        """Return whether the rank of the branch's SCSI host is known, if it has one."""
+        ranked = self._hosts.get(branch.host or "")
+        return branch.host is None or (
+            ranked is not None and ranked[0] == self._format_adapter(branch)
+        )
 
     def reading(self, read: Mapping[str, Attributes]) -> "Routes":
-        """Return the same routes with other attributes. Ranks of SCSI hosts hang on none."""
-        found = copy(self)
-        found._read = read
-        return found
+        """Return the same routes with other attributes, on which ranks of hosts do not depend."""
+        routes = copy(self)
+        routes._read = read
+        return routes
 
-    def of_disk(self, directory: str, place: Place, found: Attributes) -> str:
-        """Return the route to a block device, of which the attributes in ``found`` were read."""
+    def of_disk(self, directory: str, place: Place, attributes: Attributes) -> str:
+        """Return the route to a block device with these ``attributes``."""
         branch = place.branch
         if branch.controller:
-            return self._bus(branch)
-        if branch.adapter is None:  # the name of the device above it, for want of an adapter
-            return _plain(name_of(directory.rpartition("/block/")[0]) or name_of(directory))
-        port = self._port(place, found) if place.address else ""
-        return "/".join(part for part in (self._adapter(branch), port) if part)
+            return self._format_bus(branch)
+        if branch.adapter is None:  # without an adapter: the name of the device above it
+            return _sanitize(name_of(directory.rpartition("/block/")[0]) or name_of(directory))
+        port = self._format_port(place, attributes) if place.address else ""
+        return "/".join(part for part in (self._format_adapter(branch), port) if part)
 
     def of_host(self, directory: str) -> str:
         """Return the id of a SCSI host as a control of its adapter.
 
-        Its rank among the adapter's hosts stands in for the host number, which a boot assigns.
+        Its rank among the adapter's hosts replaces the host number, which a boot assigns.
         """
         adapter, rank, _ = self._hosts[directory]
         return f"host-{rank}@{adapter}"
@@ -289,137 +297,144 @@ class Routes:
         bus, rank, _ = self._controllers[directory]
         return f"controller-{rank}@{bus}"
 
-    def _adapter(self, branch: Branch) -> str:
+    def _format_adapter(self, branch: Branch) -> str:
         """Return the adapter part of an id."""
         if branch.pci:
             return name_of(branch.pci)
         if branch.transport == "iscsi":
             return "iscsi"
         if branch.controller:
-            return f"nvme-{self._word(branch.controller, _FABRIC[0]) or 'fabrics'}"
+            return f"nvme-{self._read_word(branch.controller, _FABRIC[0]) or 'fabrics'}"
         usb = re.match(_USB, f"{branch.host}/")
         if usb:
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
-        if re.fullmatch(
-            _NUMBERED, name_of(above)
-        ):  # the device above: for FCoE, a network interface
+        # The device above: for FCoE, a network interface.
+        if re.fullmatch(_NUMBERED, name_of(above)):
             above = above.rpartition("/")[0]
-        return _plain(name_of(above))
+        return _sanitize(name_of(above))
 
-    def _bus(self, branch: Branch) -> str:
-        """Return the adapter of an NVMe controller; over fabrics with address and subsystem."""
+    def _format_bus(self, branch: Branch) -> str:
+        """Return the adapter of an NVMe controller; over fabrics with its address and subsystem."""
         if branch.pci or branch.controller is None:
-            return self._adapter(branch)
-        address, name = (self._word(branch.controller, each) for each in _FABRIC[1:])
-        return "/".join(part for part in (self._adapter(branch), _address(address), name) if part)
+            return self._format_adapter(branch)
+        address, name = (self._read_word(branch.controller, attribute) for attribute in _FABRIC[1:])
+        return "/".join(
+            part for part in (self._format_adapter(branch), _format_address(address), name) if part
+        )
 
-    def _port(self, place: Place, found: Attributes) -> str:
+    def _format_port(self, place: Place, attributes: Attributes) -> str:
         branch, address = place.branch, place.address or ""
         lun = f"lun-{address.rpartition(':')[2]}"
         match branch.transport:
             case "fc":
-                if re.fullmatch(_WORLD_WIDE, name := word(found, port_name(place))):
-                    return f"{self._initiator(branch)}fc-{name}-{lun}"
+                if re.fullmatch(_WORLD_WIDE, name := word(attributes, port_name(place))):
+                    return f"{self._format_initiator(branch)}fc-{name}-{lun}"
             case "sas":
                 above = end_device(branch.end_device or "")
-                if re.fullmatch(_WORLD_WIDE, name := self._word(above, SAS_ADDRESS)):
+                if re.fullmatch(_WORLD_WIDE, name := self._read_word(above, SAS_ADDRESS)):
                     return f"sas-{name}-{lun}"
             case "iscsi":
-                if target := self._iscsi(branch):
+                if target := self._format_iscsi(branch):
                     return f"{target}-{lun}"
             case "ata":
-                number = self._word(_ata_port(branch) or "", _PORT_NO)
+                number = self._read_word(_get_ata_port(branch) or "", _PORT_NO)
                 if number.isdecimal():
-                    at = address.partition(":")[2]  # of a port multiplier, or the second on a cable
-                    return f"ata-{number}" + (f"-scsi-{at}" if at != "0:0:0" else "")
-        return f"{self._among_hosts(branch)}scsi-{address.partition(':')[2]}"
+                    position = address.partition(":")[
+                        2
+                    ]  # on a port multiplier, or the second on a cable
+                    return f"ata-{number}" + (f"-scsi-{position}" if position != "0:0:0" else "")
+        return f"{self._format_host_rank(branch)}scsi-{address.partition(':')[2]}"
 
-    def _initiator(self, branch: Branch) -> str:
+    def _format_initiator(self, branch: Branch) -> str:
         """Return the part that distinguishes an NPIV port of a card from the card's own port."""
-        if not branch.host or not _virtual_port(branch.host):
+        if not branch.host or not _is_virtual_port(branch.host):
             return ""
-        name = self._word(_fc_host(branch.host), _FC_HOST)
-        return f"vport-{name}-" if re.fullmatch(_WORLD_WIDE, name) else self._among_hosts(branch)
+        name = self._read_word(_get_fc_host_dir(branch.host), _FC_HOST)
+        return (
+            f"vport-{name}-" if re.fullmatch(_WORLD_WIDE, name) else self._format_host_rank(branch)
+        )
 
-    def _iscsi(self, branch: Branch) -> str:
-        """Return portal, interface and name of an iSCSI target, empty if it has no name."""
+    def _format_iscsi(self, branch: Branch) -> str:
+        """Return portal, interface and name of an iSCSI target, or an empty text without a name."""
         session = branch.session or ""
-        target = self._word(_session(session), _TARGET_NAME)
+        target = self._read_word(_get_session_dir(session), _TARGET_NAME)
         if not target:
             return ""
-        address, port = (self._word(_connection(session), each) for each in _PORTAL)
+        address, port = (
+            self._read_word(_get_connection_dir(session), attribute) for attribute in _PORTAL
+        )
         portal = f"ip-{address}:{port}-" if address and port else ""
-        iface = self._word(_session(session), _IFACE)
+        iface = self._read_word(_get_session_dir(session), _IFACE)
         over = "" if iface.lower() in _DEFAULT_IFACE else f"iface-{iface}-"
         return f"{over}{portal}iscsi-{target}"
 
-    def _among_hosts(self, branch: Branch) -> str:
-        """Return which of its adapter's hosts this is, empty for the only one."""
+    def _format_host_rank(self, branch: Branch) -> str:
+        """Return the host's rank among its adapter's hosts, or an empty text for a single host."""
         if branch.host is None:
             return ""
         _, rank, count = self._hosts[branch.host]
         return f"host-{rank}-" if count > 1 else ""
 
-    def _word(self, directory: str, name: str) -> str:
-        return _plain(word(self._read.get(directory, {}), name))
+    def _read_word(self, directory: str, name: str) -> str:
+        return _sanitize(word(self._read.get(directory, {}), name))
 
 
-def _ranked(of: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
-    """Return for each directory its adapter, its rank among that adapter's, and their count."""
+def _rank(adapters: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
+    """Return by directory the adapter, the rank in the adapter, and the adapter's count."""
     members: dict[str, list[str]] = {}
-    for directory in sorted(of, key=lambda each: (_number(each), each)):
-        members.setdefault(of[directory], []).append(directory)
+    for directory in sorted(adapters, key=lambda path: (_get_number(path), path)):
+        members.setdefault(adapters[directory], []).append(directory)
     return {
-        directory: (adapter, rank, len(found))
-        for adapter, found in members.items()
-        for rank, directory in enumerate(found)
+        directory: (adapter, rank, len(ranked_directories))
+        for adapter, ranked_directories in members.items()
+        for rank, directory in enumerate(ranked_directories)
     }
 
 
-def _number(directory: str) -> int:
+def _get_number(directory: str) -> int:
     digits = re.search(r"\d+$", directory)
     return int(digits[0]) if digits else 0
 
 
-def _address(text: str) -> str:
+def _format_address(text: str) -> str:
     """Return the address of a fabric's controller, from ``traddr=…,trsvcid=…,host_traddr=…``.
 
-    The address that the host connected from is left out unless it was asked for (``host_traddr``,
-    ``host_iface``): else the network decides at each connection.
+    The address that the host connected from is omitted unless it was configured (``host_traddr``,
+    ``host_iface``). Otherwise the network chooses it at each connection.
     """
     parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     service = parts.get("trsvcid", "")
     target = parts.get("traddr", "") + (f":{service}" if service not in ("", "none") else "")
-    own = [parts[each] for each in ("host_traddr", "host_iface") if each in parts]
-    return "-".join(part for part in (target, *own) if part)
+    host_parts = [parts[key] for key in ("host_traddr", "host_iface") if key in parts]
+    return "-".join(part for part in (target, *host_parts) if part)
 
 
-def _plain(text: str) -> str:
-    """Return the text without the separators of an id's parts, and without odd characters."""
+def _sanitize(text: str) -> str:
+    """Replace the separators of an id's parts, and unusual characters, in the text."""
     return re.sub(r"[^A-Za-z0-9._:+=,\[\]-]", "_", text)
 
 
-def _ata_port(branch: Branch) -> str | None:
-    """Return libata's directory of the port that a host is on."""
+def _get_ata_port(branch: Branch) -> str | None:
+    """Return libata's directory of a host's port."""
     above = (branch.host or "").rpartition("/")[0]
     return f"{above}/ata_port/{name_of(above)}" if name_of(above).startswith("ata") else None
 
 
-def _session(directory: str) -> str:
+def _get_session_dir(directory: str) -> str:
     return f"{directory}/iscsi_session/{name_of(directory)}"
 
 
-def _connection(session: str) -> str:
+def _get_connection_dir(session: str) -> str:
     """Return the class directory of a session's first connection (iscsi_create_conn)."""
     name = f"connection{name_of(session).removeprefix('session')}:0"
     return f"{session}/{name}/iscsi_connection/{name}"
 
 
-def _virtual_port(host: str) -> bool:
-    """Whether the host is an NPIV port (drivers/scsi/scsi_transport_fc.c: fc_vport_setup)."""
+def _is_virtual_port(host: str) -> bool:
+    """Return whether this is an NPIV port (drivers/scsi/scsi_transport_fc.c: fc_vport_setup)."""
     return "/vport-" in host
 
 
-def _fc_host(host: str) -> str:
+def _get_fc_host_dir(host: str) -> str:
     return f"{host}/fc_host/{name_of(host)}"

@@ -1,6 +1,6 @@
-"""Reads many devices in parallel, in worker processes with deadlines.
+"""Read many devices in parallel, in worker processes with deadlines.
 
-A device that does not answer costs its own queue attributes and nothing else.
+If a device does not answer, only its own queue attributes are missing.
 """
 
 import errno
@@ -20,12 +20,12 @@ from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, Wor
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
 _HOST = r".*?/host\d+(?=/)"
-_STRIKES = 3  # after this many that do not answer, the rest of their adapter is not read
-_CHUNK = 32  # directories at least for each chunk: fewer are not worth another process
+_STRIKES = 3  # after this many unresponsive devices, the other devices of their adapter are skipped
+_CHUNK = 32  # minimum number of directories for each chunk: fewer are not worth another process
 
 
 class NoWorkerError(HbatuneError):
-    """No process can be started to read the devices, so nothing is known of them."""
+    """No process can be started to read the devices, so no facts are known."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -40,10 +40,10 @@ def survey(
 ) -> dict[str, Attributes]:
     """Read the same attributes below many directories, in parallel; ``deadline`` in seconds.
 
-    Of a device that does not answer in time the attributes outside of ``queue/`` and ``mq/`` are
-    still read; the others are ``Missing(UNREADABLE, ETIMEDOUT)``. After three of one SCSI host,
-    the queues of that host's other devices are not read either. NoWorkerError if no process can
-    be started.
+    If a device does not answer in time, its attributes outside of ``queue/`` and ``mq/`` are still
+    read; the others are ``Missing(UNREADABLE, ETIMEDOUT)``. After three such devices of one SCSI
+    host, the queues of that host's other devices are skipped. NoWorkerError if no process can be
+    started.
     """
     return survey_each(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
 
@@ -55,11 +55,10 @@ def survey_each(
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
 ) -> dict[str, Attributes]:
-    """Like ``survey``, with each directory's own attributes.
+    """Read each directory's own attributes, otherwise like ``survey``.
 
-    ``avoid`` are directories whose queues are known not to answer, with the reason, which
-    becomes the text of their ``Missing`` attributes. The ``worker_pool``, if given, does the
-    reading.
+    ``avoid`` maps directories whose queues do not answer to the reason, which becomes the text of
+    their ``Missing`` attributes. The ``worker_pool``, if given, does the reading.
     """
     return _Survey(requests, deadline, avoid or {}).run(worker_pool)
 
@@ -67,8 +66,8 @@ def survey_each(
 class _Chunk(Struct, eq=False):
     """Directories with the index of their attributes; ``done`` of them have been answered.
 
-    An index, since thousands of directories share a few tuples of names. ``last`` are by index the
-    attributes that were answered last.
+    An index, since thousands of directories share a few tuples of names. ``last`` are, by index,
+    the latest attributes received.
     """
 
     requests: list[tuple[str, int]]
@@ -78,9 +77,9 @@ class _Chunk(Struct, eq=False):
 
 
 class _Reply(Struct, frozen=True, array_like=True):
-    """What a worker sends of a directory: ``whole``, or what is not as in the last one like it.
+    """A worker's reply for a directory: ``whole``, or only the differences from the last one.
 
-    Thousands of LUNs differ in a few attributes. What they share is one object for all of them.
+    Thousands of LUNs differ in a few attributes. Their common attributes are one shared object.
     """
 
     attributes: Attributes
@@ -97,18 +96,18 @@ class _Reader(Struct, frozen=True):
         encode = msgspec.msgpack.Encoder().encode
         last: dict[int, Attributes] = {}
         for directory, wanted in chunk.requests:
-            found = read(directory, self.wanted[wanted], instead=chunk.instead)
+            attributes = read(directory, self.wanted[wanted], instead=chunk.instead)
             before = last.get(wanted, {})
-            last[wanted] = found
-            if whole := before.keys() != found.keys():
-                new = found
+            last[wanted] = attributes
+            if is_complete := before.keys() != attributes.keys():
+                new = attributes
             else:
-                new = {name: each for name, each in found.items() if each != before[name]}
-            yield encode(_Reply(new, whole))
+                new = {name: value for name, value in attributes.items() if value != before[name]}
+            yield encode(_Reply(new, is_complete))
 
 
 class _Survey:
-    """One pass over many directories. Mutable: chunks that wait, results, strikes by adapter."""
+    """One pass over many directories. Mutable: waiting chunks, results, strikes by adapter."""
 
     def __init__(
         self, requests: Mapping[str, tuple[str, ...]], deadline: float, avoid: Mapping[str, str]
@@ -117,17 +116,19 @@ class _Survey:
         index = {attributes: number for number, attributes in enumerate(wanted)}
         self._wanted = wanted
         self._deadline = deadline
-        # More than one even on one CPU: a worker that hangs is lost until its deadline.
+        # More than one even on one CPU: a hanging worker is lost until its deadline.
         self._size = max(4, min(os.cpu_count() or 1, 16))
         self._results: dict[str, Attributes] = {}
         self._strikes: dict[str, int] = defaultdict(int)
         self._decoder = msgspec.msgpack.Decoder(_Reply)
         self._waiting: deque[_Chunk] = deque()
-        # Queues known to hang come first: read without them, they answer at once.
+        # Hanging queues come first: without reading them, their devices answer immediately.
         for name in requests.keys() & avoid.keys():
             instead = Missing(Reason.UNREADABLE, text=avoid[name])
             self._waiting.append(_Chunk([(name, index[requests[name]])], instead))
-        self._queue([(name, index[each]) for name, each in requests.items() if name not in avoid])
+        self._add_chunks(
+            [(name, index[names]) for name, names in requests.items() if name not in avoid]
+        )
 
     def run(self, worker_pool: WorkerPool | None) -> dict[str, Attributes]:
         reader = _Reader(tuple(self._wanted))
@@ -136,72 +137,74 @@ class _Survey:
         ) as pool:
             while self._waiting or pool.running:
                 while self._waiting and pool.free:
-                    chunk = self._spared(self._waiting.popleft())
+                    chunk = self._without_failed_adapters(self._waiting.popleft())
                     if chunk.requests:
                         pool.start(chunk)
                 for event in pool.wait():
                     match event:
                         case Replied(chunk, reply):
-                            self._received(chunk, reply)
+                            self._store_reply(chunk, reply)
                         case Stuck(chunk):
-                            self._lost(chunk, TIMED_OUT)
+                            self._retry_device(chunk, TIMED_OUT)
                         case Died(chunk, status):
                             text = f"the reading process ended with status {status}"
-                            self._lost(chunk, Missing(Reason.UNREADABLE, text=text))
+                            self._retry_device(chunk, Missing(Reason.UNREADABLE, text=text))
                         case Unstarted(_, number):
                             raise NoWorkerError(number)
                         case Finished():
                             pass
         return self._results
 
-    def _queue(self, requests: list[tuple[str, int]], least: int = _CHUNK) -> None:
-        # Four chunks for each worker, so that one with slow devices does not keep the others idle.
-        length = max(least, -(-len(requests) // (4 * self._size)))
+    def _add_chunks(self, requests: list[tuple[str, int]], min_length: int = _CHUNK) -> None:
+        # Four chunks for each worker, so a worker with slow devices does not keep the others idle.
+        length = max(min_length, -(-len(requests) // (4 * self._size)))
         for start in range(0, len(requests), length):
             self._waiting.append(_Chunk(requests[start : start + length]))
 
-    def _received(self, chunk: _Chunk, reply: bytes) -> None:
+    def _store_reply(self, chunk: _Chunk, reply: bytes) -> None:
         directory, wanted = chunk.requests[chunk.done]
         chunk.done += 1
-        found = self._decoder.decode(reply)
-        last = {} if found.whole else chunk.last.get(wanted, {})
-        chunk.last[wanted] = self._results[directory] = last | found.attributes
+        update = self._decoder.decode(reply)
+        last = {} if update.whole else chunk.last.get(wanted, {})
+        chunk.last[wanted] = self._results[directory] = last | update.attributes
 
-    def _lost(self, chunk: _Chunk, why: Missing) -> None:
-        """Read the device that did not answer again, without its queue, and the rest elsewhere.
+    def _retry_device(self, chunk: _Chunk, why: Missing) -> None:
+        """Retry the unresponsive device without its queue, and queue the remaining ones elsewhere.
 
         Replies come one directory at a time, so the first unanswered one is the one that hung.
         """
         if chunk.done == len(chunk.requests):
             return
         directory, wanted = chunk.requests[chunk.done]
-        rest = chunk.requests[chunk.done + 1 :]
+        remaining = chunk.requests[chunk.done + 1 :]
         if chunk.instead is None:
-            self._strikes[_adapter(directory)] += 1
+            self._strikes[_get_adapter_dir(directory)] += 1
             self._waiting.append(_Chunk([(directory, wanted)], why))
-            self._queue(rest, least=1)
+            self._add_chunks(remaining, min_length=1)
         else:
             self._results[directory] = dict.fromkeys(self._wanted[wanted], why)
-            if rest:
-                self._waiting.append(_Chunk(rest, chunk.instead))
+            if remaining:
+                self._waiting.append(_Chunk(remaining, chunk.instead))
 
-    def _spared(self, chunk: _Chunk) -> _Chunk:
-        """Take the devices of an adapter that has stopped answering out of the chunk."""
+    def _without_failed_adapters(self, chunk: _Chunk) -> _Chunk:
+        """Remove the devices of unresponsive adapters from the chunk."""
         if chunk.instead is not None or not self._strikes:
             return chunk
-        struck = [
+        unresponsive = [
             request
             for request in chunk.requests
-            if self._strikes.get(_adapter(request[0]), 0) >= _STRIKES
+            if self._strikes.get(_get_adapter_dir(request[0]), 0) >= _STRIKES
         ]
-        if struck:
+        if unresponsive:
             text = "other devices of this adapter did not answer"
-            self._waiting.append(_Chunk(struck, Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text)))
-            chunk.requests = [request for request in chunk.requests if request not in struck]
+            self._waiting.append(
+                _Chunk(unresponsive, Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text))
+            )
+            chunk.requests = [request for request in chunk.requests if request not in unresponsive]
         return chunk
 
 
-def _adapter(directory: str) -> str:
-    """Return the directory that the devices of a SCSI host or NVMe controller have in common."""
+def _get_adapter_dir(directory: str) -> str:
+    """Return the common directory of the devices of a SCSI host or NVMe controller."""
     host = re.match(_HOST, directory)
     return host[0] if host else os.path.dirname(directory)

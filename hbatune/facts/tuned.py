@@ -1,8 +1,8 @@
-"""The active profile of tuned: which attributes of disks it sets.
+"""Read the active profile of tuned: the attributes of disks that it sets.
 
-tuned merges the files of the profiles named and of those that they include, section by section
-(tuned/profiles/loader.py, merger.py). Only plugins that write what hbatune can set are looked at;
-what a profile's scripts do is not known.
+tuned merges the files of the named profiles and of the profiles that they include, section by
+section (tuned/profiles/loader.py, merger.py). Only plugins that write settings of hbatune are read.
+The effects of a profile's scripts are unknown.
 """
 
 import configparser
@@ -31,11 +31,11 @@ _OPTIONS = {
 }
 
 _Section = dict[str, tuple[str, str]]
-"""The options of a section, each with its value and the file that it is from."""
+"""The options of a section, each with its value and its file."""
 
 
 def tuned_profile() -> TunedProfile | Missing:
-    """Return the active profile, Missing with the reason where it cannot be read whole."""
+    """Return the active profile, or Missing with the reason if it cannot be read completely."""
     try:
         names = _read(_ACTIVE).split()
         sections: dict[str, _Section] = {}
@@ -47,7 +47,7 @@ def tuned_profile() -> TunedProfile | Missing:
         return Missing(Reason.UNREADABLE, error.errno)
     except (UnusableFileError, configparser.Error) as error:
         return Missing(Reason.UNREADABLE, text=escape(str(error).partition("\n")[0]))
-    return TunedProfile(escape(" ".join(names)), tuple(_writes(sections)))
+    return TunedProfile(escape(" ".join(names)), tuple(_list_writes(sections)))
 
 
 def _read(path: Path) -> str:
@@ -55,10 +55,10 @@ def _read(path: Path) -> str:
 
 
 def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) -> None:
-    """Add the sections of a profile to those of the profiles before it."""
-    # Nobody has a name with a slash: it would lead out of the folders.
+    """Add the sections of a profile to the sections of the previous profiles."""
+    # A profile's name has no slash, which would lead out of the directories.
     files = [folder / name / "tuned.conf" for folder in _FOLDERS if "/" not in name]
-    file = next((each for each in files if each.is_file()), None)
+    file = next((path for path in files if path.is_file()), None)
     if file is None or name in within:
         raise UnusableFileError(f"no profile {name!r} is found")
     parsed = configparser.ConfigParser(
@@ -74,7 +74,7 @@ def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) ->
         sections[section] = {**before, **options}
 
 
-def _writes(sections: dict[str, _Section]) -> Iterator[TunedWrite]:
+def _list_writes(sections: dict[str, _Section]) -> Iterator[TunedWrite]:
     for name, options in sections.items():
         if not _is_on(options, "enabled", default=True):
             continue

@@ -1,7 +1,7 @@
-"""Reads what udev keeps of disks in its database, through udev's own library.
+"""Read udev's database of disks through libudev.
 
-Properties that hbatune's rules keep there are of this boot and of this very appearance of the
-device: the database is on a memory file system and forgets a device that is removed.
+Properties that hbatune's rules store there are valid for this boot and this appearance of the
+device: the database is on a memory file system and forgets a removed device.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ SEEN = "HBATUNE_SEEN"
 """Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
 _MANY = 16
-"""Disks of which it is cheaper to look through the whole database for marks."""
+"""The number of disks at which searching the entire database for marks is cheaper."""
 
 
 @cache
 def context() -> pyudev.Context:
     """Return udev's library, loaded once.
 
-    pyudev runs ldconfig each time to find it, a process that may be refused. The name is fixed.
+    To find the library, pyudev runs ldconfig each time, a process that may be refused. The name is
+    fixed here.
     """
-    import pyudev  # most commands need no more of udev than the names above
+    import pyudev  # most commands need only the names above
     from pyudev._ctypeslib import utils
 
     utils.find_library = "lib{}.so.1".format
@@ -48,17 +49,17 @@ class Saved(Struct, frozen=True):
 
 
 def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
-    """Return, by id, the values saved of these endpoints; others are left out."""
+    """Return, by id, the saved values of these endpoints, without endpoints that have none."""
     import pyudev
 
-    found = {}
-    for each in _marked(list(endpoints)):
+    saved_by_id = {}
+    for endpoint in _filter_marked(list(endpoints)):
         try:
-            properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
+            properties = pyudev.Devices.from_sys_path(context(), endpoint.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
             continue
-        # Each look into the properties is a call of udev's library, and most disks have no mark,
-        # without which nothing is saved (boot/lines.py: mark_seen).
+        # Each access to a property calls udev's library. Most disks have no mark, and without a
+        # mark nothing is saved (boot/lines.py: mark_seen).
         if not properties.get(SEEN):
             continue
         names = [name for name in properties if name.startswith(SAVED_PREFIX)]
@@ -68,12 +69,12 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
             if (text := properties[name])
         }
         if texts:
-            found[each.id] = Saved(texts, str(properties.get(_APPEARED, "")))
-    return found
+            saved_by_id[endpoint.id] = Saved(texts, str(properties.get(_APPEARED, "")))
+    return saved_by_id
 
 
-def _marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """Return the endpoints that may have a mark; of many, one call of udev's library tells."""
+def _filter_marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """Return the endpoints that may have a mark; for many, one libudev call checks all."""
     if len(endpoints) < _MANY:
         return endpoints
     paths = frozenset(marked_disks())
@@ -83,4 +84,4 @@ def _marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
 def marked_disks() -> list[str]:
     """Return the sysfs paths of all disks that udev's rules have marked."""
     marked = context().list_devices(subsystem="block").match_property(SEEN, "?*")
-    return [each.sys_path for each in marked]
+    return [device.sys_path for device in marked]

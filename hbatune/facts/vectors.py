@@ -1,8 +1,8 @@
-"""The interrupts of the adapters: the role of each, whether it can be moved, and its CPUs.
+"""Read the interrupts of the adapters: the role of each, whether it can be moved, and its CPUs.
 
-Kernels differ in how they show that one is managed. Some give its affinity no write permission
-(kernel/irq/proc.c: register_irq_proc); on others every file looks writable, and the driver's name
-for the vector has to tell, with the CPUs whose requests it serves.
+Kernels differ in how they show that an interrupt is managed. Some give its affinity file no write
+permission (kernel/irq/proc.c: register_irq_proc). On others every file looks writable, and the
+driver's name for the vector and the CPUs that it serves must show it.
 """
 
 import os
@@ -36,27 +36,28 @@ def vectors(
 ) -> tuple[Vector, ...]:
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
-    ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it;
-    ``hw_queues`` is how many of those the adapter has; ``parameters`` are its module's.
-    ``modes_tell`` is the answer of the function of that name. There are none if the function
-    cannot be read.
+    ``model`` is the family's interrupt model. ``served`` are, by hardware queue, the CPUs that
+    submit to it. ``hw_queues`` is the adapter's number of hardware queues. ``parameters`` are its
+    module's. ``modes_tell`` is the result of the function of that name. There are no interrupts if
+    the function cannot be read.
     """
-    irqs = _message_signalled(function)
+    irqs = _list_message_signalled(function)
     if irqs is None:
         return ()
     if not irqs:  # without MSI and MSI-X a function has one line
-        return tuple(_line(adapter, irq) for irq in _legacy(function))
-    found = [
-        _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)
+        return tuple(_read_line(adapter, irq) for irq in _list_legacy(function))
+    vectors_read = [
+        _read_vector(adapter, model, irq, place, modes_tell=modes_tell)
+        for place, irq in enumerate(irqs)
     ]
-    found = _with_lone(found, hw_queues)
-    return tuple(_serving(_without_polled(found, model, parameters), served))
+    vectors_read = _with_lone(vectors_read, hw_queues)
+    return tuple(_assign_cpus(_without_polled(vectors_read, model, parameters), served))
 
 
 def modes_tell() -> bool:
-    """Whether the file modes of this kernel tell which interrupts are managed.
+    """Return whether the file modes of this kernel show which interrupts are managed.
 
-    They do if any file has no write permission: the timer's is then among those.
+    They do if any file has no write permission: the timer's file is then read-only too.
     """
     with suppress(OSError):
         return any(_read_only(f"{entry.path}/{AFFINITY}") for entry in os.scandir(_IRQS))
@@ -69,7 +70,7 @@ def _read_only(path: str) -> bool:
     return False
 
 
-def _message_signalled(function: str) -> list[int] | None:
+def _list_message_signalled(function: str) -> list[int] | None:
     """Return the numbers of the function's MSI or MSI-X vectors, or None if they cannot be read."""
     try:
         return sorted(int(name) for name in os.listdir(f"{function}/msi_irqs") if name.isdecimal())
@@ -79,21 +80,23 @@ def _message_signalled(function: str) -> list[int] | None:
         return None
 
 
-def _legacy(function: str) -> list[int]:
-    """Return the function's interrupt line; 0 is none (drivers/pci/pci-sysfs.c: irq_show)."""
+def _list_legacy(function: str) -> list[int]:
+    """Return the function's interrupt line; 0 means none (drivers/pci/pci-sysfs.c: irq_show)."""
     irq = integer(read(function, ("irq",)), "irq")
     return [irq] if isinstance(irq, int) and irq else []
 
 
-def _vector(adapter: str, model: Interrupts, irq: int, place: int, *, modes_tell: bool) -> Vector:
-    """Return one vector; ``place`` is its rank among those of the function, for the id.
+def _read_vector(
+    adapter: str, model: Interrupts, irq: int, place: int, *, modes_tell: bool
+) -> Vector:
+    """Return one vector; ``place`` is its rank among the function's vectors, for the id.
 
-    An interrupt number would not do: a boot assigns it.
+    An interrupt number is not stable: a boot assigns it.
     """
-    names = _handlers(irq)
+    names = _list_handlers(irq)
     role, managed = model.expected(names)
-    found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
-    affinity = found[AFFINITY]
+    attributes = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
+    affinity = attributes[AFFINITY]
     # The file's mode is certain; the driver's name for the vector is only an expectation.
     if modes_tell and isinstance(affinity, Attribute):
         managed = not affinity.writable
@@ -106,106 +109,114 @@ def _vector(adapter: str, model: Interrupts, irq: int, place: int, *, modes_tell
         managed=managed,
         inferred=not modes_tell,
         affinity=affinity,
-        effective=word(found, _EFFECTIVE) or None,
-        node=_node(found),
+        effective=word(attributes, _EFFECTIVE) or None,
+        node=_parse_node(attributes),
         serves=None,
         unmanaged_by=model.unmanaged_by or None,
     )
 
 
-def _line(adapter: str, irq: int) -> Vector:
-    found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
+def _read_line(adapter: str, irq: int) -> Vector:
+    attributes = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
     return Vector(
         irq=irq,
         id=f"line@{adapter}",
         adapter=adapter,
-        names=_handlers(irq),
+        names=_list_handlers(irq),
         role=Role.LINE,
         managed=False,
         inferred=False,
-        affinity=found[AFFINITY],
-        effective=word(found, _EFFECTIVE) or None,
-        node=_node(found),
+        affinity=attributes[AFFINITY],
+        effective=word(attributes, _EFFECTIVE) or None,
+        node=_parse_node(attributes),
         serves=None,
         unmanaged_by=None,
     )
 
 
-def _handlers(irq: int) -> tuple[str, ...]:
-    """Return the handlers' names: each has a folder (kernel/irq/proc.c: register_handler_proc)."""
+def _list_handlers(irq: int) -> tuple[str, ...]:
+    """Return the handlers' names: one directory each (kernel/irq/proc.c: register_handler_proc)."""
     with suppress(OSError):
-        folders = (each.name for each in os.scandir(f"{_IRQS}/{irq}") if each.is_dir())
+        folders = (entry.name for entry in os.scandir(f"{_IRQS}/{irq}") if entry.is_dir())
         return tuple(sorted(map(escape, folders)))
     return ()
 
 
-def _node(found: Attributes) -> int | None:
-    node = integer(found, _NODE)
+def _parse_node(attributes: Attributes) -> int | None:
+    node = integer(attributes, _NODE)
     return node if isinstance(node, int) and node >= 0 else None
 
 
-def _with_lone(found: list[Vector], hw_queues: int | Missing) -> list[Vector]:
-    """Return the vectors; one without others serves data, too, whatever its handler's name says.
+def _with_lone(vectors_read: list[Vector], hw_queues: int | Missing) -> list[Vector]:
+    """Return the vectors. A single vector serves data too, regardless of its handler's name.
 
-    Not where there are several queues: while a controller is reset it has a vector for its own
-    commands alone at first (drivers/nvme/host/pci.c: nvme_pci_enable, nvme_setup_io_queues).
+    This does not apply if there are several queues: while a controller is reset, at first it has
+    only a vector for its own commands (drivers/nvme/host/pci.c: nvme_pci_enable,
+    nvme_setup_io_queues).
     """
     several = isinstance(hw_queues, int) and hw_queues > 1
-    if len(found) == 1 and found[0].role is Role.ADMIN and not several:
-        return [replace(found[0], role=Role.DATA)]
-    return found
+    if len(vectors_read) == 1 and vectors_read[0].role is Role.ADMIN and not several:
+        return [replace(vectors_read[0], role=Role.DATA)]
+    return vectors_read
 
 
 def _without_polled(
-    found: Sequence[Vector], model: Interrupts, parameters: Parameters
+    vectors_read: Sequence[Vector], model: Interrupts, parameters: Parameters
 ) -> Sequence[Vector]:
-    """Return the vectors, those of queues that the driver polls with a role of their own."""
-    data = sorted((each for each in found if each.role is Role.DATA), key=_in_queue_order)
+    """Return the vectors, with a separate role for the queues that the driver polls."""
+    data = sorted(
+        (vector for vector in vectors_read if vector.role is Role.DATA), key=_get_queue_order
+    )
     count = model.polled(parameters, len(data))
-    polled = {each.irq for each in data[len(data) - count :]}
+    polled = {vector.irq for vector in data[len(data) - count :]}
     return [
-        replace(each, role=Role.POLLED, managed=False) if each.irq in polled else each
-        for each in found
+        replace(vector, role=Role.POLLED, managed=False) if vector.irq in polled else vector
+        for vector in vectors_read
     ]
 
 
-def _serving(found: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]:
+def _assign_cpus(vectors_read: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]:
     """Yield the vectors, data vectors with the CPUs that they serve.
 
-    Those are known if there is one data vector for each hardware queue, or one for each that is not
-    polled: the polled ones are the last.
+    The CPUs are known if there is one data vector for each hardware queue, or for each that is not
+    polled: the polled queues are the last.
 
-    A managed vector is for the very CPUs that submit to its queue (block/blk-mq-pci.c:
-    blk_mq_pci_map_queues); one that was inferred to be managed and is for other CPUs is free.
+    A managed vector serves exactly the CPUs that submit to its queue (block/blk-mq-pci.c:
+    blk_mq_pci_map_queues). A vector that was inferred to be managed but serves other CPUs is free.
     """
-    data = sorted((each for each in found if each.role is Role.DATA), key=_in_queue_order)
-    polled = sum(each.role is Role.POLLED for each in found)
-    alike = len(served) in (len(data), len(data) + polled)
-    queues = dict(zip((each.irq for each in data), served, strict=False)) if alike else {}
-    for vector in found:
+    data = sorted(
+        (candidate for candidate in vectors_read if candidate.role is Role.DATA),
+        key=_get_queue_order,
+    )
+    polled = sum(candidate.role is Role.POLLED for candidate in vectors_read)
+    matched = len(served) in (len(data), len(data) + polled)
+    queues = (
+        dict(zip((candidate.irq for candidate in data), served, strict=False)) if matched else {}
+    )
+    for vector in vectors_read:
         serves = queues.get(vector.irq)
         if serves is None:
             yield vector
         else:
-            free = vector.inferred and not _same(vector.affinity, serves)
-            yield replace(vector, serves=_shortest(serves), managed=vector.managed and not free)
+            free = vector.inferred and not _is_same(vector.affinity, serves)
+            yield replace(vector, serves=_shorten(serves), managed=vector.managed and not free)
 
 
-def _in_queue_order(vector: Vector) -> tuple[list[int], int]:
+def _get_queue_order(vector: Vector) -> tuple[list[int], int]:
     """Return a sort key: nvme0q2 before nvme0q10, and equal names by interrupt number."""
     return [int(digits) for digits in re.findall(r"\d+", " ".join(vector.names))], vector.irq
 
 
-def _shortest(text: str) -> str:
-    """Return a list of CPUs as the kernel prints those of an interrupt."""
+def _shorten(text: str) -> str:
+    """Return a list of CPUs in the form that the kernel prints for an interrupt."""
     try:
         return names.join_cpus(names.parse_cpus(text))
     except ValueError:
         return text
 
 
-def _same(affinity: Attribute | Missing, serves: str) -> bool:
-    """Whether two lists of CPUs are the same, or one is not known."""
+def _is_same(affinity: Attribute | Missing, serves: str) -> bool:
+    """Return whether two lists of CPUs are the same, or one is unknown."""
     if isinstance(affinity, Missing):
         return True
     try:

@@ -98,5 +98,5 @@ def test_what_was_looked_at_again_is_known_as_it_is_now() -> None:
     assert known.of_host("host0") == known.alike(first.id) == frozenset()
     assert known.of_host("host1") == {"sda", "sdb"}
     assert known.get("sda") == replace(moved, attributes={})
-    known.update(replace(machine(), endpoints=()), gone=["sdb"])
+    known.update(replace(machine(), endpoints=()), removed=["sdb"])
     assert [each.target for each in known.machine.endpoints] == ["sda"]
