@@ -1,9 +1,8 @@
 """The properties of an adapter family, as data that each module of ``families`` declares.
 
-They are the driver, the attributes with its facts, its products, and the means to set interrupts,
-coalescing and limits; ``tools/capabilities.py`` makes a table of them. Nothing here
-reads or writes a machine. ``source`` is always the file of the kernel, and the function in it, in
-which the fact can be read.
+The properties are the driver, the attributes that contain its facts, its products, and the means to
+set interrupts, coalescing and limits. ``tools/capabilities.py`` makes a table of them. Nothing here
+reads or writes a machine. ``source`` is always the kernel's file and function that shows the fact.
 """
 
 import re
@@ -19,9 +18,9 @@ from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protoco
 class Product(Struct, frozen=True):
     """A product, or a chip that many products carry, by its PCI ids.
 
-    ``subsystem`` is the subsystem's vendor and device; None for any product with the chip.
-    ``document`` is its name in the documents, and which of them it is from. ``cache`` is whether it
-    has a write cache of its own, None if that is not known.
+    ``subsystem`` is the subsystem's vendor and device, or None for any product with the chip.
+    ``document`` is its name in the source documents and the document's id. ``cache`` is whether it
+    has its own write cache, or None if unknown.
     """
 
     name: str
@@ -33,7 +32,7 @@ class Product(Struct, frozen=True):
 
 
 def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
-    """Return the product with these ids, preferring the same subsystem to the bare chip."""
+    """Return the product with these ids; a matching subsystem overrides the bare chip."""
     if pci is None:
         return None
     subsystem = (pci.subsystem_vendor, pci.subsystem_device)
@@ -48,29 +47,29 @@ def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
 
 
 Parameters = Mapping[str, Attribute | Missing]
-"""The options of a driver's module as they are in use."""
+"""The current values of a driver's module options."""
 
 
 class Vectors(StrEnum):
     """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
 
-    This is the expectation for a family; on a machine each vector's own file decides.
+    This is the expectation for a family. On a machine, each vector's own file decides.
     """
 
     FREE = "free"  # they can be moved
-    MANAGED = "managed"  # the kernel has spread them over the CPUs, and keeps them there
-    MIXED = "mixed"  # those for data are managed, others (admin, high priority) are free
-    PINNED = "pinned"  # the driver has placed them, and refuses to have them moved
+    MANAGED = "managed"  # the kernel has spread them over the CPUs, and they cannot be moved
+    MIXED = "mixed"  # data vectors are managed, others (admin, high priority) are free
+    PINNED = "pinned"  # the driver has placed them, and refuses to move them
     INTX = "INTx"  # one line, which other devices may share
-    NONE = "none"  # no interrupt of its own: behind a network card, or simulated
+    NONE = "none"  # no separate interrupt: behind a network card, or simulated
     UNKNOWN = "unknown"
 
 
 class Handler(Struct, frozen=True):
-    """The role of vectors whose handlers' names ``pattern`` matches as a whole.
+    """The role of vectors whose handlers' names match ``pattern`` completely.
 
-    The names are those that ``/proc/irq/N/`` shows. A ``managed`` vector was placed by the kernel,
-    or by a driver that forbids moving it, while the driver runs with its defaults.
+    ``/proc/irq/N/`` shows the names. A ``managed`` vector was placed by the kernel, or by a driver
+    that forbids moving it, while the driver runs with its defaults.
     """
 
     pattern: str
@@ -86,10 +85,10 @@ def no_polled_queues(parameters: Parameters, vectors: int) -> int:
 class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
-    The first of ``handlers`` that fits decides; a vector that none fits is left alone.
-    ``unmanaged_by`` is the module option, if any, that leaves the vectors free, and its price.
-    ``polled`` returns how many of the vectors for data, of which there are so many, belong to
-    queues that the driver polls: they are the last ones, free to move, and never fire.
+    The first match among ``handlers`` decides. A vector without a match is not changed.
+    ``unmanaged_by`` is the module option, if any, that leaves the vectors unmanaged, with its cost.
+    ``polled`` returns how many of the given number of data vectors belong to queues that the driver
+    polls: they are the last ones, free to move, and never fire.
     """
 
     vectors: Vectors
@@ -101,16 +100,15 @@ class Interrupts(Struct, frozen=True):
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
         """Return the role of a vector with these handlers, and whether it should be managed.
 
-        One that serves data beside something else serves data, and is managed only if the
-        vectors of all of its handlers are: a lone NVMe vector, which serves the admin queue as
-        well, is free.
+        A vector that also serves data is a data vector. It is managed only if the vectors of all
+        its handlers are: a single NVMe vector, which also serves the admin queue, is free.
         """
-        kinds = [kind for name in names if (kind := self._kind(name)) is not None]
+        kinds = [kind for name in names if (kind := self._find_handler(name)) is not None]
         if any(kind.role is Role.DATA for kind in kinds):
             return Role.DATA, all(kind.managed for kind in kinds)
         return (Role.ADMIN if kinds else Role.UNKNOWN), False
 
-    def _kind(self, name: str) -> Handler | None:
+    def _find_handler(self, name: str) -> Handler | None:
         fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
         return next(fits, None)
 
@@ -119,12 +117,12 @@ NOT_KNOWN = Interrupts(Vectors.UNKNOWN)
 
 
 class Mechanism(StrEnum):
-    """The mechanism by which coalescing is set."""
+    """The mechanism that sets coalescing."""
 
     NVME_FEATURE = "NVMe feature"
     HOST_ATTRIBUTE = "host attribute"
     MODULE_OPTION = "module option"
-    FIXED = "fixed"  # the driver sets it once, and offers nothing to change it
+    FIXED = "fixed"  # the driver sets it once and offers no way to change it
 
 
 class Applies(StrEnum):
@@ -139,9 +137,9 @@ class Applies(StrEnum):
 class Coalescing(Struct, frozen=True):
     """One control of interrupt coalescing: the name of an attribute, an option or a feature.
 
-    ``low`` and ``high`` are its range, in ``unit``. ``least`` is the value for no or the
-    least coalescing, None if there is no such value. ``resets_link`` warns of a write that
-    bounces the link.
+    ``low`` and ``high`` are its range, in ``unit``. ``least`` is the value for no coalescing or the
+    minimum, or None if there is no such value. ``resets_link`` warns of a write that resets the
+    link.
     """
 
     mechanism: Mechanism
@@ -167,11 +165,11 @@ class Purpose(StrEnum):
 class Option(Struct, frozen=True):
     """An option of the driver's module, which takes effect when the module is loaded.
 
-    ``own`` is a special value, often outside of the range from ``low`` to ``high``, by which the
-    driver takes as much as the adapter offers. An option that is not ``shown`` has no file below
-    /sys/module (fs/sysfs/group.c: create_files passes by mode 0), so that nobody can read which
-    value the module was loaded with; ``default`` is then the driver's own. An option with a ``key``
-    is a text of several parts, of which hbatune composes ``KEY:NUMBER``.
+    ``own`` is a special value, often outside of the range from ``low`` to ``high``, for which the
+    driver uses as much as the adapter offers. An option that is not ``shown`` has no file below
+    /sys/module (fs/sysfs/group.c: create_files skips mode 0), so the value at load is unknown;
+    ``default`` is then the driver's own. An option with a ``key`` is a text with several parts, for
+    which hbatune writes ``KEY:NUMBER``.
     """
 
     name: str
@@ -185,7 +183,7 @@ class Option(Struct, frozen=True):
 
 
 class Trap(Struct, frozen=True):
-    """A surprise of a family, in one sentence, and its place in the kernel."""
+    """A surprising behaviour of a family, in one sentence, with its kernel source."""
 
     says: str
     source: str
@@ -195,8 +193,8 @@ class Depth(StrEnum):
     """The driver's support of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
 
     SET = "set"  # its host template has change_queue_depth
-    FIXED = "fixed"  # it has not: the file's mode is 0444
-    ABSENT = "absent"  # its endpoints are no SCSI devices
+    FIXED = "fixed"  # it has none: the file's mode is 0444
+    ABSENT = "absent"  # its endpoints are not SCSI devices
 
 
 def no_word(evidence: Evidence) -> Protocol | None:
@@ -209,44 +207,46 @@ def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missin
     return host.can_queue
 
 
-def clamped_at(most: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
-    """Return what gives as a depth's limit can_queue, or ``most`` where the driver clamps below."""
+def clamped_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
+    """Return a function that limits a depth to can_queue and to the driver's ``ceiling``."""
 
     def limit(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-        return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, most)
+        return (
+            host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, ceiling)
+        )
 
     return limit
 
 
 def no_trap(host: Host, evidence: Evidence) -> str | None:
-    """Return None: a write of queue_depth does no harm that is known."""
+    """Return None: a write of queue_depth is not known to do harm."""
     return None
 
 
 def no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
-    """Return None: the depth that a LUN starts with is not known, or is the firmware's to say."""
+    """Return None: a LUN's initial depth is unknown, or the firmware determines it."""
     return None
 
 
 def by_option(name: str) -> Callable[[Endpoint, Parameters], int | None]:
-    """Return what finds the depth that LUNs start with in an option of the driver's module."""
+    """Return a function that reads the initial depth of LUNs from an option of the module."""
 
     def default(endpoint: Endpoint, parameters: Parameters) -> int | None:
-        found = parameters.get(name)
-        text = found.text if isinstance(found, Attribute) else ""
+        option = parameters.get(name)
+        text = option.text if isinstance(option, Attribute) else ""
         return int(text) if text.isdecimal() and int(text) > 0 else None
 
     return default
 
 
 def by_host(endpoint: Endpoint, parameters: Parameters) -> int | None:
-    """Return cmd_per_lun of the host as the depth that LUNs start with."""
+    """Return cmd_per_lun of the host as the initial depth of LUNs."""
     depth = endpoint.host.cmd_per_lun if endpoint.host else None
     return depth if isinstance(depth, int) and depth > 1 else None
 
 
 def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:
-    """Give every hardware queue tags of its own, as drivers do without ``host_tagset``."""
+    """Give every hardware queue its own tags, as drivers do without ``host_tagset``."""
     return False
 
 
@@ -256,7 +256,7 @@ def tags_shared(parameters: Parameters, queues: int) -> bool:
 
 
 def tags_shared_by_several(parameters: Parameters, queues: int) -> bool:
-    """Share one tag set where there are several queues: with one, ``host_tagset`` is not set."""
+    """Share one tag set if there are several queues: with one, ``host_tagset`` is not set."""
     return queues > 1
 
 
@@ -265,22 +265,23 @@ class Family(Struct, frozen=True):
 
     ``drivers`` are the names of the kernel drivers, or the texts of ``scsi_host/hostN/proc_name``.
     ``model``, ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in
-    the order in which they are tried; a driver without an attribute for its version has the
-    module's. ``products`` name the product if no attribute does, and its name in the documents.
+    search order. If a driver has no attribute for its version, the module's version is used.
+    ``products`` give the product's name if no attribute does, and its name in the source documents.
     ``protocol`` returns an endpoint's protocol if its transport and vendor do not show it.
+
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
-    midlayer's own limit hold beside it. ``depth_default`` returns the depth that an endpoint starts
-    with, None if that is not known. ``depth_trap`` returns why queue_depth must not be written
-    at all, if a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
-    the kernel raises it again: the driver's host template has ``track_queue_depth``
-    (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
-    ``resets`` are the settings that the driver puts back to its own values, when the controller was
-    reset and whenever the firmware says that a drive has changed; of the latter it sends no event.
-    ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
-    allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
-    ``credits`` are host attributes with the number of commands that the firmware offers,
-    ``inspected`` those that checks look at. An empty
-    ``coalescing`` means that it cannot be controlled.
+    midlayer's own limit apply too. ``depth_default`` returns an endpoint's initial depth, or None
+    if unknown. ``depth_trap`` returns the reason why queue_depth must not be written at all, if a
+    write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and the kernel raises
+    it again: the driver's host template has ``track_queue_depth`` (drivers/scsi/scsi_error.c:
+    scsi_handle_queue_full, scsi_handle_queue_ramp_up).
+
+    ``resets`` are the settings that the driver resets to its own values, after a controller reset
+    and whenever the firmware reports a changed drive; the latter raises no event. ``shares_tags``
+    is whether all hardware queues of a host share one tag set, so requests are allocated once for
+    each LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags). ``credits`` are
+    host attributes with the number of commands that the firmware offers. ``inspected`` are host
+    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The health of a machine and the other tools on it: facts for checks, beside those of a plan.
+"""The health of a machine and the other tools on it: facts for checks, in addition to a plan's.
 
-Values only, and the comparison of the errors that were counted at two moments. As in ``model``, a
+This module has only values and the comparison of error counts at two moments. As in ``model``, a
 fact that could not be read is a ``Missing`` with the reason.
 """
 
@@ -13,19 +13,18 @@ from hbatune.facts.model import Machine, Missing, Reason
 
 
 class ErrorKind(StrEnum):
-    """The kinds of failed I/O that the kernel's log tells apart, and what is no failure: a reset.
+    """The types of failed I/O in the kernel's log, and resets, which are not failures.
 
-    The words are those of block/blk-core.c: blk_errors, made finer by the SCSI layer's own
-    messages before them.
+    The names are from block/blk-core.c: blk_errors, refined by the SCSI layer's preceding messages.
     """
 
     MEDIUM = "medium"  # sectors that the drive cannot read or write
-    HARDWARE = "hardware"  # the drive reports a failure of its own
-    PROTECTION = "protection"  # data came back other than it was written (T10 PI)
+    HARDWARE = "hardware"  # the drive reports an internal failure
+    PROTECTION = "protection"  # the data read differ from the data written (T10 PI)
     TRANSPORT = "transport"  # the command did not get through: cable, path, link
     TIMEOUT = "timeout"  # no answer came in time
-    SPACE = "space"  # the array has no room left behind a thin volume
-    OTHER = "other"  # failed, and the kernel does not say why
+    SPACE = "space"  # the array has no free space behind a thin volume
+    OTHER = "other"  # failed for a reason that the kernel does not report
     RESET = "reset"  # a unit attention: the device was reset or powered on
 
 
@@ -38,7 +37,7 @@ class Errors(Struct, frozen=True):
 
 
 class Port(Struct, frozen=True):
-    """The PCI Express port that an adapter is plugged into: its maximum link and its own errors."""
+    """The PCI Express port above an adapter: its maximum link and its own errors."""
 
     address: str
     max_speed: float | Missing
@@ -47,14 +46,14 @@ class Port(Struct, frozen=True):
 
 
 class Root(Struct, frozen=True):
-    """The root port above an adapter, with the error messages that came in from below it."""
+    """The root port above an adapter, with the error messages received from below it."""
 
     address: str
     errors: Errors
 
 
 class LinkRate(Struct, frozen=True):
-    """The speed of a Fibre Channel or SAS link, and the most that its port can do, in Gbit/s."""
+    """The current speed of a Fibre Channel or SAS link, and its port's maximum, in Gbit/s."""
 
     now: float
     most: float
@@ -65,11 +64,11 @@ class AdapterHealth(Struct, frozen=True):
 
     ``errors`` is None if the adapter has no PCI function; ``vectors`` counts its MSI and MSI-X
     vectors. ``options`` are the parameters that its module was loaded with, by name. ``credits``
-    are the commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of
-    the hosts of a Fibre Channel adapter and of the phys of a SAS adapter, by name. ``offers_msi``
-    is whether the card can do MSI or MSI-X, looked up where neither is in use. ``inspected`` are
-    attributes of its SCSI hosts that checks look at, by host and name (``Family.inspected``).
-    ``rates`` are the speeds of its Fibre Channel ports and SAS phys that are up, by name.
+    are the commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of the
+    hosts of a Fibre Channel adapter and of the phys of a SAS adapter, by name. ``offers_msi`` is
+    whether the card supports MSI or MSI-X, read only if neither is in use. ``inspected`` are
+    attributes of its SCSI hosts that checks read, by host and name (``Family.inspected``).
+    ``rates`` are the speeds of its active Fibre Channel ports and SAS phys, by name.
     """
 
     errors: Errors | None
@@ -89,11 +88,11 @@ class DiskHealth(Struct, frozen=True):
 
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
     the device appeared, in 32 bits. ``errors`` are all commands that ended with any status other
-    than good: failed ones, and also pass-through that succeeded, unit attentions and full queues
-    (drivers/scsi/scsi_lib.c: scsi_complete), so that alone they say nothing about the disk.
-    ``logged`` counts the failed I/O of this disk in the kernel's log, which leaves pass-through
-    out (block/blk-mq.c: blk_update_request) and is limited in its rate: at least so many. Its keys
-    are those of ``ErrorKind``; a snapshot of a newer hbatune may have others.
+    than good. These include failed commands, but also successful pass-through, unit attentions and
+    full queues (drivers/scsi/scsi_lib.c: scsi_complete), so the count alone is no evidence about
+    the disk. ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
+    (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
+    keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others.
     """
 
     cache: str | Missing
@@ -113,9 +112,9 @@ class Mount(Struct, frozen=True):
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
 
-    ``value`` is the one that it sets, None if a program that it runs does. ``of`` are the patterns
-    of vendors, models, serial numbers and maps that the rule asks for, or that a jump before it in
-    the file asks for; empty if there are none.
+    ``value`` is the value that it sets, or None if a program sets it. ``of`` are the patterns of
+    vendors, models, serial numbers and maps that the rule, or an earlier jump in the file,
+    requires; empty if there are none.
     """
 
     file: str
@@ -126,7 +125,7 @@ class UdevRule(Struct, frozen=True):
 
 
 class TunedWrite(Struct, frozen=True):
-    """An attribute that a profile of tuned sets, and the file that says so."""
+    """An attribute that a profile of tuned sets, and the file that sets it."""
 
     file: str
     attribute: str
@@ -134,20 +133,20 @@ class TunedWrite(Struct, frozen=True):
 
 
 class TunedProfile(Struct, frozen=True, tag="tuned"):
-    """The active profile of tuned, and what it sets; ``names`` are separated by blanks."""
+    """The active profile of tuned and its writes; ``names`` are separated by blanks."""
 
     names: str
     writes: tuple[TunedWrite, ...]
 
 
 class Health(Struct, frozen=True):
-    """The health of a whole machine; adapters and endpoints are by target.
+    """The health of an entire machine; adapters and endpoints are by target.
 
-    ``daemons`` has the daemons that change the same settings and whether each runs, ``tools`` the
-    programs that hbatune can use and whether each is installed. ``irq_policies`` are the scripts
-    that a running irqbalance asks which interrupts to leave alone. ``log`` is True if the
-    kernel's log was read. ``msi_off`` is the word of the kernel's command line that switches MSI
-    off for all devices, None without one. ``tuned`` is the profile of a tuned that runs.
+    ``daemons`` has the daemons that change the same settings and whether each runs. ``tools`` has
+    the programs that hbatune can use and whether each is installed. ``irq_policies`` are the
+    scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
+    True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
+    switches MSI off for all devices, or None. ``tuned`` is the profile of a running tuned.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -162,22 +161,22 @@ class Health(Struct, frozen=True):
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
 
 
-LOGGED = "logged "  # before the kind, in the name of a count of the kernel's log
-ROOT = "root "  # before the counts of a root port, which are those of everything below it
+LOGGED = "logged "  # before the type, in the name of a count from the kernel's log
+ROOT = "root "  # before a root port's counts, which include all devices below it
 BUS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
 GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
-"""The counters of which a single rise is a failure."""
+"""The counters for which a single increase is a failure."""
 NOT_GOOD = "errors"
 """The counter of commands that ended with any status other than good (``DiskHealth.errors``)."""
-DAY = 24 * 3600  # seconds for which an observation is worth comparing with
-PAUSE = 600  # seconds between two observations that are kept
+DAY = 24 * 3600  # seconds: the maximum age of an observation to compare with
+PAUSE = 600  # seconds between two stored observations
 
 
 def is_evidence(counter: str) -> bool:
-    """Whether a rise of this counter is evidence of a failure on its own target.
+    """Return whether an increase of this counter is evidence of a failure on its own target.
 
-    ``NOT_GOOD`` is not, since each poll of smartd raises it, nor are the counts of a root port,
-    which may be those of another device below it.
+    ``NOT_GOOD`` is not, since each poll of smartd raises it. A root port's counts are not, since
+    they may come from another device below it.
     """
     return counter != NOT_GOOD and not counter.startswith(ROOT)
 
@@ -185,7 +184,7 @@ def is_evidence(counter: str) -> bool:
 class Counted(Struct, frozen=True):
     """The counters that are not 0, by the endpoint's id or the adapter's name.
 
-    ``at`` is in seconds since the epoch; a counter starts from 0 with each boot.
+    ``at`` is in seconds since the epoch; a counter starts at 0 with each boot.
     """
 
     boot_id: str
@@ -197,55 +196,55 @@ class Counted(Struct, frozen=True):
         return self.values.get(target, {}).get(name, 0)
 
 
-def counted(machine: Machine, health: Health, at: int) -> Counted:
-    """Return the counters of the machine; ``at`` is the time of the observation."""
+def counted(machine: Machine, health: Health, time: int) -> Counted:
+    """Return the counters of the machine; ``time`` is the time of the observation."""
     values: dict[str, dict[str, int]] = {}
-    for target, name, count in _all(machine, health):
-        # Zeros are left out: on a healthy machine with thousands of disks they would be the file.
+    for target, name, count in _iterate_counters(machine, health):
+        # Zeros are omitted: with thousands of healthy disks they would fill the file.
         if isinstance(count, int) and count > 0:
             values.setdefault(target, {})[name] = count
-    return Counted(machine.boot_id, at, values)
+    return Counted(machine.boot_id, time, values)
 
 
-def earlier(observations: Sequence[Counted], now: Counted) -> Counted | None:
+def earlier(observations: Sequence[Counted], current: Counted) -> Counted | None:
     """Return the observation of this boot to compare with: the oldest of the last 24 hours.
 
-    If there is none, it is the newest of those before.
+    If there is none, the latest older observation is returned.
     """
     before = [
         observation
         for observation in observations
-        if observation.boot_id == now.boot_id and observation.at < now.at
+        if observation.boot_id == current.boot_id and observation.at < current.at
     ]
-    recent = [each for each in before if each.at >= now.at - DAY]
+    recent = [observation for observation in before if observation.at >= current.at - DAY]
     if recent:
-        return min(recent, key=lambda each: each.at)
-    return max(before, key=lambda each: each.at, default=None)
+        return min(recent, key=lambda observation: observation.at)
+    return max(before, key=lambda observation: observation.at, default=None)
 
 
-def kept(observations: Sequence[Counted], now: Counted) -> tuple[Counted, ...]:
-    """Return the observations to store: those worth comparing with, and this one.
+def kept(observations: Sequence[Counted], current: Counted) -> tuple[Counted, ...]:
+    """Return the observations to store: the ones worth comparing with, and the current one.
 
-    The newest of those older than a day stays, for a machine that is looked at less than daily;
-    one that is looked at often adds none within ``PAUSE``.
+    The latest observation older than a day is kept, for machines that are checked less than daily.
+    On machines that are checked often, none is added within ``PAUSE``.
     """
     before = sorted(
         (
             observation
             for observation in observations
-            if observation.boot_id == now.boot_id and observation.at < now.at
+            if observation.boot_id == current.boot_id and observation.at < current.at
         ),
-        key=lambda each: each.at,
+        key=lambda observation: observation.at,
     )
-    old = [each for each in before if each.at < now.at - DAY]
-    recent = [each for each in before if each.at >= now.at - DAY]
+    old = [observation for observation in before if observation.at < current.at - DAY]
+    recent = [observation for observation in before if observation.at >= current.at - DAY]
     last = (recent or old)[-1:]
-    if last and now.at - last[0].at < PAUSE:
+    if last and current.at - last[0].at < PAUSE:
         return (*old[-1:], *recent)
-    return (*old[-1:], *recent, now)
+    return (*old[-1:], *recent, current)
 
 
-def _bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
+def _iterate_bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
     """Yield the errors of the adapter, its port and its root port, with the prefix of each."""
     if adapter.errors:
         yield "", adapter.errors
@@ -255,7 +254,7 @@ def _bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
         yield ROOT, adapter.root.errors
 
 
-def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
+def _iterate_counters(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
     for endpoint in machine.endpoints:
         if disk := health.disks.get(endpoint.target):
             yield endpoint.id, NOT_GOOD, disk.errors
@@ -263,7 +262,7 @@ def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOGGED}{fault}", times
     for target, adapter in health.adapters.items():
-        for place, errors in _bus_errors(adapter):
+        for place, errors in _iterate_bus_errors(adapter):
             yield target, f"{place}correctable", errors.correctable
             yield target, f"{place}nonfatal", errors.nonfatal
             yield target, f"{place}fatal", errors.fatal

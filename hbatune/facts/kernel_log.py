@@ -1,12 +1,12 @@
-"""Failed I/O in the kernel's log, by disk and kind.
+"""Count failed I/O in the kernel's log, by disk and type.
 
-The block layer has a line for each I/O that failed for good, and none for pass-through, whatever
-its status (block/blk-mq.c: blk_update_request, blk_print_req_error): what smartd asks a drive
-never stands here. The lines of the SCSI layer before it say why. All are limited in their rate,
-and the log is a ring: the counts are at least what happened.
+The block layer logs a line for each I/O that finally failed, and none for pass-through, regardless
+of its status (block/blk-mq.c: blk_update_request, blk_print_req_error). Commands from smartd
+therefore never appear. The preceding lines of the SCSI layer give the reason. All lines are limited
+in their rate, and the log is a ring, so the counts are minimums.
 
-Where a user may not read it, systemd's journal may have it: members of adm and systemd-journal
-read that.
+If a user may not read the log, systemd's journal may contain it: members of adm and systemd-journal
+may read that.
 """
 
 import errno
@@ -24,17 +24,17 @@ from hbatune.facts.model import Missing, Reason
 
 _DEVICE = "/dev/kmsg"
 _RECORD = 16384  # bytes; kernel/printk/internal.h: a record is shorter than PRINTK_MESSAGE_MAX
-_OTHERS = 8  # priorities from here on are of other facilities than the kernel's
-_MOST = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB unless told otherwise
-_LINES = 50_000  # of the journal: about as much as the largest ring has
+_OTHERS = 8  # priorities from this value belong to facilities other than the kernel's
+_MOST = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB by default
+_LINES = 50_000  # of the journal: about as many as the largest ring holds
 _JOURNAL = (
     *("journalctl", "--dmesg", "--boot", "--quiet", "--no-pager", f"--lines={_LINES}"),
     *("--output=json", "--output-fields=MESSAGE,SYSLOG_FACILITY"),
 )
 _PATIENCE = 20.0  # seconds for the journal
 
-# block/blk-core.c: blk_errors. What is not here is no failure of a device: reservations, features
-# that a device does not have, resources that were short for a moment.
+# block/blk-core.c: blk_errors. Missing values are not failures of a device: reservations, features
+# that a device does not have, temporary lack of resources.
 _WORDS = {
     "critical medium": ErrorKind.MEDIUM,
     "protection": ErrorKind.PROTECTION,
@@ -77,7 +77,7 @@ _RESULT = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Result: hostbyte=(?P<host>\w+
 _RESET = re.compile(r"sd (?P<address>[\d:]+): Power-on or device reset occurred")
 # drivers/nvme/host/pci.c: nvme_timeout; queue 0 is the admin queue, which health polls use.
 _NVME_LATE = re.compile(r"nvme (?P<controller>nvme\d+): I/O .*QID [1-9]\d* timeout")
-# A disk has just appeared: what the log says before is of an earlier one with that name
+# A disk has just appeared: earlier messages belong to a previous disk of that name
 # (drivers/scsi/sd.c: sd_print_capacity; drivers/block/virtio_blk.c: virtblk_update_capacity;
 # drivers/nvme/host/pci.c: nvme_probe).
 _NEW_DISK = re.compile(r"(?:sd|virtio_blk) \S+: \[(?P<disk>\w+)\] \d+ \d+-byte logical blocks")
@@ -85,21 +85,21 @@ _NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
 
 
 class KernelLog(Struct, frozen=True):
-    """What the log says of disks: counts by the kernel's name of a disk, controller or LUN."""
+    """The faults in the log: counts by the kernel's name of a disk, controller or LUN."""
 
     counts: dict[str, dict[ErrorKind, int]]
 
     def of(self, *names: str | None) -> dict[str, int]:
-        """Return the counts under any of these names, added up."""
-        found: dict[str, int] = defaultdict(int)
+        """Return the sum of the counts under these names."""
+        totals: dict[str, int] = defaultdict(int)
         for name in names:
             for fault, times in self.counts.get(name or "", {}).items():
-                found[fault] += times
-        return dict(found)
+                totals[fault] += times
+        return dict(totals)
 
 
 class _Entry(Struct):
-    """An entry of the journal; one that is no text is an array of numbers."""
+    """An entry of the journal; a message that is not text is an array of numbers."""
 
     message: str | list[int] | None = msgspec.field(name="MESSAGE", default=None)
     facility: str = msgspec.field(name="SYSLOG_FACILITY", default="")
@@ -109,33 +109,37 @@ _ENTRIES = msgspec.json.Decoder(_Entry)
 
 
 def kernel_log() -> KernelLog | Missing:
-    """Read the kernel's log; Missing if this user may not, or there is none."""
+    """Read the kernel's log; Missing if this user may not read it, or if there is none."""
     try:
         device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM) and (found := _journal()) is not None:
-            return found
+        if error.errno in (errno.EACCES, errno.EPERM) and (log := _read_journal()) is not None:
+            return log
         absent = error.errno in (errno.ENOENT, errno.ENODEV)
         return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, error.errno)
     try:
-        # Behind what an administrator has cleared with `dmesg --clear`, and so has seen.
+        # Skip messages that an administrator has cleared with `dmesg --clear`, and so has seen.
         os.lseek(device, 0, os.SEEK_DATA)
-        return KernelLog(faults(b"".join(_records(device)).decode("utf-8", "backslashreplace")))
+        return KernelLog(
+            faults(b"".join(_read_records(device)).decode("utf-8", "backslashreplace"))
+        )
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)
     finally:
         os.close(device)
 
 
-def _records(device: int) -> Iterator[bytes]:
-    """Yield the records from the oldest on: each read returns one, and never waits."""
+def _read_records(device: int) -> Iterator[bytes]:
+    """Yield the records, oldest first: each read returns one, and never waits."""
     size = 0
     while size < _MOST:
         try:
             record = os.read(device, _RECORD)
         except BlockingIOError:
             return
-        except BrokenPipeError:  # overwritten meanwhile: the next read goes on behind the gap
+        except (
+            BrokenPipeError
+        ):  # overwritten during the read: the next read continues after the gap
             continue
         if not record:
             return
@@ -146,15 +150,15 @@ def _records(device: int) -> Iterator[bytes]:
 def faults(log: str) -> dict[str, dict[ErrorKind, int]]:
     """Return the failed I/O in the text of a log in the form of /dev/kmsg.
 
-    Documentation/ABI/testing/dev-kmsg describes it. Only lines of the kernel's own count: what a
-    process writes there has another facility.
+    Documentation/ABI/testing/dev-kmsg describes it. Only the kernel's own lines count: messages
+    from processes have another facility.
     """
     records = filter(None, map(_LINE.match, log.split("\n")))
-    return _counted(record["text"] for record in records if int(record["priority"]) < _OTHERS)
+    return _count_faults(record["text"] for record in records if int(record["priority"]) < _OTHERS)
 
 
-def _journal() -> KernelLog | None:
-    """Read the kernel's log of this boot in the journal; None where this user may not."""
+def _read_journal() -> KernelLog | None:
+    """Read the kernel's log of this boot from the journal, or None if this user may not read it."""
     try:
         done = children.run(_JOURNAL, _PATIENCE)
         entries = _ENTRIES.decode_lines(done.stdout)
@@ -165,48 +169,52 @@ def _journal() -> KernelLog | None:
         for entry in entries
         if entry.facility == "0" and isinstance(entry.message, str)
     ]
-    # A user without the right to the system's journal gets none, and no error either where there
-    # is a journal of that user's own; the kernel itself is never silent.
-    return KernelLog(_counted(texts)) if texts else None
+    # A user without access to the system's journal gets no entries, and no error if the user has a
+    # journal. The kernel itself always logs something.
+    return KernelLog(_count_faults(texts)) if texts else None
 
 
-def _counted(messages: Iterable[str]) -> dict[str, dict[ErrorKind, int]]:
-    found: dict[str, dict[ErrorKind, int]] = {}
-    why: dict[str, ErrorKind] = {}
+def _count_faults(messages: Iterable[str]) -> dict[str, dict[ErrorKind, int]]:
+    counts: dict[str, dict[ErrorKind, int]] = {}
+    reasons: dict[str, ErrorKind] = {}
     for message in messages:
-        _note(message, found, why)
-    return found
+        _process_message(message, counts, reasons)
+    return counts
 
 
-def _note(text: str, found: dict[str, dict[ErrorKind, int]], why: dict[str, ErrorKind]) -> None:
-    """Add what one message says; ``why`` has the reason of a disk's I/O that is about to fail."""
+def _process_message(
+    text: str, counts: dict[str, dict[ErrorKind, int]], reasons: dict[str, ErrorKind]
+) -> None:
+    """Count the fault in one message; ``reasons`` has the cause of a disk's I/O that fails next."""
     if " error, dev " not in text and not text.startswith(_SPEAKERS):
-        return  # most of a log, spared the patterns
+        return  # most of a log needs no patterns
     if failed := _FAILED.match(text):
         disk, fault = failed["disk"], _WORDS.get(failed["words"])
-        said = why.pop(disk, ErrorKind.OTHER)
+        reason = reasons.pop(disk, ErrorKind.OTHER)
         if fault is ErrorKind.OTHER:
-            # An optional operation that is refused is switched off by the kernel: no failure.
-            fault = said if failed["op"] in _DATA else None
+            # The kernel switches a refused optional operation off: this is not a failure.
+            fault = reason if failed["op"] in _DATA else None
         if fault is not None:
-            _count(found, disk, fault)
+            _add_fault(counts, disk, fault)
     elif result := _RESULT.match(text):
-        why[result["disk"]] = _HOST.get(result["host"], ErrorKind.OTHER)
+        reasons[result["disk"]] = _HOST.get(result["host"], ErrorKind.OTHER)
     elif sensed := _SENSED.match(text):
-        why[sensed["disk"]] = _SENSE.get(sensed["key"], ErrorKind.OTHER)
+        reasons[sensed["disk"]] = _SENSE.get(sensed["key"], ErrorKind.OTHER)
     elif reset := _RESET.match(text):
-        _count(found, reset["address"], ErrorKind.RESET)
+        _add_fault(counts, reset["address"], ErrorKind.RESET)
     elif late := _NVME_LATE.match(text):
-        _count(found, late["controller"], ErrorKind.TIMEOUT)
+        _add_fault(counts, late["controller"], ErrorKind.TIMEOUT)
     elif new := _NEW_DISK.match(text):
-        found.pop(new["disk"], None)
+        counts.pop(new["disk"], None)
     elif started := _NEW_NVME.match(text):
         number = started["number"]
-        own = re.compile(rf"nvme{number}(n\d+)?|nvme\d+c{number}n\d+")
-        for name in [name for name in found if own.fullmatch(name)]:
-            del found[name]
+        pattern = re.compile(rf"nvme{number}(n\d+)?|nvme\d+c{number}n\d+")
+        for name in [name for name in counts if pattern.fullmatch(name)]:
+            del counts[name]
 
 
-def _count(found: dict[str, dict[ErrorKind, int]], name: str, fault: ErrorKind) -> None:
-    counts = found.setdefault(name, {})
+def _add_fault(
+    faults_by_name: dict[str, dict[ErrorKind, int]], name: str, fault: ErrorKind
+) -> None:
+    counts = faults_by_name.setdefault(name, {})
     counts[fault] = counts.get(fault, 0) + 1

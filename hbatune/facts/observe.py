@@ -1,8 +1,8 @@
-"""Gathers the health of a machine for the checks; its adapters and endpoints are known already.
+"""Gather the health of a machine for the checks; its adapters and endpoints are already known.
 
-Part of it are other tools that change hbatune's settings, or can measure their effect. Bus errors
-may be counted at the adapter, at the port above it, and at the root port, which counts the messages
-of everything below it: all three are read (drivers/pci/pcie/aer.c).
+The health includes other tools that change hbatune's settings, or that can measure their effect.
+Bus errors may be counted at the adapter, at the port above it, and at the root port, which counts
+the messages of everything below it. All three are read (drivers/pci/pcie/aer.c).
 """
 
 import errno
@@ -70,11 +70,11 @@ TUNED = "tuned"
 DAEMONS = (IRQBALANCE, TUNED)
 TOOLS = ("bpftrace", "fio", "iotune")
 
-# In the order of precedence: of files with the same name the first is used (udev(7)).
+# In the order of precedence: for files with the same name, the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
 _ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
-# What a rule may ask a device's identity by; the other matches say which event, or which kind.
+# The matches that identify a device; other matches select an event or a type.
 _IDENTITY = re.compile(
     r"\b(?:ATTRS?\{(?:device/)?(?:vendor|model|subsysnqn)\}"
     r"|ENV\{(?:ID_VENDOR|ID_MODEL|ID_SERIAL|SCSI_VENDOR|SCSI_MODEL|DM_UUID|DM_NAME)\w*\})"
@@ -104,10 +104,10 @@ PHY_ERRORS = (
 """The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr)."""
 
 FC_RATES = ("speed", "supported_speeds")
-"""What a port runs at and can do (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names)."""
+"""A port's current and supported speeds (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names)."""
 
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
-"""The same of a phy (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names)."""
+"""A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names)."""
 
 _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
@@ -117,67 +117,68 @@ _WRITE_CACHE = "queue/write_cache"
 
 def bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
     """Return the port above an adapter."""
-    found = survey.get(directory, {})
+    attributes = survey.get(directory, {})
     return Port(
         address=name_of(directory),
-        max_speed=leading_number(found, "max_link_speed"),
-        max_width=_width(found),
-        errors=bus_errors(found),
+        max_speed=leading_number(attributes, "max_link_speed"),
+        max_width=_parse_width(attributes),
+        errors=bus_errors(attributes),
     )
 
 
 def bus_root(directory: str, survey: Mapping[str, Attributes]) -> Root:
     """Return the root port above an adapter."""
-    found = survey.get(directory, {})
+    attributes = survey.get(directory, {})
     totals = {
-        name: integer(found, f"aer_rootport_total_err_{w}") for name, w in _ROOT_SEVERITIES.items()
+        name: integer(attributes, f"aer_rootport_total_err_{w}")
+        for name, w in _ROOT_SEVERITIES.items()
     }
     return Root(name_of(directory), Errors(**totals))
 
 
 def vector_count(function: Attributes) -> int | Missing:
-    """Return the number of MSI or MSI-X vectors; absent if the function has one line instead."""
+    """Return the number of MSI or MSI-X vectors; absent if the function has a line instead."""
     names = text(function, "msi_irqs/")
     return names if isinstance(names, Missing) else len(names.split())
 
 
 def offers_msi(function: Attributes) -> bool | Missing:
-    """Whether the function's list of capabilities has MSI or MSI-X (PCI Local Bus 3.0, 6.7, 6.8).
+    """Return whether the function has MSI or MSI-X capabilities (PCI Local Bus 3.0, 6.7, 6.8).
 
     Only root may read beyond the first 64 bytes (drivers/pci/pci-sysfs.c: pci_read_config).
     """
-    found = function.get(CONFIG, ABSENT)
-    if isinstance(found, Missing):
-        return found
+    attribute = function.get(CONFIG, ABSENT)
+    if isinstance(attribute, Missing):
+        return attribute
     config = binary(function, CONFIG)
     if len(config) <= _HEADER:
         return Missing(Reason.UNREADABLE, errno.EACCES)
     if config[0] == config[1] == _GONE:  # a card that does not answer reads as ones
         return Missing(Reason.UNREADABLE, errno.EIO)
     place = config[_FIRST] if config[_STATUS] & _HAS_LIST else 0
-    seen: set[int] = set()
-    while place >= _HEADER and place not in seen and place + 1 < len(config):
-        seen.add(place)
+    visited: set[int] = set()
+    while place >= _HEADER and place not in visited and place + 1 < len(config):
+        visited.add(place)
         if config[place] in _MSI:
             return True
         place = config[place + 1] & ~3
     return False
 
 
-def _width(function: Attributes) -> int | Missing:
+def _parse_width(function: Attributes) -> int | Missing:
     """Return lanes; ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c)."""
     width = integer(function, "max_link_width")
     return ABSENT if width in (0, 255) else width
 
 
 def tools() -> dict[str, bool]:
-    """Return of each program whether it is installed, in the user's path or in root's."""
+    """Return for each program whether it is installed, in the user's path or in root's."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
     return {name: shutil.which(name, path=path) is not None for name in TOOLS}
 
 
 def udev_rules() -> tuple[UdevRule, ...]:
-    """Return the lines of the machine's udev rules that set attributes, hbatune's own left out."""
+    """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
     files: dict[str, str] = {}
     for folder in _FOLDERS:
         with suppress(OSError):
@@ -188,34 +189,34 @@ def udev_rules() -> tuple[UdevRule, ...]:
         rule
         for name in sorted(files)
         if not _OURS.search(name)
-        for rule in assignments(files[name], _text(files[name]))
+        for rule in assignments(files[name], _read_text(files[name]))
     )
 
 
 def assignments(file: str, text: str) -> Iterator[UdevRule]:
     """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
-    # The patterns without which a jump leaves the rules that follow, each once.
-    before: dict[str, None] = {}
-    for number, line in _lines(text):
-        asked = [(sign, escape(glob)) for sign, glob in _IDENTITY.findall(line)]
-        of = tuple(glob for sign, glob in asked if sign == "=") or tuple(before)
+    # The patterns of earlier jumps, without duplicates: other devices skip the rules after a jump.
+    jump_patterns: dict[str, None] = {}
+    for number, line in _join_lines(text):
+        matches = [(sign, escape(glob)) for sign, glob in _IDENTITY.findall(line)]
+        required = tuple(glob for sign, glob in matches if sign == "=") or tuple(jump_patterns)
         for attribute, value in _ASSIGNED.findall(line):
-            yield UdevRule(escape(file), number, escape(attribute), escape(value), of)
+            yield UdevRule(escape(file), number, escape(attribute), escape(value), required)
         for program in _RUN.findall(line):
             for attribute in _WRITTEN.findall(program):
-                yield UdevRule(escape(file), number, escape(attribute), None, of)
+                yield UdevRule(escape(file), number, escape(attribute), None, required)
         if _GOTO.search(line):
-            before |= dict.fromkeys(glob for sign, glob in asked if sign == "!")
+            jump_patterns |= dict.fromkeys(glob for sign, glob in matches if sign == "!")
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _join_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield each rule with the number of its first line."""
     start = 1
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not parts:
             start = number
-        # A comment within a continued rule is skipped, and does not end it.
+        # A comment within a continued rule is skipped and does not end the rule.
         if line.lstrip().startswith("#"):
             continue
         parts.append(line.removesuffix("\\"))
@@ -226,8 +227,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, "".join(parts)
 
 
-def _text(path: str) -> str:
-    # What stands in a folder of rules may be a FIFO, or a link to a device.
+def _read_text(path: str) -> str:
+    # An entry in a directory of rules may be a FIFO, or a link to a device.
     with suppress(OSError, UnusableFileError), loader.opened(Path(path)) as descriptor:
         return loader.beginning(descriptor, _LARGEST).decode("utf-8", "backslashreplace")
     return ""
@@ -238,25 +239,31 @@ def observe(
 ) -> Health:
     """Read the health of the machine's adapters and endpoints, and find other tools.
 
-    ``deadline`` is in seconds, for each device; ``avoid`` are the kernel names of block devices
-    whose queue is known not to answer, with the reason.
+    ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
+    queue does not answer to the reason.
     """
-    ways = {
+    paths = {
         adapter.target: way_to_root(adapter.pci.address)
         for adapter in machine.adapters
         if adapter.pci
     }
-    known = avoid or {}
+    avoided = avoid or {}
     survey = survey_each(
-        dict(_requests(machine, ways)),
+        dict(_build_requests(machine, paths)),
         deadline=deadline,
-        avoid={e.sysfs: known[e.target] for e in machine.endpoints if e.target in known},
+        avoid={e.sysfs: avoided[e.target] for e in machine.endpoints if e.target in avoided},
     )
-    # Only where no vector is in use does the question arise what the card could do.
-    alone = [
-        way[0] for way in ways.values() if isinstance(vector_count(survey.get(way[0], {})), Missing)
+    # The card's capabilities matter only if no vector is in use.
+    without_vectors = [
+        path[0]
+        for path in paths.values()
+        if isinstance(vector_count(survey.get(path[0], {})), Missing)
     ]
-    offers = survey_each(dict.fromkeys(alone, (CONFIG,)), deadline=deadline) if alone else {}
+    offers = (
+        survey_each(dict.fromkeys(without_vectors, (CONFIG,)), deadline=deadline)
+        if without_vectors
+        else {}
+    )
     log = kernel_log()
     services = find_services(DAEMONS)
     irqbalance = irqbalance_of(services[IRQBALANCE])
@@ -264,9 +271,10 @@ def observe(
     points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
     return Health(
         adapters={
-            a.target: _adapter(a, ways.get(a.target, ()), survey, offers) for a in machine.adapters
+            a.target: _check_adapter(a, paths.get(a.target, ()), survey, offers)
+            for a in machine.adapters
         },
-        disks={e.target: _disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
+        disks={e.target: _check_disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
         mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
         daemons={
             name: service if isinstance(service, Missing) else service is not None
@@ -281,102 +289,109 @@ def observe(
     )
 
 
-def _requests(
-    machine: Machine, ways: Mapping[str, tuple[str, ...]]
+def _build_requests(
+    machine: Machine, paths: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the attributes to read from each directory; folders that do not exist are left out."""
+    """Yield the attributes to read from each directory; missing directories are omitted."""
     for adapter in machine.adapters:
         family = family_named(adapter.family)
-        for directory in ways.get(adapter.target, ()):
+        for directory in paths.get(adapter.target, ()):
             yield directory, PCI_ATTRIBUTES
-        folder = _parameters(adapter)
+        folder = _get_parameters_dir(adapter)
         if folder and os.path.isdir(folder):
             yield folder, tuple(option.name for option in family.options)
         for host in adapter.hosts:
             if family.credits or family.inspected:
-                yield _host(host.name), (*family.credits, *family.inspected)
-            if os.path.isdir(_fc_host(host.name)):
-                yield _fc_host(host.name), FC_RATES
-            if os.path.isdir(_statistics(host.name)):
-                yield _statistics(host.name), LINK_ERRORS
-            for phy in _phys(host.name):
+                yield _get_host_dir(host.name), (*family.credits, *family.inspected)
+            if os.path.isdir(_get_fc_host_dir(host.name)):
+                yield _get_fc_host_dir(host.name), FC_RATES
+            if os.path.isdir(_get_statistics_dir(host.name)):
+                yield _get_statistics_dir(host.name), LINK_ERRORS
+            for phy in _list_phys(host.name):
                 yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
         if endpoint.address:
-            yield endpoint.sysfs, (*_COUNTERS, _cache_type(endpoint))
+            yield endpoint.sysfs, (*_COUNTERS, _get_cache_type_path(endpoint))
         else:
             yield endpoint.sysfs, (_WRITE_CACHE,)
 
 
-def _adapter(
+def _check_adapter(
     adapter: Adapter,
-    way: tuple[str, ...],
+    path: tuple[str, ...],
     survey: Mapping[str, Attributes],
     offers: Mapping[str, Attributes],
 ) -> AdapterHealth:
     family = family_named(adapter.family)
-    function = survey.get(way[0], {}) if way else {}
-    parameters = survey.get(_parameters(adapter) or "", {})
-    above = way[1:]
+    function = survey.get(path[0], {}) if path else {}
+    parameters = survey.get(_get_parameters_dir(adapter) or "", {})
+    ports = path[1:]
     return AdapterHealth(
-        errors=bus_errors(function) if way else None,
-        port=bus_port(above[0], survey) if above else None,
-        root=bus_root(above[-1], survey) if above else None,
+        errors=bus_errors(function) if path else None,
+        port=bus_port(ports[0], survey) if ports else None,
+        root=bus_root(ports[-1], survey) if ports else None,
         vectors=vector_count(function),
-        options={option.name: _escaped(parameters, option.name) for option in family.options},
+        options={option.name: _get_escaped(parameters, option.name) for option in family.options},
         credits={
-            host.name: integer(survey.get(_host(host.name), {}), name)
+            host.name: integer(survey.get(_get_host_dir(host.name), {}), name)
             for host in adapter.hosts
             for name in family.credits
         },
         link_errors={
             f"{host.name} {name}": count
             for host in adapter.hosts
-            if (found := survey.get(_statistics(host.name)))
+            if (statistics := survey.get(_get_statistics_dir(host.name)))
             for name in LINK_ERRORS
-            if (count := integer(found, name, 16)) != _UNSUPPORTED
+            if (count := integer(statistics, name, 16)) != _UNSUPPORTED
         }
         | {
             f"{phy} {name}": integer(survey.get(f"{_PHYS}/{phy}", {}), name)
             for host in adapter.hosts
-            for phy in _phys(host.name)
+            for phy in _list_phys(host.name)
             for name in PHY_ERRORS
         },
-        offers_msi=offers_msi(offers.get(way[0], {})) if way else ABSENT,
+        offers_msi=offers_msi(offers.get(path[0], {})) if path else ABSENT,
         inspected={
-            f"{host.name} {name}": _escaped(survey.get(_host(host.name), {}), name)
+            f"{host.name} {name}": _get_escaped(survey.get(_get_host_dir(host.name), {}), name)
             for host in adapter.hosts
             for name in family.inspected
         },
-        rates=dict(_rates(adapter, survey)),
+        rates=dict(_iterate_rates(adapter, survey)),
     )
 
 
-def _rates(adapter: Adapter, survey: Mapping[str, Attributes]) -> Iterator[tuple[str, LinkRate]]:
-    """Yield the speeds of ports and phys that are up; others say "Unknown" or "Phy disabled"."""
+def _iterate_rates(
+    adapter: Adapter, survey: Mapping[str, Attributes]
+) -> Iterator[tuple[str, LinkRate]]:
+    """Yield the speeds of active ports and phys; others report "Unknown" or "Phy disabled"."""
     for host in adapter.hosts:
-        speeds = [(host.name, survey.get(_fc_host(host.name), {}), FC_RATES)]
-        speeds += [(phy, survey.get(f"{_PHYS}/{phy}", {}), PHY_RATES) for phy in _phys(host.name)]
-        for name, found, (now, most) in speeds:
-            running, able = gigabits(word(found, now)), gigabits(word(found, most))
+        speeds = [(host.name, survey.get(_get_fc_host_dir(host.name), {}), FC_RATES)]
+        speeds += [
+            (phy, survey.get(f"{_PHYS}/{phy}", {}), PHY_RATES) for phy in _list_phys(host.name)
+        ]
+        for name, attributes, (current_name, maximum_name) in speeds:
+            running, able = (
+                gigabits(word(attributes, current_name)),
+                gigabits(word(attributes, maximum_name)),
+            )
             if running and able:
                 yield name, LinkRate(max(running), max(able))
 
 
 def gigabits(text: str) -> list[float]:
     """Return the speeds in a text: ``16 Gbit``, or several as in ``4 Gbit, 8 Gbit``."""
-    return [float(each) for each in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
+    return [float(number) for number in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
 
 
-def _disk(endpoint: Endpoint, found: Attributes, log: KernelLog | Missing) -> DiskHealth:
+def _check_disk(endpoint: Endpoint, attributes: Attributes, log: KernelLog | Missing) -> DiskHealth:
     """Return the health of one endpoint.
 
     drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers; sd.c: cache_type_show.
     """
-    done, errors, timeouts = (integer(found, name, 16) for name in _COUNTERS)
-    cache = _cache_type(endpoint) if endpoint.address else _WRITE_CACHE
+    done, errors, timeouts = (integer(attributes, name, 16) for name in _COUNTERS)
+    cache = _get_cache_type_path(endpoint) if endpoint.address else _WRITE_CACHE
     return DiskHealth(
-        cache=_escaped(found, cache),
+        cache=_get_escaped(attributes, cache),
         done=done,
         errors=errors,
         timeouts=timeouts,
@@ -388,36 +403,36 @@ def _disk(endpoint: Endpoint, found: Attributes, log: KernelLog | Missing) -> Di
     )
 
 
-def _cache_type(endpoint: Endpoint) -> str:
+def _get_cache_type_path(endpoint: Endpoint) -> str:
     return f"device/scsi_disk/{endpoint.address}/cache_type"
 
 
-def _parameters(adapter: Adapter) -> str | None:
+def _get_parameters_dir(adapter: Adapter) -> str | None:
     if isinstance(adapter.driver, Missing):
         return None
     return f"/sys/module/{adapter.driver.replace('-', '_')}/parameters"
 
 
-def _host(name: str) -> str:
+def _get_host_dir(name: str) -> str:
     return f"/sys/class/scsi_host/{name}"
 
 
-def _fc_host(name: str) -> str:
+def _get_fc_host_dir(name: str) -> str:
     return f"/sys/class/fc_host/{name}"
 
 
-def _phys(host: str) -> tuple[str, ...]:
-    """Return the phys of the adapter itself; those of expanders have three numbers."""
-    own = re.compile(rf"phy-{host.removeprefix('host')}:\d+")
+def _list_phys(host: str) -> tuple[str, ...]:
+    """Return the phys of the adapter itself; names of expanders' phys have three numbers."""
+    pattern = re.compile(rf"phy-{host.removeprefix('host')}:\d+")
     with suppress(OSError):
-        return tuple(sorted(name for name in os.listdir(_PHYS) if own.fullmatch(name)))
+        return tuple(sorted(name for name in os.listdir(_PHYS) if pattern.fullmatch(name)))
     return ()
 
 
-def _statistics(name: str) -> str:
+def _get_statistics_dir(name: str) -> str:
     return f"/sys/class/fc_host/{name}/statistics"
 
 
-def _escaped(found: Attributes, name: str) -> str | Missing:
-    value = text(found, name) if name in found else ABSENT
+def _get_escaped(attributes: Attributes, name: str) -> str | Missing:
+    value = text(attributes, name) if name in attributes else ABSENT
     return value if isinstance(value, Missing) else escape(value)

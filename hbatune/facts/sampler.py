@@ -1,12 +1,12 @@
-"""Samples the activity of a machine: counters, to be compared with those of another moment.
+"""Sample the activity of a machine: counters to compare with the counters of another moment.
 
-Samples are taken often, so with little work: only files that answer at once are read, without
-workers. /proc/diskstats has all disks, and it and ``device/*`` answer even if a queue is frozen.
-``queue/*`` is not read: behind a write that waits for I/O such a read would hang as well.
-The counters of Fibre Channel links and SAS phys are not read: each such read is a command to the
-adapter, and ``hbatune check`` does that.
+Samples are frequent and must be cheap: only files that answer immediately are read, without
+workers. /proc/diskstats covers all disks, and it and ``device/*`` answer even if a queue is frozen.
+``queue/*`` is not read: it would hang behind a write that waits for I/O. The counters of Fibre
+Channel links and SAS phys are not read: each such read is a command to the adapter. ``hbatune
+check`` reads them.
 
-The meters of a single disk and of some CPUs are for probes, which read them before and after; of
+The meters of a single disk and of some CPUs are for probes, which read them before and after. Of
 these, ``temperature`` is a command to the drive.
 """
 
@@ -26,14 +26,14 @@ from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
 _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
-"""Of NVMe below the controller (drivers/nvme/host/hwmon.c), of SCSI by the module drivetemp."""
+"""NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp."""
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
 class DiskSample(Struct, frozen=True, gc=False):
-    """A block device's counters since it appeared, and the I/Os in flight on it now.
+    """A block device's counters since it appeared, and its I/Os in flight now.
 
-    Sizes are in bytes, times in milliseconds: those of reads and writes are summed over all I/Os,
+    Sizes are in bytes, times in milliseconds. Read and write times are summed over all I/Os,
     ``busy_ms`` is the time with any I/O in flight. The times wrap at 2**32. ``device`` is its
     number, ``8:0``. ``depth`` is the queue_depth of a SCSI device, None for others.
     """
@@ -58,7 +58,7 @@ class LinkSample(Struct, frozen=True):
 
 
 class CpuSample(Struct, frozen=True):
-    """A CPU's time since boot, in ticks: all of it, and the part neither idle nor waiting."""
+    """A CPU's time since boot, in ticks: the total, and the time neither idle nor waiting."""
 
     total: int
     busy: int
@@ -67,10 +67,10 @@ class CpuSample(Struct, frozen=True):
 class Sample(Struct, frozen=True):
     """A machine at one moment.
 
-    ``at`` is in seconds of the monotonic clock, by which samples are compared; ``time`` is that
-    moment in seconds since the epoch, to be shown. ``disks`` are by endpoint id, ``links`` by
-    adapter, ``cpus`` by number. ``counters`` are those of errors, by endpoint id or adapter and
-    then by name; counters that could not be read are left out.
+    ``at`` is in seconds of the monotonic clock, for comparing samples. ``time`` is the same moment
+    in seconds since the epoch, for display. ``disks`` are by endpoint id, ``links`` by adapter,
+    ``cpus`` by number. ``counters`` are error counters, by endpoint id or adapter and then by name;
+    unreadable counters are omitted.
     """
 
     at: float
@@ -94,11 +94,11 @@ Clock = Callable[[], float]
 
 
 class SampledPlaces(Struct, frozen=True):
-    """Where the counters of a machine are.
+    """The locations of a machine's counters.
 
-    ``disks`` are the ids of endpoints by kernel name, ``scsi`` the names of those that are SCSI
-    devices. ``ways`` are by adapter the directories of it and of the port above it: the two ends of
-    one link.
+    ``disks`` are the ids of endpoints by kernel name, ``scsi`` the names of SCSI devices among
+    them. ``ways`` are, by adapter, its directory and the directory of the port above it: the two
+    ends of one link.
     """
 
     disks: dict[str, str] = {}
@@ -107,7 +107,7 @@ class SampledPlaces(Struct, frozen=True):
 
 
 def sampled_places(machine: Machine) -> SampledPlaces:
-    """Return where the counters of a machine's endpoints and adapters are."""
+    """Return the locations of the counters of a machine's endpoints and adapters."""
     return SampledPlaces(
         {e.target: e.id for e in machine.endpoints},
         tuple(e.target for e in machine.endpoints if e.address),
@@ -116,11 +116,11 @@ def sampled_places(machine: Machine) -> SampledPlaces:
 
 
 class Sampler:
-    """Samples one machine; after disks came or went, it needs their places. Mutable.
+    """Samples one machine; after disks were added or removed, it needs their locations. Mutable.
 
-    Depths, links and the counters of errors need a file each: they are read again once ``every``
-    seconds have passed, and samples in between repeat them. What has not changed since the last
-    sample is the same object in the next: most disks of many have nothing to do.
+    Depths, links and error counters need a file each. They are read again every ``every`` seconds,
+    and samples in between repeat them. If a value has not changed since the last sample, the next
+    sample has the same object: with many disks, most are idle.
     """
 
     def __init__(self, places: SampledPlaces, *, every: float = 60.0) -> None:
@@ -133,63 +133,67 @@ class Sampler:
         self._counters: dict[str, dict[str, int]] = {}
 
     def sample_these(self, places: SampledPlaces) -> None:
-        """Sample a machine with these places from now on, and read everything at the next time."""
+        """Sample a machine with these locations, and read everything at the next sample."""
         self.places, self._read_at = places, None
 
     def update(self, part: SampledPlaces) -> None:
-        """Sample the disks of a part from now on, in the place of those with the same names."""
-        known = self.places
-        others = (name for name in known.scsi if name not in part.disks)
-        self.places = replace(known, disks=known.disks | part.disks, scsi=(*others, *part.scsi))
+        """Replace the disks with the same names by the disks of a partial scan."""
+        places = self.places
+        other_names = (name for name in places.scsi if name not in part.disks)
+        self.places = replace(
+            places, disks=places.disks | part.disks, scsi=(*other_names, *part.scsi)
+        )
 
-    def sample(self, now: float, time: float) -> Sample:
-        """Return the machine at this moment of the monotonic clock and of the day."""
-        if self._read_at is None or now - self._read_at >= self.every:
-            self._read_at = now
+    def sample(self, at: float, time: float) -> Sample:
+        """Return the machine at this moment: ``at`` is monotonic, ``time`` is since the epoch."""
+        if self._read_at is None or at - self._read_at >= self.every:
+            self._read_at = at
             self._read_slowly()
-        self._last = dict(self._samples())
+        self._last = dict(self._iterate_samples())
         return Sample(
-            at=now,
+            at=at,
             time=time,
             disks=self._last,
             links=self._links,
-            cpus=dict(_cpus()),
+            cpus=dict(_iterate_cpus()),
             counters=self._counters,
         )
 
-    def _samples(self) -> Iterator[tuple[str, DiskSample]]:
-        # Line by line: the whole file as lines would be as large as all that the sampler keeps.
+    def _iterate_samples(self) -> Iterator[tuple[str, DiskSample]]:
+        # Line by line: all lines at once would need as much memory as the sampler itself.
         with suppress(OSError), open(_DISKSTATS, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                with suppress(ValueError, IndexError):  # one odd line must not cost the other disks
+                with suppress(
+                    ValueError, IndexError
+                ):  # one invalid line must not affect the other disks
                     id = self.places.disks.get(line.split(maxsplit=3)[2])
                     if id is not None:
-                        found, last = disk(line, self._depths.get(id)), self._last.get(id)
-                        yield id, found if last is None or last != found else last
+                        current, last = disk(line, self._depths.get(id)), self._last.get(id)
+                        yield id, current if last is None or last != current else last
 
     def _read_slowly(self) -> None:
         self._depths, self._counters = {}, {}
-        # Most LUNs have counted the same, nothing: thousands of them share it.
-        alike: dict[tuple[int, ...], dict[str, int]] = {}
+        # Most LUNs have the same counts, all zero: thousands of them share one object.
+        shared: dict[tuple[int, ...], dict[str, int]] = {}
         for name in self.places.scsi:
             id = self.places.disks[name]
-            found = read(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
-            depth = integer(found, _DEPTH)
+            attributes = read(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
+            depth = integer(attributes, _DEPTH)
             if isinstance(depth, int):
                 self._depths[id] = depth
-            errors = _errors(found)
-            self._count(id, alike.setdefault((len(errors), *errors.values()), errors))
+            errors = _get_errors(attributes)
+            self._store_counts(id, shared.setdefault((len(errors), *errors.values()), errors))
         self._links = {
             adapter: link
             for adapter, way in self.places.ways.items()
-            if way and (link := _link(read(way[0], _LINK))) is not None
+            if way and (link := _build_link(read(way[0], _LINK))) is not None
         }
         for adapter, way in self.places.ways.items():
-            self._count(adapter, _bus_errors(bus_errors(read(end, _AER)) for end in way))
+            self._store_counts(adapter, _sum_bus_errors(bus_errors(read(end, _AER)) for end in way))
 
-    def _count(self, target: str, found: dict[str, int]) -> None:
-        if found:
-            self._counters[target] = found
+    def _store_counts(self, target: str, counts: dict[str, int]) -> None:
+        if counts:
+            self._counters[target] = counts
 
 
 def disk(line: str, depth: int | None) -> DiskSample:
@@ -213,41 +217,41 @@ def disk(line: str, depth: int | None) -> DiskSample:
     )
 
 
-def _cpus() -> Iterator[tuple[int, CpuSample]]:
-    for name, ticks in _ticks():
+def _iterate_cpus() -> Iterator[tuple[int, CpuSample]]:
+    for name, ticks in _iterate_ticks():
         if number := name.removeprefix("cpu"):
             yield int(number), CpuSample(sum(ticks), sum(ticks) - sum(ticks[3:5]))
 
 
-def _ticks() -> Iterator[tuple[str, list[int]]]:
+def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
     """Yield ``cpu`` for all CPUs together, and ``cpu0`` and so on, with their ticks (proc(5)).
 
-    Those are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the first
-    two. Nothing where they cannot be read.
+    The ticks are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the
+    first two. Nothing is yielded if they cannot be read.
     """
-    for line in _text(_STAT).splitlines():
-        # The lines of CPUs come first, and that of interrupts is longer than all of them.
+    for line in _read_text(_STAT).splitlines():
+        # The lines of CPUs come first, and the line of interrupts is longer than all of them.
         if not line.startswith("cpu"):
             return
         name, *fields = line.split(maxsplit=9)
         yield name, [int(field) for field in fields[:8]]
 
 
-def _link(found: Attributes) -> LinkSample | None:
-    """Return the link of a function; one without a link has width 0 (drivers/pci/pci-sysfs.c)."""
-    speed, width = leading_number(found, _LINK[0]), integer(found, _LINK[1])
+def _build_link(attributes: Attributes) -> LinkSample | None:
+    """Return the link of a function; without a link the width is 0 (drivers/pci/pci-sysfs.c)."""
+    speed, width = leading_number(attributes, _LINK[0]), integer(attributes, _LINK[1])
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None
 
 
-def _errors(found: Attributes) -> dict[str, int]:
-    """Return the counters of a SCSI device, printed in hexadecimal (scsi_sysfs.c: show_iostat)."""
-    counted = {name: integer(found, path, 16) for name, path in _COUNTERS.items()}
+def _get_errors(attributes: Attributes) -> dict[str, int]:
+    """Return the counters of a SCSI device, which are hexadecimal (scsi_sysfs.c: show_iostat)."""
+    counted = {name: integer(attributes, path, 16) for name, path in _COUNTERS.items()}
     return {name: count for name, count in counted.items() if isinstance(count, int)}
 
 
-def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
+def _sum_bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
     """Return the sum of the counters at both ends of the link: either may see an error."""
     total: dict[str, int] = {}
     for end in ends:
@@ -258,7 +262,7 @@ def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
     return total
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     """Return the text of a file of /proc, empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -276,9 +280,9 @@ def _text(path: str) -> str:
 class Activity(Struct, frozen=True):
     """A block device's counters at one moment.
 
-    ``reads`` and ``writes`` completed since boot, ``io_ticks_ms`` the time with I/O in flight,
-    ``in_flight`` the I/Os in flight now. With ``queue/iostats`` at 0 all of them stand still
-    (block/blk-mq.c: blk_do_io_stat).
+    ``reads`` and ``writes`` were completed since boot, ``io_ticks_ms`` is the time with I/O in
+    flight, ``in_flight`` the I/Os in flight now. With ``queue/iostats`` at 0, all of them stop
+    counting (block/blk-mq.c: blk_do_io_stat).
     """
 
     reads: int
@@ -306,7 +310,7 @@ def activity(sysfs: Path | str) -> Activity | Missing:
 
 
 class CpuTime(Struct, frozen=True):
-    """Seconds of some CPUs since boot: in all, with nothing to run, in hard and soft interrupts."""
+    """Seconds of some CPUs since boot: total, idle, and in hard and soft interrupts."""
 
     total: float
     idle: float
@@ -325,10 +329,10 @@ def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
     """Return the time of these CPUs, or of all if none is given; None if it cannot be read."""
     wanted = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
     try:
-        times = [ticks for name, ticks in _ticks() if name in wanted]
+        times = [ticks for name, ticks in _iterate_ticks() if name in wanted]
     except ValueError:
         return None
-    if len(times) != len(wanted):  # one is offline: the sum would lack its time
+    if len(times) != len(wanted):  # one CPU is offline: the sum would lack its time
         return None
     ticks = os.sysconf("SC_CLK_TCK")
     _, _, _, idle, iowait, hard, soft, _ = (
@@ -338,10 +342,10 @@ def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
 
 
 def temperature(sysfs: Path | str) -> float | None:
-    """Return °C of the drive whose block device's directory is ``sysfs``, None without a sensor.
+    """Return °C of the drive whose block device's directory is ``sysfs``, or None without a sensor.
 
     Documentation/hwmon/sysfs-interface.rst: temp1_input is in thousandths of a degree. The read
-    sends a command to the drive: not for one that hangs.
+    sends a command to the drive: do not use it on a hung drive.
     """
     for pattern in _SENSORS:
         for path in sorted(Path(sysfs).glob(pattern)):

@@ -1,20 +1,16 @@
-"""The machine's services: which process belongs to one, and the settings of irqbalance.
+"""Find the processes of the machine's services, and read the settings of irqbalance.
 
-Find the processes of the machine's services and prove which service they belong to.
-
-Any user can run a process with any name, and a container can run the same daemon. Such a process
-decides nothing. The proof is the kernel's: all user ids are 0, the process has one number, and its
-cgroup is the cgroup of the system's unit. Mount namespace, executable and other links prove
-nothing: a unit may have a private mount namespace, and hbatune's daemon may not read the links.
+Any user can run a process with any name, and a container can run the same daemon. Such a process is
+ignored. The kernel gives the proof: all user ids are 0, the process has one number, and its cgroup
+is the cgroup of the system's unit. Mount namespace, executable and other links prove nothing: a
+unit may have a private mount namespace, and hbatune's daemon may not read the links.
 
 A process of root in another cgroup is unproven, for example on a host without systemd, or if an
 administrator started the daemon by hand. hbatune reports it as unknown and does not obey it. In a
-container, hbatune sees the container's processes only and judges these in the same way.
+container, hbatune sees only the container's processes and applies the same rules to them.
 
-The machine's irqbalance: its banned CPUs and the policy scripts that it runs.
-
-It moves interrupts every ten seconds, as its settings and its policy scripts specify. Only the
-process of irqbalance.service counts (``facts.services``).
+irqbalance moves interrupts every ten seconds, as its settings and its policy scripts specify. Only
+the process of irqbalance.service counts.
 """
 
 import os
@@ -57,7 +53,7 @@ def find_services(
     hidden = 1 not in pids
     for pid in pids:
         try:
-            name = _name(f"{proc}/{pid}/comm")
+            name = _read_name(f"{proc}/{pid}/comm")
             if name in services and not isinstance(services[name], ProvenService):
                 services[name] = _identify(f"{proc}/{pid}", pid, name) or services[name]
         except _ENDED:
@@ -69,7 +65,7 @@ def find_services(
     return services
 
 
-def _name(path: str) -> str:
+def _read_name(path: str) -> str:
     """Return the name of a process. Without pathlib, because a server has thousands of them."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -81,8 +77,8 @@ def _name(path: str) -> str:
 def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
     """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
 
-    Arguments and environment are read after the proof only. Such a read can block without limit
-    if the process is another user's: on a page that its file system does not deliver.
+    Arguments and environment are read only after the proof. Such a read can block indefinitely if
+    the process is another user's: on a page that its file system does not deliver.
     """
     # The open directory stays with this process, even if the kernel uses its number again.
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,9 +112,9 @@ def _read_proc_file(directory: int, name: str) -> str:
 
 
 def _is_unit(line: str, unit: str) -> bool:
-    """Whether a line of /proc/PID/cgroup names the cgroup of this system unit.
+    """Return whether a line of /proc/PID/cgroup names the cgroup of this system unit.
 
-    systemd's hierarchy is ``0::`` (version 2) or ``name=systemd`` (version 1). Only slices lead to
+    systemd's hierarchy is ``0::`` (version 2) or ``name=systemd`` (version 1). Only slices contain
     a system unit. A unit of a user's systemd is below ``user@UID.service``, and a container's is
     below a scope, a service or another directory.
     """
@@ -166,7 +162,7 @@ class Irqbalance(Struct, frozen=True):
         return tuple(Path(os.path.realpath(path)) for path in paths)
 
     def asks(self, script: Path) -> bool:
-        """Whether it runs this script, directly or from its directory of scripts."""
+        """Return whether it runs this script, directly or from its directory of scripts."""
         return Path(os.path.realpath(script)) in self.scripts
 
 
@@ -179,8 +175,8 @@ def irqbalance_of(service: ProvenService | Missing | None) -> Irqbalance | Missi
     """Return the settings of the process of irqbalance.service."""
     if not isinstance(service, ProvenService):
         return service
-    settings = None if service.environment is None else _settings(service.environment)
-    return Irqbalance(service.pid, _policy_script(service.arguments), settings)
+    settings = None if service.environment is None else _parse_settings(service.environment)
+    return Irqbalance(service.pid, _find_policy_script(service.arguments), settings)
 
 
 def irqbalance_settings(
@@ -195,11 +191,11 @@ def irqbalance_settings(
         return irqbalance.settings
     for file in files:
         with suppress(OSError):
-            return _settings(file.read_text(errors="replace").splitlines())
+            return _parse_settings(file.read_text(errors="replace").splitlines())
     return {}
 
 
-def _settings(lines: Iterable[str]) -> dict[str, str]:
+def _parse_settings(lines: Iterable[str]) -> dict[str, str]:
     """Return names and values of lines such as ``NAME="value"``; other lines are ignored."""
     pairs = (line.strip().partition("=") for line in lines)
     return {
@@ -209,7 +205,7 @@ def _settings(lines: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _policy_script(arguments: Sequence[str]) -> str | None:
+def _find_policy_script(arguments: Sequence[str]) -> str | None:
     """Return the last policy that the arguments name, as getopt_long(3) reads them."""
     policy = None
     for argument, following in zip(arguments, (*arguments[1:], ""), strict=True):

@@ -1,6 +1,6 @@
-"""The adapter families, one module each, named as the family. Nothing else lists them.
+"""The adapter families, one module each with the family's name. There is no other list of them.
 
-A machine has adapters of one or two of them, and only their modules are imported where possible.
+A machine has adapters of one or two families, and if possible only their modules are imported.
 """
 
 import os
@@ -10,14 +10,14 @@ from importlib import import_module
 
 from hbatune.facts.family import Family, Option
 
-# Where no driver is known: believe only what the SCSI midlayer and the transport classes say.
+# For an unknown driver: use only the evidence of the SCSI midlayer and the transport classes.
 GENERIC = Family(name="scsi", drivers=frozenset())
 
 
 @cache
 def families() -> tuple[Family, ...]:
     """Return all families, by name."""
-    return tuple(family_named(name) for name in _names())
+    return tuple(family_named(name) for name in _list_names())
 
 
 @cache
@@ -26,9 +26,9 @@ def family_of(*names: str | None) -> Family:
     for name in names:
         if name is None:
             continue
-        # Most families go by the name of their driver, and no driver has two.
-        if name in (named := family_named(name)).drivers:
-            return named
+        # Most families have the name of their driver, and no driver has two families.
+        if name in (candidate := family_named(name)).drivers:
+            return candidate
         for family in families():
             if name in family.drivers:
                 return family
@@ -37,15 +37,15 @@ def family_of(*names: str | None) -> Family:
 
 @cache
 def family_named(name: str) -> Family:
-    """Return the family that goes by this name itself."""
-    if name not in _names():
+    """Return the family with this name."""
+    if name not in _list_names():
         return GENERIC
-    found: Family = import_module(f"{__name__}.{name}").FAMILY
-    return found
+    family: Family = import_module(f"{__name__}.{name}").FAMILY
+    return family
 
 
 @cache
-def _names() -> tuple[str, ...]:
+def _list_names() -> tuple[str, ...]:
     files = sorted(name for folder in __path__ for name in os.listdir(folder))
     return tuple(name[:-3] for name in files if name.endswith(".py") and name[0] != "_")
 

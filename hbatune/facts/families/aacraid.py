@@ -8,16 +8,16 @@ _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
 _MOST = 256  # linit.c: aac_change_queue_depth
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.VOLUME if evidence.channel == _CONTAINERS else None
 
 
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
 
 
-def _depth_trap(host: Host, evidence: Evidence) -> str | None:
-    """Know what is no container: any write sets the depth to 1, or to the firmware's own."""
+def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
+    """Return the reason for drives outside containers: a write sets 1 or the firmware's depth."""
     if evidence.channel == _CONTAINERS:
         return None
     return "any write drops a drive that is no container to one command"
@@ -29,9 +29,9 @@ FAMILY = Family(
     model=("model",),
     firmware=("hba_kernel_version",),
     version=("driver_version",),
-    protocol=_protocol,
-    depth_cap=_depth_cap,
-    depth_trap=_depth_trap,
+    protocol=_classify,
+    depth_cap=_limit_depth,
+    depth_trap=_find_depth_trap,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/aacraid/comminit.c: aac_define_int_mode", (Handler(r"aac.*"),)
     ),

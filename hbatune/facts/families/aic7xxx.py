@@ -8,7 +8,7 @@ from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Pur
 from hbatune.facts.model import Protocol
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.SPI
 
 
@@ -16,10 +16,10 @@ FAMILY = Family(
     name="aic7xxx",
     drivers=frozenset({"aic7xxx"}),
     products=(Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),),
-    protocol=_protocol,
+    protocol=_classify,
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"),
-    # The depth of every drive of every such card (aic7xxx_osm.c: ahc_linux_setup_tag_info_global);
+    # The depth of every drive on every such card (aic7xxx_osm.c: ahc_linux_setup_tag_info_global);
     # 253 is AHC_MAX_QUEUE.
     options=(Option("aic7xxx", Purpose.LUN_DEPTH, 2, 253, key="global_tag_depth"),),
 )

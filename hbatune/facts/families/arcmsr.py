@@ -1,6 +1,6 @@
-"""Areca RAID. Its volumes say so by their vendor; drives that are passed through keep their own.
+"""Areca RAID. Its volumes report Areca as vendor; pass-through drives report their own.
 
-What says nothing of itself beyond that stays unknown.
+Devices that report nothing more stay unknown.
 """
 
 from hbatune.facts.family import (

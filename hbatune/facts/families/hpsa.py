@@ -1,4 +1,4 @@
-"""HP Smart Array, up to Gen9. Product names by subsystem are those of ``products`` in hpsa.c."""
+"""HP Smart Array, up to Gen9. Product names by subsystem are from ``products`` in hpsa.c."""
 
 from hbatune.facts.family import (
     Applies,
@@ -13,7 +13,7 @@ from hbatune.facts.family import (
 )
 
 _HP = 0x103C
-# By PCI device, the boards with that chip, by subsystem device (hpsa.c: hpsa_pci_device_id).
+# Boards by their chip's PCI device and their subsystem device (hpsa.c: hpsa_pci_device_id).
 _BOARDS = {
     0x323A: {0x3241: "P212", 0x3243: "P410", 0x3245: "P410i", 0x3247: "P411", 0x3249: "P812"},
     0x323B: {0x3350: "P222", 0x3351: "P420", 0x3352: "P421", 0x3353: "P822", 0x3354: "P420i"},

@@ -1,7 +1,7 @@
-"""Hyper-V and Azure, synthetic SCSI. What is behind a disk, only the hypervisor knows.
+"""Hyper-V and Azure, synthetic SCSI. Only the hypervisor knows the storage behind a disk.
 
-Its hosts hang on the VMBus, and have no PCI function and no interrupt that anybody could move. A
-LUN whose vendor is another than Hyper-V's own is passed through, from an array for one: left alone.
+Its hosts are on the VMBus, and have no PCI function and no movable interrupt. A LUN with a vendor
+other than Hyper-V's is passed through, for example from an array, and is not changed.
 """
 
 from hbatune.facts.family import Family, Interrupts, Option, Purpose, Vectors

@@ -1,4 +1,4 @@
-"""Virtual SCSI of IBM Power: disks that a VIOS serves. No PCI function behind its hosts.
+"""Virtual SCSI of IBM Power: disks that a VIOS serves. Its hosts have no PCI function.
 
 A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 """
@@ -10,14 +10,14 @@ from hbatune.facts.model import Protocol
 _MOST = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.VIRTUAL
 
 
 FAMILY = Family(
     name="ibmvscsi",
     drivers=frozenset({"ibmvscsi"}),
-    protocol=_protocol,
+    protocol=_classify,
     depth_cap=clamped_at(_MOST),
     depth_default=by_host,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),

@@ -1,6 +1,6 @@
-"""IBM Power SAS RAID. A card is known by its CCIN, which its PCI subsystem stands for.
+"""IBM Power SAS RAID. The PCI subsystem of a card gives its CCIN, which identifies it.
 
-Ids and CCINs are those of ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
+Ids and CCINs are from ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
 """
 
 from hbatune.facts.classify import Evidence
@@ -30,16 +30,16 @@ _CACHELESS = {"57B4", "57C4"}  # D4, Benefits of 57B4 RAID SAS Adapter; Comparis
 _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS of SIS-32
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.VOLUME if evidence.channel in _VOLUMES else None
 
 
-def _depth_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+def _get_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     return 6  # ipr.h: IPR_MAX_CMD_PER_LUN
 
 
-def _depth_trap(host: Host, evidence: Evidence) -> str | None:
-    """Know SATA drives, which the driver sets to 1 at any write (ipr_change_queue_depth)."""
+def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
+    """Return the reason for SATA drives: a write sets their depth to 1 (ipr_change_queue_depth)."""
     if evidence.vendor == "ATA" or evidence.sat:
         return "the driver drops SATA drives to one command at any write"
     return None
@@ -56,9 +56,9 @@ FAMILY = Family(
         for ccin, (device, card) in _CCINS.items()
     ),
     firmware=("fw_version",),
-    protocol=_protocol,
-    depth_default=_depth_default,
-    depth_trap=_depth_trap,
+    protocol=_classify,
+    depth_default=_get_default_depth,
+    depth_trap=_find_depth_trap,
     interrupts=Interrupts(
         Vectors.FREE,
         "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",

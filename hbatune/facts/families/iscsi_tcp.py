@@ -1,6 +1,6 @@
-"""iSCSI in software over any network card. No PCI function, no firmware, no interrupt of its own.
+"""iSCSI in software over any network card. It has no PCI function, firmware or interrupt.
 
-What its host takes in all is node.session.cmds_max of open-iscsi, which is set at login.
+Its host's command limit is node.session.cmds_max of open-iscsi, which is set at login.
 """
 
 from hbatune.facts.family import Family, Interrupts, Vectors, by_host

@@ -1,6 +1,6 @@
-"""SAS adapters whose drivers stand on libsas: Intel's chipsets, Marvell, PMC-Sierra, Adaptec.
+"""SAS adapters with drivers based on libsas: Intel's chipsets, Marvell, PMC-Sierra, Adaptec.
 
-They show the SAS transport class, and SATA drives are libata's: their depth is NCQ's.
+They have the SAS transport class. libata handles SATA drives, so NCQ gives their depth.
 """
 
 from hbatune.facts.classify import Evidence
@@ -10,7 +10,7 @@ from hbatune.facts.model import Host, Missing, Pci
 _NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
 
 
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
     if evidence.vendor != "ATA" and not evidence.sat:
         return host.can_queue
@@ -20,8 +20,8 @@ def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing
 FAMILY = Family(
     name="libsas",
     drivers=frozenset({"aic94xx", "hisi_sas_v3_hw", "isci", "mvsas", "pm80xx"}),
-    depth_cap=_depth_cap,
-    # Of the others' vectors nothing is known here: they are left alone.
+    depth_cap=_limit_depth,
+    # The other drivers' vectors are unknown and are not changed.
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/isci/init.c: isci_setup_interrupts", (Handler(r"isci-msix"),)
     ),

@@ -1,7 +1,7 @@
-"""Emulex and Broadcom Fibre Channel, the LP10000 of 2 Gb/s included.
+"""Emulex and Broadcom Fibre Channel, including the LP10000 of 2 Gb/s.
 
-Device ids are those of lpfc_hw.h: FA00 is Thor, which is sold as LP10000, FC00 the LP10000-S.
-The model is a host attribute.
+Device ids are from lpfc_hw.h: FA00 is Thor, which is sold as LP10000, FC00 the LP10000-S. The model
+is a host attribute.
 """
 
 from hbatune.facts.family import (
@@ -46,8 +46,8 @@ FAMILY = Family(
         (Handler(r"lpfc:sp", Role.ADMIN), Handler(r"lpfc:fp"), Handler(r"lpfc:\d+", managed=True)),
     ),
     coalescing=(
-        # SLI-4 only; on SLI-3 it is refused with EINVAL. 0 adapts the delay to the load by
-        # itself; a fixed high rate is an interrupt storm.
+        # SLI-4 only; SLI-3 returns EINVAL. With 0, the driver adapts the delay to the load; a fixed
+        # high rate is an interrupt storm.
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "lpfc_fcp_imax",
@@ -58,7 +58,7 @@ FAMILY = Family(
             unit="interrupts/s",
             least=0,
         ),
-        # SLI-3, which the LP10000 is.
+        # SLI-3, such as the LP10000.
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "lpfc_cr_delay",

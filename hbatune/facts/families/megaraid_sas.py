@@ -1,6 +1,6 @@
 """Broadcom MegaRAID and Dell PERC. The firmware's version is in no sysfs attribute.
 
-Device ids and chip names are those of megaraid_sas.h; nothing in sysfs names the card.
+Device ids and chip names are from megaraid_sas.h; nothing in sysfs names the card.
 """
 
 from hbatune.facts.classify import Evidence
@@ -38,11 +38,11 @@ _PHYSICAL_CHANNELS = 2  # megaraid_sas.h: MEGASAS_MAX_PD_CHANNELS; logical drive
 _THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     """Distinguish volumes from drives, which are both flat below the host.
 
-    The LUN's own word comes first, since the channel alone is not sure: a PERC H755N shows drives
-    without RAID on channel 2 as well.
+    The LUN's own report comes first, since the channel is not reliable: a PERC H755N also shows
+    drives without RAID on channel 2.
     """
     if evidence.channel is None:
         return None
@@ -53,8 +53,8 @@ def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.SAS if evidence.channel < _PHYSICAL_CHANNELS else Protocol.VOLUME
 
 
-def _depth_trap(host: Host, evidence: Evidence) -> str | None:
-    """Know a throttled host, whose can_queue says nothing about the depth that is right."""
+def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
+    """Return the reason for a throttled host, whose can_queue does not give the right depth."""
     if isinstance(host.can_queue, int) and host.can_queue <= _THROTTLED:
         return "the driver holds the adapter at 16 commands after timeouts, until its load falls"
     return None
@@ -64,14 +64,14 @@ FAMILY = Family(
     name="megaraid_sas",
     drivers=frozenset({"megaraid_sas"}),
     products=tuple(Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
-    protocol=_protocol,
-    depth_trap=_depth_trap,
+    protocol=_classify,
+    depth_trap=_find_depth_trap,
     shares_tags=tags_shared_by_several,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",
         (
-            # The first one, and the only one of the MFI series, is not managed.
+            # The first one, which is the only one in the MFI series, is not managed.
             Handler(r"megasas|megasas\d+-msix0"),
             Handler(r"megasas\d+-msix\d+", managed=True),
         ),

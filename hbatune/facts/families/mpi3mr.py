@@ -1,7 +1,7 @@
 """Broadcom 9600: SAS4116 and SAS5116, as plain HBA (eHBA) and as MegaRAID.
 
-Device ids are those of mpi3mr_pci_id_table (mpi3mr_os.c). The driver names no product; the names
-by subsystem are those of the PCI id database of 2023-04-10.
+Device ids are from mpi3mr_pci_id_table (mpi3mr_os.c). The driver contains no product names. The
+names by subsystem are from the PCI id database of 2023-04-10.
 """
 
 from hbatune.facts.classify import Evidence
@@ -33,19 +33,19 @@ _DOCUMENTS = {0x4660: "05-50111-01 (D0)"}
 _VOLUMES = 1
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
-    """Take what is on channel 1 for a volume; an NVMe drive there has said so (mpi3mr_os.c)."""
+def _classify(evidence: Evidence) -> Protocol | None:
+    """Classify devices on channel 1 as volumes; NVMe drives there report it (mpi3mr_os.c)."""
     return Protocol.VOLUME if evidence.channel == _VOLUMES else None
 
 
-def _polled(parameters: Parameters, vectors: int) -> int:
-    """Return ``poll_queues``, of which there are none unless a queue for interrupts is left.
+def _count_polled(parameters: Parameters, vectors: int) -> int:
+    """Return ``poll_queues``, or 0 if no queue would be left for interrupts.
 
     mpi3mr_fw.c: mpi3mr_calc_poll_queues, which counts the admin vector as well.
     """
-    found = parameters.get("poll_queues")
-    asked = int(found.text) if isinstance(found, Attribute) and found.text.isdecimal() else 0
-    return asked if asked < vectors - 1 else 0
+    option = parameters.get("poll_queues")
+    requested = int(option.text) if isinstance(option, Attribute) and option.text.isdecimal() else 0
+    return requested if requested < vectors - 1 else 0
 
 
 FAMILY = Family(
@@ -61,10 +61,10 @@ FAMILY = Family(
         Product("Broadcom SAS5116", _LSI, 0x00B5),
     ),
     firmware=("version_fw",),
-    protocol=_protocol,
+    protocol=_classify,
     depth_ramps=True,
     # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
-    # call; it sets the largest request of NVMe drives, too.
+    # call; it also sets the largest request of NVMe drives.
     resets=("queue_depth", "max_sectors_kb"),
     shares_tags=tags_shared,
     credits=("fw_queue_depth",),
@@ -73,7 +73,7 @@ FAMILY = Family(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
         (Handler(r"mpi3mr\d+-msix0", Role.ADMIN), Handler(r"mpi3mr\d+-msix\d+", managed=True)),
-        polled=_polled,
+        polled=_count_polled,
     ),
     options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
     traps=(

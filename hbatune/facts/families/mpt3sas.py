@@ -1,7 +1,6 @@
 """Broadcom SAS2, SAS3 and SAS3.5 HBAs (9200 to 9500).
 
-Device ids and chip names are those of mpt3sas's mpi/mpi2_cnfg.h; what a card calls itself is its
-own ``board_name``.
+Device ids and chip names are from mpt3sas's mpi/mpi2_cnfg.h; ``board_name`` is the card's own name.
 """
 
 from hbatune.facts.classify import Evidence
@@ -36,19 +35,19 @@ _CHIPS = {
     0x00E6: "SAS3816",
 }
 _GEN35 = 0x00AA  # mpt3sas_scsih.c: _scsih_probe, is_gen35_ioc; older chips have lower ids ...
-_SAS3_LATE = range(0x00C0, 0x00CA)  # ... but for these
+_SAS3_LATE = range(0x00C0, 0x00CA)  # ... except these
 _SATA = 32  # mpt3sas_base.h: MPT3SAS_SATA_QUEUE_DEPTH
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return _CHANNELS.get(evidence.channel) if evidence.channel is not None else None
 
 
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Return 32 for SATA on chips before SAS3.5: the driver clamps to it in silence.
+def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    """Return 32 for SATA on chips before SAS3.5: the driver silently clamps to it.
 
-    With enable_sdev_max_qd it would not, which is not looked at (scsih_change_queue_depth).
+    With enable_sdev_max_qd it would not; this option is not read (scsih_change_queue_depth).
     """
     device = pci.device if pci else None
     late = isinstance(device, int) and device >= _GEN35 and device not in _SAS3_LATE
@@ -61,8 +60,8 @@ FAMILY = Family(
     products=tuple(Product(f"Broadcom {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=_protocol,
-    depth_cap=_depth_cap,
+    protocol=_classify,
+    depth_cap=_limit_depth,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=tags_shared_by_several,

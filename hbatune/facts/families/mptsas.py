@@ -1,4 +1,4 @@
-"""LSI Fusion-MPT SAS 1064, 1068 and 1078. The card's name is its own ``board_name``."""
+"""LSI Fusion-MPT SAS 1064, 1068 and 1078. ``board_name`` is the card's own name."""
 
 from hbatune.facts.family import Family, Handler, Interrupts, Vectors
 

@@ -1,6 +1,7 @@
-"""LSI Fusion-MPT, parallel SCSI (53C1020 and 53C1030). The card's name is its own ``board_name``.
+"""LSI Fusion-MPT, parallel SCSI (53C1020 and 53C1030). ``board_name`` is the card's own name.
 
-Unlike the other drivers of parallel SCSI it lets queue_depth be written. VMware emulates the chip.
+Unlike the other drivers of parallel SCSI, it allows writes to queue_depth. VMware emulates the
+chip.
 """
 
 from hbatune.facts.classify import Evidence
@@ -10,7 +11,7 @@ from hbatune.facts.model import Protocol
 _MOST = 64  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.SPI
 
 
@@ -20,7 +21,7 @@ FAMILY = Family(
     products=(Product("LSI 53C1030", 0x1000, 0x0030),),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=_protocol,
+    protocol=_classify,
     depth_cap=clamped_at(_MOST),
     interrupts=Interrupts(
         Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)

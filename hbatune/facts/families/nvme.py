@@ -1,4 +1,4 @@
-"""NVMe controllers, on PCI Express and over fabrics. The model is the controller's own."""
+"""NVMe controllers, on PCI Express and over fabrics. The controller reports its model."""
 
 from hbatune.facts.family import (
     Applies,
@@ -27,8 +27,8 @@ FAMILY = Family(
         (Handler(r"nvme\d+q0", Role.ADMIN), Handler(r"nvme\d+q\d+", managed=True)),
     ),
     coalescing=(
-        # Set Features: aggregation threshold in bits 7:0, time in bits 15:8, in 100 µs. Either
-        # of them 0 is off. The kernel never sets it, so a reset of the controller forgets it.
+        # Set Features: aggregation threshold in bits 7:0, time in bits 15:8, in 100 µs. 0 in either
+        # switches it off. The kernel never sets it, so a reset of the controller clears it.
         Coalescing(
             Mechanism.NVME_FEATURE,
             "feature 08h",

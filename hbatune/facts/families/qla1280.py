@@ -1,7 +1,7 @@
 """QLogic ISP1x80 and ISP1x160, parallel SCSI (QLA1040). Its queue_depth is read-only.
 
-The id and the name are those of qla1280_pci_tbl and ql1280_board_tbl (qla1280.c). The adapter's
-own per-target limit, the execution throttle, is in its NVRAM, which Linux does not change.
+The id and the name are from qla1280_pci_tbl and ql1280_board_tbl (qla1280.c). The adapter's own
+per-target limit, the execution throttle, is in its NVRAM, which Linux does not change.
 """
 
 from hbatune.facts.classify import Evidence
@@ -9,7 +9,7 @@ from hbatune.facts.family import Depth, Family, Interrupts, Product, Vectors
 from hbatune.facts.model import Protocol
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.SPI
 
 
@@ -17,7 +17,7 @@ FAMILY = Family(
     name="qla1280",
     drivers=frozenset({"qla1280"}),
     products=(Product("QLogic QLA1040", 0x1077, 0x1020, document="QLogic QLA1040 (D1)"),),
-    protocol=_protocol,
+    protocol=_classify,
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/qla1280.c: qla1280_probe_one"),
 )

@@ -5,20 +5,20 @@ from hbatune.facts.family import Family, Interrupts, Option, Parameters, Purpose
 from hbatune.facts.model import Attribute, Protocol
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.VIRTUAL
 
 
 def _shares_tags(parameters: Parameters, queues: int) -> bool:
-    """Know the option that limits the whole host (scsi_debug.c: sdebug_driver_probe)."""
-    found = parameters.get("host_max_queue")
-    return isinstance(found, Attribute) and found.text not in ("", "0")
+    """Return whether an option limits the entire host (scsi_debug.c: sdebug_driver_probe)."""
+    option = parameters.get("host_max_queue")
+    return isinstance(option, Attribute) and option.text not in ("", "0")
 
 
 FAMILY = Family(
     name="scsi_debug",
     drivers=frozenset({"scsi_debug"}),
-    protocol=_protocol,
+    protocol=_classify,
     depth_ramps=True,
     shares_tags=_shares_tags,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/scsi_debug.c"),

@@ -1,6 +1,6 @@
 """Microchip SmartRAID, SmartHBA and HPE Gen10 controllers. The model is a host attribute.
 
-The 185 subsystem ids of the driver are not repeated here: the firmware names the card.
+The driver's 185 subsystem ids are not repeated here: the firmware names the card.
 """
 
 from hbatune.facts.family import (

@@ -1,6 +1,6 @@
 """Symbios and LSI 53C8xx, parallel SCSI (SYM8751SP). Its queue_depth is read-only.
 
-Ids are those of sym_defs.h: the SYM8751SP carries a 53C875, which other boards do too.
+Ids are from sym_defs.h: the SYM8751SP carries a 53C875, which other boards also carry.
 """
 
 from hbatune.facts.classify import Evidence
@@ -8,7 +8,7 @@ from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Pur
 from hbatune.facts.model import Protocol
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.SPI
 
 
@@ -19,9 +19,9 @@ FAMILY = Family(
         Product("Symbios 53C875", 0x1000, 0x000F, document="Symbios SYM8751SP (D1)"),
         Product("LSI 53C895A", 0x1000, 0x0012),
     ),
-    protocol=_protocol,
+    protocol=_classify,
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach"),
-    # A depth of 0 or 1 is no tagged queuing; 64 is SYM_CONF_MAX_TAG (sym53c8xx.h).
+    # A depth of 0 or 1 means no tagged queuing; 64 is SYM_CONF_MAX_TAG (sym53c8xx.h).
     options=(Option("cmd_per_lun", Purpose.LUN_DEPTH, 2, 64, shown=False, default=16),),
 )

@@ -1,4 +1,4 @@
-"""virtio-scsi of QEMU and others. No firmware. Ids are those of linux/virtio_ids.h."""
+"""virtio-scsi of QEMU and others. It has no firmware. Ids are from linux/virtio_ids.h."""
 
 from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
@@ -17,8 +17,8 @@ from hbatune.facts.model import Host, Missing, Pci, Role
 _REDHAT = 0x1AF4
 
 
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Return cmd_per_lun, to which the driver clamps in silence (virtscsi_change_queue_depth)."""
+def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    """Return cmd_per_lun, to which the driver silently clamps (virtscsi_change_queue_depth)."""
     return host.cmd_per_lun
 
 
@@ -29,7 +29,7 @@ FAMILY = Family(
         Product("virtio SCSI", _REDHAT, 0x1048),
         Product("virtio SCSI (transitional)", _REDHAT, 0x1004),
     ),
-    depth_cap=_depth_cap,
+    depth_cap=_limit_depth,
     depth_default=by_host,
     depth_ramps=True,
     interrupts=Interrupts(
@@ -38,7 +38,7 @@ FAMILY = Family(
         (
             Handler(r"virtio\d+-(config|control|event)", Role.ADMIN),
             Handler(r"virtio\d+-request", managed=True),
-            # Too few vectors for one each: the queues share one, which is not managed.
+            # With too few vectors for one each, the queues share one, which is not managed.
             Handler(r"virtio\d+-virtqueues"),
         ),
     ),

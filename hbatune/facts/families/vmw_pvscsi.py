@@ -1,6 +1,6 @@
-"""VMware's paravirtual SCSI. What the drive behind it is, only the hypervisor knows.
+"""VMware's paravirtual SCSI. Only the hypervisor knows the drive behind it.
 
-The id is that of vmw_pvscsi.h.
+The id is from vmw_pvscsi.h.
 """
 
 from hbatune.facts.classify import Evidence
@@ -17,7 +17,7 @@ from hbatune.facts.family import (
 from hbatune.facts.model import Protocol
 
 
-def _protocol(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.VIRTUAL
 
 
@@ -25,7 +25,7 @@ FAMILY = Family(
     name="vmw_pvscsi",
     drivers=frozenset({"vmw_pvscsi"}),
     products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
-    protocol=_protocol,
+    protocol=_classify,
     depth_default=by_host,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe", (Handler(r"vmw_pvscsi"),)

@@ -1,6 +1,6 @@
 """Xen's paravirtual disks: one disk per device, no SCSI host and no queue_depth.
 
-The tag set is the ring that the two domains share; the disk behind it, only the other one knows.
+The tag set is the ring that the two domains share. Only the other domain knows the disk behind it.
 """
 
 from hbatune.facts.family import Depth, Family, Interrupts, Option, Purpose, Vectors
