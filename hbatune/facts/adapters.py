@@ -252,7 +252,7 @@ def _parse_numa_node(function: Attributes) -> int | None:
 
 
 def _build_link(function: Attributes) -> Link | None:
-    """Return the link; conventional PCI has none of these files (drivers/pci/pci-sysfs.c)."""
+    """Return the link; conventional PCI lacks these files (drivers/pci/pci-sysfs.c)."""
     names = PCI[-4:]
     if all(_is_absent(text(function, name)) for name in names):
         return None

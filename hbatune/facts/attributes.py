@@ -135,13 +135,13 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
 
 @lru_cache(maxsize=64)
 def _split(attributes: tuple[str, ...]) -> tuple[list[_Item], list[_Item]]:
-    """Split attributes into those that always answer and those whose read may hang."""
+    """Split attributes by whether their read always returns or may hang."""
     items = [(name, _select_adder(name)) for name in attributes]
     queue = [item for item in items if item[0].startswith(_MAY_HANG)]
     behind = [name for name, add in items if name.startswith(_DEVICE) and add is _add_file]
-    other = [item for item in items if item not in queue and item[0] not in behind]
+    direct = [item for item in items if item not in queue and item[0] not in behind]
     first = [(_DEVICE, partial(_add_behind, tuple(behind)))] if behind else []
-    return [*first, *other], queue
+    return [*first, *direct], queue
 
 
 def _select_adder(name: str) -> _Adder:
@@ -298,7 +298,7 @@ def text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Miss
 
 
 def word(attributes: Attributes, name: str) -> str:
-    """Return the attribute's text, empty if there is none."""
+    """Return the attribute's text, or an empty text if it is missing."""
     value = attributes.get(name)
     return value.text if isinstance(value, Attribute) else ""
 

@@ -47,7 +47,7 @@ class Evidence(Struct, frozen=True):
 
 
 BY_TRANSPORT: Mapping[str, Protocol] = {
-    # Bridges, which may hide any device, whatever the LUN reports.
+    # Bridges, which may hide any device, regardless of the LUN's report.
     "usb": Protocol.UNKNOWN,
     "firewire": Protocol.UNKNOWN,
     "srp": Protocol.UNKNOWN,
@@ -148,7 +148,7 @@ SIGNS = (
     Sign(Protocol.SAS, "sas_address"),
     Sign(Protocol.SPI, "spi"),
 )
-"""The protocol of a SCSI disk behind an adapter is that of its first matching sign."""
+"""The protocol of a SCSI disk behind an adapter is the protocol of its first matching sign."""
 
 
 _SEEN = 256  # thousands of LUNs have only a few different combinations

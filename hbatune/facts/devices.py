@@ -53,7 +53,7 @@ def directories(name: str) -> list[str]:
 
 
 def directory_of(name: str, device: str) -> str:
-    """Return the sysfs directory of one device of a class. OSError if there is none."""
+    """Return the sysfs directory of one device of a class. OSError if it does not exist."""
     class_dir = f"{_CLASS}/{name}"
     path = _resolve_link(class_dir, os.readlink(f"{class_dir}/{device}"))
     os.stat(path)

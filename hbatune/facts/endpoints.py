@@ -225,7 +225,7 @@ def _describe_paths(paths: list[Endpoint]) -> tuple[str, ...]:
 
 
 def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
-    """Return the fact, or absent if the kernel returned EINVAL for lack of a device handler.
+    """Return the fact, or absent if the kernel returned EINVAL because no handler exists.
 
     Copies of sysfs have an empty file there.
     """

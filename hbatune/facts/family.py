@@ -193,7 +193,7 @@ class Depth(StrEnum):
     """The driver's support of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
 
     SET = "set"  # its host template has change_queue_depth
-    FIXED = "fixed"  # it has none: the file's mode is 0444
+    FIXED = "fixed"  # without change_queue_depth: the file's mode is 0444
     ABSENT = "absent"  # its endpoints are not SCSI devices
 
 

@@ -89,7 +89,7 @@ class DiskHealth(Struct, frozen=True):
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
     the device appeared, in 32 bits. ``errors`` are all commands that ended with any status other
     than good. These include failed commands, but also successful pass-through, unit attentions and
-    full queues (drivers/scsi/scsi_lib.c: scsi_complete), so the count alone is no evidence about
+    full queues (drivers/scsi/scsi_lib.c: scsi_complete), so a count is not evidence about
     the disk. ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
     keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others.
@@ -114,7 +114,7 @@ class UdevRule(Struct, frozen=True):
 
     ``value`` is the value that it sets, or None if a program sets it. ``of`` are the patterns of
     vendors, models, serial numbers and maps that the rule, or an earlier jump in the file,
-    requires; empty if there are none.
+    requires, if any.
     """
 
     file: str
@@ -209,7 +209,7 @@ def counted(machine: Machine, health: Health, time: int) -> Counted:
 def earlier(observations: Sequence[Counted], current: Counted) -> Counted | None:
     """Return the observation of this boot to compare with: the oldest of the last 24 hours.
 
-    If there is none, the latest older observation is returned.
+    Without such an observation, the latest older one is returned.
     """
     before = [
         observation

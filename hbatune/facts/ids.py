@@ -138,7 +138,7 @@ def former_ids(machine: Machine) -> dict[str, str]:
 
 
 class Renaming:
-    """The present meaning, on one machine, of ids noted earlier in either form."""
+    """The present meaning, on one machine, of ids recorded earlier in either form."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -163,7 +163,7 @@ class Renaming:
         }
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
-        """Return the present id of a target recorded in this boot, or the same id if it is gone.
+        """Return the present id of a target of this boot, or the same id if it was removed.
 
         The ``diskseq`` identifies a disk whose name changed because the disk could not report it
         then or cannot report it now.

@@ -109,7 +109,7 @@ _ENTRIES = msgspec.json.Decoder(_Entry)
 
 
 def kernel_log() -> KernelLog | Missing:
-    """Read the kernel's log; Missing if this user may not read it, or if there is none."""
+    """Read the kernel's log; Missing if this user may not read it, or if it does not exist."""
     try:
         device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -70,7 +70,7 @@ class Storage(StrEnum):
     LOCAL = "local"  # a drive, or a volume that the adapter itself creates
     ARRAY = "array"  # an array, which other hosts may share: behind FC, iSCSI or SAS
     FABRIC = "fabric"  # NVMe over fabrics: an array or another host
-    VIRTUAL = "virtual"  # emulated by a hypervisor or a cloud, whatever it reports
+    VIRTUAL = "virtual"  # emulated by a hypervisor or a cloud, regardless of its reported identity
 
 
 class Medium(StrEnum):
@@ -104,7 +104,7 @@ class Role(StrEnum):
 
     ADMIN = "admin"  # commands to the adapter itself: never changed
     DATA = "data"
-    # Of a queue whose completions are polled. It never fires, and is never changed.
+    # For a queue with polled completions. It never fires, and is never changed.
     POLLED = "polled"
     LINE = "line"  # a legacy line, which other devices may share: never changed
     UNKNOWN = "unknown"  # not requested by a driver, or not recognizable by its name
@@ -181,7 +181,7 @@ class Endpoint(Struct, frozen=True):
     ``id`` is the stable name (WWN, EUI, serial) and the route to it. ``sysfs`` is the block
     device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for a
     map, which may span several. ``state`` is the state that the SCSI device or NVMe controller
-    reports. ``vendor``, ``model`` and ``revision`` are empty if the device has none (NVMe and
+    reports. ``vendor``, ``model`` and ``revision`` are empty if the device reports none (NVMe and
     virtio have no vendor); their control characters are escaped. ``size`` is in bytes.
     ``depth_cap`` is the largest queue_depth that the device accepts. ``depth_trap`` is the reason
     why queue_depth must not be written at all, or None. ``mounts`` are the mount points of the

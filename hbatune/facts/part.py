@@ -1,6 +1,6 @@
 """Gather part of a known machine: the named disks and their related devices.
 
-A map, or an NVMe head, and its paths are gathered together, since they are planned alike.
+A map, or an NVMe head, and its paths are gathered together, since they are planned together.
 Everything else about the machine comes from an earlier scan. If that may be outdated, there is no
 partial result, and the caller scans the entire machine.
 """
@@ -151,7 +151,7 @@ def _get_scsi_target(address: str) -> str:
 
 
 def gather_part(
-    known: KnownMachine,
+    known_machine: KnownMachine,
     names: Iterable[str],
     attributes: Sequence[str],
     *,
@@ -168,7 +168,7 @@ def gather_part(
     None if the known machine is not sufficient: for an adapter, for a new host, for a disk on such
     a host, and for a disk whose id another disk also has.
     """
-    devices = _find(known, names)
+    devices = _find(known_machine, names)
     if devices is None:
         return None
     requested, avoided = tuple(dict.fromkeys(attributes)), avoid or {}
@@ -179,35 +179,37 @@ def gather_part(
         avoid={devices.disks[name]: avoided[name] for name in avoided.keys() & devices.disks},
         worker_pool=worker_pool,
     )
-    serving = {name: known.adapters[name] for branch in branches if (name := branch.adapter)}
+    serving = {
+        name: known_machine.adapters[name] for branch in branches if (name := branch.adapter)
+    }
     servers = {
         name: ServingAdapter(adapter, family_named(adapter.family))
         for name, adapter in serving.items()
     }
     select_attributes = selector(requested)
-    disk_routes = known.ways(branches, survey)
+    disk_routes = known_machine.ways(branches, survey)
     endpoints = join(
         devices,
         survey,
         build_disks(devices, survey, servers, select_attributes, disk_routes),
         select_attributes,
     )
-    if _is_ambiguous(known, endpoints):
+    if _is_ambiguous(known_machine, endpoints):
         return None
     return replace(
-        known.rest,
+        known_machine.rest,
         adapters=tuple(serving.values()),
         endpoints=tuple(endpoints.values()),
         modules=tuple(
             module
-            for module in known.rest.modules
+            for module in known_machine.rest.modules
             if any(module.name == server.family.name for server in servers.values())
         ),
         vectors=(),
     )
 
 
-def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
+def _find(known_machine: KnownMachine, names: Iterable[str]) -> Devices | None:
     """Return the named block devices and their related devices."""
     directories: dict[str, str] = {}
     maps: dict[str, tuple[str, ...]] = {}
@@ -216,8 +218,8 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
         name = waiting.pop()
         if name in directories:
             continue
-        if known.has_host(name):
-            waiting += known.of_host(name)
+        if known_machine.has_host(name):
+            waiting += known_machine.of_host(name)
             continue
         directory = _find_directory(name)
         if directory is None and any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
@@ -241,7 +243,7 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
         directories[name] = directory
     disks = {name_of(directory): directory for directory in sorted(directories.values())}
     places = {path: place(path) for name, path in disks.items() if name not in maps}
-    if not all(_is_known(known, disk_place) for disk_place in places.values()):
+    if not all(_is_known(known_machine, disk_place) for disk_place in places.values()):
         return None
     targets = {disk_place.target for disk_place in places.values() if disk_place.target}
     return Devices(
@@ -270,12 +272,12 @@ def _build_requests(
     return requests
 
 
-def _is_known(known: KnownMachine, place: Place) -> bool:
+def _is_known(known_machine: KnownMachine, place: Place) -> bool:
     """Return whether the adapter of a disk, and its host or controller, are known."""
     branch = place.branch
     if branch.adapter is None:
         return True
-    adapter = known.adapters.get(branch.adapter)
+    adapter = known_machine.adapters.get(branch.adapter)
     if adapter is None:
         return False
     if branch.host is not None:
@@ -283,12 +285,12 @@ def _is_known(known: KnownMachine, place: Place) -> bool:
     return branch.controller is None or adapter.controller == name_of(branch.controller)
 
 
-def _is_ambiguous(known: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
+def _is_ambiguous(known_machine: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
     """Return whether one of these ids is also the id of another disk that still exists."""
     ids = [endpoint.id for endpoint in endpoints.values()]
     if len(set(ids)) < len(ids):
         return True
-    other_names = {name for id in ids for name in known.alike(id)} - endpoints.keys()
+    other_names = {name for id in ids for name in known_machine.alike(id)} - endpoints.keys()
     return any(_find_directory(name) is not None for name in other_names)
 
 

@@ -55,7 +55,7 @@ class DepthFiles:
 
 
 def family_of_host(name: str) -> Family:
-    """Return the family of a SCSI host (``host0``), or the generic family if the host is gone."""
+    """Return the family of a SCSI host (``host0``), or the generic family if it was removed."""
     return family_of(_read(f"{_HOSTS}/{name}/proc_name").decode("ascii", "replace").strip())
 
 

@@ -105,7 +105,7 @@ def name_of(directory: str) -> str:
 
 
 def place(directory: str) -> Place:
-    """Return the place of the block device with this sysfs directory."""
+    """Return the branch and address of the block device with this sysfs directory."""
     match directory.rsplit("/", 4):
         case above, target, address, "block", name if (
             name

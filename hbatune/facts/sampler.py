@@ -2,12 +2,12 @@
 
 Samples are frequent and must be cheap: only files that answer immediately are read, without
 workers. /proc/diskstats covers all disks, and it and ``device/*`` answer even if a queue is frozen.
-``queue/*`` is not read: it would hang behind a write that waits for I/O. The counters of Fibre
-Channel links and SAS phys are not read: each such read is a command to the adapter. ``hbatune
-check`` reads them.
+``queue/*`` is not read: such a read would wait for a write that waits for I/O. The counters of
+Fibre Channel links and SAS phys are not read: each such read is a command to the adapter.
+``hbatune check`` reads them.
 
-The meters of a single disk and of some CPUs are for probes, which read them before and after. Of
-these, ``temperature`` is a command to the drive.
+The meters of a single disk and of some CPUs are for probes, which read them before and after.
+``temperature`` sends a command to the drive.
 """
 
 import errno
@@ -144,14 +144,14 @@ class Sampler:
             places, disks=places.disks | part.disks, scsi=(*other_names, *part.scsi)
         )
 
-    def sample(self, at: float, time: float) -> Sample:
-        """Return the machine at this moment: ``at`` is monotonic, ``time`` is since the epoch."""
-        if self._read_at is None or at - self._read_at >= self.every:
-            self._read_at = at
+    def sample(self, monotonic: float, time: float) -> Sample:
+        """Return the machine at this moment: ``time`` is in seconds since the epoch."""
+        if self._read_at is None or monotonic - self._read_at >= self.every:
+            self._read_at = monotonic
             self._read_slowly()
         self._last = dict(self._iterate_samples())
         return Sample(
-            at=at,
+            at=monotonic,
             time=time,
             disks=self._last,
             links=self._links,
@@ -263,7 +263,7 @@ def _sum_bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
 
 
 def _read_text(path: str) -> str:
-    """Return the text of a file of /proc, empty if it cannot be read."""
+    """Return the text of a file of /proc, or an empty text if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

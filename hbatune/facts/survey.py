@@ -107,7 +107,7 @@ class _Reader(Struct, frozen=True):
 
 
 class _Survey:
-    """One pass over many directories. Mutable: waiting chunks, results, strikes by adapter."""
+    """A parallel read of many directories. Mutable: waiting chunks, results, strikes by adapter."""
 
     def __init__(
         self, requests: Mapping[str, tuple[str, ...]], deadline: float, avoid: Mapping[str, str]
@@ -171,7 +171,7 @@ class _Survey:
     def _retry_device(self, chunk: _Chunk, why: Missing) -> None:
         """Retry the unresponsive device without its queue, and queue the remaining ones elsewhere.
 
-        Replies come one directory at a time, so the first unanswered one is the one that hung.
+        Replies come one directory at a time, so the first unanswered directory hung.
         """
         if chunk.done == len(chunk.requests):
             return

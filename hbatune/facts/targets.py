@@ -117,7 +117,7 @@ class Chosen(Struct, frozen=True):
 
 
 def choose(machine: Machine, names: Iterable[str]) -> Chosen:
-    """Return the meaning of the names, or everything if there are none.
+    """Return the meaning of the names, or everything without names.
 
     UnknownTargetError as for ``named``.
     """
@@ -153,9 +153,9 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
     """Return the ids of all targets that the names mean; an adapter's name means all its targets.
 
     A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host, an
-    interrupt (``irq27``) or a stable id, with or without the route that follows its ``@`` and in
-    any spelling (``ids.canonical``). A map also means its paths. The id of an adapter is its
-    ``target``. UnknownTargetError for a name that means nothing.
+    interrupt (``irq27``) or a stable id. The route after the ``@`` of an id is optional, and any
+    spelling is accepted (``ids.canonical``). A map also means its paths. The id of an adapter is
+    its ``target``. UnknownTargetError for a name that means nothing.
     """
     names_by_id = all_names(machine)
     paths = {endpoint.id: endpoint.paths for endpoint in machine.endpoints}

@@ -49,7 +49,7 @@ class Saved(Struct, frozen=True):
 
 
 def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
-    """Return, by id, the saved values of these endpoints, without endpoints that have none."""
+    """Return, by id, the saved values of these endpoints, without endpoints that lack them."""
     import pyudev
 
     saved_by_id = {}

@@ -1,4 +1,4 @@
-"""The settings: one table of them, and the values that the device at hand takes. Pure.
+"""The table of settings, and the values that a device accepts. Pure.
 
 ``setting`` has the types, ``limits`` the limits of devices, ``table`` the settings themselves,
 ``resolve`` the entry points for plans and workers. Nothing here reads or writes.

@@ -1,8 +1,8 @@
-"""The legal value for a wanted one, on the device at hand: the only entry points. Pure.
+"""Resolve a wanted value to the legal one for a device: the only entry points. Pure.
 
-Plans call the ``resolve_`` function of the kind of target, with surveyed facts; workers call
-``legal`` just before each write, with the attributes they have just read. The limits themselves
-are named by the table.
+Plans call the ``resolve_`` function of the target's type, with surveyed facts. Workers call
+``legal`` just before each write, with the attributes they have just read. The table names the
+limits.
 """
 
 from hbatune.facts.families import family_named
@@ -21,7 +21,7 @@ def legal(
 ) -> Legal | Fixed:
     """Return the value to write for ``wanted`` to a block device with these attributes.
 
-    ``scheduler`` is the one in force.
+    ``scheduler`` is the current scheduler.
     """
     return setting(name).limit(wanted, current, Device(attributes, scheduler))
 
@@ -29,12 +29,12 @@ def legal(
 def resolve_endpoint(
     endpoint: Endpoint, name: str, wanted: Value, current: Value, scheduler: Value | None
 ) -> Legal | Fixed:
-    """Return the legal value for ``wanted`` on this endpoint, under the scheduler that is planned.
+    """Return the legal value for ``wanted`` on this endpoint, with the planned scheduler.
 
     A file without its write bit has no store function in this driver: no value is legal.
     """
-    found = target_of(endpoint).attributes
-    return resolve_with(endpoint, found, name, wanted, current, scheduler)
+    attributes = target_of(endpoint).attributes
+    return resolve_with(endpoint, attributes, name, wanted, current, scheduler)
 
 
 def resolve_with(
@@ -45,16 +45,16 @@ def resolve_with(
     current: Value,
     scheduler: Value | None,
 ) -> Legal | Fixed:
-    """Return what ``resolve_endpoint`` does, for the attributes of this endpoint as a target."""
+    """Resolve a value like ``resolve_endpoint``, with the endpoint's attributes as a target."""
     attribute = endpoint.attributes.get(SETTINGS[name].path)
     if isinstance(attribute, Attribute) and not attribute.writable:
-        return Fixed(READ_ONLY + (_by_option(endpoint) if name == QUEUE_DEPTH else ""))
+        return Fixed(READ_ONLY + (_describe_option(endpoint) if name == QUEUE_DEPTH else ""))
     device = Device(attributes, scheduler, endpoint)
     return SETTINGS[name].limit(wanted, current, device)
 
 
-def _by_option(endpoint: Endpoint) -> str:
-    """Return which option of the driver's module sets the depth that nobody may write."""
+def _describe_option(endpoint: Endpoint) -> str:
+    """Return the note on the module option that sets a read-only depth, if there is one."""
     options = family_named(endpoint.family).options
     names = (option.name for option in options if option.purpose is Purpose.LUN_DEPTH)
     return next((BY_OPTION.format(name) for name in names), "")
@@ -65,18 +65,18 @@ def resolve_control(
 ) -> Legal | Fixed:
     """Return the legal value for ``wanted`` on an NVMe controller or a SCSI host.
 
-    ``scheduler`` is there for the sake of one signature; no control depends on it.
+    ``scheduler`` exists only for a common signature; no control depends on it.
     """
-    found = SETTINGS[name]
-    if found.at_load:
+    spec = SETTINGS[name]
+    if spec.at_load:
         if wanted == current:
             return Legal(wanted)
         return Fixed(f"an option of the driver's module: takes {name}={wanted} when it is loaded")
-    attribute = control.attributes.get(found.path)
+    attribute = control.attributes.get(spec.path)
     if isinstance(attribute, Attribute) and not attribute.writable:
-        nvme = found.on is TargetKind.CONTROLLER
+        nvme = spec.on is TargetKind.CONTROLLER
         return Fixed("the controller says that it cannot be changed" if nvme else READ_ONLY)
-    return found.limit(wanted, current, Device(control.attributes))
+    return spec.limit(wanted, current, Device(control.attributes))
 
 
 def resolve_vector(
@@ -84,6 +84,6 @@ def resolve_vector(
 ) -> Legal | Fixed:
     """Return the legal value for ``wanted`` for a data vector, within the CPUs of ``room``.
 
-    ``scheduler`` is there for the sake of one signature; no vector depends on it.
+    ``scheduler`` exists only for a common signature; no vector depends on it.
     """
     return SETTINGS[name].limit(wanted, current, Device({}, vector=vector, room=room))

@@ -1,6 +1,6 @@
-"""The types of settings: their place, how values are parsed, their range, how udev writes them.
+"""The types of settings: their path, how values are parsed, their range, how udev writes them.
 
-Types only. The settings themselves are in ``table``, the limits of devices in ``limits``.
+This module has only types. The settings are in ``table``, the limits of devices in ``limits``.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -28,7 +28,7 @@ Attributes = Mapping[str, Attribute | Missing]
 
 
 class Legal(Struct, frozen=True):
-    """The value to set in place of the wanted one, and the reason if they differ."""
+    """The value to set instead of the wanted one, and the reason if they differ."""
 
     value: Value
     limit: str | None = None
@@ -37,7 +37,7 @@ class Legal(Struct, frozen=True):
 class Fixed(Struct, frozen=True):
     """The reason why a setting cannot be set on this device.
 
-    ``unread`` is whether that is only because its limit could not be read.
+    ``unread`` is whether the only reason is that its limit could not be read.
     """
 
     limit: str
@@ -47,7 +47,7 @@ class Fixed(Struct, frozen=True):
 class Room(Struct, frozen=True):
     """The CPUs for the vectors of one adapter: the spread of all vectors, and the CPUs near it.
 
-    The spread is over all adapters, so that two of them do not pile up on the same CPU.
+    The spread covers all adapters, so vectors of different adapters do not share a CPU needlessly.
     """
 
     placed: Mapping[str, int]
@@ -56,11 +56,11 @@ class Room(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """The facts about a device that a limit may use, as far as the caller knows them.
+    """The facts about a device that a limit may use, if the caller knows them.
 
-    ``scheduler`` is the one that is planned, or the one in force at the moment of a write. A plan
-    knows the ``endpoint``, or the ``vector`` and its ``room``; a worker that is about to write
-    knows only the ``attributes`` that it has just read.
+    ``scheduler`` is the planned one, or the current one at the moment of a write. A plan knows the
+    ``endpoint``, or the ``vector`` and its ``room``. A worker that is about to write knows only the
+    ``attributes`` that it has just read.
     """
 
     attributes: Attributes
@@ -73,7 +73,8 @@ class Device(Struct, frozen=True):
 Limit = Callable[[Value, Value, Device], Legal | Fixed]
 """Takes the wanted and the current value; returns the value that may be written to the device.
 
-The docstring of each limit is printed in docs/settings.md."""
+The docstring of each limit is printed in docs/settings.md.
+"""
 
 
 def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
@@ -89,50 +90,51 @@ def accepted(family: Family) -> str | None:
 class UdevWriter(StrEnum):
     """The comparison that a udev rule makes before it writes, since udev(7) has no ``<``."""
 
-    DIFFERENT = "different"  # write where the text is another one
-    BRACKETED = "bracketed"  # the value in use is the one in brackets
-    LOWER = "lower"  # write where the number is lower: it is only ever raised
-    SCHEDULED = "scheduled"  # write only where the rules know that there is a scheduler
+    DIFFERENT = "different"  # write if the text differs
+    BRACKETED = "bracketed"  # the current value is in brackets
+    LOWER = "lower"  # write if the number is lower: it is only ever raised
+    SCHEDULED = "scheduled"  # write only if the rules know that there is a scheduler
 
 
 class Cause(StrEnum):
-    """An event by which the kernel or a driver resets values while the device stays the same."""
+    """An event at which the kernel or a driver resets values of a device that stays the same."""
 
     CONNECTED = "connected"  # an NVMe controller was reset and is connected again
     LOADED = "loaded"  # a map got another table
-    BOUND = "bound"  # an adapter got its driver
-    RESET = "reset"  # an adapter was reset: which settings its driver sets anew, the family says
+    BOUND = "bound"  # an adapter was bound to its driver
+    RESET = "reset"  # an adapter was reset; its family lists the settings that its driver resets
 
 
 class Setting(Struct, frozen=True):
-    """One named, typed thing that can be set on a target of the kind that it is ``on``.
+    """One named, typed setting for targets of the type that it is ``on``.
 
     Identity
         ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
         controller's or a SCSI host's. ``summary`` and ``source`` (the kernel's file and function)
-        are its documentation. ``group`` names settings that are proved, and put back, together.
+        are its documentation. ``group`` names settings that are measured and reverted together.
 
     Values
         ``low``, ``high`` and ``names`` are the kernel's range for any device, and ``step`` the
-        unit to which it rounds down. ``limit`` is the function for the device at hand; it uses the
-        files that the setting ``needs`` besides its own. ``refused_by`` returns why a family's
-        driver does not let it be set. ``locked`` are the errors of a write that mean the same.
+        unit to which it rounds down. ``limit`` is the function for a device's limit; in addition to
+        its own file it uses the files that the setting ``needs``. ``refused_by`` returns why a
+        family's driver does not allow it to be set. ``locked`` are the errors of a write that mean
+        the same.
 
     Writing
-        By ascending ``order``. The meaning of a write, and whether it is legal, may depend on
-        other settings (``hangs_on``): if one of those could not be set, this one is not written.
-        ``udev`` is how a rule at boot writes it, and ``most_in`` the file with the most that the
-        kernel takes, where there is one that udev can read. An ``at_load`` setting is an option of
+        By ascending ``order``. The effect of a write, and whether it is legal, may depend on
+        other settings (``hangs_on``): if one of these could not be set, this one is not written.
+        ``udev`` is how a rule at boot writes it, and ``most_in`` the file with the kernel's
+        maximum, if udev can read such a file. An ``at_load`` setting is an option of
         the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
-        effect of a write on the I/O of the whole adapter: it is written only if that was allowed.
-        While it is changed, the kernel may show another value for at most ``settles`` seconds. What
-        ``ramps`` the kernel raises by itself, also in the moment in which it is lowered.
+        effect of a write on the I/O of the entire adapter: it is written only if that was allowed.
+        During a change, the kernel may show another value for at most ``settles`` seconds. The
+        kernel raises a setting with ``ramps`` by itself, even at the moment when it is lowered.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
-        events after which a value that differs was not chosen by an administrator, and ``lost_by``
-        names, in words, other causes of its loss besides a reboot. A ``kept`` setting is changed
-        by the kernel with others that have nothing to do with it: its old value is written again.
+        events after which a different value was not chosen by an administrator. ``lost_by``
+        describes other causes of its loss in addition to a reboot. The kernel changes a ``kept``
+        setting together with unrelated ones: its old value is written again.
     """
 
     name: str
@@ -164,13 +166,13 @@ class Setting(Struct, frozen=True):
 
     @property
     def property(self) -> str:
-        """The property of udev's database in which a rule saves the value from before it."""
+        """The property of udev's database in which a rule saves the original value."""
         return SAVED_PREFIX + self.name.removeprefix("queue/").replace("/", "_").upper()
 
     def parse_saved(self, text: str) -> Value:
         """Return the typed value of a text that udev saved; ValueError if it makes no sense.
 
-        udev has put ``_`` in the place of the brackets.
+        udev has replaced the brackets by ``_``.
         """
         return selected_in_udev(text) if self.names else self.parse(text)
 
@@ -185,7 +187,7 @@ class Setting(Struct, frozen=True):
         return str(value)
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         if self.names:
             return "one of " + ", ".join(self.names)
         if self.high is None:
@@ -193,7 +195,7 @@ class Setting(Struct, frozen=True):
         return f"an integer from {self.low} to {self.high}"
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        """Return None for an allowed value, or the description of the allowed values."""
         if self.names:
             return None if value in self.names else self.allowed()
         if isinstance(value, bool) or not isinstance(value, int):  # True is an int to Python
@@ -203,7 +205,7 @@ class Setting(Struct, frozen=True):
         return None
 
 
-@lru_cache(maxsize=64)  # thousands of LUNs say the same
+@lru_cache(maxsize=64)  # thousands of LUNs have the same text
 def selected(text: str) -> str:
     """Return the name in brackets, or the only name if there are no brackets.
 
@@ -211,7 +213,7 @@ def selected(text: str) -> str:
     reads a bare ``none`` (block/elevator.c: elv_iosched_show). ValueError for anything else.
     """
     words = text.split()
-    marked = [word[1:-1] for word in words if word.startswith("[") and word.endswith("]")]
+    marked = [name[1:-1] for name in words if name.startswith("[") and name.endswith("]")]
     if len(marked) == 1 and marked[0]:
         return marked[0]
     if len(words) == 1 and not marked:
@@ -220,13 +222,13 @@ def selected(text: str) -> str:
 
 
 def selected_in_udev(text: str) -> str:
-    """Return the name that was in use: udev has put ``_`` in the place of the brackets.
+    """Return the name that was selected: udev has replaced the brackets by ``_``.
 
-    One ``_`` at each end is the bracket's; a name may have more of them. ValueError if no
-    word, or more than one, looks marked.
+    One ``_`` at each end replaces a bracket; a name may contain others. ValueError if no word, or
+    more than one, looks marked.
     """
     words = text.split()
-    marked = [word[1:-1] for word in words if len(word) > 2 and word[0] == word[-1] == "_"]
+    marked = [name[1:-1] for name in words if len(name) > 2 and name[0] == name[-1] == "_"]
     if len(marked) == 1:
         return marked[0]
     if len(words) == 1 and not marked:
@@ -238,14 +240,14 @@ def choices(text: str) -> tuple[str, ...]:
     """Return the schedulers that the file offers; none if the device has no scheduler at all."""
     if "[" not in text:
         return ()
-    return tuple(word.strip("[]") for word in text.split())
+    return tuple(name.strip("[]") for name in text.split())
 
 
 NONE = "none"
 """No interrupt vector."""
 
 _TOLERANT = ("any", "auto")
-"""Latency tolerances that are words."""
+"""Latency tolerances that are names."""
 
 LOCAL = "local"
 """Spread over the CPUs near the adapter, one for each vector."""
@@ -262,20 +264,20 @@ class Affinity(Setting, frozen=True):
         return names.join_cpus(cpus)
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return f'"{LOCAL}", or a list of CPUs such as "0-3,8"'
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
-        return None if value == LOCAL or _parses(self.parse, value) else self.allowed()
+        """Return None for an allowed value, or the description of the allowed values."""
+        return None if value == LOCAL or _can_parse(self.parse, value) else self.allowed()
 
 
 class Aggregation(Setting, frozen=True):
-    """Completions that an NVMe controller gathers for one interrupt, and for how long at most.
+    """Completions that an NVMe controller gathers for one interrupt, and the maximum time.
 
-    0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them.
-    The feature has the completions less one in bits 7:0 and the time in 100 µs in bits 15:8, and
-    is off where either is 0 (NVMe base specification, Interrupt Coalescing).
+    0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them. The
+    feature has the completions minus one in bits 7:0 and the time in 100 µs in bits 15:8. It is off
+    if either is 0 (NVMe base specification, Interrupt Coalescing).
     """
 
     def parse(self, text: str) -> Value:
@@ -286,20 +288,20 @@ class Aggregation(Setting, frozen=True):
 
     def text(self, value: Value) -> str:
         """Return the feature's number."""
-        return str(_aggregation(value))
+        return str(_encode_aggregation(value))
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return '0 for off, or "COMPLETIONS/MICROSECONDS", from "2/100" to "256/25500" in hundreds'
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        """Return None for an allowed value, or the description of the allowed values."""
         off = value == 0 and not isinstance(value, (bool, str))
-        return None if off or _parses(_aggregation, value) else self.allowed()
+        return None if off or _can_parse(_encode_aggregation, value) else self.allowed()
 
 
 class Timer(Setting, frozen=True):
-    """A number that reads with its unit behind it, as in ``200 us``."""
+    """A number that is read with its unit, as in ``200 us``."""
 
     def parse(self, text: str) -> Value:
         """Return the number."""
@@ -307,30 +309,30 @@ class Timer(Setting, frozen=True):
 
 
 NEVER = (1 << 32) - 1
-"""A request may take as long as it wants: the largest number that the kernel takes."""
+"""No limit on a request's time: the largest number that the kernel accepts."""
 
 _TICKS = 10
-"""Milliseconds of which the kernel keeps every multiple: its ticks are 1, 3⅓, 4 or 10 ms long."""
+"""Milliseconds: the kernel stores each multiple exactly, since ticks are 1, 3⅓, 4 or 10 ms long."""
 
 
 class RequestTimeout(Setting, frozen=True):
-    """Milliseconds, of which the kernel makes its own ticks; from 2^31 on, ``NEVER``.
+    """Milliseconds, which the kernel converts to ticks; 2^31 or more is ``NEVER``.
 
-    What has the highest bit set is cut to the largest number of ticks, and reads back as a large
-    number that depends on their length (include/linux/jiffies.h: msecs_to_jiffies).
+    A value with the highest bit set is cut to the largest number of ticks, and reads back as a
+    large number that depends on their length (include/linux/jiffies.h: msecs_to_jiffies).
     """
 
     def parse(self, text: str) -> Value:
-        """Return the milliseconds, ``NEVER`` for what the kernel takes for that."""
+        """Return the milliseconds, or ``NEVER`` for the kernel's equivalents."""
         number = int(text, 10)
         return NEVER if number > NEVER >> 1 else number
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return f"an integer from {_TICKS} to {NEVER >> 1}, in tens, or {NEVER} for never"
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        """Return None for an allowed value, or the description of the allowed values."""
         if isinstance(value, bool) or not isinstance(value, int):
             return self.allowed()
         finite = _TICKS <= value <= NEVER >> 1 and value % _TICKS == 0
@@ -338,40 +340,40 @@ class RequestTimeout(Setting, frozen=True):
 
 
 class LossTimeout(Setting, frozen=True):
-    """Seconds; -1 is for ever, which reads as ``off``."""
+    """Seconds; -1 means no limit, which reads as ``off``."""
 
     def parse(self, text: str) -> Value:
         """Return the seconds."""
         return -1 if text == "off" else int(text, 10)
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return f"an integer from 0 to {self.high}, or -1 for ever"
 
 
 class LatencyTolerance(Setting, frozen=True):
-    """Microseconds; ``any`` is no limit at all, and ``auto`` leaves it to the hardware.
+    """Microseconds; ``any`` means no limit, and ``auto`` is the hardware's choice.
 
-    As drivers/base/power/sysfs.c reads and takes them: pm_qos_latency_tolerance_us_store.
+    drivers/base/power/sysfs.c: pm_qos_latency_tolerance_us_store reads and writes this form.
     """
 
     def parse(self, text: str) -> Value:
-        """Return the microseconds, or the word."""
+        """Return the microseconds, or the name."""
         return text if text in _TOLERANT else int(text, 10)
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return f"{super().allowed()}, or one of {', '.join(_TOLERANT)}"
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        """Return None for an allowed value, or the description of the allowed values."""
         return None if value in _TOLERANT or super().check(value) is None else self.allowed()
 
 
 class Exempt(Setting, frozen=True):
-    """The interrupt vectors of an NVMe controller that coalescing passes over, as a list.
+    """The interrupt vectors of an NVMe controller that are exempt from coalescing, as a list.
 
-    ``none`` is no vector at all; vector 0 is the admin queue's.
+    ``none`` means no vector; vector 0 is the admin queue's.
     """
 
     def parse(self, text: str) -> Value:
@@ -381,43 +383,43 @@ class Exempt(Setting, frozen=True):
         return names.join_cpus(names.parse_cpus(text)) or NONE
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return f'"{NONE}", or a list of vectors such as "0-3,8"'
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
-        return None if _parses(self.parse, value) else self.allowed()
+        """Return None for an allowed value, or the description of the allowed values."""
+        return None if _can_parse(self.parse, value) else self.allowed()
 
 
 class Switch(Setting, frozen=True):
-    """One of two: it reads as one of the two ``names``, off and on, and is written as 0 or 1."""
+    """A switch: it reads as one of the two ``names``, off and on, and is written as 0 or 1."""
 
     def parse(self, text: str) -> Value:
         """Return 0 for the first name and 1 for the second; ValueError for any other."""
         return self.names.index(text)
 
     def allowed(self) -> str:
-        """Return the values that a rule may ask for, in words."""
+        """Describe the allowed values."""
         return "0 or 1"
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        """Return None for an allowed value, or the description of the allowed values."""
         number = isinstance(value, int) and not isinstance(value, bool)
         return None if number and value in (0, 1) else self.allowed()
 
 
-def _aggregation(value: Value) -> int:
-    """Return the number of the feature; ValueError if the value has none."""
+def _encode_aggregation(value: Value) -> int:
+    """Return the number of the feature; ValueError for any other value."""
     if value == 0:
         return 0
     completions, microseconds = (int(part) for part in str(value).split("/"))
-    time, rest = divmod(microseconds, 100)
-    if not (2 <= completions <= 256 and 1 <= time <= 255 and rest == 0):
+    time, remainder = divmod(microseconds, 100)
+    if not (2 <= completions <= 256 and 1 <= time <= 255 and remainder == 0):
         raise ValueError(value)
     return (completions - 1) | time << 8
 
 
-def _parses(parse: Callable[[str], object], value: object) -> bool:
+def _can_parse(parse: Callable[[str], object], value: object) -> bool:
     if not isinstance(value, str):
         return False
     try:

@@ -1,13 +1,12 @@
 """The one table of settings, and look-ups in it by name.
 
-An entry holds everything about a setting (``setting.Setting`` explains its fields): plans,
-workers, udev rules and docs/settings.md are made from it, so that a new setting is a new entry and
-nothing else.
+An entry contains everything about a setting (``setting.Setting`` explains its fields). Plans,
+workers, udev rules and docs/settings.md are made from it, so a new setting needs only a new entry.
 
 Values are typed (an integer, or a name for the scheduler) and are compared as such. The order is
-data: a scheduler switch resets nr_requests and throws the scheduler's own tunables away, and on
-recent kernels every change of the queue's limits raises read_ahead_kb, so that comes last. The
-order holds when values are put back, too.
+data. A scheduler switch resets nr_requests and discards the scheduler's own tunables. On recent
+kernels every change of the queue's limits raises read_ahead_kb, so read_ahead_kb comes last. The
+order also applies when values are restored.
 """
 
 import errno
@@ -47,18 +46,18 @@ from hbatune.settings.setting import (
 
 __all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
 
-# Settings that other rooms have to know by name, each with the reason.
+# Settings that other packages must know by name, each with the reason.
 SCHEDULER = "scheduler"
-"""Decides the legal values of others, and whether requests are allocated at all."""
+"""Determines the legal values of others, and whether requests are allocated at all."""
 NR_REQUESTS = "nr_requests"
-"""Takes memory, and belongs to the whole adapter under the scheduler ``none``."""
+"""Takes memory, and belongs to the entire adapter under the scheduler ``none``."""
 QUEUE_DEPTH = "queue_depth"
-"""Is limited by a site's array budgets, and lowered by the kernel after full queues."""
+"""Is limited by the configured array budgets, and lowered by the kernel after full queues."""
 IRQ_AFFINITY = "irq_affinity"
-"""Is set by irqbalance as well."""
+"""Is also set by irqbalance."""
 
 SCHEDULER_TUNABLES = "queue/iosched/"
-"""The folder of the tunables of the scheduler in use; they come and go with it."""
+"""The directory of the current scheduler's tunables, which exist only with it."""
 
 ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
 """The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
@@ -66,11 +65,11 @@ calls mq-deadline's dd_depth_updated before it stores the number)."""
 
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
 IO_POLICIES = ("numa", "round-robin", "queue-depth")
-"""Those of native NVMe multipath (drivers/nvme/host/multipath.c: nvme_iopolicy_names). Nothing
-tells which of them a kernel has: older ones, 6.1 among them, answer queue-depth with EINVAL."""
+"""The policies of native NVMe multipath (drivers/nvme/host/multipath.c: nvme_iopolicy_names). A
+kernel does not list its policies: older ones, including 6.1, answer queue-depth with EINVAL."""
 
 MIN_REQUESTS = 4
-"""Fewer are silently made four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
+"""The kernel silently raises lower numbers to four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
 MAX_QUEUE_DEPTH = 4096
 """The SCSI midlayer's own ceiling (drivers/scsi/scsi.c: scsi_device_max_queue_depth)."""
 
@@ -78,22 +77,22 @@ MAX_QUEUE_DEPTH = 4096
 MAX_TIMEOUT = 2_147_483
 """Seconds whose milliseconds fit into the kernel's int, however short its ticks are."""
 MAX_TOLERANCE = 2_147_483_646
-"""Microseconds: one more is what the kernel takes for `any` (include/linux/pm_qos.h)."""
+"""Microseconds: the kernel treats one more as `any` (include/linux/pm_qos.h)."""
 MAX_LOSS = 1 << 30
 """Seconds that the kernel can still round up to whole attempts to connect."""
 
 
-# Groups: settings that are proved, and put back, together.
+# Groups: settings that are measured and reverted together.
 _QUEUE = "queue"  # a scheduler switch resets the others
 _COALESCING = "coalescing"
 
 
-def _depth_refused(family: Family) -> str | None:
+def _explain_fixed_depth(family: Family) -> str | None:
     why = {Depth.FIXED: "read-only", Depth.ABSENT: "no SCSI devices"}
     return why.get(family.depth)
 
 
-def _affinity_refused(family: Family) -> str | None:
+def _explain_fixed_affinity(family: Family) -> str | None:
     why = {
         Vectors.MANAGED: "managed by the kernel",
         Vectors.MIXED: "those for data are managed by the kernel",
@@ -107,9 +106,9 @@ def _affinity_refused(family: Family) -> str | None:
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
 
 # A map's limits are computed from its paths at every load (drivers/md/dm-table.c:
-# dm_table_set_restrictions), a namespace's and its head's at every reset (drivers/nvme/host/core.c:
-# nvme_update_ns_info). Kernels differ in which of them keep their values: these are all that any
-# of 6.1 and 6.12 was seen to reset (tests/lab/guest/test_resets.py).
+# dm_table_set_restrictions), the limits of a namespace and its head at every reset
+# (drivers/nvme/host/core.c: nvme_update_ns_info). Kernels differ in the values that they retain:
+# these are all that 6.1 or 6.12 was observed to reset (tests/lab/guest/test_resets.py).
 _TABLE = frozenset({Cause.LOADED})
 _LIMITS_SET = frozenset({Cause.CONNECTED, Cause.LOADED})
 _ADAPTER = frozenset({Cause.BOUND})
@@ -139,14 +138,14 @@ SETTINGS: dict[str, Setting] = {
             low=1,
             high=MAX_QUEUE_DEPTH,
             needs=(ERRORS,),
-            # One command that ends between a lower depth and its ceiling, which is the old depth
-            # still, raises it by one, for good (drivers/scsi/scsi_error.c:
+            # If a command ends between a lower depth and its ceiling, which is still the old depth,
+            # the depth rises by one permanently (drivers/scsi/scsi_error.c:
             # scsi_handle_queue_ramp_up; scsi_sysfs.c: sdev_store_queue_depth).
             ramps=True,
             limit=limits.depth,
             group="depth",
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
-            refused_by=_depth_refused,
+            refused_by=_explain_fixed_depth,
         ),
         Setting(
             NR_REQUESTS,
@@ -215,7 +214,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "how long a command of a SCSI disk may take before it is aborted, in s",
             "drivers/scsi/scsi_sysfs.c: sdev_store_timeout",
-            low=1,  # 0 would end every command at once, and older kernels take it
+            low=1,  # 0 would end every command immediately, and older kernels accept it
             high=MAX_TIMEOUT,
         ),
         RequestTimeout(
@@ -230,7 +229,8 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "iopolicy",
-            # From the visible disk up to its subsystem, which has it for all of its disks.
+            # The path from the visible disk to its subsystem, which has the policy for all its
+            # disks.
             "../iopolicy",
             60,
             "which path the visible disk of an NVMe subsystem takes, for all disks of that",
@@ -256,7 +256,7 @@ SETTINGS: dict[str, Setting] = {
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
-            hangs_on=(SCHEDULER,),  # bfq takes it over (block/bfq-iosched.c: bfq_init_queue)
+            hangs_on=(SCHEDULER,),  # bfq changes it (block/bfq-iosched.c: bfq_init_queue)
             group=_QUEUE,
         ),
         Setting(
@@ -278,16 +278,16 @@ SETTINGS: dict[str, Setting] = {
             "kernel/irq/proc.c: write_irq_affinity",
             on=TargetKind.VECTOR,
             lost_by="irqbalance where it does not ban it, and a reset of an NVMe controller",
-            # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
+            # Managed, or locked by its driver: EIO, or EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
-            # It is moved as it is served next, and before Linux 6.19 read without a lock: the CPUs
-            # from before, or none, are shown in passing (kernel/irq/migration.c:
+            # It moves at its next interrupt, and before Linux 6.19 it is read without a lock: the
+            # file may briefly show the previous CPUs, or none (kernel/irq/migration.c:
             # irq_move_masked_irq; kernel/irq/proc.c: show_irq_affinity).
             settles=0.5,
             reset_by=_CONTROLLER,
             limit=limits.near_adapter,
             group="interrupts",
-            refused_by=_affinity_refused,
+            refused_by=_explain_fixed_affinity,
         ),
         Aggregation(
             "coalescing",
@@ -331,7 +331,7 @@ SETTINGS: dict[str, Setting] = {
             "drivers/nvme/host/core.c: nvme_set_latency_tolerance",
             high=MAX_TOLERANCE,
             on=TargetKind.CONTROLLER,
-            reset_by=_ADAPTER,  # through a reset of the controller the driver keeps it
+            reset_by=_ADAPTER,  # the driver retains it through a reset of the controller
         ),
         Setting(
             "lpfc_fcp_imax",
@@ -394,7 +394,7 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "perf_mode",
-            # From the class device of a host up to the function that its driver is bound to.
+            # The path from a host's class device to the function that its driver is bound to.
             "../../../driver/module/parameters/perf_mode",
             10,
             "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
@@ -409,7 +409,7 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-def _tunable_value(text: str) -> Value:
+def _parse_tunable(text: str) -> Value:
     try:
         return int(text, 10)
     except ValueError:
@@ -417,16 +417,16 @@ def _tunable_value(text: str) -> Value:
 
 
 class _Tunable(Setting, frozen=True):
-    """A tunable of the scheduler in use; kept and put back, never in a rule."""
+    """A tunable of the current scheduler; retained and restored, never in a rule."""
 
     def parse(self, text: str) -> Value:
-        return _tunable_value(text)
+        return _parse_tunable(text)
 
 
 def setting(name: str) -> Setting:
-    """Return the setting of that name, or the scheduler's tunable at that path.
+    """Return the setting with this name, or the scheduler's tunable at this path.
 
-    KeyError for a name that is neither.
+    KeyError for any other name.
     """
     if name.startswith(SCHEDULER_TUNABLES):
         return _Tunable(
@@ -441,37 +441,37 @@ def setting(name: str) -> Setting:
 
 
 def kind_of(name: str) -> TargetKind:
-    """Return the kind of target of the setting of that name; endpoints for an unknown name."""
+    """Return the target type of the setting with this name; endpoints for an unknown name."""
     return SETTINGS[name].on if name in SETTINGS else TargetKind.ENDPOINT
 
 
 def attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
-    """Return the files to read for these settings of a kind of target, below its directory."""
+    """Return the files to read for these settings of a type of target, below its directory."""
     wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
-    return tuple(dict.fromkeys(path for found in wanted for path in (found.path, *found.needs)))
+    return tuple(dict.fromkeys(path for spec in wanted for path in (spec.path, *spec.needs)))
 
 
 def among(name: str, names: Collection[str]) -> bool:
-    """Whether a setting is among these; their ``queue/iosched/`` stands for all tunables."""
+    """Return whether a setting is among these; ``queue/iosched/`` in them means all tunables."""
     return name in names or (name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in names)
 
 
 def disturbed(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the settings that a write to these may change, themselves included, each once."""
-    found = dict.fromkeys(names)
-    for name in list(found):
-        found.update(dict.fromkeys(setting(name).resets))
-    return tuple(found)
+    """Return these settings and all settings that a write to them may change."""
+    changed = dict.fromkeys(names)
+    for name in list(changed):
+        changed.update(dict.fromkeys(setting(name).resets))
+    return tuple(changed)
 
 
 BASES = frozenset(base for setting in SETTINGS.values() for base in setting.hangs_on)
-"""Settings that others depend on."""
+"""Settings on which others depend."""
 
 
 def known(name: str) -> bool:
-    """Whether there is a setting of that name.
+    """Return whether there is a setting with this name.
 
     A journal written by a newer version may name settings that this one does not have.
     """
@@ -479,22 +479,23 @@ def known(name: str) -> bool:
 
 
 def group_of(name: str) -> str:
-    """Return the group of a setting; one that stands alone is a group of its own name."""
+    """Return the group of a setting, or its name if it has no group."""
     return (SETTINGS[name].group if name in SETTINGS else "") or name
 
 
 def property_of(name: str) -> str:
-    """Return the property of udev's database in which a setting's old value is saved."""
+    """Return the property of udev's database in which a setting's original value is saved."""
     return setting(name).property
 
 
 def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
-    """Return the old values that udev saved, by setting, without those that do not parse.
+    """Return the original values that udev saved, by setting, without values that do not parse.
 
     ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
     """
     values: dict[str, Value] = {}
-    # async_depth is no setting of a rule, but the udev rules save it too: it follows nr_requests.
+    # async_depth is not a setting of a rule, but the udev rules save it too: it follows
+    # nr_requests.
     for name in (*SETTINGS, ASYNC_DEPTH):
         text = texts.get(property_of(name).removeprefix(SAVED_PREFIX))
         if text:
