@@ -165,8 +165,8 @@ def gather_part(
     exist are omitted. Other arguments are as for ``gather``. The result has no vectors and no
     controls. Its adapters are the known ones, and mounts and holders are not read.
 
-    None if the known machine is not sufficient: for an adapter, for a new host, for a disk on such
-    a host, and for a disk whose id another disk also has.
+    None if the known machine is not sufficient: for an adapter, a new host, a disk on a new host,
+    and a disk whose id is not unique.
     """
     devices = _find(known_machine, names)
     if devices is None:

@@ -21,7 +21,7 @@ def test_unreadable_boot_id_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_unreadable_memory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "_MEMINFO", str(tmp_path))
-    assert assembly._memory() == 0
+    assert assembly._read_memory() == 0
 
 
 def test_unreadable_interrupts_are_not_a_line(

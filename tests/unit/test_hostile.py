@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.cli.command import run
-from hbatune.facts.attributes import _text
+from hbatune.facts.attributes import _decode_text
 from hbatune.facts.ids import escape, stable_name
 from hbatune.plan.make import make
 from hbatune.policy.profile import Exactly
@@ -63,8 +63,8 @@ def plain(text: str) -> bool:
 
 @given(st.binary(max_size=40))
 def test_whatever_bytes_the_kernel_hands_out_are_text(data: bytes) -> None:
-    assert escape(_text(data)).isprintable()
-    json.dumps(_text(data)).encode()
+    assert escape(_decode_text(data)).isprintable()
+    json.dumps(_decode_text(data)).encode()
 
 
 @given(hostile, hostile)

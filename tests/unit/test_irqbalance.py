@@ -16,7 +16,7 @@ from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason, decode_report
 from hbatune.cli.command_context import command_context
 from hbatune.facts.model import Attribute, Missing, Processors, Reason, Role
-from hbatune.facts.processors import _balanced
+from hbatune.facts.processors import _list_balanced
 from hbatune.facts.services import Irqbalance, find_services, irqbalance_of, irqbalance_settings
 from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.boot_files import (
@@ -329,7 +329,7 @@ def test_vectors_go_to_no_cpu_that_irqbalance_is_kept_from(
     said: dict[str, str], value: str | None, limit: str
 ) -> None:
     online = (0, 1, 2, 3)
-    cpus = Processors(online=online, balanced=_balanced(said, online))
+    cpus = Processors(online=online, balanced=_list_balanced(said, online))
     host = replace(
         machine(vectors=(vector(),)), processors=cpus, local_cpus={"0000:01:00.0": online}
     )
