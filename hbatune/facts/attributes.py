@@ -51,9 +51,9 @@ _READ_ONLY = frozenset(
 # Exists for every queue. The read is refused if no policy throttles writeback, as on kernels that
 # throttle only on request (block/blk-sysfs.c: queue_wb_lat_show).
 _WRITEBACK = "queue/wbt_lat_usec"
-_GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
-_PART = 448
+_VANISHED_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
+_ABSENT_ERRNOS = {errno.ENOENT, errno.ENOTDIR}
+_READ_BYTES = 448
 """Bytes per read. Few files have more, and Python preallocates buffers of this size."""
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -63,7 +63,7 @@ _DEVICE = "device/"
 
 _Adder = Callable[[Attributes, int, str], None]
 _Item = tuple[str, _Adder]
-_lacked: set[str] = set()
+_absent_names: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), "only root may ask the controller")
 _CURRENT, _CAPABILITIES = 0, 3
@@ -106,11 +106,9 @@ def read(
         os.close(directory)
     # ENOENT for a file means "not offered" or "device gone". A second check of the directory
     # decides.
-    return (
-        values
-        if os.access(sysfs_dir, os.F_OK)
-        else {name: _mark_vanished(values[name]) for name in values}
-    )
+    if os.access(sysfs_dir, os.F_OK):
+        return values
+    return {name: _mark_vanished(value) for name, value in values.items()}
 
 
 def read_again(sysfs_dir: str, name: str) -> str | Missing:
@@ -231,16 +229,16 @@ def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing
     """Return a file of the directory, by its ``leaf`` if ``name`` is below another directory."""
     path = leaf or name
     # An exception costs more than a check, so files that the last device lacked are checked first.
-    if name in _lacked:
+    if name in _absent_names:
         if not os.access(path, os.F_OK, dir_fd=directory):
             return ABSENT
-        _lacked.remove(name)
+        _absent_names.remove(name)
     try:
         file = os.open(path, _READ, dir_fd=directory)
     except OSError as error:
         missing = _convert_error(error)
         if missing is ABSENT:
-            _lacked.add(name)
+            _absent_names.add(name)
         return missing
     try:
         writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
@@ -256,9 +254,9 @@ def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing
 
 def _read_content(file: int) -> bytes:
     """Read to the end; the size from stat is useless: for a VPD page it is 0."""
-    data = chunk = os.read(file, _PART)
-    while len(chunk) == _PART:
-        chunk = os.read(file, _PART)
+    data = chunk = os.read(file, _READ_BYTES)
+    while len(chunk) == _READ_BYTES:
+        chunk = os.read(file, _READ_BYTES)
         data += chunk
     return data
 
@@ -274,19 +272,19 @@ def _explain_error(name: str, error: OSError) -> Missing:
 
 
 def _convert_error(error: OSError) -> Missing:
-    if error.errno in _NOT_THERE:
+    if error.errno in _ABSENT_ERRNOS:
         return ABSENT
     return Missing(Reason.UNREADABLE, error.errno)
 
 
 def _convert_open_error(error: OSError) -> Missing:
-    reason = Reason.VANISHED if error.errno in _GONE else Reason.UNREADABLE
+    reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
     return Missing(reason, error.errno)
 
 
 def _mark_vanished(value: Attribute | Missing) -> Attribute | Missing:
     # Only errors of a removed device: a deadline or a refusal is not changed.
-    if isinstance(value, Missing) and value.errno in _GONE:
+    if isinstance(value, Missing) and value.errno in _VANISHED_ERRNOS:
         return Missing(Reason.VANISHED, value.errno)
     return value
 
@@ -367,7 +365,7 @@ def nvme_feature(directory: int, name: str) -> Attribute | Missing:
             return _convert_answer(answer)
         return Attribute(str(answer.result), _is_changeable(path, number))
     except OSError as error:
-        reason = Reason.ABSENT if error.errno in _GONE else Reason.UNREADABLE
+        reason = Reason.ABSENT if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
         return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
 
 
@@ -382,9 +380,8 @@ def exemptions(path: str) -> list[bool] | nvme.Answer:
         answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(exempt))
         if answer.status:
             return exempt if exempt and answer.code == nvme.INVALID_FIELD else answer
-        if (
-            len(exempt) == names.MAX_CPUS
-        ):  # a controller that answers for any number gives meaningless answers
+        # A controller that answers for any number gives meaningless answers.
+        if len(exempt) == names.MAX_CPUS:
             return nvme.Answer(nvme.INVALID_FIELD)
         exempt.append(bool(answer.result & _EXEMPT_BIT))
 

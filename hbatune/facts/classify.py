@@ -151,10 +151,10 @@ SIGNS = (
 """The protocol of a SCSI disk behind an adapter is the protocol of its first matching sign."""
 
 
-_SEEN = 256  # thousands of LUNs have only a few different combinations
+_CACHE_SIZE = 256  # thousands of LUNs have only a few different combinations
 
 
-@lru_cache(maxsize=_SEEN)
+@lru_cache(maxsize=_CACHE_SIZE)
 def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]) -> Protocol:
     """Return the protocol: by the transport first, then by the drive and the adapter's family.
 
@@ -176,7 +176,7 @@ def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None
     return Protocol.UNKNOWN
 
 
-@lru_cache(maxsize=_SEEN)
+@lru_cache(maxsize=_CACHE_SIZE)
 def storage(evidence: Evidence, protocol: Protocol) -> Storage:
     """Return the location of the data of an endpoint with this protocol."""
     match protocol:

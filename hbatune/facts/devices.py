@@ -29,7 +29,7 @@ from hbatune.facts.routes import (
 )
 
 _CLASS = "/sys/class"
-_UP = "../../devices/"
+_LINK_PREFIX = "../../devices/"
 """The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link)."""
 
 
@@ -62,8 +62,8 @@ def directory_of(name: str, device: str) -> str:
 
 def _resolve_link(folder: str, link: str) -> str:
     """Return the real directory that a link of a class points to."""
-    if link.startswith(_UP) and "/." not in link.removeprefix(_UP):
-        return f"/sys/devices/{link.removeprefix(_UP)}"
+    if link.startswith(_LINK_PREFIX) and "/." not in link.removeprefix(_LINK_PREFIX):
+        return f"/sys/devices/{link.removeprefix(_LINK_PREFIX)}"
     return os.path.realpath(os.path.join(folder, link))
 
 
@@ -76,7 +76,7 @@ _SWAPS = "/proc/swaps"
 _OCTAL = r"\\([0-7]{3})"
 _HIDDEN = r"(nvme\d+)c\d+(n\d+)$"
 
-_NOT_OURS = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
+_EXCLUDED_NAMES = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
 _UUID = "dm/uuid"
 _BLOCK = "/sys/class/block"
 """Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
@@ -310,7 +310,7 @@ def find() -> Devices:
 
 def may_be_endpoint(name: str, directory: str) -> bool:
     """Return whether the block device has hardware behind it and is neither optical nor floppy."""
-    return not is_virtual(directory) and name.rstrip("0123456789") not in _NOT_OURS
+    return not is_virtual(directory) and name.rstrip("0123456789") not in _EXCLUDED_NAMES
 
 
 def is_map(directory: str) -> bool:

@@ -49,7 +49,7 @@ _Fact = TypeVar("_Fact", str, bool)
 
 MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 
-_MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
+_MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
 _ZONED = {"none": False, "host-aware": True, "host-managed": True}
@@ -368,4 +368,4 @@ def _limit_depth(
     can_queue = host.can_queue
     if isinstance(cap, Missing):
         return cap
-    return min(cap, can_queue, _MOST) if isinstance(can_queue, int) else can_queue
+    return min(cap, can_queue, _MAX_DEPTH) if isinstance(can_queue, int) else can_queue

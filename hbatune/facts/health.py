@@ -89,8 +89,9 @@ class DiskHealth(Struct, frozen=True):
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
     the device appeared, in 32 bits. ``errors`` are all commands that ended with any status other
     than good. These include failed commands, but also successful pass-through, unit attentions and
-    full queues (drivers/scsi/scsi_lib.c: scsi_complete), so a count is not evidence about
-    the disk. ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
+    full queues (drivers/scsi/scsi_lib.c: scsi_complete), so a count is not evidence about the disk.
+
+    ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
     keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others.
     """

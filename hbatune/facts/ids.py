@@ -115,11 +115,8 @@ def former_id(target: Endpoint | Vector | Control) -> str:
         case Vector():
             return f"{'+'.join(target.names) or 'unused'}@{target.adapter}/irq{target.irq}"
         case Control():
-            return (
-                target.target
-                if target.target == target.adapter
-                else f"{target.target}@{target.adapter}"
-            )
+            is_adapter = target.target == target.adapter
+            return target.target if is_adapter else f"{target.target}@{target.adapter}"
         case Endpoint(kind=Kind.MAP):
             return lasting(target.id)
         case Endpoint():

@@ -24,14 +24,14 @@ from hbatune.facts.model import Missing, Reason
 
 _DEVICE = "/dev/kmsg"
 _RECORD = 16384  # bytes; kernel/printk/internal.h: a record is shorter than PRINTK_MESSAGE_MAX
-_OTHERS = 8  # priorities from this value belong to facilities other than the kernel's
-_MOST = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB by default
+_FIRST_OTHER_PRIORITY = 8  # priorities from this value belong to facilities other than the kernel's
+_MAX_LOG_BYTES = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB by default
 _LINES = 50_000  # of the journal: about as many as the largest ring holds
 _JOURNAL = (
     *("journalctl", "--dmesg", "--boot", "--quiet", "--no-pager", f"--lines={_LINES}"),
     *("--output=json", "--output-fields=MESSAGE,SYSLOG_FACILITY"),
 )
-_PATIENCE = 20.0  # seconds for the journal
+_JOURNAL_TIMEOUT_S = 20.0  # seconds for the journal
 
 # block/blk-core.c: blk_errors. Missing values are not failures of a device: reservations, features
 # that a device does not have, temporary lack of resources.
@@ -69,7 +69,7 @@ _LINE = re.compile(r"(?P<priority>\d+),\d+,\d+,[^;]*;(?P<text>.*)")
 _FAILED = re.compile(
     r"(?:\w+: )?(?P<words>[\w/ ]+) error, dev (?P<disk>\S+), sector \d+ op 0x\w+:\((?P<op>\w+)\)"
 )
-_SPEAKERS = ("sd ", "nvme ", "virtio_blk ")
+_LOG_PREFIXES = ("sd ", "nvme ", "virtio_blk ")
 # drivers/scsi/scsi_logging.c: scsi_log_print_sense_hdr, scsi_print_result
 _SENSED = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Sense Key : (?P<key>[\w ]+?) \[")
 _RESULT = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Result: hostbyte=(?P<host>\w+)")
@@ -132,14 +132,12 @@ def kernel_log() -> KernelLog | Missing:
 def _read_records(device: int) -> Iterator[bytes]:
     """Yield the records, oldest first: each read returns one, and never waits."""
     size = 0
-    while size < _MOST:
+    while size < _MAX_LOG_BYTES:
         try:
             record = os.read(device, _RECORD)
         except BlockingIOError:
             return
-        except (
-            BrokenPipeError
-        ):  # overwritten during the read: the next read continues after the gap
+        except BrokenPipeError:  # overwritten: the next read continues after the gap
             continue
         if not record:
             return
@@ -154,13 +152,15 @@ def faults(log: str) -> dict[str, dict[ErrorKind, int]]:
     from processes have another facility.
     """
     records = filter(None, map(_LINE.match, log.split("\n")))
-    return _count_faults(record["text"] for record in records if int(record["priority"]) < _OTHERS)
+    return _count_faults(
+        record["text"] for record in records if int(record["priority"]) < _FIRST_OTHER_PRIORITY
+    )
 
 
 def _read_journal() -> KernelLog | None:
     """Read the kernel's log of this boot from the journal, or None if this user may not read it."""
     try:
-        done = children.run(_JOURNAL, _PATIENCE)
+        done = children.run(_JOURNAL, _JOURNAL_TIMEOUT_S)
         entries = _ENTRIES.decode_lines(done.stdout)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
@@ -186,7 +186,7 @@ def _process_message(
     text: str, counts: dict[str, dict[ErrorKind, int]], reasons: dict[str, ErrorKind]
 ) -> None:
     """Count the fault in one message; ``reasons`` has the cause of a disk's I/O that fails next."""
-    if " error, dev " not in text and not text.startswith(_SPEAKERS):
+    if " error, dev " not in text and not text.startswith(_LOG_PREFIXES):
         return  # most of a log needs no patterns
     if failed := _FAILED.match(text):
         disk, fault = failed["disk"], _WORDS.get(failed["words"])

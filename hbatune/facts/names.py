@@ -15,7 +15,7 @@ _LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
 """Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name)."""
 
 _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
-_SHORTEST = 4
+_MIN_RANGE = 4
 """The minimum number of consecutive names that are shown as a range."""
 
 Key = list[tuple[int, int, str]]
@@ -30,7 +30,7 @@ def natural_key(name: str) -> Key:
 def name_ranges(names: Iterable[str]) -> Iterator[str]:
     """Yield names in order, four or more consecutive ones as ``sda..sdl``."""
     for run in _group_names(sorted(set(names), key=natural_key)):
-        if len(run) < _SHORTEST:
+        if len(run) < _MIN_RANGE:
             yield from run
         else:
             yield f"{run[0]}..{run[-1]}"

@@ -62,9 +62,9 @@ PCI_ATTRIBUTES = (
 """The attributes read from an adapter's PCI function and from the ports above it."""
 
 _STATUS, _HAS_LIST = 0x06, 1 << 4  # include/uapi/linux/pci_regs.h: PCI_STATUS_CAP_LIST
-_FIRST, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
+_LIST_START, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
 _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
-_GONE = 0xFF
+_NO_ANSWER = 0xFF
 
 TUNED = "tuned"
 DAEMONS = (IRQBALANCE, TUNED)
@@ -83,7 +83,7 @@ _IDENTITY = re.compile(
 _GOTO = re.compile(r"\bGOTO\s*=")
 _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
-_LARGEST = 1 << 20
+_MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", ERRORS, "device/iotmo_cnt")
 LINK_ERRORS = (
@@ -153,9 +153,9 @@ def offers_msi(function: Attributes) -> bool | Missing:
     config = binary(function, CONFIG)
     if len(config) <= _HEADER:
         return Missing(Reason.UNREADABLE, errno.EACCES)
-    if config[0] == config[1] == _GONE:  # a card that does not answer reads as ones
+    if config[0] == config[1] == _NO_ANSWER:  # a card that does not answer reads as ones
         return Missing(Reason.UNREADABLE, errno.EIO)
-    place = config[_FIRST] if config[_STATUS] & _HAS_LIST else 0
+    place = config[_LIST_START] if config[_STATUS] & _HAS_LIST else 0
     visited: set[int] = set()
     while place >= _HEADER and place not in visited and place + 1 < len(config):
         visited.add(place)
@@ -230,7 +230,7 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
 def _read_text(path: str) -> str:
     # An entry in a directory of rules may be a FIFO, or a link to a device.
     with suppress(OSError, UnusableFileError), loader.opened(Path(path)) as descriptor:
-        return loader.beginning(descriptor, _LARGEST).decode("utf-8", "backslashreplace")
+        return loader.beginning(descriptor, _MAX_RULES_BYTES).decode("utf-8", "backslashreplace")
     return ""
 
 

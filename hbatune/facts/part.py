@@ -41,10 +41,10 @@ class KnownMachine:
     """A machine as found by the latest scans, without attributes. Mutable: ``update``."""
 
     def __init__(self, machine: Machine) -> None:
-        self._rest = replace(machine, endpoints=(), controls=())
+        self._base = replace(machine, endpoints=(), controls=())
         self._controls = tuple(replace(control, attributes={}) for control in machine.controls)
         self._endpoints: dict[str, Endpoint] = {}
-        self._alike: dict[str, set[str]] = defaultdict(set)
+        self._names_by_id: dict[str, set[str]] = defaultdict(set)
         self._hosts: dict[str, set[str]] = defaultdict(set)
         self._targets: dict[str, set[str]] = defaultdict(set)
         self._add(machine.endpoints)
@@ -56,12 +56,12 @@ class KnownMachine:
     def machine(self) -> Machine:
         """The entire machine."""
         endpoints = tuple(self._endpoints.values())
-        return replace(self._rest, endpoints=endpoints, controls=self._controls)
+        return replace(self._base, endpoints=endpoints, controls=self._controls)
 
     @property
     def rest(self) -> Machine:
         """The machine without its endpoints and controls."""
-        return self._rest
+        return self._base
 
     def __len__(self) -> int:
         return len(self._endpoints)
@@ -95,7 +95,7 @@ class KnownMachine:
 
     def alike(self, id: str) -> frozenset[str]:
         """Return the kernel names of the endpoints with this id, ignoring a boot's suffix."""
-        return frozenset(self._alike.get(lasting(id), ()))
+        return frozenset(self._names_by_id.get(lasting(id), ()))
 
     def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
         """Return the routes to disks on these branches, using the attributes in ``read``."""
@@ -113,7 +113,7 @@ class KnownMachine:
     def _add(self, endpoints: Iterable[Endpoint]) -> None:
         for endpoint in endpoints:
             self._endpoints[endpoint.target] = replace(endpoint, attributes={})
-            self._alike[lasting(endpoint.id)].add(endpoint.target)
+            self._names_by_id[lasting(endpoint.id)].add(endpoint.target)
             if endpoint.host is not None:
                 self._hosts[endpoint.host.name].add(endpoint.target)
             if endpoint.address is not None:
@@ -124,7 +124,7 @@ class KnownMachine:
         if endpoint is None:
             return
         for index, key in (
-            (self._alike, lasting(endpoint.id)),
+            (self._names_by_id, lasting(endpoint.id)),
             (self._hosts, endpoint.host.name if endpoint.host else ""),
             (self._targets, _get_scsi_target(endpoint.address or "")),
         ):

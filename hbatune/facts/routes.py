@@ -251,9 +251,8 @@ class Routes:
         self._read = read
         hosts: dict[str, str] = {}
         controllers: dict[str, str] = {}
-        for branch in (
-            branches
-        ):  # branches with disks come first: they identify a host better than the host itself
+        # Branches with disks come first: they identify a host better than the host itself.
+        for branch in branches:
             if branch.host:
                 hosts.setdefault(branch.host, self._format_adapter(branch))
             if branch.controller:
@@ -340,9 +339,8 @@ class Routes:
             case "ata":
                 number = self._read_word(_get_ata_port(branch) or "", _PORT_NO)
                 if number.isdecimal():
-                    position = address.partition(":")[
-                        2
-                    ]  # on a port multiplier, or the second on a cable
+                    # On a port multiplier, or the second on a cable.
+                    position = address.partition(":")[2]
                     return f"ata-{number}" + (f"-scsi-{position}" if position != "0:0:0" else "")
         return f"{self._format_host_rank(branch)}scsi-{address.partition(':')[2]}"
 

@@ -27,7 +27,7 @@ from hbatune.facts.model import Machine, Missing, Reason
 _STAT = "/proc/stat"
 _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
 """NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp."""
-_GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
+_VANISHED_ERRNOS = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
 class DiskSample(Struct, frozen=True, gc=False):
@@ -163,9 +163,8 @@ class Sampler:
         # Line by line: all lines at once would need as much memory as the sampler itself.
         with suppress(OSError), open(_DISKSTATS, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                with suppress(
-                    ValueError, IndexError
-                ):  # one invalid line must not affect the other disks
+                # One invalid line must not affect the other disks.
+                with suppress(ValueError, IndexError):
                     id = self.places.disks.get(line.split(maxsplit=3)[2])
                     if id is not None:
                         current, last = disk(line, self._depths.get(id)), self._last.get(id)
@@ -303,7 +302,7 @@ def activity(sysfs: Path | str) -> Activity | Missing:
         reads, writes = (int(count) for count in in_flight)
         return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
     except OSError as error:
-        reason = Reason.VANISHED if error.errno in _GONE else Reason.UNREADABLE
+        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
         return Missing(reason, errno=error.errno)
     except (ValueError, IndexError) as error:
         return Missing(Reason.UNPARSABLE, text=str(error))

@@ -84,7 +84,7 @@ def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]
     yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
 
 
-_LONGEST = 200
+_MAX_NAME_LENGTH = 200
 """The maximum length of a name in an error: no id is longer."""
 
 
@@ -94,11 +94,11 @@ class UnknownTargetError(UsageError):
     def __init__(self, name: str, all_names: Iterable[str], *, hint: str | None = None) -> None:
         from difflib import get_close_matches  # needed only for an unknown name
 
-        close = get_close_matches(name[:_LONGEST], list(all_names), n=3)
+        close = get_close_matches(name[:_MAX_NAME_LENGTH], list(all_names), n=3)
         suggestion = (
             f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
         )
-        short = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
+        short = name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
         super().__init__(f"no target {short!r} on this machine", hint=hint or suggestion)
         self.name = name
 

@@ -19,7 +19,7 @@ _ACTIVE = Path("/etc/tuned/active_profile")
 _FOLDERS = tuple(
     map(Path, ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"))
 )
-_LARGEST = 1 << 20  # bytes
+_MAX_FILE_BYTES = 1 << 20  # bytes
 
 # Options of plugins by the attribute that they set (tuned/plugins/plugin_disk.py,
 # plugin_scheduler.py).
@@ -51,7 +51,7 @@ def tuned_profile() -> TunedProfile | Missing:
 
 
 def _read(path: Path) -> str:
-    return loader.read_bytes(path, _LARGEST).decode("utf-8", "backslashreplace")
+    return loader.read_bytes(path, _MAX_FILE_BYTES).decode("utf-8", "backslashreplace")
 
 
 def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) -> None:

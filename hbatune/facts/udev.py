@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SEEN = "HBATUNE_SEEN"
 """Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
-_MANY = 16
+_SEARCH_THRESHOLD = 16
 """The number of disks at which searching the entire database for marks is cheaper."""
 
 
@@ -75,7 +75,7 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
 
 def _filter_marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """Return the endpoints that may have a mark; for many, one libudev call checks all."""
-    if len(endpoints) < _MANY:
+    if len(endpoints) < _SEARCH_THRESHOLD:
         return endpoints
     paths = frozenset(marked_disks())
     return [endpoint for endpoint in endpoints if endpoint.sysfs in paths]

@@ -318,8 +318,7 @@ def usable(processors: Processors) -> tuple[int, ...]:
         and all(
             cpu in allowed
             for allowed in (processors.irqaffinity, processors.balanced)
-            if allowed
-            is not None  # None means "not restricted"; an empty tuple allows no CPU at all
+            if allowed is not None  # None: not restricted; an empty tuple allows no CPU
         )
     )
 

@@ -5,7 +5,7 @@ from hbatune.facts.family import Family, Handler, Interrupts, Option, Purpose, T
 from hbatune.facts.model import Host, Missing, Pci, Protocol
 
 _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
-_MOST = 256  # linit.c: aac_change_queue_depth
+_MAX_DEPTH = 256  # linit.c: aac_change_queue_depth
 
 
 def _classify(evidence: Evidence) -> Protocol | None:
@@ -13,7 +13,9 @@ def _classify(evidence: Evidence) -> Protocol | None:
 
 
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
+    return (
+        host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MAX_DEPTH)
+    )
 
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:

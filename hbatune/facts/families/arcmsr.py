@@ -15,7 +15,7 @@ from hbatune.facts.family import (
     clamped_at,
 )
 
-_MOST = 128  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
+_MAX_DEPTH = 128  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
 
 
 FAMILY = Family(
@@ -24,7 +24,7 @@ FAMILY = Family(
     model=("host_fw_model",),
     firmware=("host_fw_version",),
     version=("host_driver_version",),
-    depth_cap=clamped_at(_MOST),
+    depth_cap=clamped_at(_MAX_DEPTH),
     depth_default=by_option("cmd_per_lun"),
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq", (Handler(r"arcmsr"),)

@@ -7,7 +7,7 @@ from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Family, Interrupts, Trap, Vectors, by_host, clamped_at
 from hbatune.facts.model import Protocol
 
-_MOST = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
+_MAX_DEPTH = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
 
 
 def _classify(evidence: Evidence) -> Protocol | None:
@@ -18,7 +18,7 @@ FAMILY = Family(
     name="ibmvscsi",
     drivers=frozenset({"ibmvscsi"}),
     protocol=_classify,
-    depth_cap=clamped_at(_MOST),
+    depth_cap=clamped_at(_MAX_DEPTH),
     depth_default=by_host,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
     traps=(
