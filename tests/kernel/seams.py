@@ -9,7 +9,7 @@ The parts that are replaced, and why:
   process is ever sent a signal;
 - ``policy.library.Library`` and ``act.paths``: all files lie below one folder;
 - ``os.rename``, ``os.unlink`` and ``os.fsync``: boundaries at which a run may be killed;
-- ``tempfile.mkstemp``: a full disk takes no new file, while existing ones can still be written;
+- ``os.open``: a full disk takes no new file, while existing ones can still be written;
 - all that talks to udev, irqbalance and the daemon of this machine, which are left alone.
 """
 
@@ -19,7 +19,6 @@ import importlib
 import io
 import os
 import signal
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -301,7 +300,7 @@ def _below(world: World, path: Path) -> Path:
 def _of_processes(world: World) -> list[Seam]:
     """Return the seams by which hbatune works in this process, and is killed or refused."""
     pool = _inline(world)
-    rename, unlink, make = os.rename, os.unlink, tempfile.mkstemp
+    rename, unlink, open_file = os.rename, os.unlink, os.open
 
     def renamed(*arguments: Any, **options: Any) -> None:
         world.boundary()
@@ -315,10 +314,11 @@ def _of_processes(world: World) -> list[Seam]:
     def synced(descriptor: int) -> None:
         world.boundary()
 
-    def made(*arguments: Any, **options: Any) -> tuple[int, str]:
-        if world.full and str(options.get("dir")).startswith(str(world.root / "state")):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return make(*arguments, **options)
+    def opened(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        is_new = flags & os.O_CREAT and not os.path.exists(path)
+        if world.full and is_new and Path(path).is_relative_to(world.root / "state"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return open_file(path, flags, *arguments, **options)
 
     return [
         (chain, "_store", world.store),
@@ -329,7 +329,7 @@ def _of_processes(world: World) -> list[Seam]:
         (Pool, "running", property(lambda self: len(pool.queue))),
         (processes, "start_and_end", world.stat),
         (process, "os", SimpleNamespace(getpid=lambda: world.pid)),
-        (tempfile, "mkstemp", made),
+        (os, "open", opened),
         (os, "rename", renamed),
         (os, "unlink", unlinked),
         (os, "fsync", synced),
