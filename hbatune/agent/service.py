@@ -41,7 +41,7 @@ class Systemd:
     def notify(self, state: str) -> None:
         """Send a state as described in sd_notify(3). A state that is not accepted is lost."""
         with suppress(OSError):
-            _send_datagram(self._address, state.encode())
+            _send_datagram(self._address, state.encode(errors="backslashreplace"))
 
     def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
         """Write a journal entry."""
@@ -69,7 +69,7 @@ class Terminal:
 
 def _encode_field(name: str, value: str) -> bytes:
     """Encode a field in the journal's format, with its length, since a value may contain lines."""
-    data = value.encode(errors="surrogateescape")
+    data = value.encode(errors="backslashreplace")
     return b"%s\n%s%s\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
 
 

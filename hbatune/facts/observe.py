@@ -44,8 +44,13 @@ from hbatune.facts.ids import escape
 from hbatune.facts.kernel_log import KernelLog, kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
-from hbatune.facts.services import IRQBALANCE as IRQBALANCE
-from hbatune.facts.services import Irqbalance, ProvenService, find_services, irqbalance_of
+from hbatune.facts.services import (
+    IRQBALANCE,
+    Irqbalance,
+    ProvenService,
+    find_services,
+    irqbalance_of,
+)
 from hbatune.facts.survey import survey_each
 from hbatune.facts.tuned import tuned_profile
 from hbatune.loader import UnusableFileError

@@ -20,7 +20,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.act.writer import require_writable
-from hbatune.boot import placement as placement
+from hbatune.boot import placement
 from hbatune.boot.compile import CompiledRules
 from hbatune.boot.placement import Piece, below
 from hbatune.errors import HbatuneError, UsageError

@@ -25,8 +25,8 @@ from hbatune.text.fleet_tables import (
     nearest_text,
     share_text,
     stock_value,
-    told,
     values_text,
+    with_text,
 )
 from hbatune.text.plan_tables import shown
 from hbatune.text.units import format_time
@@ -254,7 +254,7 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
 
 
 def _list_finding_rows(audit: Audit) -> Iterable[tuple[str, ...]]:
-    for finding in map(told, audit.findings):
+    for finding in map(with_text, audit.findings):
         yield (
             *(str(finding.severity), finding.id, str(len(finding.hosts)), finding.source),
             *(hosts_text(finding.hosts), finding.evidence, finding.advice),

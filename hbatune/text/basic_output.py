@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 
-TYPE_CHECKING = False  # typing takes 3 ms of the 20 ms of a status
+TYPE_CHECKING = False  # the import of typing takes 1.7 ms
 if TYPE_CHECKING:
     from typing import Literal
 

@@ -90,14 +90,14 @@ def audit_document(audit: Audit) -> AuditDocument:
         odd=audit.odd,
         lone=audit.lone,
         drift=audit.drift,
-        findings=tuple(map(told, audit.findings)),
+        findings=tuple(map(with_text, audit.findings)),
         inventory=audit.inventory,
         unusable=audit.unusable,
         not_understood=audit.not_understood,
     )
 
 
-def told(finding: FleetFinding) -> FleetFindingEntry:
+def with_text(finding: FleetFinding) -> FleetFindingEntry:
     """Return an entry for the findings, with their text."""
     text = text_of(finding.example)
     return FleetFindingEntry(
@@ -154,7 +154,7 @@ def show_audit(audit: Audit) -> None:
             ),
         ),
         [
-            _make_finding_row(told(finding))
+            _make_finding_row(with_text(finding))
             for finding in audit.findings
             if finding.severity is not Severity.INFO
         ],
@@ -323,7 +323,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         for name in drift.hosts:
             values = drift_values(drift)
             yield ("drift", name, None, drift.setting, *values, None, drift.profile, drift.source)
-    for entry in map(told, audit.findings):
+    for entry in map(with_text, audit.findings):
         for name in entry.hosts:
             evidence = entry.evidence if name == entry.hosts[0] else None
             yield (

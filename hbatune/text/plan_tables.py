@@ -93,7 +93,7 @@ _KINDS = {
     TargetKind.VECTOR: "interrupts",
 }
 _REMEDY = "to change it,"
-"""The words before the remedy in a limit (``settings/affinity.py``)."""
+"""The words before the remedy in a limit (``settings/limits.py``)."""
 
 _MOST = 16
 """The maximum number of names and ranges of a row that are all shown."""
