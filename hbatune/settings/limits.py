@@ -24,6 +24,7 @@ from hbatune.settings.setting import (
     Room,
     Value,
     choices,
+    read_with,
     selected,
 )
 
@@ -217,13 +218,8 @@ def reconnects(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 def scheduler_of(attributes: Attributes) -> Value | None:
     """Return the current scheduler, or None if the device has no scheduler or it cannot be read."""
-    attribute = attributes.get(SCHEDULER_FILE)
-    if not isinstance(attribute, Attribute):
-        return None
-    try:
-        return selected(attribute.text)
-    except ValueError:
-        return None
+    scheduler = read_with(selected, attributes, SCHEDULER_FILE)
+    return None if isinstance(scheduler, Missing) else scheduler
 
 
 def multipath_maps(attributes: Attributes) -> frozenset[str]:

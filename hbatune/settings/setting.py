@@ -10,6 +10,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from hbatune.facts import names
+from hbatune.facts.attributes import ABSENT, unparsable
 from hbatune.facts.family import Family
 from hbatune.facts.model import (
     SAVED_PREFIX,
@@ -169,6 +170,14 @@ class Setting(Struct, frozen=True):
         """The property of udev's database in which a rule saves the original value."""
         return SAVED_PREFIX + self.name.removeprefix("queue/").replace("/", "_").upper()
 
+    def read(self, attributes: Attributes) -> Value | Missing:
+        """Return the typed current value, or why there is none.
+
+        ``ABSENT`` if the attributes do not have this file, the attribute itself if it could not be
+        read, and ``Reason.UNPARSABLE`` with the text if it makes no sense.
+        """
+        return read_with(self.parse, attributes, self.path)
+
     def parse_saved(self, text: str) -> Value:
         """Return the typed value of a text that udev saved; ValueError if it makes no sense.
 
@@ -203,6 +212,17 @@ class Setting(Struct, frozen=True):
         if value < self.low or (self.high is not None and value > self.high):
             return self.allowed()
         return None
+
+
+def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) -> Value | Missing:
+    """Return the parsed text of the file at ``path``, or why there is no value."""
+    attribute = attributes.get(path, ABSENT)
+    if isinstance(attribute, Missing):
+        return attribute
+    try:
+        return parse(attribute.text)
+    except ValueError:
+        return unparsable(attribute.text)
 
 
 @lru_cache(maxsize=64)  # thousands of LUNs have the same text

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.model import Attribute, TargetKind
+from hbatune.facts.attributes import ABSENT
+from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.settings.setting import Device, Fixed, Legal
 from hbatune.settings.table import (
     SETTINGS,
     Setting,
+    Value,
     choices,
     disturbed,
     kind_of,
@@ -45,6 +47,35 @@ def test_a_bare_none_offers_nothing_to_choose() -> None:
 def test_a_number_that_makes_no_sense_is_not_guessed(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         SETTINGS["nr_requests"].parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "reading"),
+    [
+        ("nr_requests", Attribute("256", True), 256),
+        ("nr_requests", Attribute("256", False), 256),
+        ("scheduler", Attribute("[none] mq-deadline", True), "none"),
+        ("nr_requests", None, ABSENT),
+        ("nr_requests", Missing(Reason.UNREADABLE, 5), Missing(Reason.UNREADABLE, 5)),
+        ("nr_requests", Missing(Reason.VANISHED, 19), Missing(Reason.VANISHED, 19)),
+        ("nr_requests", Attribute("many", True), Missing(Reason.UNPARSABLE, text="many")),
+        ("nr_requests", Attribute("", True), Missing(Reason.UNPARSABLE, text="")),
+        ("scheduler", Attribute("none bfq", True), Missing(Reason.UNPARSABLE, text="none bfq")),
+        ("irq_affinity", Attribute("3-1", True), Missing(Reason.UNPARSABLE, text="3-1")),
+        ("zio", Attribute("maybe", True), Missing(Reason.UNPARSABLE, text="maybe")),
+    ],
+)
+def test_current_value_is_read_or_has_a_reason(
+    name: str, attribute: Attribute | Missing | None, reading: Value | Missing
+) -> None:
+    attributes = {} if attribute is None else {SETTINGS[name].path: attribute}
+    assert SETTINGS[name].read(attributes) == reading
+
+
+def test_tunable_that_is_no_number_is_read_as_text() -> None:
+    tunable = setting("queue/iosched/low_latency")
+    assert tunable.read({tunable.path: Attribute("on", True)}) == "on"
+    assert tunable.read({}) == ABSENT
 
 
 @pytest.mark.parametrize(
