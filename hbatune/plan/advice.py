@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
-from hbatune.plan.make import Key, Resolve, considered, current_value, judge, unsafe
+from hbatune.plan.make import Key, Resolve, considered, judge, unsafe
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import (
@@ -126,7 +126,7 @@ def _advise_target(
     }
     for vendor_rule in vendor_rules:
         setting = SETTINGS[vendor_rule.rule.setting]
-        current = current_value(target, setting)
+        current = setting.read(target.attributes)
         if isinstance(current, Missing):
             continue
         row = rows.get((target.id, setting.name))
@@ -143,7 +143,7 @@ def _find_scheduler(
         return vendor_rule.rule.effect.value
     if row is not None and row.value is not None:
         return row.value
-    return current_value(target, SETTINGS[SCHEDULER])
+    return SETTINGS[SCHEDULER].read(target.attributes)
 
 
 def _make_advice(

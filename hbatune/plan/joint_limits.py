@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Attribute, Endpoint, Machine
+from hbatune.facts.model import Endpoint, Machine, Missing
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
 from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
@@ -84,7 +84,9 @@ def _list_requests(
     for endpoint in machine.endpoints:
         options = parameters.get(endpoint.family, {})
         shared = family_named(endpoint.family).shares_tags(options, _count_queues(endpoint))
-        current = {name: _read_current(endpoint, name) for name in (SCHEDULER, NR_REQUESTS)}
+        current: dict[str, Value | Missing | None] = {
+            name: SETTINGS[name].read(endpoint.attributes) for name in (SCHEDULER, NR_REQUESTS)
+        }
         goal = current | {
             row.setting: row.value
             for row in planned.get(endpoint.id, ())
@@ -128,7 +130,11 @@ def without_requests(plan: Plan) -> Plan:
 
 
 def _count_bytes(
-    endpoint: Endpoint, scheduler: Value | None, requests: Value | None, *, shared: bool
+    endpoint: Endpoint,
+    scheduler: Value | Missing | None,
+    requests: Value | Missing | None,
+    *,
+    shared: bool,
 ) -> int:
     if scheduler == "none" or not isinstance(requests, int):
         return 0
@@ -151,16 +157,6 @@ def _count_default_bytes(endpoint: Endpoint, *, shared: bool) -> int:
 
 def _count_queues(endpoint: Endpoint) -> int:
     return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1  # unknown counts as one
-
-
-def _read_current(endpoint: Endpoint, name: str) -> Value | None:
-    attribute = endpoint.attributes.get(SETTINGS[name].path)
-    if not isinstance(attribute, Attribute):
-        return None
-    try:
-        return SETTINGS[name].parse(attribute.text)
-    except ValueError:
-        return None
 
 
 class PathSetting(Struct, frozen=True):

@@ -16,11 +16,10 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.attributes import ABSENT, errors
+from hbatune.facts.attributes import errors
 from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism, Parameters
 from hbatune.facts.model import (
-    Attribute,
     Endpoint,
     Machine,
     Missing,
@@ -72,11 +71,11 @@ def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
         name: LOWERED.format(default, endpoint.target)
         for name, default in defaults.items()
         if default is not None
-        and (current := _read_number(endpoint, name)) is not None
+        and isinstance(current := SETTINGS[name].read(endpoint.attributes), int)
         and current < default
     }
     # With every driver, a depth of 1 disables command queuing.
-    if endpoint.protocol is Protocol.SATA and _read_number(endpoint, QUEUE_DEPTH) == 1:
+    if endpoint.protocol is Protocol.SATA and SETTINGS[QUEUE_DEPTH].read(endpoint.attributes) == 1:
         can_queue = endpoint.ncq_depth is not None and endpoint.ncq_depth > 1
         reasons[QUEUE_DEPTH] = NCQ_OFF.format(endpoint.target) if can_queue else ONE_COMMAND
     return reasons
@@ -112,12 +111,6 @@ def _find_default_requests(endpoint: Endpoint) -> int | None:
     if scheduler_of(endpoint.attributes) in (None, "none") or not isinstance(tags, int):
         return None
     return 2 * min(tags, _RQ)
-
-
-def _read_number(endpoint: Endpoint, name: str) -> int | None:
-    attribute = endpoint.attributes.get(SETTINGS[name].path)
-    text = attribute.text if isinstance(attribute, Attribute) else ""
-    return int(text) if text.isdecimal() else None
 
 
 T = TypeVar("T")
@@ -252,7 +245,7 @@ def _level_paths(
 def _make_path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
     """Return one setting of a path. A path that is not set keeps its value."""
     row, rule = rows.get(name), path.rules.get(name)
-    reading = current_value(path.target, SETTINGS[name])
+    reading = SETTINGS[name].read(path.target.attributes)
     current = None if isinstance(reading, Missing) else reading
     value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
     scheduler = rows[SCHEDULER].value if SCHEDULER in rows else None
@@ -272,15 +265,13 @@ def _make_path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathS
 def _rejudge_rows(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return the rows that a scheduler resets, evaluated for the path's new scheduler."""
     scheduler = rows[SCHEDULER].value
+    planned = SETTINGS[SCHEDULER].read(path.target.attributes) if scheduler is None else scheduler
     updated = {}
     for name in SETTINGS[SCHEDULER].resets:
         row, rule = rows.get(name), path.rules.get(name)
         if row is None or rule is None or isinstance(rule.effect, Leave):
             continue
-        current = current_value(path.target, SETTINGS[name])
-        planned = (
-            current_value(path.target, SETTINGS[SCHEDULER]) if scheduler is None else scheduler
-        )
+        current = SETTINGS[name].read(path.target.attributes)
         verdict = judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
         updated[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
     return updated
@@ -349,13 +340,13 @@ def _make_rows(
 
     The scheduler comes first, since later settings are evaluated for the planned scheduler.
     """
-    scheduler = before = current_value(target, SETTINGS[SCHEDULER])
+    scheduler = before = SETTINGS[SCHEDULER].read(target.attributes)
     set_earlier = (
         _find_earlier_changes(target, rules, reason, history) if history.set_before else {}
     )
     for name in _sort_for_writing((*rules, *set_earlier)):
         setting, rule, earlier = SETTINGS[name], rules.get(name), set_earlier.get(name)
-        current = current_value(target, setting)
+        current = setting.read(target.attributes)
         effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
         row = None
         if earlier is not None and (reason is not None or effect is None):
@@ -525,17 +516,6 @@ def _find_unset_state(legal: Legal | Fixed) -> State:
 
 def _lowers(value: Value, current: Value) -> bool:
     return isinstance(value, int) and isinstance(current, int) and value < current
-
-
-def current_value(target: Target, setting: Setting) -> Value | Missing:
-    """Return the typed current value of a target's setting."""
-    attribute = target.attributes.get(setting.path, ABSENT)
-    if isinstance(attribute, Missing):
-        return attribute
-    try:
-        return setting.parse(attribute.text)
-    except ValueError:
-        return Missing(Reason.UNPARSABLE, text=attribute.text)
 
 
 def _describe_missing(missing: Missing) -> str | None:

@@ -229,9 +229,8 @@ def _find_lun_depth(machine: Machine, option: Option, adapters: Sequence[Adapter
 
 
 def _read_depth(endpoint: Endpoint) -> int | None:
-    attribute = endpoint.attributes.get(SETTINGS[QUEUE_DEPTH].path)
-    text = attribute.text if isinstance(attribute, Attribute) else ""
-    return int(text) if text.isdecimal() else None
+    depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+    return depth if isinstance(depth, int) else None
 
 
 def _make_unshown_row(
