@@ -262,7 +262,7 @@ class _Device:
         conflicts = {}
         for step in self._chain.steps:
             kind = self._settings[step.setting]
-            value = self._parse_value(kind) if among(step.setting, reset) else ABSENT
+            value = kind.read(self._found) if among(step.setting, reset) else ABSENT
             if not isinstance(value, Missing) and changed(kind, step, value):
                 conflicts[step.setting] = value
         return conflicts
@@ -272,7 +272,7 @@ class _Device:
         kind = self._settings[step.setting]
         disturbed = among(step.setting, self._reset)
         # The first read is out of date if a write of this chain resets the setting.
-        current = self._reread_value(kind) if disturbed else self._parse_value(kind)
+        current = self._reread_value(kind) if disturbed else kind.read(self._found)
         if step.expected is not None:
             current = self._await_settled(kind, current, step.expected)
         if isinstance(current, Missing):
@@ -280,7 +280,7 @@ class _Device:
         # Values that others have set since the plan must not be overwritten.
         if not disturbed and changed(kind, step, current):
             return WriteResult(step.setting, Outcome.CONFLICT, found=current)
-        if step.follows and current == _parse(kind, self._get_original(kind)):
+        if step.follows and current == kind.read(self._before):
             return WriteResult(step.setting, Outcome.KEPT, found=current)
         if current == step.value:
             # Right already: either no write is needed, or an earlier write set it.
@@ -306,7 +306,7 @@ class _Device:
             if name == SCHEDULER_TUNABLES or among(name, self._reset - {name}):
                 continue  # the tunables were removed with their scheduler
             kind = setting(name)
-            current, before = self._reread_value(kind), _parse(kind, self._get_original(kind))
+            current, before = self._reread_value(kind), kind.read(self._before)
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
             moved = kind.kept and current != before
@@ -320,10 +320,6 @@ class _Device:
         """Return the settings that the steps may reset and that are not steps themselves."""
         reset = {name for kind in self._settings.values() for name in kind.resets}
         return reset - self._settings.keys() - {SCHEDULER_TUNABLES}
-
-    def _get_original(self, kind: Setting) -> Attribute | Missing:
-        """Return the attribute from before the first write."""
-        return self._before.get(kind.path, ABSENT)
 
     def _find_violation(self, step: Step, current: Value) -> str | None:
         """Return why the value must not be written now, although it was planned."""
@@ -405,14 +401,11 @@ class _Device:
         """Whether the target is a block device, whose writes must respect limits and maps."""
         return any(kind_of(name) is TargetKind.ENDPOINT for name in self._settings)
 
-    def _parse_value(self, kind: Setting) -> Value | Missing:
-        return _parse(kind, self._found.get(kind.path, ABSENT))
-
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
         text = read_again(self._chain.sysfs, kind.path)
         self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
-        return self._parse_value(kind)
+        return kind.read(self._found)
 
 
 _UNDER_SCHEDULER = ("nr_requests",)
@@ -450,15 +443,6 @@ def _store(path: str, text: str) -> int | None:
         return None
     finally:
         os.close(descriptor)
-
-
-def _parse(kind: Setting, attribute: Attribute | Missing) -> Value | Missing:
-    if isinstance(attribute, Missing):
-        return attribute
-    try:
-        return kind.parse(attribute.text)
-    except ValueError:
-        return Missing(Reason.UNPARSABLE, text=attribute.text)
 
 
 def changed(kind: Setting, step: Step, current: Value) -> bool:

@@ -28,7 +28,7 @@ from hbatune.act.restore import RestorePlan, plan_writes
 from hbatune.act.writer import baselines, chain_of, execute, read_raw, require_writable, typed
 from hbatune.facts.attributes import errors
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Attribute, Machine
+from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import targets
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE, Outcome, Reverted, Row
@@ -38,7 +38,6 @@ from hbatune.settings.table import (
     Value,
     among,
     disturbed,
-    selected,
     setting,
 )
 from hbatune.workers import Process, this_process
@@ -83,8 +82,8 @@ def _is_below_tags(machine: Machine, row: Row, before: Values) -> bool:
     if endpoint is None:
         return True
     if scheduler is None:
-        attribute = endpoint.attributes.get(setting("scheduler").path)
-        scheduler = selected(attribute.text) if isinstance(attribute, Attribute) else "none"
+        current = setting("scheduler").read(endpoint.attributes)
+        scheduler = "none" if isinstance(current, Missing) else current
     requests = before.get((row.id, "nr_requests"))
     return scheduler == "none" and requests != endpoint.tags
 

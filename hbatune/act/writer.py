@@ -494,10 +494,9 @@ def typed(attributes: Attributes) -> dict[str, Value]:
         name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
-        try:
-            values[name] = setting(name).parse(attribute.text)
-        except ValueError:
-            continue
+        value = setting(name).read(attributes)
+        if not isinstance(value, Missing):
+            values[name] = value
     return values
 
 

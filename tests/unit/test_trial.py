@@ -225,6 +225,11 @@ def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
     assert switchable(host, rows, before)
 
 
+def test_disk_with_unparsable_scheduler_is_not_switched() -> None:
+    host, row = host_with("none bfq", "256", 1000)
+    assert not switchable(host, [row], {(row.id, "nr_requests"): 256})
+
+
 def test_holds_and_claims_are_apart() -> None:
     # What settles claims kills their processes; a hold is of a living command.
     assert paths.HOLDS != paths.CLAIMS
