@@ -7,7 +7,7 @@ from hbatune.checks.finding import Check, CheckInput, Finding, Severity, family_
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Missing, Protocol
+from hbatune.facts.model import Adapter, Endpoint, Kind, Missing, Protocol
 from hbatune.policy.budget import is_shared
 from hbatune.policy.library import ArrayModel, model_of
 from hbatune.settings.table import SETTINGS
@@ -199,8 +199,8 @@ def _make_group_key(endpoint: Endpoint) -> object:
 
 def depth_of(endpoint: Endpoint) -> int | None:
     """Return the endpoint's current queue depth."""
-    attribute = endpoint.attributes.get(_DEPTH.path)
-    return _parse_number(attribute.text) if isinstance(attribute, Attribute) else None
+    depth = _DEPTH.read(endpoint.attributes)
+    return depth if isinstance(depth, int) else None
 
 
 def _parse_number(text: str) -> int | None:

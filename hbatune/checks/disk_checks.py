@@ -27,7 +27,6 @@ from hbatune.facts.family import identify
 from hbatune.facts.ids import UNNAMED, stable_name, stable_part
 from hbatune.facts.model import (
     Adapter,
-    Attribute,
     Endpoint,
     Kind,
     Medium,
@@ -37,7 +36,7 @@ from hbatune.facts.model import (
     Storage,
 )
 from hbatune.policy.match import objective, traits, unmatched
-from hbatune.settings.table import SETTINGS
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
@@ -115,10 +114,8 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks that cannot be watched because their statistics are off."""
-    path = SETTINGS["iostats"].path
     for endpoint in inputs.endpoints:
-        attribute = endpoint.attributes.get(path)
-        if isinstance(attribute, Attribute) and attribute.text == "0":
+        if SETTINGS["iostats"].read(endpoint.attributes) == 0:
             yield check.found(Severity.INFO, endpoint)
 
 
@@ -323,7 +320,7 @@ def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[
 
 
 def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
-    yield "queue_depth", endpoint.attributes.get("device/queue_depth")
+    yield "queue_depth", SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
     health = inputs.of_disk(endpoint)
     if health is not None:
         yield "cache type", health.cache

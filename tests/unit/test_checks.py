@@ -20,6 +20,7 @@ from hbatune.facts.health import (
     UdevRule,
 )
 from hbatune.facts.model import (
+    Attribute,
     Kind,
     Machine,
     Medium,
@@ -663,6 +664,23 @@ def test_what_is_absent_is_not_unread() -> None:
     plain = machine(adapters=(adapter(firmware=ABSENT, link=odd),))
     fares = health(plain, **disks(plain, timeouts=ABSENT, errors=ABSENT, cache=ABSENT))
     assert is_clean(run_checks(seen(plain, fares)))
+
+
+@pytest.mark.parametrize(
+    ("depth", "reason"),
+    [
+        (Attribute("many", True), "makes no sense: many"),
+        (Missing(Reason.UNREADABLE, 5), "Input/output error"),
+        (ABSENT, None),
+        (Attribute("64", True), None),
+    ],
+)
+def test_depth_that_is_not_known_is_reported(
+    depth: Attribute | Missing, reason: str | None
+) -> None:
+    disk = endpoint(attributes={**endpoint().attributes, "device/queue_depth": depth})
+    findings = found(seen(machine(disk)), "disk-unread")
+    assert [finding.evidence["reasons"] for finding in findings] == ([(reason,)] if reason else [])
 
 
 def served(*cpus: str, role: Role = Role.DATA, managed: bool = False) -> tuple[Vector, ...]:
