@@ -18,7 +18,6 @@ from msgspec import Struct
 from hbatune.facts.health import GRAVE, LOGGED, NOT_GOOD, Counted, ErrorKind, Health, counted
 from hbatune.facts.model import (
     Adapter,
-    Attribute,
     Control,
     Endpoint,
     Kind,
@@ -276,15 +275,8 @@ def _add_settings(gathered: GatheredFacts, subject: str, device: Endpoint | Cont
     for name, setting in SETTINGS.items():
         if setting.on is not kind:
             continue
-        attribute = device.attributes.get(setting.path)
-        if not isinstance(attribute, Attribute):
-            continue
-        try:
-            value = setting.parse(attribute.text)
-        except ValueError:
-            value = None
         fact_kind = FactKind.DEPTH if name == QUEUE_DEPTH else FactKind.SETTING
-        gathered.add(fact_kind, subject, name, value, device.target)
+        gathered.add(fact_kind, subject, name, setting.read(device.attributes), device.target)
 
 
 def _add_host(gathered: GatheredFacts, snapshot: Snapshot) -> None:

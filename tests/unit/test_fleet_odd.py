@@ -1,6 +1,8 @@
 """The odd ones out among alike hosts: those that differ from nearly all others, and no more."""
 
-from hbatune.facts.model import Missing, Reason
+import pytest
+
+from hbatune.facts.model import Attribute, Missing, Reason
 from hbatune.fleet.audit import Audit, audit, find_outliers, group_peers
 from hbatune.fleet.hosts import audit_host
 from hbatune.snapshot.file import Snapshot
@@ -115,6 +117,21 @@ def test_a_host_that_has_lost_an_adapter_is_said_to_lack_it() -> None:
 def test_a_value_that_one_host_could_not_read_is_odd() -> None:
     blind = host(7, adapter={"firmware": Missing(Reason.UNREADABLE, 5)})
     assert odd(*map(host, range(7)), blind) == [("db7", "firmware", (None,), ("16.00.12.00",))]
+
+
+@pytest.mark.parametrize(
+    ("depth", "outliers"),
+    [
+        (Missing(Reason.UNREADABLE, 5), [("db7", "queue_depth", (None,), (254,))]),
+        (Attribute("many", True), [("db7", "queue_depth", (None,), (254,))]),
+        (Missing(Reason.ABSENT), []),
+    ],
+)
+def test_setting_that_one_host_could_not_read_is_an_outlier(
+    depth: Attribute | Missing, outliers: list[object]
+) -> None:
+    attributes = {**factory.endpoint().attributes, "device/queue_depth": depth}
+    assert odd(*map(host, range(7)), host(7, attributes=attributes)) == outliers
 
 
 def test_a_disk_less_is_odd() -> None:
