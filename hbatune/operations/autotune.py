@@ -20,7 +20,7 @@ from hbatune.act import lock, rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
-from hbatune.facts.model import Adapter, Attribute, Endpoint
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing
 from hbatune.operations.context import (
     Context,
     InterruptedRuns,
@@ -314,21 +314,25 @@ class DiskSearch:
         if len(candidates) < 2:
             return None
         played, results = self._run_tournament(candidates, base, probe, score)
+        names = dict.fromkeys(name for candidate in candidates for name in candidate.values)
+        attributes = self._subject.endpoint.attributes
+        readings = {name: SETTINGS[name].read(attributes) for name in names}
+        current = {
+            name: reading for name, reading in readings.items() if not isinstance(reading, Missing)
+        }
         answer, search = tournaments.answer_tournament(played), self.found
         if answer.word is TournamentConclusion.BEST:
             search.result = results[answer.leader][-1]
             for name, value in candidates[answer.leader].values.items():
-                change = ValueChange(search.target, name, self._read_current(name), value)
+                change = ValueChange(search.target, name, current.get(name), value)
                 search.better.append(change)
         rates = tuple(
             _average_written(results.get(number, ())) for number in range(len(candidates))
         )
         workload = results[0][0].workload
-        names = dict.fromkeys(name for candidate in candidates for name in candidate.values)
-        current = {name: self._read_current(name) for name in names}
         return FoundSettings(
             *(tuple(candidates), workload.issued, played.scores, answer),
-            in_force={name: value for name, value in current.items() if value is not None},
+            in_force=current,
             interference=workload.writer is not None,
             written=rates if workload.writer is not None else (),
         )
@@ -352,11 +356,6 @@ class DiskSearch:
             results.setdefault(wanted.candidate, []).append(result)
         return played, results
 
-    def _read_current(self, name: str) -> Value | None:
-        """Return the value at the time when the facts were gathered."""
-        attribute = self._subject.endpoint.attributes.get(SETTINGS[name].path)
-        return SETTINGS[name].parse(attribute.text) if isinstance(attribute, Attribute) else None
-
 
 def _limit_search(search: DepthSearch, depth: int) -> DepthSearch:
     """Limit the search to this depth; a deeper current depth is then represented by it."""
@@ -370,9 +369,8 @@ def _average_written(results: Sequence[ProbeResult]) -> float:
 
 
 def _read_number(endpoint: Endpoint, name: str) -> int | None:
-    attribute = endpoint.attributes.get(SETTINGS[name].path)
-    text = attribute.text if isinstance(attribute, Attribute) else ""
-    return int(text) if text.isdecimal() else None
+    number = SETTINGS[name].read(endpoint.attributes)
+    return number if isinstance(number, int) else None
 
 
 COMMAND = "autotune"

@@ -27,9 +27,10 @@ from hbatune import children
 from hbatune.errors import UsageError
 from hbatune.facts.devices import SWAP
 from hbatune.facts.ids import stable_part
-from hbatune.facts.model import Attribute, Endpoint, Kind, Missing
+from hbatune.facts.model import Endpoint, Kind, Missing
 from hbatune.facts.sampler import Activity, activity
 from hbatune.probe.result import Load, Skip, Skipped, Subject
+from hbatune.settings.table import SETTINGS
 from hbatune.workers import Pool, Replied
 
 _NOTHING = 2  # blkid(8): nothing was recognised
@@ -280,8 +281,7 @@ def _list_devices(subject: Subject) -> tuple[Endpoint, ...]:
 
 
 def _has_iostats(endpoint: Endpoint) -> bool:
-    iostats = endpoint.attributes.get("queue/iostats")
-    return not (isinstance(iostats, Attribute) and iostats.text == "0")
+    return SETTINGS["iostats"].read(endpoint.attributes) != 0
 
 
 LARGEST = 1 << 30

@@ -275,9 +275,8 @@ def _read_values(
     target: str, kind: TargetKind, attributes: Mapping[str, Attribute | Missing]
 ) -> Iterator[InForce]:
     for setting in SETTINGS.values():
-        attribute = attributes.get(setting.path)
-        if setting.on is kind and isinstance(attribute, Attribute):
-            try:
-                yield InForce(target, setting.name, setting.parse(attribute.text))
-            except ValueError:
-                continue  # shown as unreadable elsewhere
+        if setting.on is not kind:
+            continue
+        value = setting.read(attributes)
+        if not isinstance(value, Missing):  # a missing value is shown as unreadable elsewhere
+            yield InForce(target, setting.name, value)

@@ -29,7 +29,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from hbatune.facts.model import Attribute, Endpoint
+from hbatune.facts.model import Attribute, Endpoint, Missing
 from hbatune.loader import Count, Figure, Seconds
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Share
@@ -115,11 +115,13 @@ def _read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for name in names:
         attribute = endpoint.attributes.get(SETTINGS[name].path)
-        if isinstance(attribute, Attribute) and attribute.writable:
-            try:
-                values[name] = SETTINGS[name].parse(attribute.text)
-            except ValueError:
-                continue
+        value = SETTINGS[name].read(endpoint.attributes)
+        if (
+            isinstance(attribute, Attribute)
+            and attribute.writable
+            and not isinstance(value, Missing)
+        ):
+            values[name] = value
     return values
 
 

@@ -62,6 +62,14 @@ def test_what_nobody_can_write_is_no_candidate() -> None:
     assert found == [{}, {"nomerges": 1}, {"nomerges": 2}]
 
 
+def test_unparsable_setting_is_not_a_candidate() -> None:
+    assert values(seen_by_reads(disk(queue__rq_affinity="on"), ())) == [
+        {},
+        {"nomerges": 1},
+        {"nomerges": 2},
+    ]
+
+
 def test_schedulers_are_those_that_the_kernel_has() -> None:
     assert values(seen_beside_writes(disk(), ())) == [
         {},
