@@ -8,7 +8,6 @@ from hbatune.facts import names
 from hbatune.facts.families import family_named
 from hbatune.facts.model import (
     Adapter,
-    Attribute,
     Endpoint,
     Kind,
     Machine,
@@ -22,10 +21,8 @@ from hbatune.policy.match import Traits, objective
 from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import document_figures, subject_traits
 from hbatune.probe.result import Subject
-from hbatune.settings.table import SETTINGS
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
-
-_DEPTH = SETTINGS["queue_depth"].path
 
 # Behind these, many drives or flash chips work in parallel. With one I/O always in flight they look
 # busy all the time, although they have much more capacity.
@@ -109,12 +106,8 @@ def _add_limits(
 
 
 def _read_depth(endpoint: Endpoint) -> int | None:
-    attribute = endpoint.attributes.get(_DEPTH)
-    return (
-        int(attribute.text)
-        if isinstance(attribute, Attribute) and attribute.text.isdecimal()
-        else None
-    )
+    depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+    return depth if isinstance(depth, int) else None
 
 
 def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:

@@ -69,6 +69,15 @@ def test_without_a_description_the_drivers_depth_stands_beside_the_vendors_32(
     assert "32 (D2-1)" in said
 
 
+def test_unparsable_depth_is_explained_as_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = replace(LUNS.endpoints[0], attributes=attributes(device__queue_depth="many"))
+    host = machine(disk)
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: host)
+    assert "the driver's own depth, unknown now, stands" in " ".join(explained(capsys).split())
+
+
 def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

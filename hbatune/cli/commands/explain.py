@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
 from hbatune.errors import UsageError
-from hbatune.facts.model import Attribute, Endpoint, Kind, TargetKind
+from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
@@ -34,7 +34,7 @@ from hbatune.policy.match import (
 )
 from hbatune.policy.profile import Match, Rule, Source
 from hbatune.policy.toml_files import nearest
-from hbatune.settings.table import SETTINGS
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import add_pager, quantity
 from hbatune.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.text.plan_tables import (
@@ -50,7 +50,6 @@ from hbatune.text.tables import Table, identity, prose, state, value
 from hbatune.text.terminal import heading, say, show_json, show_table
 
 SCHEMA = "hbatune.explain/1"
-_DEPTH = "device/queue_depth"
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
 
@@ -174,8 +173,8 @@ def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tupl
             yield "LUN", _describe_lun(budget.lun)
         yield "budget", f"{budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
     elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
-        attribute = endpoint.attributes.get(_DEPTH)
-        depth = attribute.text if isinstance(attribute, Attribute) else "unknown"
+        current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+        depth = "unknown" if isinstance(current, Missing) else current
         yield (
             "default",
             f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
