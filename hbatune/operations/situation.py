@@ -23,7 +23,7 @@ from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import choose
 from hbatune.facts.udev import saved
 from hbatune.plan import make
-from hbatune.plan.make import Key, SetBefore
+from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import DepthBudget
@@ -91,20 +91,26 @@ class Situation(Struct, frozen=True):
         baselines. ``untouched`` returns, by id and setting, whether a value will not be written
         regardless of the plan.
         """
+        limits = PlanLimits(
+            excluded=self._find_excluded(named),
+            site_rules=self._make_site_rules(),
+            disrupt=disrupt,
+            will_not_write=untouched,
+            memory_share=self.config.act.memory_share,
+            elsewhere=self.rest or 0,
+        )
+        earlier = EarlierChanges(
+            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
+            set_before=self._find_set_values() if reconcile else {},
+            set_by_us=self._was_touched,
+            targets_named=named,
+        )
         return make.make(
             self.machine,
             self.profile,
-            excluded=self._find_excluded(named),
-            site=self._make_site_rules(),
             only=self.ids,
-            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
-            disrupt=disrupt,
-            memory_share=self.config.act.memory_share,
-            elsewhere=self.rest or 0,
-            set_before=self._find_set_values() if reconcile else {},
-            untouched=untouched,
-            touched=self._was_touched,
-            named=named,
+            limits=limits,
+            earlier=earlier,
             matcher=self.matcher,
         )
 

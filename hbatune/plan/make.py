@@ -134,60 +134,81 @@ class SetBefore(Struct, frozen=True):
     effect: bool = False
 
 
+class PlanLimits(Struct, frozen=True):
+    """The limits of a plan, in addition to the limits of the devices.
+
+    ``excluded`` has, by id, the reason why a target is not changed. ``site_rules`` are, by id, the
+    rules that follow from the site's facts (``budget.site_rules``). ``disrupt`` allows settings
+    that disrupt the I/O of a whole adapter. ``will_not_write`` (of an id and a setting) means that
+    a setting will not be written. Settings that depend on it are planned for its current value.
+    Requests may take the fraction ``memory_share`` of the machine's memory. ``elsewhere`` is the
+    number of bytes that the requests of disks outside of the machine take of it.
+    """
+
+    excluded: Mapping[str, str] = {}
+    site_rules: Mapping[str, Rule] = {}
+    disrupt: bool = False
+    will_not_write: Callable[[str, str], bool] = lambda id, setting: False
+    memory_share: float = 1.0
+    elsewhere: int = 0
+
+
+class EarlierChanges(Struct, frozen=True):
+    """The changes of settings before a plan, by hbatune or an administrator.
+
+    ``reverted`` has the reasons why values are not tried again. ``set_before`` has the changes of
+    earlier runs, which are restored if the profile no longer requires them. ``set_by_us`` (of an
+    id and a setting) means that hbatune has set or reset it since boot. Any other value below the
+    driver's default is an administrator's decision. It is kept unless a person named the targets
+    (``targets_named``).
+    """
+
+    reverted: Mapping[Reverted, str] = {}
+    set_before: Mapping[Key, SetBefore] = {}
+    set_by_us: Callable[[str, str], bool] = lambda id, setting: False
+    targets_named: bool = False
+
+
 def make(
     machine: Machine,
     profile: Profile,
     *,
-    excluded: Mapping[str, str] | None = None,
-    site: Mapping[str, Rule] | None = None,
     only: Collection[str] | None = None,
-    reverted: Mapping[Reverted, str] | None = None,
-    disrupt: bool = False,
-    memory_share: float = 1.0,
-    elsewhere: int = 0,
-    set_before: Mapping[Key, SetBefore] | None = None,
-    untouched: Callable[[str, str], bool] = lambda id, setting: False,
-    touched: Callable[[str, str], bool] = lambda id, setting: False,
-    named: bool = False,
+    limits: PlanLimits | None = None,
+    earlier: EarlierChanges | None = None,
     matcher: Matcher | None = None,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
-    ``excluded`` has, by id, the reason why a target is not changed. ``reverted`` has the reasons
-    why values are not tried again. ``site`` are, by id, the rules that follow from the site's facts
-    (``budget.site_rules``). ``disrupt`` allows settings that disrupt the I/O of a whole adapter.
-    Requests may take the fraction ``memory_share`` of the machine's memory. ``elsewhere`` is the
-    number of bytes that the requests of disks outside of ``machine`` take of it. ``set_before`` has
-    the changes of earlier runs, which are restored if the profile no longer requires them.
-    ``untouched`` (of an id and a setting) means that a setting will not be written. Settings that
-    depend on it are planned for its current value. ``touched`` (of an id and a setting) means that
-    hbatune has set or reset it since boot, ``named`` that a person named the targets. Any other
-    value below the driver's default is an administrator's decision and is kept. A ``matcher`` of
-    the same profile caches the matches of earlier plans.
+    A ``matcher`` of the same profile caches the matches of earlier plans.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
     matcher = matcher or Matcher(profile)
-    history = _History(reverted or {}, set_before or {}, untouched)
+    limits, earlier = limits or PlanLimits(), earlier or EarlierChanges()
+    excluded = limits.excluded
+    history = _History(earlier.reverted, earlier.set_before, limits.will_not_write)
     parameters = {module.name: module.parameters for module in machine.modules}
     for target, won, resolve in considered(machine, matcher.won):
-        rules = _add_site_rule(won, (site or {}).get(target.id))
+        rules = _add_site_rule(won, limits.site_rules.get(target.id))
         # Before ``only`` is checked: an unnamed path still limits the other paths of its map.
         if target.map is not None:
             paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
         if only is not None and target.id not in only:
             continue
         endpoint = endpoints.get(target.id)
-        reason = (excluded or {}).get(target.id)
+        reason = excluded.get(target.id)
         target_history = history
         if endpoint is not None and (unsafe_reason := unsafe(endpoint)) is not None:
             # An endpoint that must not be changed is not restored to its baseline, either.
             reason, target_history = reason or unsafe_reason, replace(history, set_before={})
-        if endpoint is not None and not named:
+        if endpoint is not None and not earlier.targets_named:
             lowered = decided(endpoint, parameters.get(endpoint.family, {}))
             decisions = {
-                name: text for name, text in lowered.items() if not touched(endpoint.id, name)
+                name: text
+                for name, text in lowered.items()
+                if not earlier.set_by_us(endpoint.id, name)
             }
             target_history = (
                 replace(target_history, decided=decisions) if decisions else target_history
@@ -195,7 +216,9 @@ def make(
         target_rows = _make_rows(target, rules, reason, resolve, target_history)
         if endpoint is not None and endpoint.unread is not None and reason == unsafe(endpoint):
             target_rows = (replace(row, state=State.UNREADABLE) for row in target_rows)
-        planned[target.id] = list(target_rows if disrupt else map(_exclude_disruptive, target_rows))
+        planned[target.id] = list(
+            target_rows if limits.disrupt else map(_exclude_disruptive, target_rows)
+        )
     for map_paths in paths.values():
         planned |= _level_paths(map_paths, planned)
     unsettable = (
@@ -204,9 +227,9 @@ def make(
         if only is None or row.id in only
     )
     rows = (*(row for path_rows in planned.values() for row in path_rows), *unsettable)
-    allowed = int(machine.memory * memory_share)
-    memory = request_memory(machine, planned, allowed, elsewhere)
-    unidentified_disks = left_alone(machine.endpoints, excluded or ())
+    allowed = int(machine.memory * limits.memory_share)
+    memory = request_memory(machine, planned, allowed, limits.elsewhere)
+    unidentified_disks = left_alone(machine.endpoints, excluded)
     skipped = tuple(disk for disk in unidentified_disks if only is None or disk.id in only)
     return Plan(profile.name, rows, memory, skipped)
 
@@ -321,11 +344,14 @@ def unsafe(endpoint: Endpoint) -> str | None:
 
 
 class _History(Struct, frozen=True):
-    """The changes of earlier runs, which also decide a row: see ``make``."""
+    """The earlier changes that also decide the rows of a target.
+
+    ``decided`` has the reasons to keep the settings that an administrator lowered.
+    """
 
     reverted: Mapping[Reverted, str]
     set_before: Mapping[Key, SetBefore]
-    untouched: Callable[[str, str], bool]
+    will_not_write: Callable[[str, str], bool]
     decided: Mapping[str, str] = {}
 
 
@@ -368,7 +394,11 @@ def _make_rows(
         if row is None:
             continue
         # The following settings are clamped for the planned scheduler.
-        if name == SCHEDULER and row.value is not None and not history.untouched(target.id, name):
+        if (
+            name == SCHEDULER
+            and row.value is not None
+            and not history.will_not_write(target.id, name)
+        ):
             scheduler = row.value
         yield row
 

@@ -23,7 +23,7 @@ from hbatune.facts.attributes import read_again
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Missing, Reason
 from hbatune.facts.survey import survey_each
-from hbatune.plan.make import make
+from hbatune.plan.make import PlanLimits, make
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.profile import Exactly
 from hbatune.workers import Finished, Pool, Replied, WorkerPool, this_process
@@ -826,7 +826,8 @@ def _count_descriptors(task: int) -> Iterator[int]:
 def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
-    plan = make(host, profile(NOMERGES), excluded={SDA: "excluded in [site]"})
+    limits = PlanLimits(excluded={SDA: "excluded in [site]"})
+    plan = make(host, profile(NOMERGES), limits=limits)
     rows = apply(host, plan, filed(means), means)
     assert [(row.state, row.outcome) for row in rows] == [(State.EXCLUDED, None)]
     assert sda.value("queue/nomerges") == "0"

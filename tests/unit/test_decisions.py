@@ -9,7 +9,7 @@ from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
 from hbatune.facts.udev import Saved
 from hbatune.operations.situation import survey
-from hbatune.plan.make import make
+from hbatune.plan.make import EarlierChanges, make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from tests.unit.factory import attributes, endpoint, host, machine
@@ -31,8 +31,9 @@ def lun(depth: str, **overrides: Any) -> Endpoint:
     return endpoint(family="iscsi_tcp", host=serving, attributes=made, **overrides)
 
 
-def row(it: Endpoint, profile: Profile, *modules: Module, **options: Any) -> Row:
-    [found] = make(replace(machine(it), modules=modules), profile, **options).rows
+def row(it: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> Row:
+    host, earlier = replace(machine(it), modules=modules), EarlierChanges(**changes)
+    [found] = make(host, profile, earlier=earlier).rows
     return found
 
 
@@ -46,7 +47,7 @@ def test_a_depth_below_the_drivers_own_stays_until_it_is_named() -> None:
     assert found.limit == (
         "below the driver's own 32: an administrator's decision, until `apply sda` names it"
     )
-    assert row(it, RAISED, named=True).value == 64
+    assert row(it, RAISED, targets_named=True).value == 64
     assert row(lun("32"), RAISED).value == 64, "the driver's own is nobody's decision"
 
 
@@ -59,7 +60,7 @@ def test_a_sites_rule_with_a_value_outweighs_it_and_one_that_raises_does_not() -
 
 def test_what_hbatune_lowered_or_has_set_is_no_decision() -> None:
     it = lun("8")
-    assert row(it, RAISED, touched=lambda id, name: (id, name) == (it.id, DEPTH)).value == 64
+    assert row(it, RAISED, set_by_us=lambda id, name: (id, name) == (it.id, DEPTH)).value == 64
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_queuing_that_was_switched_off_stays_off_behind_any_adapter() -> None:
     found = row(it, RAISED)
     assert found.state is State.EXCLUDED
     assert "native command queuing is off" in (found.limit or "")
-    assert row(it, RAISED, named=True).value == 64
+    assert row(it, RAISED, targets_named=True).value == 64
     # Of a drive that does not say what it can, nobody knows whose decision it was.
     silent = row(replace(it, ncq_depth=None), RAISED)
     assert silent.state is State.EXCLUDED

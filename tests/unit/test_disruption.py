@@ -9,7 +9,7 @@ from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.restore import rollback
 from hbatune.facts.model import Attribute, Machine, TargetKind
-from hbatune.plan.make import make
+from hbatune.plan.make import PlanLimits, make
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Exactly, Leave
@@ -36,7 +36,8 @@ def host(text: str, sysfs: str = "/sys/class/scsi_host/host0") -> Machine:
 
 
 def row(text: str, wanted: int, *, disrupt: bool = False) -> Row:
-    [found] = make(host(text), profile(("zio", Exactly(wanted))), disrupt=disrupt).rows
+    limits = PlanLimits(disrupt=disrupt)
+    [found] = make(host(text), profile(("zio", Exactly(wanted))), limits=limits).rows
     return found
 
 

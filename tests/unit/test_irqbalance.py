@@ -24,7 +24,7 @@ from hbatune.operations.boot_files import (
     release_interrupts,
     reserve_interrupts,
 )
-from hbatune.plan.make import make
+from hbatune.plan.make import PlanLimits, make
 from hbatune.plan.rows import Outcome, State
 from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.profile import Exactly
@@ -271,7 +271,7 @@ def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     reserve_interrupts(
         command_context(),
         host,
-        make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows,
+        make(host, PLACE, limits=PlanLimits(excluded={excluded.id: "excluded in [site]"})).rows,
     )
     assert interrupts.placed(Paths()) == {30}
 

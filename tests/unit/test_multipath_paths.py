@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
 from hbatune.plan import make
+from hbatune.plan.make import PlanLimits
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Rule
 from tests.unit.factory import attributes, endpoint, machine
@@ -80,7 +81,7 @@ def test_budgets_that_differ_are_lowered_to_the_smallest() -> None:
         )
         for each, depth in zip(paths, (40, 25), strict=True)
     }
-    found = rows(*paths, wishes=(AT_LEAST_128,), site=site)
+    found = rows(*paths, wishes=(AT_LEAST_128,), limits=PlanLimits(site_rules=site))
     assert values(found) == [(25, State.DRIFT), (25, State.DRIFT)]
     assert found[0].wanted == 40
     assert "sdb takes 25" in (found[0].limit or "")
@@ -97,7 +98,7 @@ def test_a_path_is_not_changed_alone() -> None:
     one, two = path("sda"), path("sdb")
     alone = rows(one, two, only={one.id})
     assert [(row.target, row.value, row.state) for row in alone] == [("sda", 32, State.OK)]
-    excluded = rows(one, two, excluded={two.id: "a reason"})
+    excluded = rows(one, two, limits=PlanLimits(excluded={two.id: "a reason"}))
     assert values(excluded) == [(32, State.OK), (None, State.EXCLUDED)]
 
 
@@ -153,7 +154,7 @@ def test_requests_follow_the_scheduler_that_a_sibling_keeps() -> None:
     third = path(
         "nvme0c2n1", map="nvme0n1", attributes=attributes(queue__scheduler="[mq-deadline] none")
     )
-    found = rows(*both, third, wishes=NVME, excluded={third.id: "a reason"})
+    found = rows(*both, third, wishes=NVME, limits=PlanLimits(excluded={third.id: "a reason"}))
     assert [(row.setting, row.value) for row in found][:4] == [
         ("scheduler", "mq-deadline"),
         ("nr_requests", 2048),

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.part import KnownMachine
 from hbatune.plan.joint_limits import beyond_defaults
-from hbatune.plan.make import make
+from hbatune.plan.make import PlanLimits, make
 from hbatune.plan.rows import Plan, Row
 from hbatune.policy.library import installed_library, load_profile
 from tests.unit.factory import adapter, attributes, endpoint, host, machine, vector
@@ -82,7 +82,7 @@ def test_a_part_is_planned_as_within_the_whole(whole: Machine, data: st.DataObje
             by_id.setdefault(row.id, []).append(row)
         bytes_of = beyond_defaults(whole, by_id)
         elsewhere = sum(count for id, count in bytes_of.items() if id not in ids)
-        alone = make(part, profile, elsewhere=elsewhere)
+        alone = make(part, profile, limits=PlanLimits(elsewhere=elsewhere))
         assert rows(alone, ids) == rows(planned, ids)
         assert alone.memory.total == planned.memory.total
         assert alone.memory.growing == planned.memory.growing & ids

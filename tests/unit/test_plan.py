@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
 from hbatune.plan import make
 from hbatune.plan.joint_limits import REQUEST_BYTES, without_requests
+from hbatune.plan.make import EarlierChanges, PlanLimits
 from hbatune.plan.rows import Reverted, Row, State
 from hbatune.policy.profile import (
     AtLeast,
@@ -146,19 +147,20 @@ def test_unknown_and_zoned_endpoints_are_left_alone() -> None:
 
 def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
     made = endpoint(attributes=queue())
-    tried = {Reverted(made.id, "nr_requests", 2048): "a reason"}
+    tried = EarlierChanges(reverted={Reverted(made.id, "nr_requests", 2048): "a reason"})
     effects = (DEADLINE, REQUESTS)
-    found = {r.setting: r for r in make.make(machine(made), profile(*effects), reverted=tried).rows}
+    found = {r.setting: r for r in make.make(machine(made), profile(*effects), earlier=tried).rows}
     assert (found["nr_requests"].state, found["nr_requests"].limit) == (State.EXCLUDED, "a reason")
     assert found["scheduler"].state is State.DRIFT
     other = (DEADLINE, ("nr_requests", Exactly(1024)))
-    rows = make.make(machine(made), profile(*other), reverted=tried).rows
+    rows = make.make(machine(made), profile(*other), earlier=tried).rows
     assert {row.state for row in rows} == {State.DRIFT}
 
 
 def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
     made = endpoint(attributes=queue())
-    planned = make.make(machine(made), profile(DEADLINE), excluded={made.id: "a reason"})
+    limits = PlanLimits(excluded={made.id: "a reason"})
+    planned = make.make(machine(made), profile(DEADLINE), limits=limits)
     assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, "a reason")]
     assert not planned.drift
 
@@ -219,11 +221,15 @@ def test_queues_that_share_one_tag_set_cost_a_lun_its_requests_once() -> None:
         )
         for number in range(240)
     ]
-    shared = make.make(machine(*luns), profile(DEADLINE, REQUESTS), memory_share=0.05)
+    shared = make.make(
+        machine(*luns), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
+    )
     assert {row.value for row in shared.drift} == {2048}
     assert shared.memory.added == 0
     own = [msgspec.structs.replace(lun, family="qla2xxx") for lun in luns]
-    unshared = make.make(machine(*own), profile(DEADLINE, REQUESTS), memory_share=0.05)
+    unshared = make.make(
+        machine(*own), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
+    )
     assert not unshared.memory.affordable
 
 
@@ -241,7 +247,12 @@ def test_memory_is_counted_in_all_however_few_disks_are_named() -> None:
     late = endpoint(
         target="late", family="lpfc", attributes=queue("none [mq-deadline]", "256"), hw_queues=4
     )
-    made = make.make(machine(*tuned, late), profile(REQUESTS), only={late.id}, memory_share=0.03)
+    made = make.make(
+        machine(*tuned, late),
+        profile(REQUESTS),
+        only={late.id},
+        limits=PlanLimits(memory_share=0.03),
+    )
     assert made.memory.added == (2048 - 256) * 4 * REQUEST_BYTES
     assert made.memory.total == 101 * 2048 * 4 * REQUEST_BYTES
     assert not made.memory.affordable

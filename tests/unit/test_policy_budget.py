@@ -46,7 +46,7 @@ def budget_of(it: Machine, site: Site, target: str = "sda") -> DepthBudget:
 def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
     loaded = load_profile(profile, site.library)
     rules = site_rules(it, facts, ARRAYS, "hbatune.toml")
-    rows = make.make(it, loaded, site=rules).rows
+    rows = make.make(it, loaded, limits=make.PlanLimits(site_rules=rules)).rows
     return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)
 
 

@@ -9,7 +9,7 @@ from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.writer import apply
 from hbatune.plan import make
-from hbatune.plan.make import Key, SetBefore
+from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
 from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave
 from hbatune.settings.table import Value
@@ -33,8 +33,9 @@ def row(
     """The row of a LUN's depth, which an earlier profile has set or not."""
     lun = endpoint(attributes=attributes(device__queue_depth=str(depth)))
     known: Mapping[Key, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
-    reasons = {lun.id: excluded} if excluded else {}
-    made = make.make(machine(lun), profile(*effects), set_before=known, excluded=reasons)
+    changes = EarlierChanges(set_before=known)
+    limits = PlanLimits(excluded={lun.id: excluded} if excluded else {})
+    made = make.make(machine(lun), profile(*effects), limits=limits, earlier=changes)
     return next((each for each in made.rows if each.setting == DEPTH), None)
 
 
@@ -89,8 +90,8 @@ def test_what_was_changed_since_stays_and_is_no_drift() -> None:
 def test_what_would_shrink_the_tag_set_stays_and_says_so() -> None:
     found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="975")
     lun = endpoint(attributes=found, tags=975)
-    known = {(lun.id, "nr_requests"): earlier(256, 975)}
-    [stays] = make.make(machine(lun), profile(), set_before=known).rows
+    changes = EarlierChanges(set_before={(lun.id, "nr_requests"): earlier(256, 975)})
+    [stays] = make.make(machine(lun), profile(), earlier=changes).rows
     assert (stays.state, stays.value) == (State.FIXED, None)
     assert "975 is the adapter's" in str(stays.limit)
 
@@ -114,9 +115,8 @@ class Bench:
         )
 
     def plan(self, *effects: tuple[str, Effect]) -> Plan:
-        return make.make(
-            machine(self.disk.endpoint()), profile(*effects), set_before=self.set_before()
-        )
+        changes = EarlierChanges(set_before=self.set_before())
+        return make.make(machine(self.disk.endpoint()), profile(*effects), earlier=changes)
 
     def set_before(self) -> dict[Key, SetBefore]:
         entries = (each for each in filed(self.means).entries if each.value is not None)

@@ -12,7 +12,7 @@ from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.facts.model import Endpoint, Medium, Protocol, Storage
 from hbatune.plan.advice import Advice, Stance, advise
-from hbatune.plan.make import make
+from hbatune.plan.make import EarlierChanges, PlanLimits, make
 from hbatune.plan.rows import Plan
 from hbatune.policy.budget import budgets, site_rules
 from hbatune.policy.config import Site, SiteArray, Vendors
@@ -47,6 +47,7 @@ LUN = endpoint(
     ),
 )
 HOST = machine(LUN, adapters=(CARD,))
+NAMED = EarlierChanges(targets_named=True)
 
 
 def told(site: SiteFolder, wants: Site = ADVISE, it: Endpoint = LUN) -> dict[str, Advice]:
@@ -111,7 +112,7 @@ def test_what_is_followed_stands_before_the_sites_own_rules(site: SiteFolder) ->
         'because = "we measured it"\nsource = "site"\n',
     )
     profile = load_profile("oltp", site.library, rules_followed(site.library, FOLLOW))
-    rows = {row.setting: row for row in make(HOST, profile, named=True).rows}
+    rows = {row.setting: row for row in make(HOST, profile, earlier=NAMED).rows}
     assert (rows["rq_affinity"].value, rows["rq_affinity"].rule) == (0, "mine")
     assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (64, "nimble-depth-lpfc")
 
@@ -123,7 +124,10 @@ def test_a_sites_budget_outweighs_a_vendors_depth(site: SiteFolder) -> None:
     )
     profile = load_profile("oltp", site.library, rules_followed(site.library, facts))
     own = site_rules(HOST, facts, ARRAYS, "hbatune.toml")
-    rows = {row.setting: row for row in make(HOST, profile, site=own, named=True).rows}
+    rows = {
+        row.setting: row
+        for row in make(HOST, profile, limits=PlanLimits(site_rules=own), earlier=NAMED).rows
+    }
     assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (10, "site-array-san")
 
 
