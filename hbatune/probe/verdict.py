@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from random import Random
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -153,7 +153,8 @@ def judge_pairs(
         significant = rare[number] <= ALPHA and not low <= 0 <= high
         mean = statistics.fmean(gaps)
         sides = ([first for first, _ in pairs], [second for _, second in pairs])
-        change = _make_change(metric, sides, (low, mean, high), floor, significant, tolerance)
+        gap = _Gap(low, mean, high)
+        change = _make_change(metric, sides, gap, floor, significant, tolerance)
         changes.append(replace(change, chance=rare[number]))
     return _make_verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
 
@@ -172,10 +173,9 @@ def judge_blocks(
         drift = DRIFT * max(_measure_drift(first), _measure_drift(second))
         low, high = bootstrap_difference(first, second, _CONFIDENCE)
         low, high = low - drift, high + drift
-        gap = statistics.fmean(second) - statistics.fmean(first)
+        gap = _Gap(low, statistics.fmean(second) - statistics.fmean(first), high)
         significant = not low <= 0 <= high
-        ends = (low, gap, high)
-        changes.append(_make_change(metric, (before, after), ends, drift, significant, tolerance))
+        changes.append(_make_change(metric, (before, after), gap, drift, significant, tolerance))
     return _make_verdict(Design.BLOCKS, runs, changes, tolerance, seconds)
 
 
@@ -211,46 +211,47 @@ def _measure_drift(block: Sequence[float]) -> float:
     return abs(statistics.fmean(block[-half:]) - statistics.fmean(block[:half]))
 
 
+class _Gap(NamedTuple):
+    """The mean log ratio of after to before, and its confidence interval."""
+
+    low: float
+    mean: float
+    high: float
+
+
 def _make_change(
     metric: Metric,
     sides: tuple[Sequence[Figures], Sequence[Figures]],
-    ends: tuple[float, float, float],
+    gap: _Gap,
     floor: float,
     significant: bool,
     tolerance: Tolerance,
 ) -> MetricChange:
-    low, gap, high = ends
     allowed = metric.tolerated(tolerance)
-    conclusion = _conclude_metric(metric, low, gap, high, floor, significant, allowed)
+    conclusion = _conclude_metric(metric, gap, floor, significant, allowed)
     before, after = (statistics.fmean(metric.of(run) for run in side) for side in sides)
     return MetricChange(
         metric=metric,
         before=before,
         after=after,
-        ratio=_compute_ratio(gap),
-        low=_compute_ratio(low),
-        high=_compute_ratio(high),
+        ratio=_compute_ratio(gap.mean),
+        low=_compute_ratio(gap.low),
+        high=_compute_ratio(gap.high),
         floor=_compute_ratio(floor) - 1,
         chance=None,
         word=conclusion,
-        beyond=conclusion is Conclusion.REGRESSED and abs(_compute_ratio(gap) - 1) > allowed,
+        beyond=conclusion is Conclusion.REGRESSED and abs(_compute_ratio(gap.mean) - 1) > allowed,
     )
 
 
 def _conclude_metric(
-    metric: Metric,
-    low: float,
-    gap: float,
-    high: float,
-    floor: float,
-    significant: bool,
-    allowed: float,
+    metric: Metric, gap: _Gap, floor: float, significant: bool, allowed: float
 ) -> Conclusion:
     # Equivalence first: a real change within the tolerance is not reported.
-    if math.log1p(-allowed) < low and high < math.log1p(allowed):
+    if math.log1p(-allowed) < gap.low and gap.high < math.log1p(allowed):
         return Conclusion.UNCHANGED
-    if significant and abs(gap) > floor:
-        return Conclusion.IMPROVED if gap * metric.sign > 0 else Conclusion.REGRESSED
+    if significant and abs(gap.mean) > floor:
+        return Conclusion.IMPROVED if gap.mean * metric.sign > 0 else Conclusion.REGRESSED
     return Conclusion.CANNOT_TELL
 
 
