@@ -36,7 +36,7 @@ from hbatune.operations.context import (
     TaskFailed,
     UnmatchedNames,
 )
-from hbatune.operations.situation import Situation, survey
+from hbatune.operations.situation import ScanMeans, Situation, survey
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE, Plan, Row, State
 from hbatune.policy.chosen import configuration, configuration_file
@@ -145,9 +145,8 @@ def apply(context: Context, request: ApplyRequest) -> Applied:
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        situation = survey(
-            request.profile, request.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
-        )
+        means = ScanMeans(paths, tuple(stuck), worker_pool)
+        situation = survey(request.profile, request.targets, means=means)
         losses = situation.journal.losses
         if any(loss.kind is not LossKind.DAMAGED for loss in losses):
             raise LostError(losses)

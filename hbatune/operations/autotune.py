@@ -43,7 +43,7 @@ from hbatune.operations.disk_probes import (
 )
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import keep_records
-from hbatune.operations.situation import Situation, resolved, survey
+from hbatune.operations.situation import ScanMeans, Situation, resolved, survey
 from hbatune.operations.verify import mount_point
 from hbatune.plan.rows import Row
 from hbatune.policy.chosen import configuration, configuration_file
@@ -420,13 +420,8 @@ def autotune(context: Context, request: AutotuneRequest) -> Autotuned:
         require_writable(folder)
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
-        situation = survey(
-            *(request.profile, request.targets),
-            stuck=stuck,
-            worker_pool=worker_pool,
-            paths=context.paths,
-            extra_settings=TRIED,
-        )
+        means = ScanMeans(context.paths, tuple(stuck), worker_pool)
+        situation = survey(request.profile, request.targets, means=means, extra_settings=TRIED)
         context.reporter.note(
             InterruptedRuns(
                 situation.journal, situation.rollbacks, situation.machine, situation.stuck

@@ -38,7 +38,7 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import Situation, look
+from hbatune.operations.situation import ScanMeans, Situation, look
 from hbatune.plan.module_options import Planned, option_lines, plan_options, roots_modules, written
 from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
 from hbatune.policy.chosen import chosen_profile
@@ -136,7 +136,8 @@ def refresh_active_rules(
         return True
     if not has_rules(context):
         return True
-    situation = look(config, chosen_profile(None, config), stuck=stuck, paths=context.paths)
+    means = ScanMeans(context.paths, tuple(stuck))
+    situation = look(config, chosen_profile(None, config), means=means)
     rolled_back, room = situation.rollbacks.ids, situation.plan().memory.roomy
     return refresh_rules(
         context, situation.profile, situation.boot_site, filed, rolled_back=rolled_back, room=room

@@ -47,7 +47,7 @@ from hbatune.operations.context import (
     UnrestoredValues,
 )
 from hbatune.operations.rollback import hold_for, read_configuration, record, restore
-from hbatune.operations.situation import Situation, survey
+from hbatune.operations.situation import Situation, survey, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy.chosen import chosen_profile, configuration, configuration_file
@@ -168,7 +168,7 @@ def _prepare_files(paths: Paths, root: Path, name: str | None) -> Prepared:
     rolled_back: tuple[str, ...] = ()
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
-        situation = survey(name, (), paths=paths)
+        situation = survey(name, (), means=unlocked_means(paths))
         _require_matched(situation)
         plan = situation.plan()
         require_affordable(plan)
@@ -251,7 +251,8 @@ def _find_executable(root: Path) -> Path:
 
 def _write_options(context: Context, profile: str | None) -> bool:
     """Write the module options for the next load; return whether all have the profile's values."""
-    rows = write_options(context, survey(profile, (), paths=context.paths), ())
+    situation = survey(profile, (), means=unlocked_means(context.paths))
+    rows = write_options(context, situation, ())
     return all(row.state is not State.DRIFT for row in rows)
 
 

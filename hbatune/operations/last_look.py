@@ -13,13 +13,17 @@ from msgspec.structs import replace
 
 from hbatune.act.files import Signature
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.lock import Claim
-from hbatune.act.paths import Paths
 from hbatune.act.writer import baseline_files
 from hbatune.facts.ids import is_former
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import KnownMachine, gather_part
-from hbatune.operations.situation import Situation, avoided, made_situation, wanted_settings
+from hbatune.operations.situation import (
+    ScanMeans,
+    Situation,
+    avoided,
+    made_situation,
+    wanted_settings,
+)
 from hbatune.plan.joint_limits import beyond_defaults
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy import budget
@@ -142,33 +146,30 @@ def look_at_part(
     profile: Profile,
     names: Collection[str],
     last: MachineCache,
-    *,
-    stuck: Iterable[Claim],
-    worker_pool: WorkerPool | None = None,
-    paths: Paths,
+    means: ScanMeans,
 ) -> Situation | None:
     """Read the disks with these kernel names, and return the situation of these disks only.
 
     ``names`` may include SCSI hosts. LUNs that share the budget of an array are read as well.
     Returns None if the ``last`` passes do not have enough facts. The part is not stored.
     """
-    cached, waiting = last.machine, tuple(stuck)
+    cached = last.machine
     if cached is None:
         return None
     last.journal.refresh(lambda: cached.machine)
     # Includes the files that their writes may reset, so the baselines need no second read.
     attributes = baseline_files(wanted_settings(profile, config.site, last.journal.settings))
-    part = _gather_part(cached, names, config, attributes, waiting, worker_pool)
+    part = _gather_part(cached, names, config, attributes, means)
     if part is not None and config.site.array and any(map(budget.is_shared, part.endpoints)):
         shared = (
             endpoint.target for endpoint in cached.machine.endpoints if budget.is_shared(endpoint)
         )
         all_names = dict.fromkeys((*names, *shared))
-        part = _gather_part(cached, all_names, config, attributes, waiting, worker_pool)
+        part = _gather_part(cached, all_names, config, attributes, means)
     if part is None:
         return None
     ids = [endpoint.id for endpoint in part.endpoints]
-    situation = made_situation(config, profile, part, (), waiting, paths, last.journal.part(ids))
+    situation = made_situation(config, profile, part, (), means, last.journal.part(ids))
     if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
         return None  # only a full scan can resolve these ids
     requests, matcher = last.requests_without(ids), last.matcher(profile)
@@ -180,14 +181,13 @@ def _gather_part(
     names: Iterable[str],
     config: Config,
     attributes: Sequence[str],
-    waiting: Iterable[Claim],
-    worker_pool: WorkerPool | None,
+    means: ScanMeans,
 ) -> Machine | None:
     return gather_part(
         cached,
         names,
         attributes,
         deadline=config.act.deadline_seconds,
-        avoid=avoided(waiting),
-        worker_pool=worker_pool,
+        avoid=avoided(means.stuck),
+        worker_pool=means.worker_pool,
     )

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from hbatune.act import files, journal, lock, marks, rollback_record
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.lock import Claim
 from hbatune.act.marks import with_udev_baselines
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
@@ -22,7 +21,7 @@ from hbatune.operations.apply import mark_seen, write
 from hbatune.operations.boot_files import keep_placed_interrupts
 from hbatune.operations.context import Context, Phase, Task, TaskFailed
 from hbatune.operations.last_look import MachineCache, look_at_part
-from hbatune.operations.situation import Situation, look
+from hbatune.operations.situation import ScanMeans, Situation, look
 from hbatune.plan.joint_limits import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.budget import SHARE_OF
@@ -119,7 +118,8 @@ def reconcile(
             return None
         _recover_journal(context, last.journal, records)
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        situation = _scan(config, profile, names, last, stuck, worker_pool, paths)
+        means = ScanMeans(paths, tuple(stuck), worker_pool)
+        situation = _scan(config, profile, names, last, means)
         # The scan reads the records again. An unreadable record covers everything.
         if situation.rollbacks.damaged:
             raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
@@ -174,18 +174,14 @@ def _scan(
     profile: Profile,
     names: Collection[str] | None,
     last: MachineCache,
-    stuck: Collection[Claim],
-    worker_pool: WorkerPool,
-    paths: Paths,
+    means: ScanMeans,
 ) -> Situation:
     """Scan the disks with these names if that is possible, or everything."""
     if names is not None:
-        part = look_at_part(
-            config, profile, names, last, stuck=stuck, worker_pool=worker_pool, paths=paths
-        )
+        part = look_at_part(config, profile, names, last, means)
         if part is not None:
             return part
-    return look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
+    return look(config, profile, means=means)
 
 
 def _recover_journal(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:

@@ -192,24 +192,41 @@ def advice_for(
     return advise(machine, rules, plan, uses=site.uses, excluded=excluded, only=ids)
 
 
+class ScanMeans(Struct, frozen=True):
+    """The means of a scan: hbatune's files, and the workers that read.
+
+    ``stuck`` are writers of an earlier run that are still in the kernel. Without a ``worker_pool``,
+    each scan starts its own workers.
+    """
+
+    paths: Paths
+    stuck: tuple[Claim, ...]
+    worker_pool: WorkerPool | None = None
+
+
+def unlocked_means(paths: Paths) -> ScanMeans:
+    """Return the means of a scan without the lock.
+
+    Such a scan must not settle the claims, since that kills writers.
+    """
+    return ScanMeans(paths, tuple(lock.outstanding_claims(paths.claims)))
+
+
 def look(
     config: Config,
     profile: Profile,
     names: Collection[str] = (),
     *,
-    stuck: Iterable[Claim],
-    worker_pool: WorkerPool | None = None,
-    paths: Paths | None = None,
+    means: ScanMeans,
     extra_settings: Collection[str] = (),
     narrow: bool = False,
 ) -> Situation:
     """Read the machine, and return the situation with this profile for the named targets, or all.
 
-    ``stuck`` are writers of an earlier run that are still in the kernel. ``extra_settings`` are
-    read in addition to the profile's. With ``narrow``, the machine is reduced to the named disks
-    if nothing else affects them. Raises UsageError for an unknown name.
+    ``extra_settings`` are read in addition to the profile's. With ``narrow``, the machine is
+    reduced to the named disks if nothing else affects them. Raises UsageError for an unknown name.
     """
-    waiting, files = tuple(stuck), paths or Paths()
+    files = means.paths
     changed = journal.settings_set(files.journal, boot_id())
     wanted = wanted_settings(profile, config.site, changed) | set(extra_settings)
 
@@ -219,15 +236,15 @@ def look(
             of={kind: attributes(wanted, kind) for kind in _OF_ADAPTERS},
             disks=disks,
             deadline=config.act.deadline_seconds,
-            avoid=avoided(waiting),
-            worker_pool=worker_pool,
+            avoid=avoided(means.stuck),
+            worker_pool=means.worker_pool,
         )
 
     def situation(disks: Collection[str]) -> Situation:
         machine, filed = noted_machine(gathered, disks, files)
         machine = interrupts.with_immovable(machine, files.locked)
         machine = with_probing(machine, isolated=config.probe.isolated)
-        return made_situation(config, profile, machine, names, waiting, files, filed)
+        return made_situation(config, profile, machine, names, means, filed)
 
     # LUNs share the budget of an array with other LUNs, which have to be counted.
     if narrow and names and not config.site.array:
@@ -280,15 +297,14 @@ def made_situation(
     profile: Profile,
     machine: Machine,
     names: Collection[str],
-    waiting: tuple[Claim, ...],
-    files: Paths,
+    means: ScanMeans,
     filed: Journal,
 ) -> Situation:
-    """Return the situation of a scanned machine, with ``names`` chosen and facts from ``files``.
+    """Return the situation of a scanned machine, with ``names`` chosen and facts from files.
 
-    ``waiting`` are the stuck writers of an earlier run, ``filed`` is the journal for this machine.
+    ``filed`` is the journal for this machine.
     """
-    chosen = choose(machine, names)
+    chosen, files = choose(machine, names), means.paths
     rendered = system.read_module_options(files.modprobe)
     records = journal.current_records(filed, rollback_record.load(files), machine)
     site = followed_site(config, machine)
@@ -300,7 +316,7 @@ def made_situation(
         chosen.ids,
         filed,
         records,
-        waiting,
+        means.stuck,
         rendered,
         site,
     )
@@ -310,16 +326,15 @@ def survey(
     profile_name: str | None,
     targets: Iterable[str],
     *,
-    stuck: Iterable[Claim] | None = None,
+    means: ScanMeans | None = None,
     snapshot: Path | None = None,
-    worker_pool: WorkerPool | None = None,
-    paths: Paths | None = None,
     extra_settings: Collection[str] = (),
     narrow: bool = False,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
-    ``extra_settings`` and ``narrow`` are as for ``look``. Raises UsageError as each of them does.
+    Without ``means``, it scans without the lock. ``extra_settings`` and ``narrow`` are as for
+    ``look``. Raises UsageError as each of them does.
     """
     if snapshot is not None:
         from hbatune.snapshot.file import load
@@ -327,21 +342,10 @@ def survey(
         return situation_in(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
-    files = paths or Paths()
-    require_readable(files)
-    # A caller without the lock must not settle them, since that kills writers.
-    waiting = lock.outstanding_claims(files.claims) if stuck is None else stuck
+    means = means or unlocked_means(Paths())
+    require_readable(means.paths)
     names = [resolved(name) for name in targets]
-    return look(
-        config,
-        profile,
-        names,
-        stuck=waiting,
-        worker_pool=worker_pool,
-        paths=files,
-        extra_settings=extra_settings,
-        narrow=narrow,
-    )
+    return look(config, profile, names, means=means, extra_settings=extra_settings, narrow=narrow)
 
 
 def situation_in(
