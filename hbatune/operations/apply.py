@@ -162,11 +162,11 @@ def apply(context: Context, request: ApplyRequest) -> Applied:
         if not request.once and plan.profile != situation.config.profile:
             # Before the writes: otherwise settings would be applied that a reboot does not restore.
             system.require_writable_configuration(configuration_file())
-        filed = _load_journal(context, situation)
+        run = PlannedRun(situation, plan, _load_journal(context, situation))
         compares = request.probe and plan.drift and not rollback_record.has_later(began, paths)
         carry_out = _write_compared if compares else _write_uncompared
         guard = began.guard(paths, named=bool(request.targets))
-        done = carry_out(context, request, situation, plan, filed, worker_pool, guard)
+        done = carry_out(context, request, run, worker_pool, guard)
         unfinished = {row.id for row in done.rows if not is_settled(row)}
         noted = mark_seen(context, situation.machine, situation.ids, unfinished) and done.noted
         rows = done.rows
@@ -238,11 +238,17 @@ class WrittenRows(Struct, frozen=True):
     listed: bool = True
 
 
+class PlannedRun(Struct, frozen=True):
+    """A plan to write, with its situation and this boot's journal."""
+
+    situation: Situation
+    plan: Plan
+    filed: Journal
+
+
 def write(
     context: Context,
-    situation: Situation,
-    plan: Plan,
-    filed: Journal,
+    run: PlannedRun,
     means: Means,
     *,
     named_ids: Collection[str] = (),
@@ -255,13 +261,13 @@ def write(
     plan's) determine the interrupts, for the vectors with these ``ids``. Raises as
     ``act.writer.apply`` does, before anything is written.
     """
-    machine = situation.machine
+    machine, plan = run.situation.machine, run.plan
     interrupt_rows = plan.rows if rows is None else rows
-    if situation.rest is not None:  # a partial scan, which has no interrupts
-        return _write_rows(context, machine, plan, filed, means, named_ids)
+    if run.situation.rest is not None:  # a partial scan, which has no interrupts
+        return _write_rows(context, run, means, named_ids)
     reserve_interrupts(context, machine, interrupt_rows, ids)
     try:
-        written = _write_rows(context, machine, plan, filed, means, named_ids)
+        written = _write_rows(context, run, means, named_ids)
     except HbatuneError:  # nothing was written: release the reserved interrupts
         keep_placed_interrupts(context, machine, interrupt_rows, ids)
         raise
@@ -274,15 +280,11 @@ def write(
 
 
 def _write_rows(
-    context: Context,
-    machine: Machine,
-    plan: Plan,
-    filed: Journal,
-    means: Means,
-    named_ids: Collection[str],
+    context: Context, run: PlannedRun, means: Means, named_ids: Collection[str]
 ) -> WrittenRows:
+    machine = run.situation.machine
     try:
-        return WrittenRows(write_plan(machine, plan, filed, means, named=named_ids))
+        return WrittenRows(write_plan(machine, run.plan, run.filed, means, named=named_ids))
     except UnfinishedError as error:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
         return WrittenRows(error.rows, saved=False)
@@ -303,16 +305,15 @@ def _load_journal(context: Context, situation: Situation) -> Journal:
 def _write_uncompared(
     context: Context,
     request: ApplyRequest,
-    situation: Situation,
-    plan: Plan,
-    filed: Journal,
+    run: PlannedRun,
     worker_pool: WorkerPool,
     guard: RollbackGuard,
 ) -> _Done:
+    situation, plan = run.situation, run.plan
     named_ids, ids = situation.ids or frozenset(), situation.ids
     act = situation.config.act
     with context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means:
-        done = write(context, situation, plan, filed, means, named_ids=named_ids, ids=ids)
+        done = write(context, run, means, named_ids=named_ids, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
     return _Done(done.rows, saved=done.saved, noted=done.listed)
@@ -321,14 +322,13 @@ def _write_uncompared(
 def _write_compared(
     context: Context,
     request: ApplyRequest,
-    situation: Situation,
-    plan: Plan,
-    filed: Journal,
+    run: PlannedRun,
     worker_pool: WorkerPool,
     guard: RollbackGuard,
 ) -> _Done:
     from hbatune.operations.verify import Verification
 
+    situation, plan = run.situation, run.plan
     verification = Verification(context, situation, plan, request.compare)
     named_ids, ids = situation.ids or frozenset(), situation.ids
     act = situation.config.act
@@ -337,7 +337,7 @@ def _write_compared(
         context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means,
     ):
         verification.before(means)
-        done = write(context, situation, plan, filed, means, named_ids=named_ids, ids=ids)
+        done = write(context, run, means, named_ids=named_ids, ids=ids)
         if not done.saved:  # without a journal, a trial must not switch anything
             return _Done(done.rows, saved=False)
         all_tried = not means.stop()

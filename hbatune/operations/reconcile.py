@@ -17,7 +17,7 @@ from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.operations.apply import mark_seen, write
+from hbatune.operations.apply import PlannedRun, mark_seen, write
 from hbatune.operations.boot_files import keep_placed_interrupts
 from hbatune.operations.context import Context, Phase, Task, TaskFailed
 from hbatune.operations.last_look import MachineCache, look_at_part
@@ -343,7 +343,8 @@ def _write_rows(
             read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}
             save = _make_saver(last.journal, machine)
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
-        done = write(context, situation, wanted, filed, means, rows=interrupt_rows, ids=ids)
+        run = PlannedRun(situation, wanted, filed)
+        done = write(context, run, means, rows=interrupt_rows, ids=ids)
     return {_make_key(row): row for row in done.rows}
 
 
