@@ -64,7 +64,9 @@ def stop(running: "Popen[bytes]", seconds: float = GRACE_S) -> int | None:
     status = wait(running, seconds)
     if status is None:
         _abandoned.append(running.pid)
-        running.returncode = -signal.SIGKILL  # ``abandoned`` collects its exit status, not Popen
+        running.returncode = (
+            -signal.SIGKILL
+        )  # ``collect_abandoned`` collects its exit status, not Popen
     for stream in (running.stdout, running.stderr):
         if stream is not None:
             stream.close()
@@ -96,7 +98,7 @@ def kill(pid: int, seconds: float = GRACE_S) -> bool:
     return True
 
 
-def abandoned() -> int:
+def collect_abandoned() -> int:
     """Collect the abandoned processes that have ended since; return the number of the others."""
     _abandoned[:] = [pid for pid in _abandoned if not _has_ended(pid)]
     return len(_abandoned)

@@ -57,7 +57,7 @@ class LockedError(HbatuneError):
         self.holder = holder
 
 
-def remedy(error: OSError, path: object) -> str:
+def suggest_remedy(error: OSError, path: object) -> str:
     """Return the remedy for a file that cannot be written, depending on the kernel's errno."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -107,6 +107,6 @@ class ExitCode(IntEnum):
     NO_CONNECTION = 255, "with `-H`: ssh could not connect to the host"
 
 
-def exit_code_lines() -> list[tuple[str, str]]:
+def list_exit_codes() -> list[tuple[str, str]]:
     """Return each number with its meaning, in the order of the numbers."""
     return [(str(code.value), code.meaning) for code in sorted(ExitCode)]

@@ -32,7 +32,7 @@ Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A number of items."""
 
-DEEPEST = 32
+MAX_DEPTH = 32
 """Maximum nesting levels of a file; the deepest file that hbatune writes has twelve."""
 
 Loaded = TypeVar("Loaded")
@@ -50,17 +50,17 @@ class Bounds(Struct, frozen=True):
     objects: int
 
 
-SMALL = Bounds(bytes=1 << 20, values=50_000, objects=10_000)
+SMALL_BOUNDS = Bounds(bytes=1 << 20, values=50_000, objects=10_000)
 """For a file of one process, with an id for each of its targets."""
 
-HISTORY = Bounds(bytes=8 << 20, values=1_000_000, objects=200_000)
+HISTORY_BOUNDS = Bounds(bytes=8 << 20, values=1_000_000, objects=200_000)
 """For a history, whose file hbatune keeps below 4 MiB."""
 
-OWN = Bounds(bytes=256 << 20, values=25_000_000, objects=5_000_000)
+STATE_BOUNDS = Bounds(bytes=256 << 20, values=25_000_000, objects=5_000_000)
 """For hbatune's state. Refusing it would be worse than reading it: a journal has a line for each
 setting of each of thousands of LUNs, and is needed to restore them."""
 
-FOREIGN = Bounds(bytes=16 << 20, values=2_500_000, objects=400_000)
+FOREIGN_BOUNDS = Bounds(bytes=16 << 20, values=2_500_000, objects=400_000)
 """For foreign files: at most 256 MiB in memory. A host with 4,096 LUNs takes half of it."""
 
 
@@ -87,8 +87,8 @@ def read(path: Path, bounds: Bounds) -> bytes:
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the bytes of a regular file with at most ``limit`` bytes; raises as ``load`` does."""
     try:
-        with opened(path) as descriptor:
-            return content(descriptor, limit)
+        with open_file(path) as descriptor:
+            return read_content(descriptor, limit)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
@@ -98,7 +98,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
+def open_file(path: Path) -> Iterator[int]:
     """Open a regular file for reading; UnusableFileError for anything else, OSError as open(2).
 
     A link is followed. A FIFO is not awaited, and a device is not opened, since opening a tape or a
@@ -114,16 +114,16 @@ def opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def content(descriptor: int, limit: int) -> bytes:
+def read_content(descriptor: int, limit: int) -> bytes:
     """Return the bytes of an open file; UnusableFileError if it has more than ``limit``."""
-    data = beginning(descriptor, limit + 1)
+    data = read_beginning(descriptor, limit + 1)
     # One byte more than allowed shows that it is too large, regardless of the size from fstat(2).
     if len(data) > limit:
         raise UnusableFileError(_describe_too_large(limit))
     return data
 
 
-def beginning(descriptor: int, limit: int) -> bytes:
+def read_beginning(descriptor: int, limit: int) -> bytes:
     """Return the first ``limit`` bytes of an open file, or all of them if it has no more."""
     parts, remaining = list[bytes](), limit
     while remaining and (part := os.read(descriptor, min(remaining, _CHUNK))):
@@ -140,7 +140,7 @@ def decode(data: bytes, type: type[Loaded]) -> Loaded:
         raise UnusableFileError(str(error)) from error
 
 
-def encode_keeping(value: Struct, before: bytes) -> bytes:
+def encode_merged(value: Struct, before: bytes) -> bytes:
     """Return the value as JSON, with the fields of ``before`` that its type does not have.
 
     ``before`` is the content of the replaced file. A newer version may have written fields that
@@ -200,7 +200,7 @@ def require_bounded(data: bytes, bounds: Bounds) -> None:
         limits = f"{bounds.values:,} values, {bounds.objects:,} objects"
         raise UnusableFileError(f"more in it than such a file may have ({limits})")
     if _is_too_deep(data):
-        raise UnusableFileError(f"nested more than {DEEPEST} levels deep")
+        raise UnusableFileError(f"nested more than {MAX_DEPTH} levels deep")
     if re.search(_UNUSUAL, data):
         raise UnusableFileError("a number in it is out of range")
 
@@ -222,18 +222,18 @@ _STRING = rb'"[^"]*"?'
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Return whether JSON nests deeper than ``DEEPEST``; invalid JSON may, before its error.
+    """Return whether JSON nests deeper than ``MAX_DEPTH``; invalid JSON may, before its error.
 
     Without recursion, and without a step for each character.
     """
-    if data.count(b"{") + data.count(b"[") <= DEEPEST:
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return False
     # Remove escaped quotes, then all but quotes and brackets, and then strings.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_BRACKETS, _BETWEEN)
     bare = re.sub(_STRING, b"", bare.replace(b'""', b""))
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         bare = bare.replace(b"[]", b"")  # the innermost level
-    return b"[]" in bare or bare.count(b"[") > DEEPEST
+    return b"[]" in bare or bare.count(b"[") > MAX_DEPTH
 
 
 def _require_regular(status: os.stat_result) -> None:

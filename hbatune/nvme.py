@@ -53,7 +53,7 @@ class Answer(Struct, frozen=True):
         return f"{meaning} (status {self.code:#05x})"
 
 
-def node(name: str, number: str) -> str:
+def find_node(name: str, number: str) -> str:
     """Return the device node of the controller ``name``, with the number in its ``dev`` file.
 
     Raises OSError if there is no such node, or if it is another device's.

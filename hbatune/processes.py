@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def start_and_end(pid: int) -> tuple[int, bool] | None:
+def read_process_state(pid: int) -> tuple[int, bool] | None:
     """Return a process's start time in clock ticks since boot, and whether it is a zombie.
 
     proc(5): fields 22 and 3 of /proc/PID/stat; the second field may contain blanks and parentheses.
@@ -18,27 +18,27 @@ def start_and_end(pid: int) -> tuple[int, bool] | None:
     return int(fields[19]), fields[0] in b"ZX"
 
 
-def author_lives(path: Path) -> bool:
+def has_living_author(path: Path) -> bool:
     """Return whether the process that wrote its pid and start time into this file still runs."""
     try:
         with path.open("rb", buffering=0) as file:
             pid, start_time = map(int, file.read(64).split())
     except (OSError, ValueError):
         return False
-    return lives(pid, start_time)
+    return is_alive(pid, start_time)
 
 
-def lives(pid: int, start_time: int) -> bool:
+def is_alive(pid: int, start_time: int) -> bool:
     """Return whether the process with this pid and start time still runs; a zombie does not."""
     # A zombie has left the kernel: its write has taken effect or never will.
-    return start_and_end(pid) == (start_time, False)
+    return read_process_state(pid) == (start_time, False)
 
 
-def command_and_start(pid: int) -> str:
+def describe_process(pid: int) -> str:
     """Return a process's command and local start time as text, or an empty text if unknown."""
     import time  # not for `hbatune status`
 
-    times = start_and_end(pid)
+    times = read_process_state(pid)
     try:
         with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
             words = file.read(4096).decode(errors="replace").split("\0")
@@ -66,7 +66,7 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def clock_id() -> str:
+def read_clock_id() -> str:
     """Return an id of CLOCK_MONOTONIC: of the boot, and of the time namespace if there is one.
 
     Times of two processes are comparable if their ids are equal (time_namespaces(7)).

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -109,7 +109,7 @@ _FILTERS = (
 )
 
 
-def render(folder: str, template: str, **values: object) -> str:
+def render_template(folder: str, template: str, **values: object) -> str:
     """Return the text of ``template`` in the shipped ``folder``, filled with ``values``.
 
     Raises ``jinja2.UndefinedError`` for a missing value, and ``UnsafeNameError`` for a value that
@@ -124,7 +124,7 @@ def _make_environment(folder: str) -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
-        loader=FileSystemLoader(shipped(folder)),
+        loader=FileSystemLoader(find_shipped(folder)),
         undefined=StrictUndefined,
         # Escaped as HTML, a name in a udev rule or a unit would be another name.
         autoescape=select_autoescape(("html", "html.j2"), default=False),

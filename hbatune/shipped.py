@@ -7,7 +7,7 @@ _SHIPPED = Path(__file__).resolve().parent / "_shipped"
 
 
 @cache
-def shipped(folder: str) -> Path:
+def find_shipped(folder: str) -> Path:
     """Return the shipped ``folder``, named like the top-level directory of a checkout: ``rules``.
 
     In a checkout it is a link to the top-level directory of that name, in a wheel a copy of it.

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from hbatune.report.charts import Curves, Dot, Series, draw_curves
-from hbatune.report.svg import logarithmic
-from hbatune.shipped import shipped
+from hbatune.report.svg import make_log_axis
+from hbatune.shipped import find_shipped
 from tests.bench.guest.comparison import Comparison, Figure, load
 from tests.bench.guest.phases import PHASES
 from tests.lab.image import KERNELS
@@ -102,13 +102,13 @@ def picture(curve: Curve) -> str:
     )
     chart = Curves(
         "CPU seconds over LUNs",
-        logarithmic("LUNs", [point.luns for point in curve.points]),
-        logarithmic("CPU seconds", [dot.y for series in (diff, loop) for dot in series.dots]),
+        make_log_axis("LUNs", [point.luns for point in curve.points]),
+        make_log_axis("CPU seconds", [dot.y for series in (diff, loop) for dot in series.dots]),
         (diff, loop),
     )
     # Use plain text, because markup would escape the inserted text.
     drawn = str(draw_curves(chart)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    styles = (shipped("templates") / "report.css").read_text(encoding="utf-8")
+    styles = (find_shipped("templates") / "report.css").read_text(encoding="utf-8")
     return drawn.replace("</title>", f"</title><style>{styles}</style>", 1) + "\n"
 
 

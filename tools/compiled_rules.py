@@ -8,11 +8,11 @@ from msgspec import Raw
 import hbatune
 from hbatune import __version__
 from hbatune.policy import library
-from hbatune.policy.library import FILES, SOURCES, CompiledProfiles, load_sources
+from hbatune.policy.library import LIBRARY_FILES, SOURCES, CompiledProfiles, load_sources
 from hbatune.policy.profile import Origin
-from hbatune.policy.rules import part_of
+from hbatune.policy.rules import check_part
 from hbatune.policy.toml_files import read_toml
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 
 def write(package: Path) -> None:
@@ -21,7 +21,7 @@ def write(package: Path) -> None:
     Raise ``PolicyError`` if a rule is invalid.
     """
     place = library.COMPILED_FILE.relative_to(Path(hbatune.__file__).resolve().parent)
-    (package / place).write_bytes(compile_shipped(shipped("rules")))
+    (package / place).write_bytes(compile_shipped(find_shipped("rules")))
 
 
 def compile_shipped(folder: Path) -> bytes:
@@ -32,13 +32,15 @@ def compile_shipped(folder: Path) -> bytes:
     encode = msgspec.msgpack.encode
     sources = load_sources(folder)
     files = [read_toml(path) for path in sorted(folder.glob("*.toml"))]
-    profiles = [file for file in files if file.path.name not in FILES]
+    profiles = [file for file in files if file.path.name not in LIBRARY_FILES]
     return encode(
         CompiledProfiles(
             version=__version__,
             texts={file.path.name: file.text for file in (*profiles, read_toml(folder / SOURCES))},
             parts={
-                file.path.stem: Raw(encode(part_of(file, Origin.SHIPPED, sources).placed(Path())))
+                file.path.stem: Raw(
+                    encode(check_part(file, Origin.SHIPPED, sources).placed(Path()))
+                )
                 for file in profiles
             },
             sources=Raw(encode(sources)),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hbatune.errors import exit_code_lines
+from hbatune.errors import list_exit_codes
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
 
@@ -18,7 +18,7 @@ page is generated from `hbatune/errors.py`: `make docs`.
 
 def table() -> str:
     """Return the table in Markdown."""
-    rows = [f"| {number} | {meaning} |" for number, meaning in exit_code_lines()]
+    rows = [f"| {number} | {meaning} |" for number, meaning in list_exit_codes()]
     return "\n".join((HEAD, "| --- | --- |", *rows))
 
 

@@ -17,12 +17,18 @@ from argparse_manpage.manpage import Manpage
 from hbatune import __version__
 from hbatune.cli import COMMANDS
 from hbatune.cli.arguments import GLOBAL_OPTIONS
-from hbatune.cli.parser import EXAMPLES, GROUPS, command_module, full_parser, subparsers
-from hbatune.errors import exit_code_lines
-from hbatune.policy.library import Library, profiles
+from hbatune.cli.parser import (
+    EXAMPLES,
+    GROUP_TITLES,
+    find_subparsers,
+    import_command,
+    make_full_parser,
+)
+from hbatune.errors import list_exit_codes
+from hbatune.policy.library import Library, list_profiles
 from hbatune.probe.workloads import load_workloads
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 SHELLS = {"bash": "hbatune.bash", "zsh": "_hbatune", "fish": "hbatune.fish"}
 """By shell, the file name of the completion of ``hbatune``."""
@@ -44,10 +50,10 @@ def man_page() -> str:
         "manual_title": "System administration",
     }
     os.environ["COLUMNS"] = "1000"  # stop argparse from breaking lines, which roff does
-    parser = full_parser()
+    parser = make_full_parser()
     # Print these once, not with every command. Examples and exit codes have separate sections.
     parser.epilog = None
-    for command in subparsers(parser).values():
+    for command in find_subparsers(parser).values():
         command.description = None
         groups = [group for group in command._action_groups if group.title != GLOBAL_OPTIONS]
         command._action_groups = groups
@@ -55,7 +61,7 @@ def man_page() -> str:
     page.add_section("commands by group", ">", _groups())
     page.add_section("settings", ">", _settings())
     page.add_section("examples", ">", _listed(EXAMPLES))
-    page.add_section("exit status", ">", _listed(exit_code_lines()))
+    page.add_section("exit status", ">", _listed(list_exit_codes()))
     page.add_section("files", ">", _listed(_FILES))
     return str(page)
 
@@ -69,11 +75,11 @@ _FILES = (
 
 
 def _groups() -> str:
-    commands_by_group = {group: [] for group in GROUPS}  # type: dict[str, list[str]]
+    commands_by_group = {group: [] for group in GROUP_TITLES}  # type: dict[str, list[str]]
     for command in COMMANDS:
-        commands_by_group[command_module(command).GROUP].append(command)
+        commands_by_group[import_command(command).GROUP].append(command)
     return _listed(
-        [(GROUPS[group], ", ".join(names)) for group, names in commands_by_group.items()]
+        [(GROUP_TITLES[group], ", ".join(names)) for group, names in commands_by_group.items()]
     )
 
 
@@ -99,8 +105,8 @@ def _roff(text: str) -> str:
 
 def completion(shell: str) -> str:
     """Return the completion script for one of ``SHELLS``."""
-    parser = full_parser()
-    for command_parser in (parser, *subparsers(parser).values()):
+    parser = make_full_parser()
+    for command_parser in (parser, *find_subparsers(parser).values()):
         for action in command_parser._actions:
             if (answers := _answers(action)) is not None:
                 action.complete = answers  # type: ignore[attr-defined]
@@ -123,10 +129,10 @@ def _answers(action: argparse.Action) -> object:
 
 def _words(action: argparse.Action) -> Sequence[str] | None:
     """Return the fixed values of an argument, or None."""
-    library = Library(shipped("rules"), site=Path("/nonexistent"))
+    library = Library(find_shipped("rules"), site=Path("/nonexistent"))
     match action.metavar:
         case "P" | "NAME":
-            return [item.name for item in profiles(library)]
+            return [item.name for item in list_profiles(library)]
         case "SETTING":
             return list(SETTINGS)
         case "WORKLOAD":

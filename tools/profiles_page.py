@@ -8,9 +8,16 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.policy.library import Library, load_profile, load_sources
-from hbatune.policy.match import ENDPOINTS, OverviewRow, Traits, matching, overview, winners
+from hbatune.policy.match import (
+    TYPICAL_ENDPOINTS,
+    OverviewRow,
+    Traits,
+    build_overview,
+    find_matching_rules,
+    select_winners,
+)
 from hbatune.policy.profile import Leave, Profile, Rule
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tools.readme import cell, goal
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "profiles.md"
@@ -65,10 +72,10 @@ _UNSET = """\
 
 def page() -> str:
     """Return the whole page as Markdown."""
-    library = Library(shipped("rules"), site=Path("/nonexistent"))
+    library = Library(find_shipped("rules"), site=Path("/nonexistent"))
     profiles = {name: load_profile(name, library) for name in NAMES}
     rows = {name: by_kind(profile) for name, profile in profiles.items()}
-    kinds = {kind: {name: rows[name][kind] for name in NAMES} for kind in ENDPOINTS}
+    kinds = {kind: {name: rows[name][kind] for name in NAMES} for kind in TYPICAL_ENDPOINTS}
     parts = [
         _HEAD,
         *("\n".join(_of(kind, rows_by_profile)) for kind, rows_by_profile in kinds.items()),
@@ -79,7 +86,7 @@ def page() -> str:
 
 def by_kind(profile: Profile) -> dict[str, OverviewRow]:
     """Return a profile's row for each type of disk, including its controller or host."""
-    return {row.endpoint: _with_adapter(profile, row) for row in overview(profile)}
+    return {row.endpoint: _with_adapter(profile, row) for row in build_overview(profile)}
 
 
 def settings(row: OverviewRow) -> dict[str, str]:
@@ -100,8 +107,8 @@ def alike(rows: Mapping[str, OverviewRow]) -> list[tuple[str, str]]:
 
 def _with_adapter(profile: Profile, row: OverviewRow) -> OverviewRow:
     rules = dict(row.rules)
-    for properties in _adapter(ENDPOINTS[row.endpoint]):
-        rules |= winners(matching(profile.rules, properties))
+    for properties in _adapter(TYPICAL_ENDPOINTS[row.endpoint]):
+        rules |= select_winners(find_matching_rules(profile.rules, properties))
     return OverviewRow(row.endpoint, rules, row.objective)
 
 
@@ -154,7 +161,7 @@ def _line(first: str, cells: Iterable[str]) -> str:
 
 
 def _sources(rows_by_kind: Iterable[Mapping[str, OverviewRow]]) -> Iterator[str]:
-    sources = load_sources(shipped("rules"))
+    sources = load_sources(find_shipped("rules"))
     cited: set[str] = set()
     for rows in rows_by_kind:
         names = {name for row in rows.values() for name in settings(row)}

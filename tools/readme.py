@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from hbatune.policy.library import Library, load_profile
-from hbatune.policy.match import OverviewRow, overview
+from hbatune.policy.match import OverviewRow, build_overview
 from hbatune.policy.profile import AtLeast, Exactly, Leave, Rule
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tools import exit_codes_page
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -14,12 +14,12 @@ _SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 
 def table(name: str) -> str:
     """Return the Markdown table of a shipped profile's settings."""
-    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
+    profile = load_profile(name, Library(find_shipped("rules"), site=Path("/nonexistent")))
     lines = [
         _head(),
         f"| --- | {' | '.join('---' for _ in _SETTINGS)} | --- |",
     ]
-    for row in overview(profile):
+    for row in build_overview(profile):
         cells = [row.endpoint, *(cell(row, setting) for setting in _SETTINGS), goal(row)]
         lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from hbatune.facts.families import families
 from hbatune.facts.model import TargetKind
-from hbatune.settings.setting import Cause, Setting, unlimited
-from hbatune.settings.table import SETTINGS, setting
+from hbatune.settings.setting import Cause, Setting, accept_any_value
+from hbatune.settings.table import SETTINGS, find_setting
 
 _INTRODUCTION = """\
 # Settings
@@ -52,7 +52,7 @@ def page() -> str:
 def _section(entry: Setting, device: str) -> Iterator[str]:
     yield f"What it does: {entry.summary}.\n"
     yield f"- takes: {entry.allowed()}"
-    if entry.limit is not unlimited:
+    if entry.limit is not accept_any_value:
         yield f"- limit of the device: {_limit(entry)}"
     yield f"- file: `{entry.path}` below the directory of {device}"
     yield f"- order of writing: {entry.order}{_hangs(entry)}"
@@ -114,4 +114,6 @@ def _names(names: "list[str] | tuple[str, ...]") -> str:
 
 
 def _name(name: str) -> str:
-    return name if name in SETTINGS else f"{name}*" if name.endswith("/") else setting(name).path
+    return (
+        name if name in SETTINGS else f"{name}*" if name.endswith("/") else find_setting(name).path
+    )

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hbatune.cli.commands.profiles import effect, when
+from hbatune.cli.commands.profiles import format_conditions, format_effect
 from hbatune.policy.library import load_arrays, load_sources
 from hbatune.policy.profile import VendorRule
 from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import uses
-from hbatune.shipped import shipped
+from hbatune.policy.vendors import list_uses
+from hbatune.shipped import find_shipped
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vendors.md"
 
@@ -81,10 +81,10 @@ _LEFT = """\
 
 def page() -> str:
     """Return the page."""
-    rules = load_vendors(shipped("rules"))
+    rules = load_vendors(find_shipped("rules"))
     vendors = dict.fromkeys(vendor_rule.vendor for vendor_rule in rules)
     parts = [_HEAD]
-    parts.append("Uses with advice: " + ", ".join(f"`{name}`" for name in uses(rules)) + ".\n")
+    parts.append("Uses with advice: " + ", ".join(f"`{name}`" for name in list_uses(rules)) + ".\n")
     for vendor in vendors:
         parts.append(
             "\n".join(
@@ -96,7 +96,7 @@ def page() -> str:
 
 
 def _of(vendor: str, rules: list[VendorRule]) -> Iterator[str]:
-    sources = load_sources(shipped("rules"))
+    sources = load_sources(find_shipped("rules"))
     yield f"## {vendor}\n"
     yield "| rule | for | setting | value | use | source |"
     yield "| --- | --- | --- | --- | --- | --- |"
@@ -104,7 +104,9 @@ def _of(vendor: str, rules: list[VendorRule]) -> Iterator[str]:
         rule = vendor_rule.rule
         name = f"`{rule.name}`" + (f"[^{rule.name}]" if vendor_rule.note else "")
         use = f"`{vendor_rule.use}`" if vendor_rule.use else ""
-        cells = f"`{when(rule.when)}` | `{rule.setting}` | {effect(rule)} | {use}"
+        cells = (
+            f"`{format_conditions(rule.when)}` | `{rule.setting}` | {format_effect(rule)} | {use}"
+        )
         yield f"| {name} | {cells} | {rule.source} |"
     yield ""
     for id in dict.fromkeys(vendor_rule.rule.source for vendor_rule in rules):
@@ -122,7 +124,7 @@ def _sentence(text: str) -> str:
 
 
 def _ports() -> Iterator[str]:
-    for array in load_arrays(shipped("rules")):
+    for array in load_arrays(find_shipped("rules")):
         if array.port_limit is not None:
             names = f"`{' or '.join(array.vendor)}`, `{' or '.join(array.model)}`"
             yield f"| {array.name} | {names} | {array.port_limit} | {array.port_source} |"

@@ -2,11 +2,11 @@
 
 The worker checks the plan's assumptions again just before each write: the same device, a path of
 the same map, with the value and the scheduler that the plan saw. If one no longer holds, the step
-is a conflict and is skipped. The function that plans use (``resolve.legal``) checks again whether
-the value is legal, with the current values. A value that was legal when it was planned therefore
-neither shrinks an adapter's tag set nor fails a map's I/O. A failed step cancels the steps that
-depend on it. Each write is read back and counts only if the typed value is the planned one. A
-rollback that was recorded during the run cancels every later write.
+is a conflict and is skipped. The function that plans use (``resolve.resolve_value``) checks again
+whether the value is legal, with the current values. A value that was legal when it was planned
+therefore neither shrinks an adapter's tag set nor fails a map's I/O. A failed step cancels the
+steps that depend on it. Each write is read back and counts only if the typed value is the planned
+one. A rollback that was recorded during the run cancels every later write.
 """
 
 import errno
@@ -19,34 +19,42 @@ from msgspec import Struct, msgpack
 from hbatune import nvme
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import names
-from hbatune.facts.attributes import ABSENT, EXEMPT, FEATURE, exemptions, node_of, read, read_again
+from hbatune.facts.attributes import (
+    ABSENT,
+    EXEMPT_FEATURE,
+    FEATURE_PREFIX,
+    find_device_node,
+    read_attributes,
+    read_exemptions,
+    reread_attribute,
+)
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.plan.rows import DONE, Outcome
-from hbatune.settings.limits import HOLDER_UUIDS, multipath_maps, scheduler_of
-from hbatune.settings.resolve import legal
-from hbatune.settings.setting import NONE, Fixed
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome
+from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
+from hbatune.settings.resolve import resolve_value
+from hbatune.settings.setting import NO_VECTORS, FixedSetting
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Setting,
     Value,
-    among,
-    kind_of,
-    setting,
+    find_setting,
+    find_target_kind,
+    is_among,
 )
 
-BUSY_PAUSE = 0.01
-"""Average seconds before the second try on EBUSY, doubled up to ``BUSY_LONGEST``. Newer kernels
+BUSY_PAUSE_S = 0.01
+"""Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
-BUSY_LONGEST = 0.16
+MAX_BUSY_PAUSE_S = 0.16
 RAMP_WRITES = 6
 """Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
 a ramp pauses between two steps, by default for two minutes."""
-RAMPED = 8
+MAX_RAMP_STEPS = 8
 """Maximum steps of a ramp, up or down, between a plan and its write. A full queue lowers a depth by
 one, and each LUN of the target that is lowered until then may raise it by one."""
 SETTLING_PAUSE = 0.001
 """Seconds before a value that may be temporary is read again, doubled each time."""
-PATIENCE = 4.0
+RETRY_TIMEOUT_S = 4.0
 """Seconds for repeating a write if its deadline is not known."""
 _OF_DEADLINE = 0.8  # the remaining time is for the write itself and the answer
 
@@ -66,7 +74,7 @@ class Step(Struct, frozen=True):
     expected: Value | None
     under: Value | None = None
     follows: bool = False
-    ramped: int = RAMPED
+    ramped: int = MAX_RAMP_STEPS
 
 
 class Chain(Struct, frozen=True):
@@ -115,12 +123,12 @@ _encoder = msgpack.Encoder()
 _decoder = msgpack.Decoder(Reply)
 
 
-def encode(result: WriteResult, *, busy: bool = False) -> bytes:
+def encode_result(result: WriteResult, *, busy: bool = False) -> bytes:
     """Return the result as a worker sends it."""
     return _encoder.encode(Reply(result, busy))
 
 
-def decode(reply: bytes) -> Reply:
+def decode_result(reply: bytes) -> Reply:
     """Return the result that a worker sent."""
     return _decoder.decode(reply)
 
@@ -133,13 +141,14 @@ class ChainWriter:
     """
 
     def __init__(
-        self, deadline: float = PATIENCE / _OF_DEADLINE, guard: RollbackGuard = UNGUARDED
+        self, deadline: float = RETRY_TIMEOUT_S / _OF_DEADLINE, guard: RollbackGuard = UNGUARDED
     ) -> None:
         self._patience = deadline * _OF_DEADLINE
         self._guard = guard
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Execute the steps in their order and yield the encoded result of each (``decode``).
+        """Execute the steps in their order and yield the encoded result of each
+        (``decode_result``).
 
         An exception ends the worker. Before that, the interrupted step gets its result.
         """
@@ -149,10 +158,10 @@ class ChainWriter:
             device = _Device(chain, self._patience, self._guard)
             for result in device.write():
                 answered += 1
-                yield encode(result, busy=device.found_busy())
+                yield encode_result(result, busy=device.found_busy())
         except Exception as error:
             if answered < len(chain.steps):
-                yield encode(_report_interruption(chain.steps[answered], device, error))
+                yield encode_result(_report_interruption(chain.steps[answered], device, error))
             raise
 
 
@@ -167,10 +176,10 @@ def _report_interruption(step: Step, device: "_Device | None", error: Exception)
     return WriteResult(step.setting, Outcome.REFUSED, number, said=message)
 
 
-ANOTHER = "another device has taken its place since the plan"
+REPLACED_REASON = "another device has taken its place since the plan"
 
 
-def write(chain: Chain, *, patience: float = PATIENCE) -> Iterator[WriteResult]:
+def write_chain(chain: Chain, *, patience: float = RETRY_TIMEOUT_S) -> Iterator[WriteResult]:
     """Execute the steps of a chain in their order, and yield the result of each.
 
     A write that is refused with EBUSY is repeated for ``patience`` seconds.
@@ -187,14 +196,14 @@ class _Device:
         self._patience = patience
         self._busy = False
         self.has_written = False
-        self._settings = {step.setting: setting(step.setting) for step in chain.steps}
+        self._settings = {step.setting: find_setting(step.setting) for step in chain.steps}
         kinds = self._settings.values()
         names = [path for kind in kinds for path in (kind.path, *kind.needs)]
-        names += [kind.path for kind in map(setting, self._find_reset_settings()) if kind.kept]
+        names += [kind.path for kind in map(find_setting, self._find_reset_settings()) if kind.kept]
         names += [path for path, _ in chain.identity]
         if self._is_block_device:
             names.append(HOLDER_UUIDS)
-        self._found = read(chain.sysfs, tuple(dict.fromkeys(names)))
+        self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(names)))
         # A copy, since later reads overwrite ``_found``: effects are compared with it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
@@ -210,12 +219,12 @@ class _Device:
         failed: set[str] = set()
         for step in self._chain.steps:
             if replaced:
-                result = WriteResult(step.setting, Outcome.VANISHED, said=ANOTHER)
+                result = WriteResult(step.setting, Outcome.VANISHED, said=REPLACED_REASON)
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
             elif cause := next(
-                (name for name in setting(step.setting).hangs_on if name in failed), None
+                (name for name in find_setting(step.setting).hangs_on if name in failed), None
             ):
                 reason = f"{cause} could not be set"
                 result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
@@ -223,7 +232,7 @@ class _Device:
                 result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
             else:
                 result = self.do(step)
-            if result.outcome not in DONE:
+            if result.outcome not in DONE_OUTCOMES:
                 failed.add(step.setting)
             yield result
         # After the last step, since each of them may reset a setting again.
@@ -246,7 +255,7 @@ class _Device:
         """Return why the plan no longer fits if the device has joined, left or changed a map."""
         if not self._is_block_device:
             return None
-        maps = multipath_maps(self._found)
+        maps = find_multipath_maps(self._found)
         # Only dm maps show as holders of a path (``HOLDER_UUIDS``); an NVMe head does not.
         planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
         if maps == planned:
@@ -262,15 +271,15 @@ class _Device:
         conflicts = {}
         for step in self._chain.steps:
             kind = self._settings[step.setting]
-            value = kind.read(self._found) if among(step.setting, reset) else ABSENT
-            if not isinstance(value, Missing) and changed(kind, step, value):
+            value = kind.read(self._found) if is_among(step.setting, reset) else ABSENT
+            if not isinstance(value, Missing) and has_changed(kind, step, value):
                 conflicts[step.setting] = value
         return conflicts
 
     def do(self, step: Step) -> WriteResult:
         """Write one step, unless the value is right already or must not be written now."""
         kind = self._settings[step.setting]
-        disturbed = among(step.setting, self._reset)
+        disturbed = is_among(step.setting, self._reset)
         # The first read is out of date if a write of this chain resets the setting.
         current = self._reread_value(kind) if disturbed else kind.read(self._found)
         if step.expected is not None:
@@ -278,7 +287,7 @@ class _Device:
         if isinstance(current, Missing):
             return _report_unreadable(self._chain, step, current)
         # Values that others have set since the plan must not be overwritten.
-        if not disturbed and changed(kind, step, current):
+        if not disturbed and has_changed(kind, step, current):
             return WriteResult(step.setting, Outcome.CONFLICT, found=current)
         if step.follows and current == kind.read(self._before):
             return WriteResult(step.setting, Outcome.KEPT, found=current)
@@ -287,7 +296,7 @@ class _Device:
             return WriteResult(
                 step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=current
             )
-        lost = next((name for name in self._conflicts if among(name, kind.resets)), None)
+        lost = next((name for name in self._conflicts if is_among(name, kind.resets)), None)
         if lost is not None:
             reason = f"it would reset {lost}, which was changed to {self._conflicts[lost]}"
             return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
@@ -303,9 +312,9 @@ class _Device:
         do with the setting written.
         """
         for name in sorted(self._reset - self._settings.keys()):
-            if name == SCHEDULER_TUNABLES or among(name, self._reset - {name}):
+            if name == SCHEDULER_TUNABLES or is_among(name, self._reset - {name}):
                 continue  # the tunables were removed with their scheduler
-            kind = setting(name)
+            kind = find_setting(name)
             current, before = self._reread_value(kind), kind.read(self._before)
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
@@ -327,12 +336,12 @@ class _Device:
             return None
         if step.setting in _UNDER_SCHEDULER and self._reset:
             # A write of this chain may have switched the scheduler, and the limit depends on it.
-            self._reread_value(setting("scheduler"))
-        scheduler = scheduler_of(self._found)
+            self._reread_value(find_setting("scheduler"))
+        scheduler = find_scheduler(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
             return f"planned with scheduler {step.under}, which is {scheduler} now"
-        verdict = legal(step.setting, step.value, current, self._found, scheduler)
-        if isinstance(verdict, Fixed):
+        verdict = resolve_value(step.setting, step.value, current, self._found, scheduler)
+        if isinstance(verdict, FixedSetting):
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
 
@@ -344,7 +353,7 @@ class _Device:
                 return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
             refused = self._set(kind, step.value)
             current = self._reread_value(kind)
-            if refused is not None or not above(current, step.value):
+            if refused is not None or not is_above(current, step.value):
                 break
         if refused is None:
             current = self._await_settled(kind, current, step.value)
@@ -362,23 +371,23 @@ class _Device:
     def _set(self, kind: Setting, value: Value) -> int | str | None:
         """Write a setting; return None, or the refusal as an errno or a text."""
         self.has_written = True
-        if kind.path.startswith(FEATURE):
+        if kind.path.startswith(FEATURE_PREFIX):
             try:
                 return _set_feature(self._chain.sysfs, kind.path, kind.text(value))
             except OSError as error:
                 return error.errno
         path, text = f"{self._chain.sysfs}/{kind.path}", kind.text(value)
-        until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE
+        until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
             self._busy = True
-            delay = jittered(pause)
+            delay = add_jitter(pause)
             waited += delay
             if waited > self._patience or time.monotonic() + delay > until:
                 return refused
             time.sleep(delay)
             if self._check_rollback() is not None:
                 return refused
-            pause = min(2 * pause, BUSY_LONGEST)
+            pause = min(2 * pause, MAX_BUSY_PAUSE_S)
         return refused
 
     def _await_settled(
@@ -399,11 +408,11 @@ class _Device:
     @property
     def _is_block_device(self) -> bool:
         """Whether the target is a block device, whose writes must respect limits and maps."""
-        return any(kind_of(name) is TargetKind.ENDPOINT for name in self._settings)
+        return any(find_target_kind(name) is TargetKind.ENDPOINT for name in self._settings)
 
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
-        text = read_again(self._chain.sysfs, kind.path)
+        text = reread_attribute(self._chain.sysfs, kind.path)
         self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
         return kind.read(self._found)
 
@@ -418,7 +427,7 @@ def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResul
     return WriteResult(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
 
 
-def jittered(pause: float) -> float:
+def add_jitter(pause: float) -> float:
     """Return a pause of half to one and a half times this length, in seconds.
 
     Workers that were refused together must not retry together. ``random`` would not do, since
@@ -445,7 +454,7 @@ def _store(path: str, text: str) -> int | None:
         os.close(descriptor)
 
 
-def changed(kind: Setting, step: Step, current: Value) -> bool:
+def has_changed(kind: Setting, step: Step, current: Value) -> bool:
     """Return whether an administrator or another tool has changed the value since the plan."""
     if step.expected is None or current in (step.expected, step.value):
         return False
@@ -456,7 +465,7 @@ def changed(kind: Setting, step: Step, current: Value) -> bool:
             return True
 
 
-def above(current: Value | Missing, value: Value) -> bool:
+def is_above(current: Value | Missing, value: Value) -> bool:
     """Return whether a number reads higher than the value that was set."""
     return isinstance(current, int) and isinstance(value, int) and current > value
 
@@ -469,19 +478,19 @@ def _set_feature(sysfs: str, path: str, text: str) -> str | None:
     # The node is found through one descriptor, so a reused name cannot lead to another device.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        node = node_of(directory)
+        node = find_device_node(directory)
     finally:
         os.close(directory)
-    number = int(path.removeprefix(FEATURE), 16)
-    if number == EXEMPT:
-        return _exempt_vectors(node, names.parse_cpus("" if text == NONE else text))
+    number = int(path.removeprefix(FEATURE_PREFIX), 16)
+    if number == EXEMPT_FEATURE:
+        return _exempt_vectors(node, names.parse_cpus("" if text == NO_VECTORS else text))
     answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
     return answer.said if answer.status else None
 
 
 def _exempt_vectors(node: str, vectors: Collection[int]) -> str | None:
     """Exempt exactly these vectors from coalescing, with a write for each vector that differs."""
-    exempted = exemptions(node)
+    exempted = read_exemptions(node)
     if isinstance(exempted, nvme.Answer):
         return exempted.said
     if missing := [vector for vector in vectors if vector >= len(exempted)]:
@@ -490,7 +499,7 @@ def _exempt_vectors(node: str, vectors: Collection[int]) -> str | None:
         if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.
             word = vector | (vector in vectors) << 16
-            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT, cdw11=word)
+            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT_FEATURE, cdw11=word)
             if answer.status:
                 return answer.said
     return None

@@ -21,11 +21,11 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from hbatune.act import journal
-from hbatune.act.chain import Chain, Reply, WriteResult, decode
+from hbatune.act.chain import Chain, Reply, WriteResult, decode_result
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
-from hbatune.facts.sampler import CpuTime, cpu_time
-from hbatune.plan.rows import DONE, Outcome
+from hbatune.facts.sampler import CpuTime, read_cpu_time
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.setting import Attributes
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
@@ -69,20 +69,24 @@ class Means(Struct, frozen=True):
 STUCK_LIMIT = 3
 """Stuck LUNs of one adapter after which it is skipped: each holds a worker in the kernel."""
 
-USUAL = 16
+INITIAL_WORKERS = 16
 """Initial size of a crew. A crew that is configured smaller does not grow."""
-MOST = 64
-CALM = 4
+MAX_WORKERS = 64
+CALM_CHAINS = 4
 """Chains without EBUSY after which one more LUN of the adapter is written concurrently. A collision
 costs a pause, and writes that exclude each other gain nothing by waiting in parallel."""
 IDLE_WINDOW_S = 0.1
 """Seconds over which idle CPU time is measured: several ticks of the kernel."""
-PROMPT = 1.0
+PROMPT_WRITE_S = 1.0
 """Maximum seconds of each write while a crew is larger than its initial size."""
 
 WORKER_EXITED = "the process that wrote it died; the next look shows whether the value had landed"
-FAILED = "the process that was to write it failed; the next run shows whether the value was set"
-UNSTARTED = "no process could be started to write it; raise TasksMax= or ulimit and try again"
+WORKER_FAILED = (
+    "the process that was to write it failed; the next run shows whether the value was set"
+)
+WORKER_UNSTARTED = (
+    "no process could be started to write it; raise TasksMax= or ulimit and try again"
+)
 
 Key = tuple[str, str]
 
@@ -94,9 +98,9 @@ class Report(Struct):
     stuck: dict[Key, Process] = field(default_factory=dict)
 
 
-def most_workers(workers: int) -> int:
+def compute_max_workers(workers: int) -> int:
     """Return the maximum size of a crew with this number of configured workers."""
-    return max(workers, MOST) if workers >= USUAL else workers
+    return max(workers, MAX_WORKERS) if workers >= INITIAL_WORKERS else workers
 
 
 class _Lane(Struct):
@@ -110,7 +114,7 @@ class _Lane(Struct):
     running: int = 0
     tried: bool = False
     stuck: int = 0
-    width: int = MOST
+    width: int = MAX_WORKERS
     busy: set[str] = field(default_factory=set)
     calm: int = 0
 
@@ -130,8 +134,8 @@ class _Lane(Struct):
             self.calm = 0
         else:
             self.calm += 1
-            if self.calm % CALM == 0:
-                self.width = min(self.width + 1, MOST)
+            if self.calm % CALM_CHAINS == 0:
+                self.width = min(self.width + 1, MAX_WORKERS)
 
 
 class _Crew(Struct):
@@ -154,7 +158,7 @@ class _Crew(Struct):
 
     def heard(self, chain: Chain, timestamp: float, *, may_grow: bool) -> None:
         """Grow by one for a chain whose write has returned promptly, if allowed."""
-        if timestamp - self.since.get(chain.id, timestamp) > PROMPT:
+        if timestamp - self.since.get(chain.id, timestamp) > PROMPT_WRITE_S:
             self.size = self.first
             self.counted.add(chain.id)
         elif may_grow and chain.id not in self.counted:
@@ -173,7 +177,7 @@ class _Crew(Struct):
 
     def room(self, timestamp: float) -> bool:
         """Return whether another chain may start now."""
-        if len(self.since) >= self.first and timestamp - min(self.since.values()) > PROMPT:
+        if len(self.since) >= self.first and timestamp - min(self.since.values()) > PROMPT_WRITE_S:
             self.size = self.first
         return len(self.since) < self.size
 
@@ -187,7 +191,7 @@ class IdleCpus:
 
     def __init__(
         self,
-        read: Callable[[], CpuTime | None] = cpu_time,
+        read: Callable[[], CpuTime | None] = read_cpu_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._clock = read, clock
@@ -219,7 +223,7 @@ class Executor:
         self,
         pool: Pool[Chain, bytes],
         *,
-        workers: int = USUAL,
+        workers: int = INITIAL_WORKERS,
         clock: Callable[[], float] = time.monotonic,
         has_idle_cpu: Callable[[], bool] | None = None,
         stop: Callable[[], bool] = lambda: False,
@@ -245,7 +249,7 @@ class Executor:
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._receive_reply(event.task, decode(event.reply))
+                    self._receive_reply(event.task, decode_result(event.reply))
                 elif isinstance(event, Finished):
                     self._end_chain(event.task)
                 else:
@@ -269,7 +273,7 @@ class Executor:
             self._pool.start(chain)
         # Forked while the started chains sleep in their writes, which takes longer.
         waiting = sum(len(lane.waiting) for lane in self._lanes.values())
-        ahead = USUAL if self._crew.grows else self._crew.first - self._pool.running
+        ahead = INITIAL_WORKERS if self._crew.grows else self._crew.first - self._pool.running
         self._pool.prepare(min(waiting, ahead))
 
     def _select_startable(self) -> Iterator[Chain]:
@@ -333,7 +337,7 @@ class Executor:
             (name for name in names if (chain.id, name) not in self._report.results), None
         )
         results = (self._report.results.get((chain.id, step.setting)) for step in chain.steps)
-        has_answered = any(result and result.outcome not in DONE for result in results)
+        has_answered = any(result and result.outcome not in DONE_OUTCOMES for result in results)
         if unanswered is not None and not (
             isinstance(event, Died) and event.failed and has_answered
         ):
@@ -356,7 +360,7 @@ def _report_unanswered(
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            reason = FAILED if event.failed else WORKER_EXITED
+            reason = WORKER_FAILED if event.failed else WORKER_EXITED
             return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=reason)
         case Unstarted():
-            return WriteResult(name, Outcome.REFUSED, event.errno, said=UNSTARTED)
+            return WriteResult(name, Outcome.REFUSED, event.errno, said=WORKER_UNSTARTED)

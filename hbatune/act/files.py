@@ -12,22 +12,22 @@ from hbatune import loader
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 
-FOLDER = 0o711
+FOLDER_MODE = 0o711
 """Mode of the directories that hbatune creates: other users may read the files with read
 permission.
 
-They may not list or open the directory, since who can open one can lock it (``alone``)
+They may not list or open the directory, since who can open one can lock it (``lock_path``)
 indefinitely.
 """
 
-READABLE = 0o644
+READABLE_MODE = 0o644
 """Mode of the files that hbatune writes for commands of users other than root."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 """The extended attribute that holds a file's access list (acl(5))."""
 
 
-def make_folder(folder: Path, mode: int = FOLDER) -> None:
+def make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
     """Create the directory and its parents with this mode, ignoring the umask.
 
     Existing directories are not changed. Raises OSError if that fails.
@@ -48,7 +48,7 @@ def replace(
     data: bytes,
     *,
     mode: int = 0o600,
-    folder_mode: int = FOLDER,
+    folder_mode: int = FOLDER_MODE,
     reserved_for: Path | None = None,
 ) -> None:
     """Put ``data`` at ``path``. A crash at any instant leaves the old or the new content.
@@ -77,7 +77,7 @@ def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
     sync_folder(path.parent)
 
 
-def holds(path: Path, data: bytes) -> bool:
+def has_content(path: Path, data: bytes) -> bool:
     """Return whether ``path`` is a regular file with exactly this content."""
     with suppress(OSError, UnusableFileError):
         return loader.read_bytes(path, len(data)) == data
@@ -97,7 +97,7 @@ def reserve_space(path: Path, size: int) -> None:
     reserve = _reserve_path(path)
     # In full blocks, as file systems allocate: a file that grows by a digit needs no new reserve.
     size += -size % _BLOCK
-    if room(path) >= size:
+    if count_reserved_bytes(path) >= size:
         return
     make_folder(path.parent)
     descriptor, temporary = _make_temporary(path)
@@ -113,7 +113,7 @@ def reserve_space(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def room(path: Path) -> int:
+def count_reserved_bytes(path: Path) -> int:
     """Return the number of bytes reserved next to ``path``."""
     try:
         return _reserve_path(path).stat().st_size
@@ -179,7 +179,7 @@ def _set_access(descriptor: int, mode: int, like: Path | None) -> None:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def lock_path(path: Path) -> Iterator[None]:
     """Exclude other processes while ``path`` is read, changed and written.
 
     The lock is on the directory, since the file itself is replaced, and ends with the process.
@@ -265,7 +265,7 @@ Signature = tuple[int, int, int, int] | None
 """A file's inode, size, and the times of its last change and status change in ns."""
 
 
-def digest(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     """Return the digest that identifies content and names in hbatune's own files."""
     # hashlib would also load OpenSSL (3 MiB), although it takes this digest from _blake2.
     try:
@@ -276,7 +276,7 @@ def digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def signature(path: Path) -> Signature:
+def read_signature(path: Path) -> Signature:
     """Return a value that changes whenever the file does, or None if it cannot be read."""
     try:
         status = os.stat(path)

@@ -22,16 +22,16 @@ from hbatune import loader
 from hbatune.act import files
 from hbatune.act.paths import Paths
 from hbatune.facts.model import Machine, Missing
-from hbatune.facts.services import Irqbalance, running_irqbalance
+from hbatune.facts.services import Irqbalance, find_irqbalance
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 _LONGEST = 1 << 20
 _DIGITS = 10
 
 
-def placed(paths: Paths) -> frozenset[int]:
+def read_placed(paths: Paths) -> frozenset[int]:
     """Return the interrupts on the list for irqbalance."""
     try:
         words = loader.read_bytes(paths.irqs, _LONGEST).split()
@@ -40,16 +40,16 @@ def placed(paths: Paths) -> frozenset[int]:
     return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
 
 
-def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
+def ban_interrupts(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
     """Have irqbalance leave exactly these interrupts unchanged.
 
     Returns an irqbalance that does not run hbatune's script and may still move them, or Missing if
     it is unknown whether one runs. Raises OSError if the list cannot be written or removed.
     """
     wanted = frozenset(irqs)
-    irqbalance = running_irqbalance()
+    irqbalance = find_irqbalance()
     listens = isinstance(irqbalance, Irqbalance) and irqbalance.asks(paths.irq_policy)
-    if wanted != placed(paths):
+    if wanted != read_placed(paths):
         _write_list(wanted, paths, keep_script=listens)
         if isinstance(irqbalance, Irqbalance) and listens:
             _request_rescan(irqbalance)
@@ -59,7 +59,7 @@ def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
 def _write_list(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> None:
     if irqs:
         # The script before the list: a list is useless without the script that reads it.
-        script = (shipped("templates") / "irqbalance-policy").read_bytes()
+        script = (find_shipped("templates") / "irqbalance-policy").read_bytes()
         files.replace(paths.irq_policy, script, mode=0o755)
         text = "".join(f"{irq}\n" for irq in sorted(irqs))
         files.replace(paths.irqs, text.encode())
@@ -77,7 +77,7 @@ def _request_rescan(irqbalance: Irqbalance) -> None:
         try:
             # The pid may have been reused before the pidfd was opened; SIGHUP ends most other
             # programs.
-            current = running_irqbalance()
+            current = find_irqbalance()
             if isinstance(current, Irqbalance) and current.pid == irqbalance.pid:
                 signal.pidfd_send_signal(descriptor, signal.SIGHUP)
         finally:
@@ -93,7 +93,7 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     fixed = (row for row in rows if row.state is State.FIXED)
     remembered = _load_ids(path)
     if new := {row.id for row in fixed if (row.id, row.setting) in planned} - remembered:
-        files.replace(path, msgspec.json.encode(sorted(remembered | new)), mode=files.READABLE)
+        files.replace(path, msgspec.json.encode(sorted(remembered | new)), mode=files.READABLE_MODE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:
@@ -110,6 +110,6 @@ def with_immovable(machine: Machine, path: Path) -> Machine:
 
 def _load_ids(path: Path) -> frozenset[str]:
     try:
-        return loader.load(path, frozenset[str], loader.OWN)
+        return loader.load(path, frozenset[str], loader.STATE_BOUNDS)
     except (OSError, UnusableFileError):
         return frozenset()

@@ -30,12 +30,12 @@ from hbatune import loader
 from hbatune.act import files, journal_format, rollback_record
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
-from hbatune.facts.ids import Renaming, unmapped
+from hbatune.facts.ids import Renaming, find_unmapped
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import targets
+from hbatune.facts.targets import list_targets
 from hbatune.loader import Loaded, UnusableFileError
-from hbatune.plan.rows import Reverted
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, known
+from hbatune.plan.rows import RevertedValue
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, is_setting
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
@@ -82,14 +82,14 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def known(self) -> bool:
         """Whether this version has the setting: a newer version may have recorded the entry."""
-        return known(self.setting)
+        return is_setting(self.setting)
 
     def ours(self, current: Value | None) -> bool:
         """Return whether the current value is one that hbatune has set or caused."""
         return current is not None and current in (self.value, self.former, self.effect)
 
 
-NOT_OURS: dict[str, None] = {"value": None, "former": None, "effect": None}
+DISOWNED_FIELDS: dict[str, None] = {"value": None, "former": None, "effect": None}
 """Fields of an entry whose value is no longer hbatune's, or is the baseline again."""
 
 
@@ -151,7 +151,7 @@ class Journal(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...] = ()
     run: Run | None = None
     excluded: tuple[str, ...] = ()
-    reverted: tuple[Reverted, ...] = ()
+    reverted: tuple[RevertedValue, ...] = ()
     schema: str = SCHEMA
     losses: tuple[Loss, ...] = ()
     sequence: int = 0
@@ -188,7 +188,7 @@ class Journal(msgspec.Struct, frozen=True):
         """
         disowned = set(keys)
         entries = (
-            msgspec.structs.replace(entry, **NOT_OURS) if entry.key in disowned else entry
+            msgspec.structs.replace(entry, **DISOWNED_FIELDS) if entry.key in disowned else entry
             for entry in self.entries
         )
         return msgspec.structs.replace(self, entries=tuple(entries))
@@ -263,13 +263,13 @@ class _SetValues(msgspec.Struct, frozen=True):
     entries: tuple[_Set, ...] = ()
 
 
-def settings_set(path: Path, boot_id: str) -> frozenset[str]:
+def list_changed_settings(path: Path, boot_id: str) -> frozenset[str]:
     """Return the settings that hbatune has changed in this boot.
 
     Raises UnreadableJournalError: without them a plan would omit values that it has to restore.
     """
     try:
-        stored = _parse_content(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
+        stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
         journal = loader.decode(stored.document, _SetValues)
         if journal.boot_id != boot_id:
             return frozenset()
@@ -284,7 +284,7 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=8)
-def log_of(path: Path) -> Path:
+def find_log(path: Path) -> Path:
     """Return the path of the log of changes to the journal at ``path``."""
     return path.with_suffix(".log")
 
@@ -318,19 +318,19 @@ def _parse_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the content of a file that an earlier version wrote, damaged or not."""
     document = journal_format.without_checksums(data)
     try:
-        loader.require_bounded(document, loader.OWN)
+        loader.require_bounded(document, loader.STATE_BOUNDS)
         header = loader.decode(document, _Header)
         if header.schema == SCHEMA:
             loader.decode(document, Journal)
         return _Stored(data, document, sequence=header.sequence)
     except UnusableFileError:
-        entries, reverted, damaged = list[bytes](), list[Reverted](), list[bytes]()
+        entries, reverted, damaged = list[bytes](), list[RevertedValue](), list[bytes]()
         for part in re.split(rb'(?=\{"id":)', document)[1:]:
             if entry := _decode_first(part, Entry):
                 entries.append(msgspec.json.encode(entry))
             elif b'"target":' in part or b'"before":' in part:
                 damaged.append(part)
-            elif value := _decode_first(part, Reverted):
+            elif value := _decode_first(part, RevertedValue):
                 reverted.append(value)
         boot = re.search(rb'"boot_id":"([^"\\]*)"', document)
         recorded_boot = boot[1].decode("ascii", "replace") if boot else boot_id
@@ -343,12 +343,12 @@ def _decode_first(part: bytes, type: type[Loaded]) -> Loaded | None:
     """Return the element that a part of a list begins with, or None if it is not of this type."""
     for text in (part.rstrip(b","), part.partition(b"]")[0]):
         with suppress(UnusableFileError):
-            loader.require_bounded(text, loader.SMALL)
+            loader.require_bounded(text, loader.SMALL_BOUNDS)
             return loader.decode(text, type)
     return None
 
 
-def sequence_of(data: bytes) -> int:
+def read_sequence(data: bytes) -> int:
     """Return the sequence number of the journal's file with this content, or 0."""
     head = journal_format.open_document(data.partition(b"\n")[0]).head if b"\n" in data else None
     return 0 if head is None else loader.decode(head, _Header).sequence
@@ -376,7 +376,7 @@ def _read_changes(
     OSError.
     """
     try:
-        log = loader.read_bytes(log_of(path), loader.OWN.bytes)
+        log = loader.read_bytes(find_log(path), loader.STATE_BOUNDS.bytes)
     except FileNotFoundError:
         return [], None
     changes, damaged, torn = list[Change](), list[tuple[int, bytes]](), False
@@ -385,7 +385,7 @@ def _read_changes(
         if not line:
             continue
         unsealed = _strip_checksum(line)
-        parts = journal_format.intact_within(line, b"of") if unsealed is None else [unsealed]
+        parts = journal_format.find_intact_objects(line, b"of") if unsealed is None else [unsealed]
         intact = [change for part in parts if (change := _decode_first(part, Change))]
         if any(not _belongs_to(change, stored) for change in intact):
             return [], None
@@ -395,19 +395,19 @@ def _read_changes(
             damaged.append((number, line))
     if torn and (traced is None or traced <= _get_last_sequence(stored, changes)):
         damaged.pop()
-    return changes, _describe_damage(log_of(path), damaged)
+    return changes, _describe_damage(find_log(path), damaged)
 
 
 def _strip_checksum(line: bytes) -> bytes | None:
     """Return a line of the log, or None if it is damaged; earlier versions wrote no checksums."""
-    earlier = journal_format.SUM not in line and b'"base":' not in line
+    earlier = journal_format.CHECKSUM_FIELD not in line and b'"base":' not in line
     return line if earlier else journal_format.unseal(line)
 
 
 def _belongs_to(change: Change, stored: _Stored) -> bool:
     """Return whether a change is of this file, and not of the one before it."""
     if not change.base:  # as by earlier versions
-        return change.of == files.digest(stored.data)
+        return change.of == files.compute_digest(stored.data)
     return change.base == stored.sequence or not (stored.sequence or stored.loss is None)
 
 
@@ -443,7 +443,7 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     traced = journal_format.read_trace(path, boot_id)
     older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
-        stored = _parse_content(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
+        stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
         header = loader.decode(stored.document, _Header)
         # The header first: a schema of another version need not decode completely.
         if header.schema != SCHEMA and header.boot_id != boot_id:
@@ -486,8 +486,8 @@ def save(
     """
     stored = _read_current(path, journal.boot_id, over)
     journal = replace(journal, sequence=stored.sequence)
-    document = loader.encode_keeping(journal, stored.document)
-    is_logged = log_of(path).exists()
+    document = loader.encode_merged(journal, stored.document)
+    is_logged = find_log(path).exists()
     full = journal.entries or journal.run or journal.excluded or journal.reverted or journal.losses
     is_empty = not full and document == msgspec.json.encode(journal)
     data = stored.data
@@ -499,16 +499,16 @@ def save(
             files.remove(path)
             data = b""
         elif document != stored.document or is_logged or stored.loss is not None:
-            sequence = journal_format.next_sequence()
+            sequence = journal_format.make_sequence()
             data = journal_format.seal_document(document, sequence)
-            files.replace(path, data, mode=files.READABLE)
+            files.replace(path, data, mode=files.READABLE_MODE)
             journal_format.write_trace(path, journal.boot_id, sequence)
         # After the file: until then the log belongs to the existing file.
         if is_logged:
             with suppress(OSError, UnusableFileError):
                 if _read_changes(path, stored)[1] is not None:
-                    _keep_damaged(log_of(path))
-            files.remove(log_of(path))
+                    _keep_damaged(find_log(path))
+            files.remove(find_log(path))
         if keep_room:
             files.reserve_space(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
             # A rollback is recorded before it restores, even on a full disk.
@@ -551,7 +551,7 @@ def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
     ``over`` is the content if it is known.
     """
     with suppress(OSError, UnusableFileError):
-        data = loader.read_bytes(path, loader.OWN.bytes) if over is None else over
+        data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes) if over is None else over
         stored = _parse_content(path, data, boot_id)
         header = loader.decode(stored.document, _Header)
         if (header.schema, header.boot_id) == (SCHEMA, boot_id):
@@ -559,7 +559,7 @@ def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
     return _Stored(b"", b"")
 
 
-def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
+def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
     """Return this boot's journal with current ids, and an earlier boot's if the file holds one.
 
     Raises JournalError as ``load`` does.
@@ -591,7 +591,7 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
     )
 
 
-def current_records(
+def update_record_ids(
     recorded: Journal, records: RollbackRecords, machine: Machine
 ) -> RollbackRecords:
     """Return the rollback records with current ids.
@@ -608,13 +608,15 @@ def current_records(
     return records.renamed(recorded.excluded, rename)
 
 
-def unknown_ids(recorded: Journal, records: RollbackRecords, machine: Machine) -> tuple[str, ...]:
+def find_unknown_ids(
+    recorded: Journal, records: RollbackRecords, machine: Machine
+) -> tuple[str, ...]:
     """Return recorded ids in a former format that match no target of this machine.
 
     They were to exclude a target from tuning, and now protect no target.
     """
     ids = (
-        *current_records(recorded, records, machine).ids,
+        *update_record_ids(recorded, records, machine).ids,
         *(value.id for value in recorded.reverted),
     )
-    return unmapped(ids, targets(machine)) if ids else ()
+    return find_unmapped(ids, list_targets(machine)) if ids else ()

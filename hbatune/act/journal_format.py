@@ -26,12 +26,12 @@ from hbatune import loader
 from hbatune.act import files
 from hbatune.loader import UnusableFileError
 
-SUM = b',"sum":"'
+CHECKSUM_FIELD = b',"sum":"'
 _SUMS = re.compile(rb',"sum":"[0-9a-f]{8}"')
 _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
 
 
-class Opened(Struct, frozen=True):
+class OpenedDocument(Struct, frozen=True):
     """The intact parts of a sealed document, without checksums.
 
     ``head`` are the fields except the entries, or None if both copies are damaged. ``damaged`` are
@@ -51,11 +51,11 @@ def seal(text: bytes) -> bytes:
 
 def unseal(text: bytes) -> bytes | None:
     """Return the sealed JSON object without its checksum, or None if it is damaged."""
-    body, _, checksum = text.rpartition(SUM)
+    body, _, checksum = text.rpartition(CHECKSUM_FIELD)
     return body + b"}" if checksum == b'%08x"}' % crc32(body) else None
 
 
-def intact_within(text: bytes, field: bytes) -> list[bytes]:
+def find_intact_objects(text: bytes, field: bytes) -> list[bytes]:
     """Return the intact objects in a damaged line; ``field`` is the name of their first field."""
     # At each position where an object may begin: a damaged one must not hide the next.
     pattern = rb'(?=(\{"%b":[^\n]*?,"sum":"[0-9a-f]{8}"\}))' % field
@@ -74,7 +74,7 @@ def seal_document(document: bytes, sequence: int) -> bytes:
     return b"%b%b\n%b\n%b%b}\n" % (head[:-1], _ENTRIES, lines, _COPY, head)
 
 
-def open_document(data: bytes) -> Opened:
+def open_document(data: bytes) -> OpenedDocument:
     """Return the intact parts of a sealed document."""
     lines = data.removesuffix(b"\n").split(b"\n")
     first, last = lines[0], lines[-1]
@@ -82,7 +82,7 @@ def open_document(data: bytes) -> Opened:
         unseal(first.partition(_ENTRIES)[0] + b"}"),
         unseal(last.rpartition(_COPY)[2].removesuffix(b"}")),
     ]
-    opened = Opened(heads[0] or heads[1], [], [])
+    opened = OpenedDocument(heads[0] or heads[1], [], [])
     for number, line in enumerate(lines, 1):
         entry = unseal(line.removesuffix(b","))
         if entry is not None:
@@ -95,7 +95,7 @@ def open_document(data: bytes) -> Opened:
         else:
             intact = not line and not opened.entries
         if not intact:
-            opened.entries.extend(intact_within(line, b"id"))
+            opened.entries.extend(find_intact_objects(line, b"id"))
             opened.damaged.append((number, line))
     return opened
 
@@ -108,10 +108,10 @@ def with_entries(head: bytes, entries: list[bytes]) -> bytes:
 
 def without_checksums(document: bytes) -> bytes:
     """Return a document of an earlier version without the outdated checksums that it keeps."""
-    return _SUMS.sub(b"", document) if SUM in document else document
+    return _SUMS.sub(b"", document) if CHECKSUM_FIELD in document else document
 
 
-def next_sequence() -> int:
+def make_sequence() -> int:
     """Return a number that is higher than all before it in this boot."""
     # Nanoseconds since boot, including suspend (clock_gettime(2)). No counter has to be read first,
     # and no state from a restored backup can be as high.
@@ -119,7 +119,7 @@ def next_sequence() -> int:
 
 
 @lru_cache(maxsize=8)
-def trace_of(journal: Path) -> Path:
+def find_trace(journal: Path) -> Path:
     """Return the path of the trace: below /run for a journal below /var/lib, else next to it."""
     return Path(str(journal.with_suffix(".sequence")).replace("/var/lib/", "/run/"))
 
@@ -127,7 +127,7 @@ def trace_of(journal: Path) -> Path:
 def read_trace(journal: Path, boot_id: str) -> int | None:
     """Return the sequence number of the journal's last state in this boot, or None if unknown."""
     with suppress(OSError, UnusableFileError, ValueError):
-        boot, _, number = loader.read_bytes(trace_of(journal), 4096).rpartition(b" ")
+        boot, _, number = loader.read_bytes(find_trace(journal), 4096).rpartition(b" ")
         if boot == boot_id.encode():
             return int(number)
     return None
@@ -135,14 +135,14 @@ def read_trace(journal: Path, boot_id: str) -> int | None:
 
 def write_trace(journal: Path, boot_id: str, sequence: int) -> None:
     """Write the number of the state that was just made durable; a failure is ignored."""
-    trace, data = trace_of(journal), b"%b %020d\n" % (boot_id.encode(), sequence)
+    trace, data = find_trace(journal), b"%b %020d\n" % (boot_id.encode(), sequence)
     with suppress(OSError):
         try:
             # In place: a full file system has no space for a second file.
             descriptor = os.open(trace, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             files.make_folder(trace.parent)
-            files.publish(trace, data, mode=files.READABLE)
+            files.publish(trace, data, mode=files.READABLE_MODE)
             return
         try:
             os.pwrite(descriptor, data, 0)
@@ -153,7 +153,7 @@ def write_trace(journal: Path, boot_id: str, sequence: int) -> None:
 def remove_trace(journal: Path) -> bool:
     """Remove the trace before an empty journal is removed; return whether it is absent now."""
     try:
-        trace_of(journal).unlink(missing_ok=True)
+        find_trace(journal).unlink(missing_ok=True)
     except OSError:
         return False
     return True

@@ -26,10 +26,10 @@ from hbatune.act.rollback_record import RollbackRecords
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
 
-LONGEST = 1 << 20
+MAX_LOG_BYTES = 1 << 20
 """Bytes of a log; when it is longer, the journal is rewritten."""
 _BLOCK = 4096
-NEW_IDS = 32
+MAX_NEW_IDS = 32
 """Maximum targets that are only in the log. The space reserved for a rollback's record of all
 targets (``rollback_record.SPARE_BYTES``) must be enough for these as well."""
 
@@ -65,7 +65,7 @@ class KeptJournal:
             return
         scanned = machine()
         recorded, earlier = journal.load(self._path, scanned.boot_id)
-        current, _ = journal.load_for(self._path, scanned)
+        current, _ = journal.load_with_current_ids(self._path, scanned)
         self._adopt(current)
         # A line has current ids: next to ids of an earlier version they would be two targets. An
         # existing log may end in a part of a line.
@@ -101,7 +101,7 @@ class KeptJournal:
     @property
     def is_logged(self) -> bool:
         """Whether there is a log."""
-        return journal.log_of(self._path).exists()
+        return journal.find_log(self._path).exists()
 
     def part(self, ids: Iterable[str]) -> Journal:
         """Return the journal with the entries of only these targets."""
@@ -124,11 +124,11 @@ class KeptJournal:
         # restore.
         if not (changed or removed or is_other_changed) and self._journal.run in (part.run, None):
             return
-        sequence = journal_format.next_sequence()
+        sequence = journal_format.make_sequence()
         change = Change(self._of, changed, removed, part.run, self._base, sequence)
         line = journal_format.seal(_encode(change)) + b"\n"
         new_ids = self._new | {entry.id for entry in changed if entry.id not in self._entries}
-        fits = self._end + 3 * len(line) <= self._longest and len(new_ids) <= NEW_IDS
+        fits = self._end + 3 * len(line) <= self._longest and len(new_ids) <= MAX_NEW_IDS
         # If anything fails until then, the files are read again.
         self._seen = None
         if self._appendable and fits and not is_other_changed:
@@ -153,7 +153,7 @@ class KeptJournal:
         self._seen = self._read_signatures()
 
     def _append(self, line: bytes, *, keep_room: bool) -> None:
-        log, padding = journal.log_of(self._path), b""
+        log, padding = journal.find_log(self._path), b""
         if keep_room:
             # Blanks reserve the space for the line at the end of the run, in case the disk fills up
             # until then. They extend to the end of a block: most lines then leave the file's size
@@ -162,7 +162,7 @@ class KeptJournal:
             end = max(needed, min(-(-needed // _BLOCK) * _BLOCK, self._longest))
             padding = b" " * (end - self._end - len(line) - 1) + b"\n"
         try:
-            files.write_at(log, self._end, line + padding, mode=files.READABLE)
+            files.write_at(log, self._end, line + padding, mode=files.READABLE_MODE)
         except OSError as error:
             raise JournalError(
                 f"the journal {log} cannot be written: {error.strerror}",
@@ -195,18 +195,20 @@ class KeptJournal:
             if (entry.value, entry.effect) != (None, None)
         )
         try:
-            data = loader.read_bytes(self._path, loader.OWN.bytes)
+            data = loader.read_bytes(self._path, loader.STATE_BOUNDS.bytes)
         except FileNotFoundError:
             data = b""
         except (OSError, UnusableFileError) as error:
             raise UnreadableJournalError(self._path, error) from error
-        self._of = files.digest(data)
-        self._base = self._sequence = journal.sequence_of(data)
+        self._of = files.compute_digest(data)
+        self._base = self._sequence = journal.read_sequence(data)
         # A rollback on a full disk writes the file and its log into the reserved space. An entry
         # takes up to an eighth more in the file than in the log, for its checksum.
-        self._longest = min(LONGEST, (files.room(self._path) - len(data)) * 7 // 8)
+        self._longest = min(
+            MAX_LOG_BYTES, (files.count_reserved_bytes(self._path) - len(data)) * 7 // 8
+        )
         self._end, self._new = 0, set()
         self._appendable = self._base > 0
 
     def _read_signatures(self) -> tuple[Signature, Signature]:
-        return files.signature(self._path), files.signature(journal.log_of(self._path))
+        return files.read_signature(self._path), files.read_signature(journal.find_log(self._path))

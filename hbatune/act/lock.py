@@ -33,10 +33,10 @@ import msgspec
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.errors import HbatuneError, LockedError, UsageError, remedy
+from hbatune.errors import HbatuneError, LockedError, UsageError, suggest_remedy
 from hbatune.loader import UnusableFileError
-from hbatune.processes import command_and_start
-from hbatune.workers import Process, this_process
+from hbatune.processes import describe_process
+from hbatune.workers import Process, find_this_process
 
 if TYPE_CHECKING:
     from hbatune.act.chain import Chain
@@ -144,7 +144,7 @@ class Lock:
         self._descriptors[path] = descriptor
         while not _try_lock(descriptor):
             if (holder := _find_holder(descriptor)) is not None:
-                command = command_and_start(holder)
+                command = describe_process(holder)
                 raise LockedError(holder, self._does, holder=command, hint=self._hint)
 
     def _has_its_names(self) -> bool:
@@ -180,7 +180,8 @@ class LockFileError(HbatuneError):
 
     def __init__(self, path: Path, error: OSError, action: str = "made") -> None:
         super().__init__(
-            f"the lock {path} cannot be {action}: {error.strerror}", hint=remedy(error, path)
+            f"the lock {path} cannot be {action}: {error.strerror}",
+            hint=suggest_remedy(error, path),
         )
         if error.errno in (errno.EACCES, errno.EPERM):
             self.exit_code = UsageError.exit_code
@@ -254,11 +255,11 @@ class HeldTargets:
     def take(self) -> None:
         """Record the targets as held. HoldError if the file cannot be written."""
         try:
-            files.replace(self._path, msgspec.json.encode(Hold(this_process(), self._ids)))
+            files.replace(self._path, msgspec.json.encode(Hold(find_this_process(), self._ids)))
         except OSError as error:
             raise HoldError(
                 f"{self._path} cannot be written: {error.strerror}",
-                hint=f"{remedy(error, self._path)}; what was applied stays",
+                hint=f"{suggest_remedy(error, self._path)}; what was applied stays",
             ) from error
 
     def release(self) -> None:
@@ -267,7 +268,7 @@ class HeldTargets:
             self._path.unlink(missing_ok=True)
 
 
-def held(folder: Path) -> frozenset[str]:
+def read_held_ids(folder: Path) -> frozenset[str]:
     """Return the ids that living processes hold."""
     return frozenset(id for hold in _read_holds(folder) if hold.process.alive() for id in hold.ids)
 
@@ -279,7 +280,7 @@ def _read_holds(folder: Path) -> Iterator[Hold]:
         return
     for path in paths:
         try:
-            yield loader.load(path, Hold, loader.SMALL)
+            yield loader.load(path, Hold, loader.SMALL_BOUNDS)
         except (OSError, UnusableFileError):
             continue  # just released, or another program's file
 
@@ -345,7 +346,7 @@ class ClaimTable:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         # Readable by others: a stuck worker is not a secret, and nothing locks this file.
-        os.fchmod(self._descriptor, files.READABLE)
+        os.fchmod(self._descriptor, files.READABLE_MODE)
         occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
         count = slots + len(occupied)
         allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
@@ -361,7 +362,7 @@ class ClaimTable:
             os.pwrite(self._descriptor, data, slot * _SLOT_BYTES)
 
 
-def outstanding_claims(path: Path) -> list[Claim]:
+def find_outstanding_claims(path: Path) -> list[Claim]:
     """Return the claims of workers that are still alive."""
     return [claim for _, claim in _read_slots(path) if claim.process.alive()]
 
@@ -372,7 +373,7 @@ def settle_claims(path: Path, *, patience: float) -> list[Claim]:
     Waits up to ``patience`` seconds: a worker in an uninterruptible wait ends when its I/O does.
     Call it only under the lock, since no worker can then belong to a living run.
     """
-    claims = outstanding_claims(path)
+    claims = find_outstanding_claims(path)
     for claim in claims:
         _kill(claim.process)
     _wait([claim.process for claim in claims], patience)

@@ -24,28 +24,28 @@ import msgspec
 from hbatune import loader
 from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
-from hbatune.errors import HbatuneError, remedy
-from hbatune.facts.health import Counted
+from hbatune.errors import HbatuneError, suggest_remedy
+from hbatune.facts.health import ErrorCounters
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.targets import targets
-from hbatune.facts.udev import Saved, saved
+from hbatune.facts.targets import list_targets
+from hbatune.facts.udev import SavedTexts, read_saved_texts
 from hbatune.loader import UnusableFileError
-from hbatune.settings.table import ASYNC_DEPTH, saved_values
+from hbatune.settings.table import ASYNC_DEPTH, parse_saved_values
 
 
 class MarkError(HbatuneError):
     """A mark cannot be written or removed. Other processes treat a device without one as new."""
 
 
-def marks_of(machine: Machine) -> dict[str, str]:
+def list_marks(machine: Machine) -> dict[str, str]:
     """Return, by id, the mark of every target on the machine."""
     numbers = {endpoint.id: endpoint.diskseq for endpoint in machine.endpoints}
-    return {id: _name_seen_mark(id, numbers.get(id)) for id in targets(machine)}
+    return {id: _name_seen_mark(id, numbers.get(id)) for id in list_targets(machine)}
 
 
-def unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
+def find_unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
     """Return the ids of the new targets on the machine: those without a mark in the directory."""
-    marks = marks_of(machine)
+    marks = list_marks(machine)
     existing = _find_marks(folder, marks.values()) | {
         path.name for path in _unwritten if path.parent == folder
     }
@@ -63,7 +63,7 @@ def remember_disks(
 
     ``unfinished`` targets stay new. Raises MarkError if a mark cannot be written or removed.
     """
-    marks = marks_of(machine)
+    marks = list_marks(machine)
     chosen = marks if ids is None else marks.keys() & ids
     names = {marks[id] for id in chosen if id not in unfinished}
     wanted = names - _find_marks(folder, names)
@@ -78,7 +78,7 @@ def remember_disks(
         _unwritten.update(folder / name for name in wanted)
         raise MarkError(
             f"disks cannot be marked as seen in {folder}: {error.strerror}",
-            hint=remedy(error, folder),
+            hint=suggest_remedy(error, folder),
         ) from error
 
 
@@ -86,7 +86,7 @@ def _name_seen_mark(id: str, diskseq: object) -> str:
     if isinstance(diskseq, int):
         return str(diskseq)
     # An id may contain slashes and be longer than a file name.
-    return f"id-{files.digest(id.encode())}"
+    return f"id-{files.compute_digest(id.encode())}"
 
 
 _unwritten: set[Path] = set()
@@ -119,20 +119,20 @@ def _forget_others(folder: Path, names: Collection[str]) -> None:
                     os.unlink(entry.path)
 
 
-def load_counted(path: Path) -> tuple[Counted, ...]:
+def load_counted(path: Path) -> tuple[ErrorCounters, ...]:
     """Return the observations in the file, or none if it is missing or cannot be parsed."""
     try:
-        return loader.load(path, tuple[Counted, ...], loader.OWN)
+        return loader.load(path, tuple[ErrorCounters, ...], loader.STATE_BOUNDS)
     except (OSError, UnusableFileError):
         return ()
 
 
-def save_counted(path: Path, observations: Iterable[Counted]) -> None:
+def save_counted(path: Path, observations: Iterable[ErrorCounters]) -> None:
     """Save the observations if this user may write them. A failure loses them without harm."""
     if os.geteuid() != 0:
         return
     try:
-        files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE)
+        files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE_MODE)
     except OSError:
         return
 
@@ -150,13 +150,13 @@ def with_udev_baselines(
     them.
     """
     listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
-    saved_by_id, done = saved(listed), _load_spent(spent)
+    saved_by_id, done = read_saved_texts(listed), _load_spent(spent)
     entries = {entry.key: entry for entry in recorded.entries}
     for endpoint in listed:
         record = saved_by_id.get(endpoint.id)
         if record is None or _name_saved_mark(endpoint.id, record) in done:
             continue
-        originals = saved_values(record.texts)
+        originals = parse_saved_values(record.texts)
         first = entries.get((endpoint.id, "scheduler"))
         for name, before in originals.items():
             if name == ASYNC_DEPTH and first and first.before != originals.get("scheduler"):
@@ -174,19 +174,19 @@ def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
 
     Raises OSError if that cannot be written: they would be used as baselines again.
     """
-    marks = {_name_saved_mark(id, record) for id, record in saved(endpoints).items()}
+    marks = {_name_saved_mark(id, record) for id, record in read_saved_texts(endpoints).items()}
     spent_marks = _load_spent(spent)
     if marks - spent_marks:
         files.replace(spent, msgspec.json.encode(sorted(spent_marks | marks)))
 
 
-def _name_saved_mark(id: str, record: Saved) -> str:
+def _name_saved_mark(id: str, record: SavedTexts) -> str:
     """Return a name for one appearance of a device: a later one saves its own values."""
     return f"{record.appeared} {id}"
 
 
 def _load_spent(path: Path) -> frozenset[str]:
     try:
-        return loader.load(path, frozenset[str], loader.OWN)
+        return loader.load(path, frozenset[str], loader.STATE_BOUNDS)
     except (OSError, UnusableFileError):
         return frozenset()

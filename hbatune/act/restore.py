@@ -12,27 +12,35 @@ from msgspec.structs import replace
 
 from hbatune.act import journal
 from hbatune.act.chain import Chain, Step
-from hbatune.act.executor import UNSTARTED, Means, Report
+from hbatune.act.executor import WORKER_UNSTARTED, Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.lock import Claim
 from hbatune.act.marks import mark_restored, with_udev_baselines
-from hbatune.act.writer import chain_of, execute, read_raw, typed
-from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
+from hbatune.act.writer import build_chain, execute_chains, parse_values, read_raw
+from hbatune.facts.ids import WORLD_WIDE, build_former_id, extract_route, extract_stable_part
 from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
-from hbatune.facts.targets import Target, target_of, targets
-from hbatune.plan.rows import DONE, Outcome, Restored
-from hbatune.settings.resolve import legal
-from hbatune.settings.setting import Attributes, Fixed
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
-from hbatune.workers import this_process
+from hbatune.facts.targets import Target, list_targets, make_target
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
+from hbatune.settings.resolve import resolve_value
+from hbatune.settings.setting import Attributes, FixedSetting
+from hbatune.settings.table import (
+    SCHEDULER_TUNABLES,
+    Value,
+    find_setting,
+    find_target_kind,
+    is_among,
+)
+from hbatune.workers import find_this_process
 
-UNKNOWN = "this version of hbatune does not have the setting; roll back with the one that set it"
+UNKNOWN_SETTING = (
+    "this version of hbatune does not have the setting; roll back with the one that set it"
+)
 WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
-MANAGED = "the adapter got a new interrupt, which only the kernel may move"
-REPLACED = "another drive is in its place"
-NAMELESS = "the drive in its place does not report its name: what was there before is kept"
-UNREAD = "it cannot be read at present; `hbatune rollback` tries again"
+MANAGED_REASON = "the adapter got a new interrupt, which only the kernel may move"
+REPLACED_DRIVE = "another drive is in its place"
+UNNAMED_DRIVE = "the drive in its place does not report its name: what was there before is kept"
+UNREAD_REASON = "it cannot be read at present; `hbatune rollback` tries again"
 
 
 class RestorePlan(Struct, frozen=True):
@@ -48,7 +56,7 @@ class RestorePlan(Struct, frozen=True):
     gone: frozenset[str] = frozenset()
 
 
-def rollback(
+def restore_values(
     machine: Machine,
     recorded: Journal,
     means: Means,
@@ -71,7 +79,7 @@ def rollback(
     """
     plan = _plan_rollback(machine, recorded, means, ids, stuck, disrupt)
     chains = plan.chains
-    run = Run("rollback", None, this_process(), time.time())
+    run = Run("rollback", None, find_this_process(), time.time())
     # No new baselines: the current values are hbatune's.
     begun = plan.recorded.begun(run, ())
     unsaved: JournalError | None = None
@@ -82,7 +90,7 @@ def rollback(
         unsaved = error
     # Even with an unsaved journal: restoring is more important than its record, and the entries
     # stay on disk.
-    report = execute(chains, means)
+    report = execute_chains(chains, means)
     rows = plan.rows(report)
     done = {(row.id, row.setting) for row in rows if row.done}
     try:
@@ -101,7 +109,7 @@ def rollback(
     return rows
 
 
-def preview(
+def preview_values(
     machine: Machine,
     recorded: Journal,
     means: Means,
@@ -110,11 +118,11 @@ def preview(
     stuck: Iterable[Claim] = (),
     disrupt: bool = False,
 ) -> tuple[Restored, ...]:
-    """Return the rows that ``rollback`` with the same arguments would restore; write nothing."""
+    """Return the rows that ``restore_values`` would restore. Write nothing."""
     return _plan_rollback(machine, recorded, means, ids, stuck, disrupt).rows(None)
 
 
-def not_read(
+def list_unread(
     recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
 ) -> tuple[Restored, ...]:
     """Return the rows of a rollback that could not read the devices, so it restored nothing."""
@@ -128,7 +136,7 @@ def not_read(
             before=entry.before,
             outcome=Outcome.REFUSED,
             errno=error.errno,
-            limit=UNSTARTED,
+            limit=WORKER_UNSTARTED,
         )
         for entry in recorded.entries
         if ids is None or entry.id in ids
@@ -171,21 +179,21 @@ class _RollbackPlan(Struct, frozen=True):
             limit = limit or result.said
             if outcome is Outcome.WRITTEN and current == entry.before:
                 outcome = Outcome.KEPT  # rewritten only because another write might have reset it
-            if outcome in DONE and entry.setting in plan.refused:
+            if outcome in DONE_OUTCOMES and entry.setting in plan.refused:
                 outcome = Outcome.REFUSED  # the nearest legal value, not the original one
         elif entry.id not in self.known:
             outcome = Outcome.VANISHED
         elif entry.id in self.waiting:
             outcome = Outcome.STUCK
         elif entry.id in self.managed:
-            outcome, limit, is_gone = Outcome.VANISHED, MANAGED, True
+            outcome, limit, is_gone = Outcome.VANISHED, MANAGED_REASON, True
         elif not entry.known:
-            outcome, limit = Outcome.REFUSED, UNKNOWN
+            outcome, limit = Outcome.REFUSED, UNKNOWN_SETTING
         elif entry.setting in plan.gone:
             outcome, limit, is_gone = Outcome.VANISHED, WITH_SCHEDULER, True
         elif limit is not None:
             outcome = Outcome.REFUSED
-        elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
+        elif current != entry.before and (disrupts := find_setting(entry.setting).disrupts):
             outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
         elif current is None:
             outcome, limit = (
@@ -239,7 +247,7 @@ def _plan_rollback(
         means.deadline,
         means.worker_pool,
     )
-    current = {id: typed(raw[holders[id].directory]) for id in reachable}
+    current = {id: parse_values(raw[holders[id].directory]) for id in reachable}
     plans = {
         id: _plan_restore(
             holders[id],
@@ -259,7 +267,7 @@ def _find_holders(machine: Machine) -> dict[str, Target]:
 
     An interrupt that hbatune has moved may carry no data now. It is then no longer a target.
     """
-    return {vector.id: target_of(vector) for vector in machine.vectors} | targets(machine)
+    return {vector.id: make_target(vector) for vector in machine.vectors} | list_targets(machine)
 
 
 class RollbackUnsavedError(JournalError):
@@ -272,7 +280,7 @@ class RollbackUnsavedError(JournalError):
 
 def _exclude_disruptive(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
     """Return the entries without those whose write would disrupt I/O, unless ``disrupt``."""
-    return [entry for entry in entries if disrupt or not setting(entry.setting).disrupts]
+    return [entry for entry in entries if disrupt or not find_setting(entry.setting).disrupts]
 
 
 class _Places:
@@ -287,13 +295,13 @@ class _Places:
         # Addresses of disks whose number could not be read; a map's is empty.
         self._unread: set[str] = set()
         for endpoint in machine.endpoints:
-            for id in (endpoint.id, former_id(endpoint)):
-                self._names[route_part(id)] = stable_part(id)
+            for id in (endpoint.id, build_former_id(endpoint)):
+                self._names[extract_route(id)] = extract_stable_part(id)
                 if (
                     isinstance(endpoint.diskseq, Missing)
                     and endpoint.diskseq.reason is Reason.UNREADABLE
                 ):
-                    self._unread.add(route_part(id))
+                    self._unread.add(extract_route(id))
         self._names.pop("", None)  # a map has no address
         # An adapter has interrupts; if none is found, they could not be read.
         served = {vector.adapter for vector in machine.vectors}
@@ -310,21 +318,21 @@ class _Places:
         """
         if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
             return row  # the next rollback evaluates a disk that vanished during its write
-        kind = kind_of(entry.setting)
-        if kind is TargetKind.VECTOR and route_part(entry.id) in self._silent:
-            return replace(row, limit=UNREAD)
+        kind = find_target_kind(entry.setting)
+        if kind is TargetKind.VECTOR and extract_route(entry.id) in self._silent:
+            return replace(row, limit=UNREAD_REASON)
         if kind is not TargetKind.ENDPOINT:
             return replace(row, gone=True)
-        present_name = self._names.get(route_part(entry.id))
-        if route_part(entry.id) in self._unread:
-            return replace(row, limit=UNREAD)
+        present_name = self._names.get(extract_route(entry.id))
+        if extract_route(entry.id) in self._unread:
+            return replace(row, limit=UNREAD_REASON)
         if entry.diskseq is not None:
             is_gone = entry.diskseq not in self._diskseqs
         else:
             is_gone = present_name is None or present_name.startswith(WORLD_WIDE)
         if not is_gone:
-            return replace(row, limit=NAMELESS)
-        return replace(row, gone=True, limit=REPLACED if present_name is not None else None)
+            return replace(row, limit=UNNAMED_DRIVE)
+        return replace(row, gone=True, limit=REPLACED_DRIVE if present_name is not None else None)
 
 
 def _plan_restore(
@@ -360,15 +368,15 @@ def plan_writes(
     refused: dict[str, str] = {}
     reset: set[str] = set()
     scheduler = goal.get("scheduler", current.get("scheduler"))
-    for name in sorted(goal, key=lambda name: setting(name).order):
+    for name in sorted(goal, key=lambda name: find_setting(name).order):
         # Its current value is meaningless: an earlier write in the chain may reset it.
-        follows = among(name, reset)
+        follows = is_among(name, reset)
         present, value = current.get(name), goal[name]
         if not follows and present == value:
             continue
-        if kind_of(name) is TargetKind.ENDPOINT and present is not None:
-            verdict = legal(name, value, present, attributes, scheduler)
-            if isinstance(verdict, Fixed):
+        if find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
+            verdict = resolve_value(name, value, present, attributes, scheduler)
+            if isinstance(verdict, FixedSetting):
                 refused[name] = verdict.limit
                 continue
             if verdict.value != value:
@@ -376,7 +384,7 @@ def plan_writes(
                 value = verdict.value
                 if value == present:
                     continue
-        under = scheduler if "scheduler" in setting(name).hangs_on else None
+        under = scheduler if "scheduler" in find_setting(name).hangs_on else None
         steps.append(Step(name, value, present, under))
-        reset.update(setting(name).resets)
-    return RestorePlan(target.id, chain_of(target, steps) if steps else None, refused)
+        reset.update(find_setting(name).resets)
+    return RestorePlan(target.id, build_chain(target, steps) if steps else None, refused)

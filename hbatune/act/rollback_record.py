@@ -278,7 +278,7 @@ def _refresh_marks(paths: Paths) -> None:
 def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
     """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
     try:
-        listed = loader.load(paths.hands_off_targets, _Content, loader.OWN)
+        listed = loader.load(paths.hands_off_targets, _Content, loader.STATE_BOUNDS)
     except (FileNotFoundError, PermissionError):
         listed = _Content(())
     except (OSError, UnusableFileError):
@@ -303,7 +303,7 @@ _NAMES_NOW = {
 
 def _read_file(path: Path) -> RollbackRecord:
     try:
-        data = loader.read_bytes(path, loader.OWN.bytes)
+        data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes)
         content = loader.decode(data, _Content) if data else _Content()
     except FileNotFoundError:
         return RollbackRecord(path.name, ())  # just lifted
@@ -325,14 +325,14 @@ def _write_content(path: Path, content: _Content) -> None:
     _make_folder(path.parent)
     data = msgspec.json.encode(content)
     reserve = path.with_name(_RESERVED)
-    files.replace(path, data, mode=files.READABLE, reserved_for=reserve)
+    files.replace(path, data, mode=files.READABLE_MODE, reserved_for=reserve)
 
 
 def _make_file(path: Path) -> None:
     """Create an empty file, durably."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.READABLE)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.READABLE_MODE)
     try:
-        os.fchmod(descriptor, files.READABLE)
+        os.fchmod(descriptor, files.READABLE_MODE)
     finally:
         os.close(descriptor)
     files.sync_folder(path.parent)

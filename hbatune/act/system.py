@@ -20,7 +20,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 from hbatune.policy.config import with_profile
-from hbatune.policy.toml_files import LARGEST, ROOT, follow
+from hbatune.policy.toml_files import MAX_FILE_BYTES, ROOT, resolve_links
 
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
@@ -45,7 +45,7 @@ SETTLE_S = 200.0
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
-class Ran(Struct, frozen=True):
+class ToolResult(Struct, frozen=True):
     """The exit status of a tool, and its message."""
 
     command: tuple[str, ...]
@@ -58,18 +58,18 @@ class Ran(Struct, frozen=True):
         return self.code != _UNFINISHED
 
 
-def systemd_runs() -> bool:
+def has_systemd() -> bool:
     """Return whether systemd is this machine's init."""
     return _BOOTED.is_dir() and _has_tool("systemctl")
 
 
-def enable(*, restart: bool) -> Ran | None:
+def enable(*, restart: bool) -> ToolResult | None:
     """Start the daemon, now and at every boot. ``restart`` it if its unit has changed.
 
     A running daemon reads its configuration again. Returns the first failed result, or else the
     last result, or None if systemd does not run.
     """
-    if not systemd_runs():
+    if not has_systemd():
         return None
     # A changed unit takes effect only with a restart.
     start = "restart" if restart else "reload-or-restart"
@@ -81,27 +81,27 @@ def enable(*, restart: bool) -> Ran | None:
     return ran
 
 
-def disable(*units: str) -> Ran | None:
+def disable(*units: str) -> ToolResult | None:
     """Stop the services, and the additional ``units``, and do not start them at boot.
 
     Returns None if systemd does not run.
     """
-    if not systemd_runs():
+    if not has_systemd():
         return None
     return _run_tool("systemctl", "disable", "--now", UNIT, LATENCY, *units, seconds=STOP_S)
 
 
-def reload_units() -> Ran | None:
+def reload_units() -> ToolResult | None:
     """Have systemd read its units again, or return None if it does not run."""
-    return _run_tool("systemctl", "daemon-reload") if systemd_runs() else None
+    return _run_tool("systemctl", "daemon-reload") if has_systemd() else None
 
 
-def reload_rules() -> Ran | None:
+def reload_rules() -> ToolResult | None:
     """Have udev read its rules again, or return None if it does not run."""
     return _run_tool("udevadm", "control", "--reload") if _is_udev_running() else None
 
 
-def announce(devices: Sequence[str]) -> Ran | None:
+def announce(devices: Sequence[str]) -> ToolResult | None:
     """Have udev process these devices again, and wait for it, or return None if it does not run.
 
     The event is the same as after a program closes a disk that it has written to. Properties that
@@ -114,14 +114,14 @@ def announce(devices: Sequence[str]) -> Ran | None:
     )
 
 
-def check_unit(path: Path) -> Ran | None:
+def check_unit(path: Path) -> ToolResult | None:
     """Have systemd check a unit file, or return None if it cannot."""
     if not _has_tool("systemd-analyze"):
         return None
     return _run_tool("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path))
 
 
-def check_rules(path: Path) -> Ran | None:
+def check_rules(path: Path) -> ToolResult | None:
     """Have udev check a rules file, or return None before version 254, which has no such check."""
     if not _has_tool("udevadm") or _run_tool("udevadm", "verify", "--help").code:
         return None
@@ -138,15 +138,15 @@ def _has_tool(tool: str) -> bool:
     return shutil.which(tool) is not None
 
 
-def _run_tool(*command: str, seconds: float | None = None) -> Ran:
+def _run_tool(*command: str, seconds: float | None = None) -> ToolResult:
     try:
         done = children.run(command, CALL_S if seconds is None else seconds)
     except TimeoutError as error:
-        return Ran(command, _UNFINISHED, error.strerror or str(error))
+        return ToolResult(command, _UNFINISHED, error.strerror or str(error))
     except OSError as error:  # not executable, or no process can be started
-        return Ran(command, _NOT_STARTED, error.strerror or str(error))
+        return ToolResult(command, _NOT_STARTED, error.strerror or str(error))
     output = (done.stderr or done.stdout).decode(errors="replace").strip()
-    return Ran(command, done.returncode, output)
+    return ToolResult(command, done.returncode, output)
 
 
 class ActiveProfileError(HbatuneError):
@@ -189,13 +189,13 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
 
 
 def _read_text(path: Path) -> str:
-    return loader.read_bytes(path, LARGEST).decode()
+    return loader.read_bytes(path, MAX_FILE_BYTES).decode()
 
 
 def _follow_links(path: Path, root: Path) -> Path:
     """Return the file at the end of the path's links, resolved with ``root`` as /."""
     try:
-        return follow(Path("/") / path.relative_to(root), root).end
+        return resolve_links(Path("/") / path.relative_to(root), root).end
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be followed: {error.strerror}") from error
 
@@ -242,7 +242,7 @@ def write_module_options(path: Path, text: str) -> int | None:
     A file with this text is not changed.
     """
     try:
-        if not files.holds(path, text.encode()):
+        if not files.has_content(path, text.encode()):
             files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
         return error.errno

@@ -20,27 +20,34 @@ from typing import Self
 import msgspec
 
 from hbatune.act import journal
-from hbatune.act.chain import Step, WriteResult, above, changed
+from hbatune.act.chain import Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
-from hbatune.act.journal import NOT_OURS, Entry, Journal, Run
+from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, Run
 from hbatune.act.lock import HeldTargets
 from hbatune.act.restore import RestorePlan, plan_writes
-from hbatune.act.writer import baselines, chain_of, execute, read_raw, require_writable, typed
-from hbatune.facts.attributes import errors
+from hbatune.act.writer import (
+    build_chain,
+    execute_chains,
+    parse_values,
+    read_baselines,
+    read_raw,
+    require_writable,
+)
+from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine, Missing
-from hbatune.facts.targets import targets
+from hbatune.facts.targets import list_targets
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE, Outcome, Reverted, Row
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings.table import (
     SCHEDULER,
     SCHEDULER_TUNABLES,
     Value,
-    among,
-    disturbed,
-    setting,
+    find_setting,
+    is_among,
+    list_affected_settings,
 )
-from hbatune.workers import Process, this_process
+from hbatune.workers import Process, find_this_process
 
 Values = Mapping[Key, Value]
 
@@ -52,16 +59,16 @@ class Side(StrEnum):
     AFTER = "after"
 
 
-def now(machine: Machine, rows: Iterable[Row], means: Means) -> dict[Key, Value]:
+def read_affected_values(machine: Machine, rows: Iterable[Row], means: Means) -> dict[Key, Value]:
     """Return, by id and setting, the current values that writing these rows may change."""
-    targets_by_id, steps = targets(machine), dict[str, list[Step]]()
+    targets_by_id, steps = list_targets(machine), dict[str, list[Step]]()
     for row in rows:
         steps.setdefault(row.id, []).append(Step(row.setting, row.wanted, None))
-    chains = [chain_of(targets_by_id[id], group) for id, group in steps.items()]
-    return {entry.key: entry.before for entry in baselines(chains, {}, means)}
+    chains = [build_chain(targets_by_id[id], group) for id, group in steps.items()]
+    return {entry.key: entry.before for entry in read_baselines(chains, {}, means)}
 
 
-def switchable(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
+def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
     """Return whether these rows can be switched on a live system.
 
     An nr_requests that was below the tag set without a scheduler cannot. Lowering it again
@@ -70,7 +77,7 @@ def switchable(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
     switched either.
     """
     return not any(
-        setting(row.setting).disrupts
+        find_setting(row.setting).disrupts
         or (row.setting == "nr_requests" and _is_below_tags(machine, row, before))
         for row in rows
     )
@@ -82,14 +89,14 @@ def _is_below_tags(machine: Machine, row: Row, before: Values) -> bool:
     if endpoint is None:
         return True
     if scheduler is None:
-        current = setting("scheduler").read(endpoint.attributes)
+        current = find_setting("scheduler").read(endpoint.attributes)
         scheduler = "none" if isinstance(current, Missing) else current
     requests = before.get((row.id, "nr_requests"))
     return scheduler == "none" and requests != endpoint.tags
 
 
 class Trial:
-    """The rows that an apply has written, and the values ``before`` it (``now``).
+    """The rows that an apply has written, and the values ``before`` it (``read_affected_values``).
 
     ``command`` is the name of the run in the journal. Once the trial has ended, ``failed`` has the
     settings that are not as applied, with the reasons.
@@ -110,7 +117,7 @@ class Trial:
     ) -> None:
         self.rows = tuple(row for row in rows if row.outcome is Outcome.WRITTEN)
         self._machine = machine
-        self._known = targets(machine)
+        self._known = list_targets(machine)
         # A stopped trial must still restore everything, so it ignores the stop.
         self._means = msgspec.structs.replace(
             means, stop=lambda: False, progress=lambda chain: None
@@ -126,13 +133,15 @@ class Trial:
         self._journal = Journal(machine.boot_id)
 
     def __enter__(self) -> Self:
-        after = _group_by_target(now(self._machine, self.rows, self._means))
+        after = _group_by_target(read_affected_values(self._machine, self.rows, self._means))
         self._sides[Side.AFTER] = after
         self._now = {id: dict(values) for id, values in after.items()}
-        recorded, _ = journal.load_for(self._means.journal, self._machine)
+        recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         # Held before the first switch. Otherwise the daemon would repair the values of one side as
         # drift.
-        self._journal = recorded.begun(Run(self._command, None, this_process(), time.time()), ())
+        self._journal = recorded.begun(
+            Run(self._command, None, find_this_process(), time.time()), ()
+        )
         _hold_and_save(self._held, self._means, self._journal)
         return self
 
@@ -164,19 +173,23 @@ class Trial:
         changed by others fails until the end of the trial.
         """
         plans = self._plan_restores(keys, side)
-        report = execute([plan.chain for plan in plans if plan.chain is not None], self._means)
+        report = execute_chains(
+            [plan.chain for plan in plans if plan.chain is not None], self._means
+        )
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome is Outcome.CONFLICT and result.found is not None:
                 self._note_conflict(id, result)
-            elif result.outcome in DONE and result.found is not None:
+            elif result.outcome in DONE_OUTCOMES and result.found is not None:
                 self._now.setdefault(id, {})[name] = result.found
         # Afterwards: a setting that must not be written may still have been reset by the others.
         for plan in plans:
             for name, reason in plan.refused.items():
                 report.results[plan.id, name] = WriteResult(name, Outcome.REFUSED, said=reason)
         failed = {
-            key: result for key, result in report.results.items() if result.outcome not in DONE
+            key: result
+            for key, result in report.results.items()
+            if result.outcome not in DONE_OUTCOMES
         }
         return failed | {key: self._conflicts[key] for key in keys if key in self._conflicts}
 
@@ -202,7 +215,9 @@ class Trial:
     def _is_kernel_change(self, id: str, name: str, last: Value, current: Value) -> bool:
         target = self._known[id]
         raw = read_raw({target.directory: (name,)}, self._means.deadline, self._means.worker_pool)
-        full = _has_queue_full_errors(errors(target.attributes), errors(raw[target.directory]))
+        full = _has_queue_full_errors(
+            parse_error_count(target.attributes), parse_error_count(raw[target.directory])
+        )
         baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
         return _is_kernel_change(self._machine, id, name, (last, current), baseline, full=full)
 
@@ -215,7 +230,7 @@ class Trial:
         plans = []
         for id, group in names.items():
             # Settings that these reset also take their values of that side.
-            goal = _select_values(self._sides[side].get(id, {}), disturbed(group))
+            goal = _select_values(self._sides[side].get(id, {}), list_affected_settings(group))
             target = self._known[id]
             plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
         return plans
@@ -223,7 +238,7 @@ class Trial:
     def _record_reverted(self) -> Journal:
         """Return the journal with the reverted values, so no later run sets them again."""
         tried = {
-            Reverted(row.id, row.setting, row.value): None
+            RevertedValue(row.id, row.setting, row.value): None
             for row in self.rows
             if (row.id, row.setting) in self._reverted and row.value is not None
         }
@@ -240,11 +255,11 @@ class Trial:
         if entry.key in self._stuck:
             return msgspec.structs.replace(entry, doubt=self._stuck[entry.key])
         if entry.key in self._conflicts:
-            return msgspec.structs.replace(entry, **NOT_OURS)
+            return msgspec.structs.replace(entry, **DISOWNED_FIELDS)
         if entry.key in self._applied:
             return entry
         restored = {name for id, name in self._reverted if id == entry.id}
-        if entry.setting in _select_values({entry.setting: 0}, disturbed(restored)):
+        if entry.setting in _select_values({entry.setting: 0}, list_affected_settings(restored)):
             before = self._sides[Side.BEFORE].get(entry.id, {}).get(entry.setting)
             return None if before == entry.before else entry
         return entry
@@ -259,13 +274,13 @@ def _group_by_target(values: Values) -> dict[str, dict[str, Value]]:
 
 def _select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
     """Return the values of these settings, including all tunables of a scheduler among them."""
-    return {name: value for name, value in values.items() if among(name, names)}
+    return {name: value for name, value in values.items() if is_among(name, names)}
 
 
 def _drop_resets(values: Mapping[str, Value], name: str) -> dict[str, Value]:
     """Return the values without the settings that a write to this one resets."""
-    resets = setting(name).resets
-    return {key: value for key, value in values.items() if not among(key, resets)}
+    resets = find_setting(name).resets
+    return {key: value for key, value in values.items() if not is_among(key, resets)}
 
 
 def _has_queue_full_errors(before: int | None, current: int | None) -> bool:
@@ -287,7 +302,7 @@ def _is_kernel_change(
     The kernel lowers a depth after a ``full`` queue (drivers/scsi/scsi.c: scsi_track_queue_full).
     Some drivers set their own value again (``Family.resets``), which is the baseline.
     """
-    if full and setting(name).ramps and above(*values):
+    if full and find_setting(name).ramps and is_above(*values):
         return True
     family = next((endpoint.family for endpoint in machine.endpoints if endpoint.id == id), "")
     return values[1] == baseline and name in family_named(family).resets
@@ -315,7 +330,7 @@ class Experiment:
         holds: Path,
     ) -> None:
         self._machine = machine
-        self._target = targets(machine)[id]
+        self._target = list_targets(machine)[id]
         self._settings = tuple(settings)
         self._command = command
         # A stopped experiment must still restore its settings, so it ignores the stop.
@@ -341,14 +356,14 @@ class Experiment:
 
     def __enter__(self) -> Self:
         require_writable(self._machine, (self._target.id,))
-        chain = chain_of(self._target, [Step(name, 0, None) for name in self._settings])
-        entries = baselines([chain], {}, self._means)
+        chain = build_chain(self._target, [Step(name, 0, None) for name in self._settings])
+        entries = read_baselines([chain], {}, self._means)
         self._before = {entry.setting: entry.before for entry in entries}
         self._now = dict(self._before)
-        recorded, _ = journal.load_for(self._means.journal, self._machine)
+        recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         journal.require_complete(recorded)
         self._known = frozenset(entry.key for entry in recorded.entries)
-        run = Run(self._command, None, this_process(), time.time())
+        run = Run(self._command, None, find_this_process(), time.time())
         self._journal = recorded.begun(run, entries)
         recorded_entries = (entry for entry in self._journal.entries if entry.id == self._target.id)
         self._baselines = {entry.setting: entry.before for entry in recorded_entries}
@@ -371,8 +386,8 @@ class Experiment:
                 name: result
                 for name, result in results.items()
                 # Behind a stuck write nothing is tried, but most settings were never changed.
-                if result.outcome not in DONE
-                and (result.outcome is not Outcome.STUCK or among(name, self._written))
+                if result.outcome not in DONE_OUTCOMES
+                and (result.outcome is not Outcome.STUCK or is_among(name, self._written))
             } | self._conflicts
             updated = (self._update_entry(entry, report) for entry in self._journal.entries)
             entries = [entry for entry in updated if entry is not None]
@@ -393,28 +408,36 @@ class Experiment:
             self._read_settings()
         if self._conflicts:
             return {name: WriteResult(name, Outcome.CONFLICT) for name in values} | self._conflicts
-        reset = disturbed(name for name, value in values.items() if value != self._before[name])
-        unaffected = {name: value for name, value in self._before.items() if not among(name, reset)}
+        reset = list_affected_settings(
+            name for name, value in values.items() if value != self._before[name]
+        )
+        unaffected = {
+            name: value for name, value in self._before.items() if not is_among(name, reset)
+        }
         report = self._apply_goal({**unaffected, **values})
         return {name: report.results[self._target.id, name] for name in values}
 
     def _read_settings(self) -> None:
         """Read the settings, and note the changes that others have made since the last write."""
-        names, directory = disturbed(self._settings), self._target.directory
+        names, directory = list_affected_settings(self._settings), self._target.directory
         raw = read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[directory]
-        current = {name: value for name, value in typed(raw).items() if among(name, names)}
+        current = {
+            name: value for name, value in parse_values(raw).items() if is_among(name, names)
+        }
         if current.get(SCHEDULER) != self._before.get(SCHEDULER):
             # Tunables of a scheduler that only the experiment has set are removed with it.
             tunables = {name for name in current if name.startswith(SCHEDULER_TUNABLES)}
             self._now = {name: value for name, value in self._now.items() if name not in tunables}
-        before, self._errors = self._errors, errors(raw)
+        before, self._errors = self._errors, parse_error_count(raw)
         full = _has_queue_full_errors(before, self._errors)
-        for name in sorted(current.keys() & self._now.keys(), key=lambda name: setting(name).order):
+        for name in sorted(
+            current.keys() & self._now.keys(), key=lambda name: find_setting(name).order
+        ):
             values = self._now[name], current[name]
             if (
                 # A value that the change of another setting has reset is not a decision.
-                not among(name, disturbed(self._conflicts))
-                and changed(setting(name), Step(name, values[0], values[0]), values[1])
+                not is_among(name, list_affected_settings(self._conflicts))
+                and has_changed(find_setting(name), Step(name, values[0], values[0]), values[1])
                 and not self._is_kernel_change(name, values, full=full)
             ):
                 self._note_conflict(WriteResult(name, Outcome.CONFLICT, found=values[1]))
@@ -440,7 +463,7 @@ class Experiment:
             return Report(waiting, stuck=self._stuck)
         current = self._now
         plan = plan_writes(self._target, goal, current, self._target.attributes)
-        report = execute([plan.chain], self._means) if plan.chain else Report()
+        report = execute_chains([plan.chain], self._means) if plan.chain else Report()
         self._note_written(report)
         for name, reason in plan.refused.items():
             report.results[id, name] = WriteResult(name, Outcome.REFUSED, said=reason)
@@ -457,11 +480,11 @@ class Experiment:
             last = self._now.get(name)
             if result.outcome is Outcome.CONFLICT and result.found not in (None, last):
                 self._note_conflict(result)
-        reset = disturbed(
+        reset = list_affected_settings(
             name for name, result in results.items() if result.outcome not in _UNWRITTEN
         )
         self._written.update(reset)
-        unread = {name: value for name, value in self._now.items() if not among(name, reset)}
+        unread = {name: value for name, value in self._now.items() if not is_among(name, reset)}
         read = {name: result.found for name, result in results.items() if result.found is not None}
         self._now = unread | read
 
@@ -471,11 +494,13 @@ class Experiment:
             return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
         # Entries that were in the journal before are an earlier run's and stay.
         was_recorded = entry.key in self._known
-        if entry.id == self._target.id and among(entry.setting, disturbed(self._conflicts)):
-            is_changed = was_recorded or among(entry.setting, self._written)
-            return msgspec.structs.replace(entry, **NOT_OURS) if is_changed else None
+        if entry.id == self._target.id and is_among(
+            entry.setting, list_affected_settings(self._conflicts)
+        ):
+            is_changed = was_recorded or is_among(entry.setting, self._written)
+            return msgspec.structs.replace(entry, **DISOWNED_FIELDS) if is_changed else None
         result = report.results.get(entry.key)
-        is_restored = not report.stuck and (result is None or result.outcome in DONE)
+        is_restored = not report.stuck and (result is None or result.outcome in DONE_OUTCOMES)
         return None if is_restored and not was_recorded else entry
 
 

@@ -16,32 +16,32 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
-from hbatune.act.chain import RAMPED, Chain, ChainWriter, Step, WriteResult
-from hbatune.act.executor import USUAL, Executor, Key, Means, Report, most_workers
-from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
+from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult
+from hbatune.act.executor import INITIAL_WORKERS, Executor, Key, Means, Report, compute_max_workers
+from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, JournalError, Run
 from hbatune.act.lock import ClaimTable
 from hbatune.act.marks import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine, Missing, TargetKind
-from hbatune.facts.survey import survey_each
-from hbatune.facts.targets import Target, targets
+from hbatune.facts.survey import survey_requests
+from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
-from hbatune.settings.limits import scheduler_of
-from hbatune.settings.setting import NONE, Attributes
+from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.settings.limits import find_scheduler
+from hbatune.settings.setting import NO_VECTORS, Attributes
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     SETTINGS,
     Value,
-    among,
-    disturbed,
-    kind_of,
-    setting,
+    find_setting,
+    find_target_kind,
+    is_among,
+    list_affected_settings,
 )
-from hbatune.workers import Pool, WorkerPool, this_process
+from hbatune.workers import Pool, WorkerPool, find_this_process
 
 
-def execute(chains: Iterable[Chain], means: Means) -> Report:
+def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
     """Run the chains in the pool.
 
     A multipath map must never send larger requests than its paths accept, so its request size is
@@ -50,7 +50,7 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     """
     chains = list(chains)
     writer = ChainWriter(means.deadline, means.guard)
-    size = most_workers(means.workers)
+    size = compute_max_workers(means.workers)
     report = Report()
     with (
         ClaimTable(means.claims, size) as claims,
@@ -78,7 +78,7 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     if means.worker_pool is not None:
         # Later tasks have less to write concurrently, and need not wait for the end of so large a
         # pool.
-        means.worker_pool.shrink(USUAL)
+        means.worker_pool.shrink(INITIAL_WORKERS)
     return report
 
 
@@ -96,13 +96,16 @@ def _plan_second_writes(chains: Iterable[Chain], report: Report) -> list[Chain]:
     targets: dict[PurePath, list[tuple[Chain, Step]]] = {}
     for chain in chains:
         for step in chain.steps:
-            done = report.results[chain.id, step.setting].outcome in DONE
-            if done and setting(step.setting).ramps:
+            done = report.results[chain.id, step.setting].outcome in DONE_OUTCOMES
+            if done and find_setting(step.setting).ramps:
                 # The target's directory in …/target0:0:0/0:0:0:1/block/sda.
                 targets.setdefault(PurePath(chain.sysfs).parents[2], []).append((chain, step))
     return [
         # Each LUN may have raised it by one. A larger difference is an administrator's.
-        replace(chain, steps=(replace(step, expected=step.value, ramped=max(RAMPED, len(luns))),))
+        replace(
+            chain,
+            steps=(replace(step, expected=step.value, ramped=max(MAX_RAMP_STEPS, len(luns))),),
+        )
         for luns in targets.values()
         if len(luns) > 1
         for chain, step in luns
@@ -125,11 +128,11 @@ def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
     return (batch for batch in (lowered, neutral, raised) if batch)
 
 
-CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
+CHANGING_OUTCOMES = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
 
 
-LOST = "its original value may be lost; run `hbatune rollback` first"
+LOST_REASON = "its original value may be lost; run `hbatune rollback` first"
 
 
 class UnfinishedError(JournalError):
@@ -144,7 +147,7 @@ class UnfinishedError(JournalError):
         self.rows = rows
 
 
-def apply(
+def write_plan(
     machine: Machine, plan: Plan, recorded: Journal, means: Means, *, named: Collection[str] = ()
 ) -> tuple[Row, ...]:
     """Write the rows that drift, and return all rows of the plan with their outcomes.
@@ -162,15 +165,15 @@ def apply(
     drifting = {row.id for row in plan.drift}
     touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
     recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
-    chains = _build_chains(plan.rows, targets(machine), recorded)
+    chains = _build_chains(plan.rows, list_targets(machine), recorded)
     if not chains:
         # Nothing to write, but udev's baselines and the end of old doubts are recorded.
         means.save_journal(recorded.ended(map(_clear_doubt, recorded.entries)))
-        return outcomes(plan.rows, Report())
+        return add_outcomes(plan.rows, Report())
     # A value that is restored to its baseline is not one that hbatune sets.
-    wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
-    before = baselines(chains, wanted, means)
-    run = Run("apply", plan.profile, this_process(), time.time())
+    wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE_RULE}
+    before = read_baselines(chains, wanted, means)
+    run = Run("apply", plan.profile, find_this_process(), time.time())
     begun = recorded.begun(run, before)
     # Durable before the first write, with space reserved for the last save. From now on a rollback
     # finds every baseline, even if this process is killed or the disk is full.
@@ -178,13 +181,13 @@ def apply(
     # A setting that cannot be read has no baseline. A chain that may change it could not be
     # restored, and is not started.
     recorded_keys = {entry.key for entry in begun.entries}
-    report = execute([chain for chain in chains if _is_covered(chain, recorded_keys)], means)
+    report = execute_chains([chain for chain in chains if _is_covered(chain, recorded_keys)], means)
     for chain in chains:
         if not _is_covered(chain, recorded_keys):
-            report.results.update(_report_skipped(chain, LOST if begun.losses else None))
-    rows = (*outcomes(plan.rows, report), *_report_followers(plan, chains, before, report))
+            report.results.update(_report_skipped(chain, LOST_REASON if begun.losses else None))
+    rows = (*add_outcomes(plan.rows, report), *_report_followers(plan, chains, before, report))
     try:
-        ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
+        ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE_RULE}
         entries = _select_entries(begun.entries, recorded, chains, report, ruled)
         means.save_journal(begun.ended(entries), over=over)
     except JournalError as error:
@@ -194,7 +197,7 @@ def apply(
 
 def require_writable(machine: Machine, ids: Collection[str]) -> None:
     """Raise UsageError if the settings of these targets are on a read-only file system."""
-    targets_by_id = targets(machine)
+    targets_by_id = list_targets(machine)
     directories = {
         targets_by_id[id].kind: targets_by_id[id].directory for id in ids if id in targets_by_id
     }
@@ -208,7 +211,7 @@ def require_writable(machine: Machine, ids: Collection[str]) -> None:
                 )
 
 
-def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
+def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
     """Return the rows with their outcomes; a row that was right already is ``kept``."""
     done: list[Row] = []
     for row in rows:
@@ -256,7 +259,7 @@ def _report_followers(
                 limit=None,
                 why="goes back with what resets it",
                 source="journal",
-                rule=BASELINE,
+                rule=BASELINE_RULE,
             )
             yield _add_outcome(row, result)
 
@@ -281,7 +284,7 @@ def _add_outcome(row: Row, result: WriteResult) -> Row:
     If a write was refused because the kernel or the driver owns the setting, the row becomes
     ``fixed``: it is not an error that could be repaired.
     """
-    if result.outcome is Outcome.REFUSED and result.errno in setting(row.setting).locked:
+    if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
         return msgspec.structs.replace(row, state=State.FIXED, value=None, limit=limit)
     return msgspec.structs.replace(
@@ -302,7 +305,7 @@ def _build_chains(
         if row.state in (State.DRIFT, State.OK):
             by_id.setdefault(row.id, []).append(row)
     return [
-        chain_of(
+        build_chain(
             targets_by_id[id],
             (
                 *_plan_steps(targets_by_id[id], group),
@@ -319,12 +322,12 @@ def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
 
     A setting that is right already is written again if another write resets it.
     """
-    reset = disturbed(row.setting for row in rows if row.state is State.DRIFT)
+    reset = list_affected_settings(row.setting for row in rows if row.state is State.DRIFT)
     scheduler = _get_planned_scheduler(target, rows)
     for row in rows:
-        if row.state is State.DRIFT or among(row.setting, reset):
+        if row.state is State.DRIFT or is_among(row.setting, reset):
             assert row.value is not None
-            under = scheduler if "scheduler" in setting(row.setting).hangs_on else None
+            under = scheduler if "scheduler" in find_setting(row.setting).hangs_on else None
             yield Step(row.setting, row.value, row.current, under)
 
 
@@ -334,17 +337,17 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
     A restored scheduler has its own tunables at their defaults. The tunables of another scheduler
     do not exist then.
     """
-    reset = disturbed(row.setting for row in rows if row.to_baseline)
+    reset = list_affected_settings(row.setting for row in rows if row.to_baseline)
     planned = {row.setting for row in rows}
     scheduler = _get_planned_scheduler(target, rows)
-    current = typed(target.attributes) if reset else {}
+    current = parse_values(target.attributes) if reset else {}
     for entry in recorded.entries if reset else ():
         # With a ``value`` it would be hbatune's and have a row.
         is_unplanned = (
             entry.id == target.id and entry.value is None and entry.setting not in planned
         )
         exists = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
-        if is_unplanned and exists and among(entry.setting, reset):
+        if is_unplanned and exists and is_among(entry.setting, reset):
             expected = current.get(entry.setting)
             yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
 
@@ -352,12 +355,12 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
 def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
     """Return the scheduler after the rows are written."""
     planned = {row.setting: row.value for row in rows}
-    return planned.get("scheduler", scheduler_of(target.attributes))
+    return planned.get("scheduler", find_scheduler(target.attributes))
 
 
-def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
+def build_chain(target: Target, steps: Iterable[Step]) -> Chain:
     """Return the chain that executes these steps, in their order, on the target."""
-    ordered = sorted(steps, key=lambda step: setting(step.setting).order)
+    ordered = sorted(steps, key=lambda step: find_setting(step.setting).order)
     return Chain(
         target=target.name,
         id=target.id,
@@ -370,7 +373,7 @@ def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
     )
 
 
-def baselines(
+def read_baselines(
     chains: Iterable[Chain], wanted: Mapping[Key, Value | None], means: Means
 ) -> list[Entry]:
     """Return the current values of all settings that the chains may change, directly or by a reset.
@@ -378,9 +381,11 @@ def baselines(
     A setting that cannot be read or set gets no entry: it could not be restored either.
     """
     entries: list[Entry] = []
-    names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
+    names = {
+        chain: list_affected_settings(step.setting for step in chain.steps) for chain in chains
+    }
     requested = {chain.sysfs: _add_scheduler(names[chain]) for chain in names}
-    current = read_now(requested, means.deadline, means.worker_pool, means.read)
+    current = read_current_values(requested, means.deadline, means.worker_pool, means.read)
     for chain, disturbing in names.items():
         values = current[chain.sysfs]
         scheduler = values.get("scheduler")
@@ -389,7 +394,7 @@ def baselines(
             if name == "scheduler" and name not in disturbing:
                 continue
             goal = wanted.get((chain.id, name))
-            under = scheduler if "scheduler" in setting(name).hangs_on else None
+            under = scheduler if "scheduler" in find_setting(name).hangs_on else None
             entries.append(
                 Entry(
                     chain.id,
@@ -406,10 +411,10 @@ def baselines(
 
 
 @lru_cache(maxsize=8)
-def baseline_files(names: frozenset[str]) -> tuple[str, ...]:
+def list_baseline_files(names: frozenset[str]) -> tuple[str, ...]:
     """Return the files, below a disk's directory, of the baselines that these writes need."""
-    of_disks = (name for name in names if kind_of(name) is TargetKind.ENDPOINT)
-    return _list_files(_add_scheduler(disturbed(of_disks)))
+    of_disks = (name for name in names if find_target_kind(name) is TargetKind.ENDPOINT)
+    return _list_files(_add_scheduler(list_affected_settings(of_disks)))
 
 
 def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
@@ -417,11 +422,11 @@ def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
     added = dict.fromkeys(names)
     for name in list(added):
         path = f"{name}*" if name == SCHEDULER_TUNABLES else name
-        added.update(dict.fromkeys(setting(path).hangs_on))
+        added.update(dict.fromkeys(find_setting(path).hangs_on))
     return tuple(added)
 
 
-def read_now(
+def read_current_values(
     wanted: Mapping[str, Iterable[str]],
     deadline: float,
     worker_pool: WorkerPool | None = None,
@@ -445,7 +450,7 @@ def read_now(
     return {
         directory: {
             name: value
-            for name, value in typed(raw[directory]).items()
+            for name, value in parse_values(raw[directory]).items()
             if name in names[directory]
             or (tunables[directory] and name.startswith(SCHEDULER_TUNABLES))
         }
@@ -458,7 +463,7 @@ def read_raw(
 ) -> dict[str, Attributes]:
     """Read, by sysfs directory, the files of these settings and of their limits."""
     paths = {directory: _list_files(names) for directory, names in wanted.items()}
-    return dict(survey_each(paths, deadline=deadline, worker_pool=worker_pool))
+    return dict(survey_requests(paths, deadline=deadline, worker_pool=worker_pool))
 
 
 def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
@@ -466,7 +471,7 @@ def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
 
     Tunables are read together, each scheduler has others, and ``none`` has no tunables.
     """
-    tunables = scheduler_of(attributes) == NONE or any(
+    tunables = find_scheduler(attributes) == NO_VECTORS or any(
         path.startswith(SCHEDULER_TUNABLES) for path in attributes
     )
     return all(
@@ -481,20 +486,20 @@ def _list_files(names: Iterable[str]) -> tuple[str, ...]:
         if name == SCHEDULER_TUNABLES:
             files[f"{SCHEDULER_TUNABLES}*"] = None
             continue
-        kind = setting(name)
-        dependencies = (setting(dependency).path for dependency in kind.hangs_on)
+        kind = find_setting(name)
+        dependencies = (find_setting(dependency).path for dependency in kind.hangs_on)
         files.update(dict.fromkeys((kind.path, *kind.needs, *dependencies)))
     return tuple(files)
 
 
-def typed(attributes: Attributes) -> dict[str, Value]:
+def parse_values(attributes: Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():
         name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
-        value = setting(name).read(attributes)
+        value = find_setting(name).read(attributes)
         if not isinstance(value, Missing):
             values[name] = value
     return values
@@ -535,18 +540,18 @@ def _select_entries(
     reset: dict[str, set[str]] = {}
     for key, entry in updated.items():
         if key not in restored and entry.known:
-            reset.setdefault(entry.id, set()).update(setting(entry.setting).resets)
+            reset.setdefault(entry.id, set()).update(find_setting(entry.setting).resets)
     return [
-        msgspec.structs.replace(entry, **NOT_OURS) if key in restored else entry
+        msgspec.structs.replace(entry, **DISOWNED_FIELDS) if key in restored else entry
         for key, entry in updated.items()
-        if key not in restored or among(entry.setting, reset.get(entry.id, ()))
+        if key not in restored or is_among(entry.setting, reset.get(entry.id, ()))
     ]
 
 
 def _is_restored(key: Key, entry: Entry, report: Report) -> bool:
     """Return whether this run has restored a setting's baseline, with no unconfirmed write."""
     result = report.results.get(key)
-    done = result is not None and result.outcome in DONE and result.found == entry.before
+    done = result is not None and result.outcome in DONE_OUTCOMES and result.found == entry.before
     return done and entry.doubt is None
 
 
@@ -562,7 +567,7 @@ def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry
     remaining = None if result.found == entry.before else result.found
     if result.effect:
         return msgspec.structs.replace(entry, value=None, former=None, effect=remaining)
-    if result.outcome in DONE:
+    if result.outcome in DONE_OUTCOMES:
         return msgspec.structs.replace(entry, former=None, effect=None)
     # Not tried, or refused without effect: the device still has the value of an earlier run.
     if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
@@ -571,7 +576,7 @@ def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry
         return entry  # not read back: the device may have either value, and both stay hbatune's
     if result.outcome is Outcome.CONFLICT:
         # Changed by others since the plan: not hbatune's value, but the baseline stays.
-        return msgspec.structs.replace(entry, **NOT_OURS)
+        return msgspec.structs.replace(entry, **DISOWNED_FIELDS)
     return msgspec.structs.replace(entry, value=None, former=None, effect=remaining)
 
 
@@ -581,7 +586,7 @@ def _may_differ(step: Step, result: WriteResult) -> bool:
     A refused write may also have changed it: a scheduler that cannot be set leaves `none`
     (block/elevator.c: elevator_switch), and a value that cannot be read back is unknown.
     """
-    if result.outcome in CHANGED:
+    if result.outcome in CHANGING_OUTCOMES:
         return True
     if result.errno == errno.ECHILD:  # the worker died before it read back
         return True

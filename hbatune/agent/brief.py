@@ -8,7 +8,7 @@ import os
 import stat
 import time
 
-from hbatune.processes import clock_id, is_stopped, lives
+from hbatune.processes import is_alive, is_stopped, read_clock_id
 
 TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Brief:
         _require(isinstance(process, dict) and process.keys() == {"pid", "start_time"})
         assert isinstance(process, dict)
         pid = _parse_count(process["pid"])
-        self.runs = lives(pid, _parse_count(process["start_time"])) and not is_stopped(pid)
+        self.runs = is_alive(pid, _parse_count(process["start_time"])) and not is_stopped(pid)
         self.last: tuple[float, str] | None = None
         if last is not None:
             _require(isinstance(last, dict) and last.keys() == {"time", "reason", "written"})
@@ -65,10 +65,10 @@ class Brief:
             self.last = _parse_moment(last["time"]), last["reason"]
 
 
-def brief(path: "Path") -> Brief | None:
+def read_brief(path: "Path") -> Brief | None:
     """Return the status of a running, healthy daemon, or None.
 
-    None has several possible causes, which ``status.load`` distinguishes.
+    None has several possible causes, which ``status.load_status`` distinguishes.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -87,7 +87,7 @@ def _require_current(times: object) -> None:
     """Raise ValueError unless the times show that the daemon works (``status.Times``)."""
     _require(isinstance(times, dict) and times.keys() == _TIMES)
     assert isinstance(times, dict)
-    _require(times["clock"] == clock_id())
+    _require(times["clock"] == read_clock_id())
     current_time = time.monotonic()
     _require(0 <= times["saved"] <= current_time <= min(times["save_due"], times["pass_due"]))
 

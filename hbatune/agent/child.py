@@ -12,11 +12,11 @@ from contextlib import suppress
 
 from hbatune import children
 from hbatune.errors import HbatuneError
-from hbatune.workers.worker import close_others, die_with_parent
+from hbatune.workers.worker import close_descriptors, die_with_parent
 
-QUIET = 2.0
+IDLE_AFTER_S = 2.0
 """Seconds without a request before idle work: events mostly arrive in quick succession."""
-DIED = "its process has died"
+CHILD_DIED = "its process has died"
 """The error message for a child that exited without a reply."""
 
 
@@ -85,7 +85,7 @@ class Server:
         serve: Callable[[bytes], bytes],
         *,
         on_idle: Callable[[], None] = lambda: None,
-        quiet: float = QUIET,
+        quiet: float = IDLE_AFTER_S,
     ) -> None:
         self._received = bytearray()
         try:
@@ -95,7 +95,7 @@ class Server:
 
         def work() -> bytes:
             # A connection that the daemon closes must not stay open here.
-            close_others(requests, self._child_end, *_find_log_connections())
+            close_descriptors(requests, self._child_end, *_find_log_connections())
             poll = select.poll()
             poll.register(requests, select.POLLIN)
             while (request := _read_message(requests)) is not None:

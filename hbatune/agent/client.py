@@ -17,9 +17,9 @@ from hbatune.errors import LockedError
 from hbatune.loader import UnusableFileError
 from hbatune.workers import Process
 
-PATIENCE = 60.0
+DAEMON_WAIT_S = 60.0
 """Seconds to wait for the daemon's passes: the first pass after boot may take long."""
-AGAIN = 0.02
+LOCK_RETRY_S = 0.02
 """Seconds after which the lock is tried again: a pass on one disk has ended by then."""
 
 
@@ -29,18 +29,18 @@ class _Status(Struct, frozen=True):
     process: Process
 
 
-def daemon(path: Path) -> Process | None:
+def find_daemon(path: Path) -> Process | None:
     """Return the running daemon of a status file, or None, also if the file is unreadable."""
     try:
-        process = loader.load(path, _Status, loader.OWN).process
+        process = loader.load(path, _Status, loader.STATE_BOUNDS).process
     except (OSError, UnusableFileError):
         return None
     return process if process.alive() else None
 
 
-def nudge(path: Path) -> None:
+def reload_daemon(path: Path) -> None:
     """Make a running daemon reload the configuration and scan everything."""
-    process = daemon(path)
+    process = find_daemon(path)
     if process is not None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGHUP)
@@ -49,14 +49,14 @@ def nudge(path: Path) -> None:
 class LockAfterPass:
     """The lock, taken as soon as the daemon's current pass has ended.
 
-    Raises LockedError if another command holds it, or the daemon for more than ``PATIENCE``.
+    Raises LockedError if another command holds it, or the daemon for more than ``DAEMON_WAIT_S``.
     """
 
     def __init__(self) -> None:
         self._lock = Lock(paths.LOCK, spare=paths.LOCK_SPARE)
 
     def __enter__(self) -> Lock:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DAEMON_WAIT_S
         while True:
             try:
                 self._lock.__enter__()
@@ -67,7 +67,7 @@ class LockAfterPass:
                 if remaining <= 0 or not (_has_ended(error.pid) or _is_pass_process(error.pid)):
                     raise
                 # Its process may stay and wait for the next event, so retry the lock regularly.
-                _wait_for_end(error.pid, min(remaining, AGAIN))
+                _wait_for_end(error.pid, min(remaining, LOCK_RETRY_S))
             else:
                 return self._lock
 
@@ -87,7 +87,7 @@ def _has_ended(pid: int) -> bool:
 
 def _is_pass_process(pid: int) -> bool:
     """Return whether the daemon started a process for a pass."""
-    process = daemon(paths.STATUS)
+    process = find_daemon(paths.STATUS)
     with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
         parent = int(file.read().rpartition(b")")[2].split()[1])  # proc(5)
         return process is not None and parent == process.pid

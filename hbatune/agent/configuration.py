@@ -33,7 +33,7 @@ class LastGoodConfiguration:
     def __init__(self, site: Path, load: Callable[[], Policy]) -> None:
         self._site, self._load = site, load
         # Before the reading, so the next refresh notices a change during it.
-        self._signature = signature(site)
+        self._signature = compute_signature(site)
         self.policy = load()
         self.mistake: UsageError | None = None
 
@@ -42,7 +42,7 @@ class LastGoodConfiguration:
 
         Return whether the policy has changed.
         """
-        current = signature(self._site)
+        current = compute_signature(self._site)
         if current == self._signature and not force:
             return False
         # Also for an error: it is reported once, and the files are read again when they change.
@@ -58,7 +58,7 @@ class LastGoodConfiguration:
         return changed
 
 
-def signature(site: Path) -> Signature:
+def compute_signature(site: Path) -> Signature:
     """Return a value that changes whenever a file below the site's directory changes."""
     entries = []
     for folder, _, names in sorted(os.walk(site)):

@@ -14,12 +14,12 @@ from functools import partial
 
 from msgspec import Struct
 
-from hbatune.facts.queue_depths import family_of_host
+from hbatune.facts.queue_depths import find_host_family
 from hbatune.facts.routes import MULTIPATH_UUID, is_virtual
-from hbatune.facts.udev import SEEN, context
+from hbatune.facts.udev import SEEN_PROPERTY, load_context
 from hbatune.settings.table import Cause
 
-HEARD = (("block", "disk"), ("nvme", None), ("pci", None), ("scsi", "scsi_device"))
+SUBSYSTEMS = (("block", "disk"), ("nvme", None), ("pci", None), ("scsi", "scsi_device"))
 """Subsystems, each with a device type if it has several. The kernel drops all other events."""
 
 _STORAGE = 0x01
@@ -45,7 +45,7 @@ class DeviceEvent(Struct, frozen=True):
     unmarked: bool = False
 
 
-def relevant_event(
+def interpret_event(
     action: str | None, subsystem: str | None, name: str, properties: Mapping[str, str]
 ) -> DeviceEvent | None:
     """Return the meaning of a udev event, or None if it requires no action.
@@ -61,7 +61,7 @@ def relevant_event(
     """
     match subsystem, action:
         case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
-            return DeviceEvent(name, unmarked=not properties.get(SEEN))
+            return DeviceEvent(name, unmarked=not properties.get(SEEN_PROPERTY))
         case "block", "change" if _is_activated_map(properties):
             # A path that fails or returns changes neither the map's table nor its values.
             of_a_path = properties.get("DM_ACTION", "").startswith(_PATH_EVENT)
@@ -91,8 +91,8 @@ class UdevMonitor:
     def __init__(self, buffer: int) -> None:
         import pyudev  # only the daemon listens: commands share this module's values
 
-        self._monitor = pyudev.Monitor.from_netlink(context())
-        for subsystem, device_type in HEARD:
+        self._monitor = pyudev.Monitor.from_netlink(load_context())
+        for subsystem, device_type in SUBSYSTEMS:
             self._monitor.filter_by(subsystem, device_type)
         # SO_RCVBUFFORCE. Without CAP_NET_ADMIN the kernel's default limit stays.
         with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ class UdevMonitor:
                 continue
             if device is None:
                 return EventBatch(tuple(events), overrun)
-            event = relevant_event(
+            event = interpret_event(
                 device.action, device.subsystem, device.sys_name, device.properties
             )
             if event is not None and _resets_settings(event):
@@ -134,7 +134,7 @@ class UdevMonitor:
 
 def _resets_settings(event: DeviceEvent) -> bool:
     """Return whether a reset event resets a setting: with most drivers it does not."""
-    return event.cause is not Cause.RESET or bool(family_of_host(event.name).resets)
+    return event.cause is not Cause.RESET or bool(find_host_family(event.name).resets)
 
 
 def _is_disk(properties: Mapping[str, str]) -> bool:

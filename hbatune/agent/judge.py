@@ -13,26 +13,26 @@ from msgspec.structs import replace
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, SettingChange, SettingKey
 from hbatune.facts.model import Machine
-from hbatune.facts.ramps import Ramp, ramps
-from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.operations.reconcile import Judgement, PassFacts, Reconciled
+from hbatune.facts.ramps import Ramp, find_ramps
+from hbatune.facts.targets import UnknownTargetError, find_named_targets
+from hbatune.operations.reconcile import PassFacts, PassResult, PassScope
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE, Row, State
-from hbatune.policy.config import Drift
-from hbatune.settings.table import QUEUE_DEPTH, Cause, Value, setting
+from hbatune.plan.rows import DONE_OUTCOMES, Row, State
+from hbatune.policy.config import DriftReaction
+from hbatune.settings.table import QUEUE_DEPTH, Cause, Value, find_setting
 
 _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
 
 
-def lowered_depths(rows: Iterable[Row]) -> frozenset[str]:
+def find_lowered_depths(rows: Iterable[Row]) -> frozenset[str]:
     """Return the ids of the rows whose queue depth is below the profile value."""
     return frozenset(
         row.id for row in rows if row.setting == QUEUE_DEPTH and _get_depths(row, below=True)
     )
 
 
-def depth_levels(
+def compute_depth_levels(
     rows: Iterable[Row],
     ramps: Mapping[str, Ramp],
     order: Order,
@@ -53,12 +53,14 @@ def depth_levels(
             continue
         # At the last pass, the id may have belonged to another disk with other counters.
         previous = None if row.id in new else order.levels.get(row.id)
-        level = depth_level(*depths, ramp.errors, previous)
+        level = compute_depth_level(*depths, ramp.errors, previous)
         levels[row.id] = replace(level, ramping=False) if row.id in reset else level
     return levels
 
 
-def depth_level(depth: int, wanted: int, errors: int, previous: DepthLevel | None) -> DepthLevel:
+def compute_depth_level(
+    depth: int, wanted: int, errors: int, previous: DepthLevel | None
+) -> DepthLevel:
     """Return the level of a LUN with this ``depth`` and this number of ``errors``.
 
     Drivers that track full queues lower the depth of all LUNs of the target by one after more than
@@ -109,16 +111,18 @@ class Judge:
         self._order = order
         self._handled: Mapping[SettingKey, Handled] = {}
 
-    def __call__(self, facts: PassFacts) -> Judgement:
+    def __call__(self, facts: PassFacts) -> PassScope:
         """Return the scope of the pass and the functions that select skipped settings."""
         order, self._facts = self._order, facts
         self.new = facts.new
-        self.chosen = event_targets(facts.machine, order)
+        self.chosen = find_event_targets(facts.machine, order)
         # A driver has reset only values that differ from the values that hbatune has set.
         reset_values = {
             key: facts.drivers_own[key] for key in facts.unlike_set & facts.drivers_own.keys()
         }
-        self._origin = change_origins(order, facts.machine, facts.new, reset_values, facts.reshared)
+        self._origin = make_origin_finder(
+            order, facts.machine, facts.new, reset_values, facts.reshared
+        )
         self._ramps = _find_ramps(facts)
         chosen, new = self.chosen, self.new
         reset = frozenset(
@@ -128,7 +132,7 @@ class Judge:
             and row.state is State.DRIFT
             and self._origin(row) is ChangeOrigin.RESET
         )
-        self.levels = depth_levels(
+        self.levels = compute_depth_levels(
             facts.rows, self._ramps, order, chosen=chosen, new=new, reset=reset
         )
         self.resettable = {
@@ -141,16 +145,16 @@ class Judge:
         }
         # An event affects other devices too: if a LUN appears, the other LUNs' share shrinks.
         scope = None if chosen is None else chosen | {id for id, _ in facts.reshared}
-        return Judgement(scope, self._choose_skipped, self._is_ignored)
+        return PassScope(scope, self._choose_skipped, self._is_ignored)
 
-    def change(self, row: Row, reconciled: Reconciled) -> SettingChange:
+    def change(self, row: Row, reconciled: PassResult) -> SettingChange:
         """Return how a row with a wrong value was handled."""
         assert row.value is not None
         key = (row.id, row.setting)
         result = reconciled.done.get(key, row)
         handled = self._handled.get(key)
         if handled is None:
-            handled = Handled.WRITTEN if result.outcome in DONE else Handled.FAILED
+            handled = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
         ramping = handled is Handled.RAMPING
         return SettingChange(
             target=row.target,
@@ -168,7 +172,7 @@ class Judge:
 
     def _is_ignored(self, row: Row) -> bool:
         """Return whether a row in the scope is neither written nor reported."""
-        if self._choose_policy(row) is Drift.IGNORE:
+        if self._choose_policy(row) is DriftReaction.IGNORE:
             return True
         is_named = self.chosen is None or row.id in self.chosen
         return not is_named and self._origin(row) is not ChangeOrigin.SHARE
@@ -177,7 +181,9 @@ class Judge:
         rows = list(drift)
         self._handled = dict(self._find_skipped(rows))
         ignored = {
-            (row.id, row.setting) for row in rows if self._choose_policy(row) is Drift.IGNORE
+            (row.id, row.setting)
+            for row in rows
+            if self._choose_policy(row) is DriftReaction.IGNORE
         }
         return self._handled.keys() | ignored
 
@@ -196,24 +202,24 @@ class Judge:
                 yield key, Handled.LEFT
             elif origin is ChangeOrigin.UNSET and key in order.waiting:
                 yield key, Handled.WAITING
-            elif self._choose_policy(row) is Drift.REPORT:
+            elif self._choose_policy(row) is DriftReaction.REPORT:
                 yield key, Handled.REPORTED
 
-    def _choose_policy(self, row: Row) -> Drift:
+    def _choose_policy(self, row: Row) -> DriftReaction:
         """Return how to handle a row. The configuration only decides about drift."""
         if self._origin(row) is not ChangeOrigin.DRIFT:
-            return Drift.REPAIR
+            return DriftReaction.REPAIR
         return self._facts.config.daemon.about(row.setting)
 
 
-def event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
+def find_event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
     """Return the ids that the order's events affect, or None for everything."""
     if order.names is None:
         return None
     return frozenset(id for event in order.events for id in _find_event_ids(machine, event))
 
 
-def change_origins(
+def make_origin_finder(
     order: Order,
     machine: Machine,
     new: Collection[str],
@@ -239,7 +245,7 @@ def change_origins(
         if row.id in new:
             return ChangeOrigin.NEW
         row_causes = causes.get(row.id, set())
-        if setting(row.setting).reset_by & row_causes:
+        if find_setting(row.setting).reset_by & row_causes:
             return ChangeOrigin.RESET
         key = (row.id, row.setting)
         tried = key in order.due or key in order.waiting
@@ -259,9 +265,9 @@ def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:
     """Return by id the facts that show whether the kernel has lowered a queue depth."""
     if not any(row.setting == QUEUE_DEPTH for row in facts.rows):
         return {}
-    return ramps(
+    return find_ramps(
         (*facts.machine.endpoints, *facts.siblings),
-        lowered_depths(facts.rows),
+        find_lowered_depths(facts.rows),
         deadline=facts.config.act.deadline_seconds,
         worker_pool=facts.worker_pool,
     )
@@ -274,7 +280,7 @@ def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:
     so the head is included.
     """
     try:
-        ids = named(machine, [event.name])
+        ids = find_named_targets(machine, [event.name])
     except UnknownTargetError:
         return frozenset()
     if event.cause is not Cause.CONNECTED:

@@ -19,7 +19,7 @@ from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import work
-from hbatune.agent.child import DIED, Child, ChildError, Server
+from hbatune.agent.child import CHILD_DIED, Child, ChildError, Server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
@@ -39,21 +39,21 @@ from hbatune.agent.status import Status, Times
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
-from hbatune.processes import author_lives, clock_id
+from hbatune.processes import has_living_author, read_clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
-from hbatune.workers import this_process
-from hbatune.workers.worker import give_memory_back, keep_large_blocks_apart
+from hbatune.workers import find_this_process
+from hbatune.workers.worker import release_memory, separate_large_blocks
 
-CONFLICT = 0.5
+CONFLICT_DELAY_S = 0.5
 """Seconds to wait if another program has changed a value between plan and write."""
-RETRY = 2.0
+LOCK_RETRY_S = 2.0
 """Seconds to wait while another hbatune process holds the lock."""
-AFTER_LOSS = 0.05
+EVENT_LOSS_DELAY_S = 0.05
 """Seconds to wait after events were lost, until the burst of events is over."""
-AFTER_RESET = 1.5
+RESET_DELAY_S = 1.5
 """Seconds to wait after a controller reset, unless its driver resets depths earlier."""
-LATER = 30.0
+FAILED_PASS_DELAY_S = 30.0
 """Seconds to wait after a pass that failed."""
 PASS_LIMIT_S = 300.0
 """Seconds after which a pass counts as stalled. The deadlines of its workers keep it far below."""
@@ -66,14 +66,14 @@ SAVE_EVERY_S = 30.0
 """Seconds between two saves of the status: half of the watchdog's time, when it is fed."""
 SAVE_LIMIT_S = 180.0
 """Seconds after which a status is overdue: more than one interval and the end of the daemon take
-(``STOP_TIMEOUT_S``, ``PUTTING_BACK``)."""
-MOST_ABANDONED = 3
+(``STOP_TIMEOUT_S``, ``RESTORE_ALL_TIMEOUT_S``)."""
+MAX_ABANDONED = 3
 """The number of processes hanging in the kernel at which no further pass is started."""
 PASS_PROCESS_MAX_AGE_S = 3600.0
 """Seconds for which one process makes the audits."""
 STOP_TIMEOUT_S = 20.0
 """Seconds for the current pass to end when the daemon stops."""
-PUTTING_BACK = 120.0
+RESTORE_ALL_TIMEOUT_S = 120.0
 """Seconds for restoring all values then. The unit's TimeoutStopSec exceeds the sum of both."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -158,8 +158,8 @@ class DaemonLoop:
         self._paths = Paths()
         self._depths = DepthWatch()
         self._clock = clock
-        self._status = Status(this_process(), time.time(), None)
-        self._clock_id = clock_id()
+        self._status = Status(find_this_process(), time.time(), None)
+        self._clock_id = read_clock_id()
         self._started = self._saved = clock()
         self._pass_ended: float | None = None
         self._pass_due = self._started + PASS_LIMIT_S
@@ -178,7 +178,7 @@ class DaemonLoop:
     def run(self) -> None:
         """Maintain the profile until SIGTERM or SIGINT."""
         # Each sample of the watch builds new tables of thousands of disks.
-        keep_large_blocks_apart()
+        separate_large_blocks()
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # The handler only notes the signal: the loop acts on it where its state is consistent.
         before = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
@@ -248,7 +248,7 @@ class DaemonLoop:
                     server.ask(work.encode_order(request))
                     return server
         self._end_server()
-        if (hanging := children.abandoned()) >= MOST_ABANDONED:
+        if (hanging := children.collect_abandoned()) >= MAX_ABANDONED:
             raise HangingPassesError(hanging)
         # Otherwise, collections in the new process would copy all shared memory.
         gc.unfreeze()
@@ -408,7 +408,7 @@ class DaemonLoop:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
             # The kernel does not report which events were lost.
-            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + AFTER_LOSS)
+            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + EVENT_LOSS_DELAY_S)
         current_time = self._clock()
         resets = [event for event in batch.events if event.cause is Cause.RESET]
         other_events = [event for event in batch.events if event.cause is not Cause.RESET]
@@ -417,7 +417,7 @@ class DaemonLoop:
         if resets:
             # The depth watch notices earlier when the driver has reset the depths. A pass before
             # that would be useless.
-            self._schedule.add_events(resets, current_time, AFTER_RESET)
+            self._schedule.add_events(resets, current_time, RESET_DELAY_S)
             self._depths.hurry(current_time)
 
     # -- results of child processes ------------------------------------------------------------
@@ -436,12 +436,12 @@ class DaemonLoop:
             disks = self._monitor.disks if order.names is None else ()
             # The report has no name here, so its memory is freed as soon as possible.
             self._handle_report(
-                order, decode_report(sent, disks) if sent else PassReport(error=DIED)
+                order, decode_report(sent, disks) if sent else PassReport(error=CHILD_DIED)
             )
             if order.names is not None:
                 return
             del sent
-            give_memory_back()  # a report on everything needs much memory
+            release_memory()  # a report on everything needs much memory
         elif self._clock() >= started + PASS_TIMEOUT_S:
             self._end_server()
             self._running = None
@@ -451,15 +451,15 @@ class DaemonLoop:
         """Act on the report of a pass."""
         current_time = self._clock()
         if report.locked:
-            self._schedule.repeat(order, current_time + RETRY)
+            self._schedule.repeat(order, current_time + LOCK_RETRY_S)
             if not self._ready:
                 # Waiting for another hbatune's lock must not time out the daemon's start.
-                self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
+                self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * LOCK_RETRY_S * 1_000_000)}")
             return
         self._unwritten["pass"] = report.unwritten
         # The pass has read nothing, so all of it is repeated.
         if report.subjects is None and report.error is not None:
-            self._schedule.repeat(order, current_time + LATER)
+            self._schedule.repeat(order, current_time + FAILED_PASS_DELAY_S)
         else:
             self._pass_ended = current_time
             self._postpone_pass_due()
@@ -468,7 +468,7 @@ class DaemonLoop:
                 self._unwritten.pop("probe", None)  # a lost result is shown until now
         retry, report = self._history.retry_conflicts(order, report)
         if retry is not None:
-            self._schedule.repeat(retry, current_time + CONFLICT)
+            self._schedule.repeat(retry, current_time + CONFLICT_DELAY_S)
         skipped, report = self._history.record(order, report, current_time, time.time())
         if skipped:
             self._reporter.left(skipped)
@@ -520,7 +520,10 @@ class DaemonLoop:
         )
         files = chain(*self._unwritten.values(), self._monitor.unwritten)
         self._status = replace(
-            self._status, times=times, unwritten=tuple(files), abandoned=children.abandoned()
+            self._status,
+            times=times,
+            unwritten=tuple(files),
+            abandoned=children.collect_abandoned(),
         )
         self._save(self._status)
 
@@ -550,18 +553,18 @@ class DaemonLoop:
             self._server = None  # killed
         self._end_server()
         config = self._configuration.policy.config.daemon
-        if config.rollback_on_stop and not author_lives(self._paths.replacing):
+        if config.rollback_on_stop and not has_living_author(self._paths.replacing):
             self._reporter.restored(self._restore_values().error)
         self._reporter.ended()
 
     def _restore_values(self) -> PassReport:
         config = self._configuration.policy.config
         try:
-            child = Child(lambda: work.put_back(config))
+            child = Child(lambda: work.restore_all(config))
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
-            return decode_report(work.put_back(config))
-        sent = _await_result(child, self._clock() + PUTTING_BACK, self._clock)
+            return decode_report(work.restore_all(config))
+        sent = _await_result(child, self._clock() + RESTORE_ALL_TIMEOUT_S, self._clock)
         return decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 

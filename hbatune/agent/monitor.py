@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from hbatune.watch.metrics import DaemonFigures
 
 NEVER = float("inf")
-EVERY = 5.0
+POLL_INTERVAL_S = 5.0
 """Seconds between two polls: with the pass that follows, a depth is correct within 10 s."""
-SOON = 0.25
+FAST_POLL_INTERVAL_S = 0.25
 """Seconds between two polls while a controller recovers from a reset."""
-RETURN = 15.0
+FAST_POLL_DURATION_S = 15.0
 """Seconds of fast polling after a reset. The driver first lets commands through, and the kernel
 then reports the reset. The driver resets depths half a second later or more
 (drivers/scsi/mpi3mr/mpi3mr_os.c: mpi3mr_fwevt_bh waits for
@@ -68,7 +68,7 @@ class DepthWatch:
 
     def hurry(self, current_time: float) -> None:
         """Poll more often for a while: a controller was reset."""
-        self._hurry_until = current_time + RETURN
+        self._hurry_until = current_time + FAST_POLL_DURATION_S
         if self._resettable:
             self.due = current_time
 
@@ -86,7 +86,7 @@ class DepthWatch:
         return tuple(sorted(new))
 
     def _schedule_next(self, current_time: float) -> None:
-        pause = SOON if current_time < self._hurry_until else EVERY
+        pause = FAST_POLL_INTERVAL_S if current_time < self._hurry_until else POLL_INTERVAL_S
         self.due = current_time + pause if self._resettable else NEVER
 
 
@@ -156,14 +156,14 @@ class MetricsMonitor:
         # In step with the interval, but without a burst of samples after a delay.
         self.due = max(self.due + self._watch.config.interval_seconds, current_time)
         sample = self._sampler.sample(current_time, time.time())
-        intervals = latency.load(paths.LATENCY).intervals
+        intervals = latency.load_latencies(paths.LATENCY).intervals
         published = self._outlets is not None
         state, events = self._watch.tick(sample, intervals, detailed=published)
         if self._outlets is not None:
             from hbatune.watch import metrics
 
             try:
-                self._outlets.publish(metrics.exposition(state, _make_figures(status)))
+                self._outlets.publish(metrics.format_metrics(state, _make_figures(status)))
                 self.problem = None
             except OSError as error:
                 self.problem = f"metrics cannot be written: {error.strerror}"
@@ -197,7 +197,7 @@ class MetricsMonitor:
             from hbatune.watch.exporter import Exporter
 
             try:
-                metrics.require()
+                metrics.require_library()
                 self._outlets = Exporter(wanted)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again

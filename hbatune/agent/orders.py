@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.sampler import SampledPlaces
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Unmatched
+from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
 from hbatune.watch.readings import Subjects, WatchedDisk
 
@@ -186,7 +186,7 @@ class PassReport(Struct, frozen=True):
     whole: bool = True
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, int] = {}
-    unmatched: tuple[Unmatched, ...] = ()
+    unmatched: tuple[UnmatchedName, ...] = ()
     later: tuple[DelayedScan, ...] = ()
     unwritten: tuple[UnwrittenFile, ...] = ()
 
@@ -201,7 +201,7 @@ class PassReport(Struct, frozen=True):
         return tuple(change for change in self.changes if change.handled is not Handled.WRITTEN)
 
 
-SIZE = 64
+PIECE_SIZE = 64
 """The maximum number of disks and of changes in a piece."""
 
 
@@ -309,15 +309,15 @@ def _split_report(report: PassReport) -> Iterator[_Piece]:
     longest = max(
         map(len, (report.changes, disks, report.places.disks, report.levels, report.resettable))
     )
-    for start in range(0, longest, SIZE):
-        piece = slice(start, start + SIZE)
+    for start in range(0, longest, PIECE_SIZE):
+        piece = slice(start, start + PIECE_SIZE)
         yield _Piece(
             changes=report.changes[piece],
             disks=disks[piece],
-            names=dict(islice(names, SIZE)),
+            names=dict(islice(names, PIECE_SIZE)),
             scsi=scsi[piece],
-            levels=dict(islice(levels, SIZE)),
-            resettable=dict(islice(resettable, SIZE)),
+            levels=dict(islice(levels, PIECE_SIZE)),
+            resettable=dict(islice(resettable, PIECE_SIZE)),
         )
 
 

@@ -23,29 +23,29 @@ from hbatune.agent.orders import (
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.model import Machine
-from hbatune.facts.sampler import sampled_places
+from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, SilentReporter, TaskFailed
 from hbatune.operations.last_look import MachineCache
-from hbatune.operations.reconcile import Reconciled, reconcile
+from hbatune.operations.reconcile import PassResult, run_pass
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
 from hbatune.policy.profile import ProbeSpec, Profile
 from hbatune.probe import history
-from hbatune.probe.history import latest_knees
+from hbatune.probe.history import find_latest_knees
 from hbatune.settings.table import QUEUE_DEPTH, Cause
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from hbatune.watch.readings import Subjects
-from hbatune.watch.subjects import subjects
+from hbatune.watch.subjects import find_subjects
 
-PATIENCE = 0.5
+WRITER_WAIT_S = 0.5
 """Seconds to wait for the writers of an interrupted run."""
-AFTER_CONNECT = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 5.0)
+RECONNECT_SCAN_DELAYS_S = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 5.0)
 """Seconds between the pass for a reconnected NVMe controller and the next scans of its disks. The
 kernel reports the connection before it resets their limits in a scan of the namespaces
 (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work). This usually takes milliseconds,
 as does a scan of the disks."""
-INTERRUPTS_AFTER = 0.5
+INTERRUPT_CHECK_DELAY_S = 0.5
 """Seconds until its interrupts are checked, which requires a full scan."""
 
 
@@ -92,11 +92,11 @@ def run(order: Order, config: Config, profile: Profile, memory: Memory | None = 
             pass_memory.close()
 
 
-def put_back(config: Config) -> bytes:
+def restore_all(config: Config) -> bytes:
     """Restore all values in the journal. Raises nothing."""
     problems = _Problems()
     try:
-        rows = rollback.put_back(_make_context(problems), config)
+        rows = rollback.restore_all(_make_context(problems), config)
     except (HbatuneError, OSError) as error:
         return encode_report(PassReport(error=str(error)))
     failures = sum(not row.done for row in rows)
@@ -140,7 +140,7 @@ def _make_context(problems: _Problems) -> Context:
     return Context(
         lock=lambda: Lock(paths.LOCK, spare=paths.LOCK_SPARE),
         reporter=problems,
-        patience=PATIENCE,
+        patience=WRITER_WAIT_S,
         warns=False,
     )
 
@@ -161,8 +161,10 @@ def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -
     disk_order = replace(order, events=(*other_events, *disks))
     report = _run_pass(_choose_names(disk_order, memory.last), disk_order, config, profile, memory)
     controllers = tuple(replace(event, whole=True) for event in connected)
-    later = [DelayedScan(seconds, disks) for seconds in AFTER_CONNECT]
-    return replace(report, later=(*later, DelayedScan(INTERRUPTS_AFTER, (*disks, *controllers))))
+    later = [DelayedScan(seconds, disks) for seconds in RECONNECT_SCAN_DELAYS_S]
+    return replace(
+        report, later=(*later, DelayedScan(INTERRUPT_CHECK_DELAY_S, (*disks, *controllers)))
+    )
 
 
 def _run_pass(
@@ -179,7 +181,7 @@ def _run_pass(
     # Only a requested reload restores settings that the profile no longer requires. A rules file
     # that is missing for a moment must not cause this.
     put_back = order.reason is PassReason.RELOAD
-    reconciled = reconcile(
+    reconciled = run_pass(
         _make_context(problems),
         config,
         profile,
@@ -208,7 +210,7 @@ def _run_pass(
         error=problems.last,
         unwritten=problems.unwritten,
         subjects=_choose_subjects(reconciled, profile, memory),
-        places=sampled_places(machine),
+        places=find_sampled_places(machine),
         whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
@@ -216,13 +218,13 @@ def _run_pass(
     )
 
 
-def _choose_subjects(reconciled: Reconciled, profile: Profile, memory: Memory) -> Subjects:
+def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:
     """Return the subjects that the daemon watches on the scanned machine."""
     if memory.yardsticks is None:
-        memory.yardsticks = load_yardsticks(shipped("rules"))
+        memory.yardsticks = load_yardsticks(find_shipped("rules"))
     values = {row.id: row.value for row in reconciled.rows if row.setting == QUEUE_DEPTH}
     depths = {id: value for id, value in values.items() if isinstance(value, int)}
-    return subjects(
+    return find_subjects(
         without_attributes(reconciled.machine),
         profile,
         depths=depths,
@@ -266,7 +268,7 @@ def _choose_names(order: Order, last: MachineCache) -> tuple[str, ...] | None:
 def _load_knees(spec: ProbeSpec) -> dict[str, int]:
     """Return the knees from probes, or an empty dict if the history cannot be read."""
     try:
-        return latest_knees(history.load(paths.HISTORY).records, spec)
+        return find_latest_knees(history.load(paths.HISTORY).records, spec)
     except HbatuneError:
         return {}
 

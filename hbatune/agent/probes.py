@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hbatune.agent import orders, work
-from hbatune.agent.child import DIED, Child, ChildError
+from hbatune.agent.child import CHILD_DIED, Child, ChildError
 from hbatune.agent.orders import NewEndpointProbe, ProbeTime
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -48,7 +48,7 @@ class EndpointProbes:
         # Before the probe, so an endpoint is not tried again if its probe fails.
         self._tried.update(ids)
         try:
-            child = Child(lambda: work.probe(ids, config, profile, seconds))
+            child = Child(lambda: work.probe_endpoints(ids, config, profile, seconds))
         except ChildError as error:
             return NewEndpointProbe(error=error.message)
         self._running, self.limit = (child, seconds), current_time + longest
@@ -72,7 +72,7 @@ class EndpointProbes:
         else:
             return None
         self._running, self.limit = None, NEVER
-        result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, DIED)
+        result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, CHILD_DIED)
         self._spent = self._spent.plus(result.seconds, current_time)
         return result
 

@@ -9,7 +9,7 @@ from hbatune.act import lock, paths
 from hbatune.act.lock import Lock
 from hbatune.agent.orders import NewEndpointProbe, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.processors import with_probing
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -17,11 +17,13 @@ from hbatune.probe import history, run
 from hbatune.probe.result import ProbeResult
 from hbatune.probe.run import fit_time
 from hbatune.probe.selection import choose_representatives
-from hbatune.probe.workloads import short_form
-from hbatune.settings.table import attributes
+from hbatune.probe.workloads import shorten_workload
+from hbatune.settings.table import list_attributes
 
 
-def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
+def probe_endpoints(
+    ids: Collection[str], config: Config, profile: Profile, seconds: float
+) -> bytes:
     """Probe one endpoint of each type within ``seconds``, for the history.
 
     The probe holds the lock, so nothing is set during it. It does not run while a command has
@@ -31,7 +33,7 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
     try:
         with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
             # The other run measures, and a second load would distort both results.
-            if lock.held(paths.HOLDS):
+            if lock.read_held_ids(paths.HOLDS):
                 return msgspec.json.encode(NewEndpointProbe())
             return msgspec.json.encode(_probe_endpoints(ids, config, profile, seconds))
     # No error: a command is running, and a probe requires an idle host.
@@ -44,20 +46,22 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
 def _probe_endpoints(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
 ) -> NewEndpointProbe:
-    gathered = gather(attributes(), deadline=config.act.deadline_seconds)
+    gathered = gather_machine(list_attributes(), deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
     shared = config.daemon.probe_shared
     subjects = choose_representatives(machine, targets, shared=shared).subjects
-    workload = short_form(profile.probe, float(config.probe.seconds))
+    workload = shorten_workload(profile.probe, float(config.probe.seconds))
     budget = fit_time(subjects, workload, 1, seconds)
     results = [
         result
-        for result in run.probe(budget.subjects, budget.workload)
+        for result in run.probe_subjects(budget.subjects, budget.workload)
         if isinstance(result, ProbeResult)
     ]
     epoch = time.time()
-    records = [history.record(machine, profile.name, "daemon", result, epoch) for result in results]
+    records = [
+        history.make_record(machine, profile.name, "daemon", result, epoch) for result in results
+    ]
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:

@@ -24,12 +24,12 @@ from hbatune.agent.orders import (
 )
 from hbatune.plan.rows import Outcome
 
-WINDOW = 600.0
+REPAIR_WINDOW_S = 600.0
 """Seconds in which a setting is repaired at most twice. After the third change it is skipped."""
-TWICE = 2
-AUDITS = 2.5
+MAX_REPAIRS = 2
+MIN_AUDITS_IN_WINDOW = 2.5
 """Minimum audits in the window: two repairs, and the audit that finds the third change."""
-LONGEST = 3600.0
+MAX_RETRY_DELAY_S = 3600.0
 """Maximum seconds between two tries, unless the audit interval is longer."""
 
 
@@ -217,12 +217,12 @@ class Repairs(Struct, frozen=True):
 
     times: Mapping[SettingKey, tuple[float, ...]] = {}
     left: frozenset[SettingKey] = frozenset()
-    window: float = WINDOW
+    window: float = REPAIR_WINDOW_S
 
     @classmethod
     def every(cls, audit: float) -> "Repairs":
         """Return an instance for audits at this interval in seconds."""
-        return cls(window=max(WINDOW, AUDITS * audit))
+        return cls(window=max(REPAIR_WINDOW_S, MIN_AUDITS_IN_WINDOW * audit))
 
     def repaired(self, keys: Iterable[SettingKey], current_time: float) -> "Repairs":
         """Return a copy with these settings repaired now."""
@@ -234,7 +234,9 @@ class Repairs(Struct, frozen=True):
     def exhausted(self, current_time: float) -> frozenset[SettingKey]:
         """Return the settings that must not be repaired again if they change."""
         return frozenset(
-            key for key, times in self._select_recent(current_time).items() if len(times) >= TWICE
+            key
+            for key, times in self._select_recent(current_time).items()
+            if len(times) >= MAX_REPAIRS
         )
 
     def leave(self, keys: Iterable[SettingKey]) -> "Repairs":
@@ -273,7 +275,7 @@ class Retries(Struct, frozen=True):
         failures = {
             change.key: FailedSetting(
                 # Limited, in case the wall clock was set back between the two daemons.
-                current_time + min(change.retry.next - epoch, max(first, LONGEST)),
+                current_time + min(change.retry.next - epoch, max(first, MAX_RETRY_DELAY_S)),
                 change.retry,
             )
             for change in changes
@@ -336,7 +338,7 @@ class Retries(Struct, frozen=True):
         self, previous: FailedSetting | None, current_time: float, epoch: float
     ) -> FailedSetting:
         tries = 1 if previous is None else previous.retry.tries + 1
-        longest = max(self.first, LONGEST)
+        longest = max(self.first, MAX_RETRY_DELAY_S)
         # The doubled pause reaches the maximum long before the power could overflow.
         pause = min(self.first * 2.0 ** min(tries - 1, 32), longest)
         since = epoch if previous is None else previous.retry.since

@@ -80,7 +80,7 @@ def _send_datagram(address: str, data: bytes) -> None:
         sender.sendto(data, address)
 
 
-def service() -> ServiceManager:
+def detect_manager() -> ServiceManager:
     """Return the program that started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     return Systemd(address) if address else Terminal()

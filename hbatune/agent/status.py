@@ -26,7 +26,7 @@ from hbatune.agent.orders import (
 )
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import Figure, Moment, UnusableFileError
-from hbatune.processes import clock_id
+from hbatune.processes import read_clock_id
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
 
@@ -45,9 +45,9 @@ class LastPass(Struct, frozen=True):
 class Times(Struct, frozen=True):
     """Times of the daemon in seconds of CLOCK_MONOTONIC, which does not run during a suspend.
 
-    ``clock`` is the clock's id (``processes.clock_id``). The daemon ``started``, and ``saved`` this
-    status. It saves the next status before ``save_due``. ``pass_started`` belongs to the pass in
-    progress, and is missing in its first seconds. ``pass_ended`` belongs to the last pass that
+    ``clock`` is the clock's id (``processes.read_clock_id``). The daemon ``started``, and ``saved``
+    this status. It saves the next status before ``save_due``. ``pass_started`` belongs to the pass
+    in progress, and is missing in its first seconds. ``pass_ended`` belongs to the last pass that
     could read the machine. The pass in progress, or else the next one, must end by ``pass_due``.
     """
 
@@ -136,7 +136,7 @@ class Status(Struct, frozen=True):
     @property
     def of_this_boot(self) -> bool:
         """Whether this boot's daemon wrote it. A process of another boot is a different one."""
-        return self.times is None or self.times.clock.split()[:1] == clock_id().split()[:1]
+        return self.times is None or self.times.clock.split()[:1] == read_clock_id().split()[:1]
 
     @property
     def well(self) -> bool:
@@ -212,7 +212,9 @@ class DaemonHealth(Struct, frozen=True):
         return self.state in (DaemonState.OK, DaemonState.IDLE)
 
 
-def assess(status: Status, *, clock: str, current_time: float, stopped: bool) -> DaemonHealth:
+def assess_health(
+    status: Status, *, clock: str, current_time: float, stopped: bool
+) -> DaemonHealth:
     """Compare the times of a status with the current time.
 
     ``current_time`` is in seconds of the CLOCK_MONOTONIC with the id ``clock``. ``stopped`` is
@@ -265,19 +267,19 @@ class StatusError(HbatuneError):
     """The status cannot be read."""
 
 
-def load(path: Path) -> Status | None:
+def load_status(path: Path) -> Status | None:
     """Return the status of the running daemon, or None if no daemon runs.
 
     Raises StatusError for a file that cannot be read or parsed, UsageError without permission.
     """
-    status = last(path)
+    status = load_last_status(path)
     return status if status is not None and status.of_this_boot and status.process.alive() else None
 
 
-def last(path: Path) -> Status | None:
-    """Return the status of the last daemon, even if it has ended. Raises the errors of ``load``."""
+def load_last_status(path: Path) -> Status | None:
+    """Return the last daemon's status, even if it has ended. Raises as ``load_status`` does."""
     try:
-        status = loader.load(path, Status, loader.OWN)
+        status = loader.load(path, Status, loader.STATE_BOUNDS)
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -304,13 +306,13 @@ def save(path: Path, status: Status) -> OSError | None:
     data, problem = msgspec.json.encode(status), None
     try:
         files.make_folder(path.parent)
-        files.publish(path, data, mode=files.READABLE)
+        files.publish(path, data, mode=files.READABLE_MODE)
     except OSError as error:
         problem = error
         itself = UnwrittenFile(str(path), error.strerror or str(error))
         status = replace(status, unwritten=(*status.unwritten, itself))
         data = msgspec.json.encode(status)
-        files.replace(path, data, mode=files.READABLE)
+        files.replace(path, data, mode=files.READABLE_MODE)
     with suppress(OSError):  # then the next status is missing, which its reader notices
         files.reserve_space(path, len(data) + _GROWTH)
     return problem

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hbatune.agent.passes import Memory
 
 RESTORE_TIMEOUT_S = 110.0
-"""Seconds for another version to restore the values: less than ``loop.PUTTING_BACK``."""
+"""Seconds for another version to restore the values: less than ``loop.RESTORE_ALL_TIMEOUT_S``."""
 
 encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(Order).decode
@@ -60,13 +60,13 @@ class PassMaker:
             self._memory.last.renew_worker()
 
 
-def put_back(config: Config) -> bytes:
+def restore_all(config: Config) -> bytes:
     """Restore all values in the journal. Return the encoded report. Raises nothing."""
     if _is_replaced():
         return encode_report(PassReport(error=_restore_by_successor()))
     from hbatune.agent import passes
 
-    return passes.put_back(config)
+    return passes.restore_all(config)
 
 
 def put_back_for_predecessor() -> None:
@@ -75,14 +75,14 @@ def put_back_for_predecessor() -> None:
     Print the reason if values could not be restored, otherwise nothing. Older daemons call this
     function by name, so it must keep its name.
     """
-    from hbatune.policy.chosen import configuration
+    from hbatune.policy.chosen import load_configuration
 
     try:
-        config = configuration()
+        config = load_configuration()
     except HbatuneError:
         # The daemon's own configuration may be even older. An error must not prevent the restore.
         config = Config()
-    error = decode_report(put_back(config)).error
+    error = decode_report(restore_all(config)).error
     if error is not None:
         print(error)
 
@@ -112,13 +112,15 @@ def _restore_by_successor() -> str | None:
 _BY_SUCCESSOR = "from hbatune.agent import work; work.put_back_for_predecessor()"
 
 
-def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
+def probe_endpoints(
+    ids: Collection[str], config: Config, profile: Profile, seconds: float
+) -> bytes:
     """Probe one new endpoint of each type. Return the encoded result. Raises nothing."""
     if _is_replaced():
         return msgspec.json.encode(NewEndpointProbe(error=_REPLACED.error))
     from hbatune.agent import probing
 
-    return probing.probe(ids, config, profile, seconds)
+    return probing.probe_endpoints(ids, config, profile, seconds)
 
 
 def _read_signature() -> tuple[int, int] | None:

@@ -17,39 +17,39 @@ from hbatune.boot.conditions import (
     PROTOCOL,
     STORAGE,
     UdevCondition,
-    asks_for_names,
-    condition,
+    build_condition,
+    has_name_criteria,
 )
 from hbatune.boot.lines import (
-    END,
-    LEFT,
+    END_LABEL,
+    SCHEDULER_LEFT,
     RuleLine,
     RulePart,
     RuleSection,
-    attr,
-    differs,
-    disks_of,
-    env,
-    goto,
-    hands_off,
-    label,
-    line,
-    match,
-    remembering,
-    set_env,
-    wish,
-    write_sections,
+    exclude_key,
+    jump_to,
+    make_import_section,
+    make_label,
+    make_line,
+    make_skip_sections,
+    make_wish_property,
+    make_write_sections,
+    match_attribute,
+    match_disks,
+    match_key,
+    match_property,
+    set_property,
 )
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
-from hbatune.facts.family import Depth, Family, no_default, no_trap
+from hbatune.facts.family import Depth, Family, assume_no_default, assume_no_trap
 from hbatune.facts.model import Host, Protocol, Storage, TargetKind
-from hbatune.plan.rows import Reverted
+from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
-from hbatune.render import render
+from hbatune.render import render_template
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
+from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
 
 _DEPTH = SETTINGS[QUEUE_DEPTH].path
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
@@ -68,12 +68,12 @@ class CompiledRules(Struct, frozen=True):
     left: tuple[tuple[str, str], ...]
 
 
-def compiled(
+def compile_rules(
     profile: Profile,
     site: Site,
     *,
     excluded: Collection[str] = (),
-    reverted: Collection[Reverted] = (),
+    reverted: Collection[RevertedValue] = (),
     room: bool = True,
 ) -> CompiledRules:
     """Compile the profile.
@@ -92,48 +92,48 @@ def compiled(
     )
     criteria = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
     linked = {family for criterion in criteria for family in criterion.family}
-    always = (RuleSection("Whole disks only.", tuple(_select_disks())), remembering())
-    end = RuleSection("", (label(END),))
+    always = (RuleSection("Whole disks only.", tuple(_select_disks())), make_import_section())
+    end = RuleSection("", (make_label(END_LABEL),))
     # Even a profile that sets nothing keeps the marks and baselines of its predecessor.
     if not values:
         return CompiledRules(profile.name, (*always, end), (), for_daemon)
     sections = (
         *always,
         RuleSection("Hands off: everything was rolled back.", tuple(_end_after_rollback())),
-        lines.seen_section(paths.SEEN),
+        lines.make_seen_section(paths.SEEN),
         RuleSection(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             (
-                *([lines.activated_map()] if mapped else []),
-                line(differs("ACTION", "add"), goto(END)),
-                line(env(lines.KNOWN, "1"), goto(END)),
+                *([lines.match_activated_map()] if mapped else []),
+                make_line(exclude_key("ACTION", "add"), jump_to(END_LABEL)),
+                make_line(match_property(lines.KNOWN_PROPERTY, "1"), jump_to(END_LABEL)),
                 *lines.mark_seen(),
             ),
         ),
-        *hands_off(
+        *make_skip_sections(
             site,
             excluded,
             [value.id for value in reverted],
             asks_for_names=any(_depends_on_names(step) for step in steps),
         ),
-        *conditions.class_sections(linked),
+        *conditions.make_class_sections(linked),
         *(_write_wishes(step) for step in steps if step.condition.possible),
         *_clear_wishes(site, reverted, values),
         *(
-            [lines.maps_section(map(_wish_for_maps, filter(_may_set_maps, steps)), values)]
+            [lines.make_maps_section(map(_wish_for_maps, filter(_may_set_maps, steps)), values)]
             if mapped
             else []
         ),
-        *write_sections(values),
+        *make_write_sections(values),
         end,
     )
     filled = tuple(section for section in sections if section.lines)
     return CompiledRules(profile.name, filled, tuple(values), for_daemon)
 
 
-def text(compiled: CompiledRules) -> str:
+def format_rules(compiled: CompiledRules) -> str:
     """Return the file's text. Raises ``UnsafeNameError`` for a value that a rule cannot contain."""
-    return render("udev", "hbatune.rules.j2", compiled=compiled)
+    return render_template("udev", "hbatune.rules.j2", compiled=compiled)
 
 
 class _Step(Struct, frozen=True):
@@ -151,11 +151,11 @@ class _Step(Struct, frozen=True):
 
 
 def _is_for_disks(rule: Rule) -> bool:
-    return kind_of(rule.setting) is TargetKind.ENDPOINT
+    return find_target_kind(rule.setting) is TargetKind.ENDPOINT
 
 
 def _compile_rule(rule: Rule, *, room: bool) -> _Step:
-    criteria, of_maps = condition(rule.when), lines.is_for_maps(rule.when)
+    criteria, of_maps = build_condition(rule.when), lines.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, criteria, of_maps, None, None)
     # Written if there is a scheduler, since the scheduler allocates the requests.
@@ -174,7 +174,7 @@ def _may_set_maps(step: _Step) -> bool:
 
 def _wish_for_maps(step: _Step) -> RuleLine:
     text = step.text if step.maps and step.text is not None else ""
-    return line(*_set_wish(step.rule, text, is_left=step.maps is None or step.why is not None))
+    return make_line(*_set_wish(step.rule, text, is_left=step.maps is None or step.why is not None))
 
 
 _NO_ROOM = "the memory of the requests is nearly used up, and udev cannot add it up"
@@ -235,22 +235,22 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
 
 
 def _depends_on_names(step: _Step) -> bool:
-    return asks_for_names(step.rule.when)
+    return has_name_criteria(step.rule.when)
 
 
 def _select_disks() -> Iterator[RuleLine]:
-    yield line(match("ACTION", "remove"), goto(END))
-    yield line(differs("SUBSYSTEM", "block"), goto(END))
-    yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
-    yield line(differs("KERNEL", f"{DISKS}|{lines.NAMES}"), goto(END))
+    yield make_line(match_key("ACTION", "remove"), jump_to(END_LABEL))
+    yield make_line(exclude_key("SUBSYSTEM", "block"), jump_to(END_LABEL))
+    yield make_line(exclude_key("ENV", "disk", "DEVTYPE"), jump_to(END_LABEL))
+    yield make_line(exclude_key("KERNEL", f"{DISKS}|{lines.MAP_NAMES}"), jump_to(END_LABEL))
     # An initramfs has neither a journal nor a record of rollbacks to obey.
-    yield line(match("TEST", "/etc/initrd-release"), goto(END))
+    yield make_line(match_key("TEST", "/etc/initrd-release"), jump_to(END_LABEL))
 
 
 def _end_after_rollback() -> Iterator[RuleLine]:
     """Yield the lines that end the rules after a rollback, in case it failed to remove the file."""
     for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
-        yield line(match("TEST", str(mark)), goto(END))
+        yield make_line(match_key("TEST", str(mark)), jump_to(END_LABEL))
 
 
 def _write_wishes(step: _Step) -> RuleSection:
@@ -261,9 +261,13 @@ def _write_wishes(step: _Step) -> RuleSection:
     # that it certainly applies to get this one's. A doubtful case is left to the daemon.
     if step.text is None or not criteria.exact:
         is_left = not criteria.exact or step.why is not None
-        lines += (line(*parts, *_set_wish(step.rule, "", is_left)) for parts in criteria.possible)
+        lines += (
+            make_line(*parts, *_set_wish(step.rule, "", is_left)) for parts in criteria.possible
+        )
     if step.text is not None:
-        lines += (line(*parts, *_set_wish(step.rule, step.text, False)) for parts in criteria.sure)
+        lines += (
+            make_line(*parts, *_set_wish(step.rule, step.text, False)) for parts in criteria.sure
+        )
     return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
 
 
@@ -272,34 +276,36 @@ def _set_wish(rule: Rule, text: str, is_left: bool) -> tuple[RulePart, ...]:
 
     ``is_left`` means that the daemon decides. Writes of nr_requests depend on that (``lines``).
     """
-    wished = set_env(wish(rule.setting), text)
+    wished = set_property(make_wish_property(rule.setting), text)
     if rule.setting != SCHEDULER:
         return (wished,)
-    return wished, set_env(LEFT, "1" if is_left else "0")
+    return wished, set_property(SCHEDULER_LEFT, "1" if is_left else "0")
 
 
 def _clear_wishes(
-    site: Site, reverted: Collection[Reverted], values: Collection[str]
+    site: Site, reverted: Collection[RevertedValue], values: Collection[str]
 ) -> Iterator[RuleSection]:
-    depth = set_env(wish(QUEUE_DEPTH), "")
+    depth = set_property(make_wish_property(QUEUE_DEPTH), "")
     lines: list[RuleLine] = []
     if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _is_depth_plain(family))
-        lines.append(line(differs("ENV", safe, FAMILY), depth))
+        lines.append(make_line(exclude_key("ENV", safe, FAMILY), depth))
         # Another rule has disabled native command queuing (plan/make.py).
-        lines.append(line(env(PROTOCOL, Protocol.SATA), attr(_DEPTH, "1"), depth))
+        lines.append(
+            make_line(match_property(PROTOCOL, Protocol.SATA), match_attribute(_DEPTH, "1"), depth)
+        )
         if site.array:
-            lines.append(line(env(STORAGE, Storage.ARRAY), depth))
+            lines.append(make_line(match_property(STORAGE, Storage.ARRAY), depth))
         if site.members:
-            lines.append(line(env(PROTOCOL, f"*{Protocol.VOLUME}*"), depth))
+            lines.append(make_line(match_property(PROTOCOL, f"*{Protocol.VOLUME}*"), depth))
     yield RuleSection("Depths that only the daemon can judge.", tuple(lines))
     yield RuleSection(
         "Tried, measured, and put back.",
         tuple(
-            line(*parts, set_env(wish(value.setting), ""))
+            make_line(*parts, set_property(make_wish_property(value.setting), ""))
             for value in reverted
             if value.setting in values
-            for parts in disks_of(value.id)
+            for parts in match_disks(value.id)
         ),
     )
 
@@ -312,5 +318,5 @@ def _is_depth_plain(family: Family) -> bool:
     decision (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
-    plain = family.depth is Depth.SET and family.depth_trap is no_trap
-    return plain and family.depth_default is no_default and not by_drive
+    plain = family.depth is Depth.SET and family.depth_trap is assume_no_trap
+    return plain and family.depth_default is assume_no_default and not by_drive

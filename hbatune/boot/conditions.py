@@ -16,29 +16,29 @@ from itertools import product
 from typing import NamedTuple
 
 from hbatune.boot.lines import (
-    END,
+    END_LABEL,
     RuleLine,
     RulePart,
     RuleSection,
-    attr,
-    differs,
-    env,
-    goto,
-    label,
-    line,
-    literal,
-    match,
-    plain,
-    set_env,
+    escape_glob,
+    exclude_key,
+    is_plain,
+    jump_to,
+    make_label,
+    make_line,
+    match_attribute,
+    match_key,
+    match_property,
+    set_property,
 )
 from hbatune.facts.classify import (
-    BY_FAMILY,
-    BY_ROTATIONAL,
-    BY_TRANSPORT,
-    EMULATED,
+    EMULATED_TRANSPORTS,
+    FAMILY_SIGN,
+    MEDIUM_BY_ROTATIONAL,
+    PROTOCOL_BY_TRANSPORT,
+    PROTOCOL_SIGNS,
     SAS_ARRAYS,
-    SIGNS,
-    UNSAID,
+    UNRELIABLE_MEDIUM,
     VIRTUAL_NVME,
     VIRTUAL_SIGNS,
     Evidence,
@@ -64,7 +64,7 @@ _MODEL = (SCSI, NVME)
 
 Parts = tuple[RulePart, ...]
 
-CLASSIFIED = "hbatune_classified"
+CLASSIFIED_LABEL = "hbatune_classified"
 _PCI, _PORT = ".HBATUNE_PCI", ".HBATUNE_PORT"
 _CHANNELS = range(256)  # a family's rule is a function, called for each channel
 
@@ -87,7 +87,7 @@ _ALWAYS = UdevCondition(((),), ((),))
 _NEVER = UdevCondition((), ())
 
 
-def condition(criteria: Match) -> UdevCondition:
+def build_condition(criteria: Match) -> UdevCondition:
     """Return the condition of a rule's ``when`` for a disk that is not a path of a map.
 
     udev tunes only such disks.
@@ -99,7 +99,7 @@ def condition(criteria: Match) -> UdevCondition:
     return _combine(_translate_criteria(criteria))
 
 
-def asks_for_names(criteria: Match) -> bool:
+def has_name_criteria(criteria: Match) -> bool:
     """Return whether it depends on the drive's vendor or model."""
     return bool(criteria.vendor or criteria.model)
 
@@ -137,7 +137,7 @@ def _combine_alternatives(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Pa
 
 
 def _match_words(name: str, words: Iterable[str]) -> UdevCondition:
-    parts = ((env(name, "|".join(words)),),)
+    parts = ((match_property(name, "|".join(words)),),)
     return UdevCondition(parts, parts)
 
 
@@ -146,8 +146,8 @@ def _match_protocol(words: tuple[Protocol, ...]) -> UdevCondition:
     sure = [_join_protocols(doubt) for doubt in _find_doubts() if set(doubt) <= set(words)]
     possible = [_join_protocols(doubt) for doubt in _find_doubts() if set(doubt) & set(words)]
     return UdevCondition(
-        ((env(PROTOCOL, "|".join((*words, *sure))),),),
-        ((env(PROTOCOL, "|".join((*words, *possible))),),),
+        ((match_property(PROTOCOL, "|".join((*words, *sure))),),),
+        ((match_property(PROTOCOL, "|".join((*words, *possible))),),),
     )
 
 
@@ -170,8 +170,8 @@ def _match_or_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
 
     If it is, the rule may or may not be for the disk.
     """
-    sure = ((env(name, "|".join(words)),),) if words else ()
-    return UdevCondition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
+    sure = ((match_property(name, "|".join(words)),),) if words else ()
+    return UdevCondition(sure, ((match_property(name, "|".join((*words, UNKNOWN))),),))
 
 
 def _match_family(names: tuple[str, ...]) -> UdevCondition:
@@ -204,7 +204,7 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
                 sure.append((kernel,))
                 possible.append((kernel,))
             continue
-        fits = (kernel, attr(path, "|".join(exact)))
+        fits = (kernel, match_attribute(path, "|".join(exact)))
         if exact:
             sure.append(fits)
         # A glob that udev cannot express could match any disk of this type.
@@ -214,14 +214,14 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
 
 def _is_expressible(glob: str) -> bool:
     """Return whether a glob means the same to udev: no sets, no blank at an end (udev cuts it)."""
-    return glob == glob.strip() and plain(glob.replace("*", "x").replace("?", "x"))
+    return glob == glob.strip() and is_plain(glob.replace("*", "x").replace("?", "x"))
 
 
 def _escape_glob(glob: str) -> str:
-    return "".join(char if char in "*?" else literal(char) for char in glob)
+    return "".join(char if char in "*?" else escape_glob(char) for char in glob)
 
 
-def class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
+def make_class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
     """Yield the lines that determine family, protocol and medium.
 
     For the ``linked`` families they also determine the PCI link, which costs many lines.
@@ -238,14 +238,16 @@ def class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
 
 
 def _reset_properties() -> Iterator[RuleLine]:
-    yield line(*(set_env(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH)))
-    yield line(set_env(TRI_MODE, "0"), set_env(STORAGE, Storage.LOCAL))
+    yield make_line(
+        *(set_property(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH))
+    )
+    yield make_line(set_property(TRI_MODE, "0"), set_property(STORAGE, Storage.LOCAL))
 
 
 def _detect_family() -> Iterator[RuleLine]:
     for family in families():
-        drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
-        yield line(drivers, set_env(FAMILY, family.name))
+        drivers = match_key("DRIVERS", "|".join(sorted(family.drivers)))
+        yield make_line(drivers, set_property(FAMILY, family.name))
 
 
 def _detect_link(linked: Collection[str]) -> Iterator[RuleLine]:
@@ -257,29 +259,31 @@ def _detect_link(linked: Collection[str]) -> Iterator[RuleLine]:
     for family in families():
         if family.name not in linked:
             continue
-        drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
-        is_family = env(FAMILY, family.name)
+        drivers = match_key("DRIVERS", "|".join(sorted(family.drivers)))
+        is_family = match_property(FAMILY, family.name)
         for speed, generation in GENERATIONS.items():
             texts = dict.fromkeys((f"{speed:.1f}", f"{speed:g}"))  # 5.0, and 5 on older kernels
             globs = "|".join(f"{text} GT/s*" for text in texts)
-            runs = match("ATTRS", globs, "current_link_speed")
-            yield line(is_family, drivers, runs, set_env(GEN, str(generation)))
+            runs = match_key("ATTRS", globs, "current_link_speed")
+            yield make_line(is_family, drivers, runs, set_property(GEN, str(generation)))
         for width in _WIDTHS:
-            runs = match("ATTRS", str(width), "current_link_width")
-            yield line(is_family, drivers, runs, set_env(WIDTH, str(width)))
+            runs = match_key("ATTRS", str(width), "current_link_width")
+            yield make_line(is_family, drivers, runs, set_property(WIDTH, str(width)))
 
 
 def _classify_by_transport() -> Iterator[RuleLine]:
     # Transports that hypervisors emulate have a lower priority than the names of their disks.
     emulated = False
-    for transport in sorted(TRANSPORTS, key=lambda transport: transport.name in EMULATED):
-        path = match("DEVPATH", transport.globs)
-        if transport.name in EMULATED and not emulated:
+    for transport in sorted(
+        TRANSPORTS, key=lambda transport: transport.name in EMULATED_TRANSPORTS
+    ):
+        path = match_key("DEVPATH", transport.globs)
+        if transport.name in EMULATED_TRANSPORTS and not emulated:
             emulated = True
             yield from _classify_virtual()
-        protocol = BY_TRANSPORT.get(transport.name)
+        protocol = PROTOCOL_BY_TRANSPORT.get(transport.name)
         if protocol is Protocol.UNKNOWN:
-            yield line(path, goto(END))
+            yield make_line(path, jump_to(END_LABEL))
         elif protocol is not None:
             yield _classify(protocol, path)
 
@@ -288,45 +292,52 @@ def _classify_virtual() -> Iterator[RuleLine]:
     for sign in VIRTUAL_SIGNS:
         for glob in sign.words:
             path = f"device/{sign.field}"
-            yield _classify(sign.protocol, match("KERNEL", SCSI), attr(path, glob))
+            yield _classify(sign.protocol, match_key("KERNEL", SCSI), match_attribute(path, glob))
 
 
 def _detect_storage() -> Iterator[RuleLine]:
-    """Yield the lines that determine the data's location, as ``facts.classify.storage`` does."""
-    has_protocol = env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}")
-    yield line(has_protocol, set_env(STORAGE, Storage.ARRAY))
-    has_protocol = env(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}")
-    yield line(has_protocol, set_env(STORAGE, Storage.VIRTUAL))
-    has_protocol = env(PROTOCOL, Protocol.SAS)
-    yield line(has_protocol, attr("device/access_state", "?*"), set_env(STORAGE, Storage.ARRAY))
+    """Yield the lines that locate the data, as ``facts.classify.classify_storage`` does."""
+    has_protocol = match_property(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}")
+    yield make_line(has_protocol, set_property(STORAGE, Storage.ARRAY))
+    has_protocol = match_property(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}")
+    yield make_line(has_protocol, set_property(STORAGE, Storage.VIRTUAL))
+    has_protocol = match_property(PROTOCOL, Protocol.SAS)
+    yield make_line(
+        has_protocol,
+        match_attribute("device/access_state", "?*"),
+        set_property(STORAGE, Storage.ARRAY),
+    )
     for vendors, models in SAS_ARRAYS:
-        identity = (attr("device/vendor", vendors), attr("device/model", models))
-        yield line(has_protocol, *identity, set_env(STORAGE, Storage.ARRAY))
-    native = (match("KERNEL", NVME), env(PROTOCOL, Protocol.NVME))
-    cloud = match("ATTRS", "|".join(VIRTUAL_NVME), "model")
-    yield line(*native, cloud, set_env(STORAGE, Storage.VIRTUAL))
-    fabric = match("DEVPATH", "*/nvme-fabrics/ctl/*")
-    yield line(*native, fabric, set_env(STORAGE, Storage.FABRIC))
+        identity = (
+            match_attribute("device/vendor", vendors),
+            match_attribute("device/model", models),
+        )
+        yield make_line(has_protocol, *identity, set_property(STORAGE, Storage.ARRAY))
+    native = (match_key("KERNEL", NVME), match_property(PROTOCOL, Protocol.NVME))
+    cloud = match_key("ATTRS", "|".join(VIRTUAL_NVME), "model")
+    yield make_line(*native, cloud, set_property(STORAGE, Storage.VIRTUAL))
+    fabric = match_key("DEVPATH", "*/nvme-fabrics/ctl/*")
+    yield make_line(*native, fabric, set_property(STORAGE, Storage.FABRIC))
 
 
 def _classify_scsi() -> Iterator[RuleLine]:
-    yield line(differs("KERNEL", SCSI), goto(END))
-    yield line(env(FAMILY, UNKNOWN), goto(END))
+    yield make_line(exclude_key("KERNEL", SCSI), jump_to(END_LABEL))
+    yield make_line(match_property(FAMILY, UNKNOWN), jump_to(END_LABEL))
     virtual = [f.name for f in families() if f.protocol(Evidence()) is Protocol.VIRTUAL]
-    yield _classify(Protocol.VIRTUAL, env(FAMILY, "|".join(virtual)))
+    yield _classify(Protocol.VIRTUAL, match_property(FAMILY, "|".join(virtual)))
     # Flags, since SUBSYSTEMS!= is true as soon as any parent differs: only a flag can express the
     # absence of a parent.
-    yield line(match("SUBSYSTEMS", "pci"), set_env(_PCI, "1"))
+    yield make_line(match_key("SUBSYSTEMS", "pci"), set_property(_PCI, "1"))
     [sas] = (transport for transport in TRANSPORTS if transport.name == "sas")
-    yield line(match("DEVPATH", sas.globs), set_env(_PORT, "1"))
-    yield line(_match_unset(_PCI), _match_unset(_PORT), goto(END))
-    for sign in SIGNS:
-        if sign is BY_FAMILY:
+    yield make_line(match_key("DEVPATH", sas.globs), set_property(_PORT, "1"))
+    yield make_line(_match_unset(_PCI), _match_unset(_PORT), jump_to(END_LABEL))
+    for sign in PROTOCOL_SIGNS:
+        if sign is FAMILY_SIGN:
             for family in families():
                 yield from _classify_by_channel(family)
         elif (parts := _match_sign(sign)) is not None:
             yield _classify(sign.protocol, *parts)
-    yield line(goto(END))
+    yield make_line(jump_to(END_LABEL))
 
 
 def _match_sign(sign: Sign) -> tuple[RulePart, ...] | None:
@@ -338,33 +349,33 @@ def _match_sign(sign: Sign) -> tuple[RulePart, ...] | None:
     globs = "|".join(sign.words)
     match sign.field:
         case "vendor":
-            return (attr("device/vendor", globs),)
+            return (match_attribute("device/vendor", globs),)
         case "sat":
-            return (match("TEST", "device/vpd_pg89"),)
+            return (match_key("TEST", "device/vpd_pg89"),)
         case "raid_level" | "sas_address":
             path = f"device/{sign.field}"
-            present = (_match_unset(_PORT), attr(path, "?*"))
-            return (*present, differs("ATTR", globs, path)) if sign.but else present
+            present = (_match_unset(_PORT), match_attribute(path, "?*"))
+            return (*present, exclude_key("ATTR", globs, path)) if sign.but else present
         case "port_protocols":
             # In the drive's port of the SAS transport class, below the parent that both keys match.
             # udev substitutes its name for $id (udev-rules.c: token_match_attr), and reads the file
             # itself. A PROGRAM would be a process for each disk.
-            port = match("KERNELS", "end_device-*")
+            port = match_key("KERNELS", "end_device-*")
             listed = "|".join(f"*{word}*" for word in sign.words)
-            protocols = match("ATTRS", listed, "sas_device/$id/target_port_protocols")
-            return (env(_PORT, "1"), port, protocols)
+            protocols = match_key("ATTRS", listed, "sas_device/$id/target_port_protocols")
+            return (match_property(_PORT, "1"), port, protocols)
         case _:
             return None
 
 
 def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
     """Yield the lines that distinguish a family's protocols by SCSI channel."""
-    is_family = env(FAMILY, family.name)
+    is_family = match_property(FAMILY, family.name)
     if family.protocol(Evidence(channel=0, access="optimized")) is not family.protocol(
         Evidence(channel=0)
     ):
         served = family.protocol(Evidence(channel=0, access="optimized")) or UNKNOWN
-        yield _classify(served, is_family, attr("device/access_state", "?*"))
+        yield _classify(served, is_family, match_attribute("device/access_state", "?*"))
     for protocols, channels in _group_channels(family).items():
         protocol = _join_protocols(protocols)
         if protocol == Protocol.VIRTUAL:
@@ -380,13 +391,13 @@ def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
             yield _classify(
                 protocol,
                 is_family,
-                match("SUBSYSTEMS", "scsi"),
-                match("KERNELS", "*:*:*:*"),
-                differs("KERNELS", excluded),
+                match_key("SUBSYSTEMS", "scsi"),
+                match_key("KERNELS", "*:*:*:*"),
+                exclude_key("KERNELS", excluded),
             )
         else:
             included = "|".join(f"*:{channel}:*:*" for channel in channels)
-            yield _classify(protocol, is_family, match("KERNELS", included))
+            yield _classify(protocol, is_family, match_key("KERNELS", included))
 
 
 def _group_channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
@@ -409,25 +420,29 @@ def _group_channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
 def _detect_medium() -> Iterator[RuleLine]:
     # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
     # sd_read_block_characteristics), and hbatune has not changed it yet.
-    is_nvme = env(PROTOCOL, Protocol.NVME)
-    yield label(CLASSIFIED)
-    for rotational, medium in BY_ROTATIONAL.items():
+    is_nvme = match_property(PROTOCOL, Protocol.NVME)
+    yield make_label(CLASSIFIED_LABEL)
+    for rotational, medium in MEDIUM_BY_ROTATIONAL.items():
         excluded = [
             Protocol.NVME,
-            *(protocol for protocol, unsaid in (UNSAID,) if unsaid is medium),
+            *(protocol for protocol, unsaid in (UNRELIABLE_MEDIUM,) if unsaid is medium),
         ]
-        is_medium = attr("queue/rotational", str(int(rotational)))
-        yield line(differs("ENV", "|".join(excluded), PROTOCOL), is_medium, set_env(MEDIUM, medium))
-    yield line(is_nvme, set_env(MEDIUM, "nvme"))
-    yield line(is_nvme, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
+        is_medium = match_attribute("queue/rotational", str(int(rotational)))
+        yield make_line(
+            exclude_key("ENV", "|".join(excluded), PROTOCOL),
+            is_medium,
+            set_property(MEDIUM, medium),
+        )
+    yield make_line(is_nvme, set_property(MEDIUM, "nvme"))
+    yield make_line(is_nvme, match_key("KERNEL", SCSI), set_property(TRI_MODE, "1"))
 
 
 def _classify(protocol: str, *matches: RulePart) -> RuleLine:
-    return line(*matches, set_env(PROTOCOL, protocol), goto(CLASSIFIED))
+    return make_line(*matches, set_property(PROTOCOL, protocol), jump_to(CLASSIFIED_LABEL))
 
 
 def _match_unset(flag: str) -> RulePart:
-    return differs("ENV", "1", flag)
+    return exclude_key("ENV", "1", flag)
 
 
 DISKS = "|".join((SCSI, NVME, OTHER))

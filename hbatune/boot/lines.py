@@ -28,10 +28,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.devices import is_link
-from hbatune.facts.ids import WORLD_WIDE, canonical, lasting, stable_part
+from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.facts.routes import MULTIPATH_UUID
-from hbatune.facts.udev import SEEN
+from hbatune.facts.udev import SEEN_PROPERTY
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Match, Multipath
 from hbatune.settings.setting import UdevWriter
@@ -40,21 +40,21 @@ from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     SETTINGS,
     Cause,
-    disturbed,
-    kind_of,
-    property_of,
-    setting,
+    find_setting,
+    find_target_kind,
+    list_affected_settings,
+    make_property_name,
 )
 
-END = "hbatune_end"
+END_LABEL = "hbatune_end"
 """The label at the end of the file: a line that goes there skips the device."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
 _WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
 
-LEFT = ".HBATUNE_SCHEDULER_LEFT"
+SCHEDULER_LEFT = ".HBATUNE_SCHEDULER_LEFT"
 """Whether the daemon may want another scheduler than udev knows."""
-QUEUED = ".HBATUNE_QUEUED"
+QUEUED_PROPERTY = ".HBATUNE_QUEUED"
 """Whether the disk has a scheduler other than none; only then is nr_requests written."""
 _ANY = ".HBATUNE_ANY"
 _RESET = ".HBATUNE_RESET_"
@@ -88,62 +88,62 @@ class RuleSection(Struct, frozen=True):
     lines: tuple[RuleLine, ...]
 
 
-def line(*parts: RulePart) -> RuleLine:
+def make_line(*parts: RulePart) -> RuleLine:
     """Return the parts as one rule."""
     return RuleLine(parts)
 
 
-def match(key: str, value: str, name: str | None = None) -> RulePart:
+def match_key(key: str, value: str, name: str | None = None) -> RulePart:
     """Match a key against globs."""
     return RulePart(key, "==", value, name)
 
 
-def differs(key: str, value: str, name: str | None = None) -> RulePart:
+def exclude_key(key: str, value: str, name: str | None = None) -> RulePart:
     """Match if the key does not fit the globs."""
     return RulePart(key, "!=", value, name)
 
 
-def attr(path: str, value: str) -> RulePart:
+def match_attribute(path: str, value: str) -> RulePart:
     """Match an attribute of the disk; a missing one matches nothing."""
-    return match("ATTR", value, path)
+    return match_key("ATTR", value, path)
 
 
-def env(name: str, value: str) -> RulePart:
+def match_property(name: str, value: str) -> RulePart:
     """Match a property of the event; an unset property is empty."""
-    return match("ENV", value, name)
+    return match_key("ENV", value, name)
 
 
-def set_env(name: str, value: str) -> RulePart:
+def set_property(name: str, value: str) -> RulePart:
     """Set a property; one whose name begins with a dot is not kept in udev's database."""
     return RulePart("ENV", "=", value, name)
 
 
-def write(path: str, value: str) -> RulePart:
+def write_attribute(path: str, value: str) -> RulePart:
     """Write to an attribute of the disk."""
     return RulePart("ATTR", "=", value, path)
 
 
-def goto(label: str) -> RulePart:
+def jump_to(label: str) -> RulePart:
     """Continue at a later label."""
     return RulePart("GOTO", "=", label)
 
 
-def label(name: str) -> RuleLine:
-    """Return the destination of a ``goto``, a separate rule."""
+def make_label(name: str) -> RuleLine:
+    """Return the destination of a ``jump_to``, a separate rule."""
     return RuleLine((RulePart("LABEL", "=", name),))
 
 
-def plain(text: str) -> bool:
-    """Return whether the text matches only itself in a value, after ``literal``."""
+def is_plain(text: str) -> bool:
+    """Return whether the text matches only itself in a value, after ``escape_glob``."""
     return bool(_PLAIN.fullmatch(text))
 
 
-def literal(text: str) -> str:
+def escape_glob(text: str) -> str:
     """Return the glob that matches only this text. An alternative (``|``) cannot be escaped."""
     return "".join(_WILD.get(char, char) for char in text)
 
 
-def below(number: int) -> str:
+def make_globs_below(number: int) -> str:
     """Return globs that match the decimal numbers below ``number``, since there is no ``<``.
 
     Numbers as the kernel prints them, without leading zeros.
@@ -168,35 +168,37 @@ def _match_digits(low: int, high: int) -> str:
     return str(low) if low == high else f"[{low}-{high}]"
 
 
-def wish(name: str) -> str:
+def make_wish_property(name: str) -> str:
     """Return the property that holds the value that the rules require for a setting."""
     return f".HBATUNE_{name.upper()}"
 
 
-def saved(values: Collection[str]) -> tuple[str, ...]:
+def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     """Return the settings whose original values are saved: all that a write may change.
 
     The only scheduler tunable saved is async_depth: no other one may change while the scheduler
     stays, and a switch of the scheduler replaces all of them.
     """
-    names = disturbed(values)  # not only the written ones: a scheduler switch resets others
+    names = list_affected_settings(
+        values
+    )  # not only the written ones: a scheduler switch resets others
     return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
 
 
-def remembering() -> RuleSection:
+def make_import_section() -> RuleSection:
     """Return the lines that keep the mark and the original values in udev's database.
 
     Without them any event would drop them. They cover all settings, since an earlier profile may
     have saved others.
     """
-    disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
-    names = (SEEN, *map(property_of, (*disks, ASYNC_DEPTH)))
-    lines = (line(RulePart("IMPORT", "==", name, "db")) for name in names)
+    disks = (name for name in SETTINGS if find_target_kind(name) is TargetKind.ENDPOINT)
+    names = (SEEN_PROPERTY, *map(make_property_name, (*disks, ASYNC_DEPTH)))
+    lines = (make_line(RulePart("IMPORT", "==", name, "db")) for name in names)
     title = "That it was seen and what was there before, through every later event."
     return RuleSection(title, tuple(lines))
 
 
-def write_sections(values: Values) -> Iterator[RuleSection]:
+def make_write_sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
     yield RuleSection("Nothing to set: nothing to save.", tuple(_check_wishes(values)))
     yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
@@ -215,8 +217,8 @@ def write_sections(values: Values) -> Iterator[RuleSection]:
 
 def _check_wishes(values: Values) -> Iterator[RuleLine]:
     for name in values:
-        yield line(env(wish(name), "?*"), set_env(_ANY, "1"))
-    yield line(differs("ENV", "1", _ANY), goto(END))
+        yield make_line(match_property(make_wish_property(name), "?*"), set_property(_ANY, "1"))
+    yield make_line(exclude_key("ENV", "1", _ANY), jump_to(END_LABEL))
 
 
 def _save_values(values: Values) -> Iterator[RuleLine]:
@@ -224,13 +226,15 @@ def _save_values(values: Values) -> Iterator[RuleLine]:
 
     The value is saved only if no baseline exists.
     """
-    for name in saved(values):
-        property_name, path = property_of(name), setting(name).path
-        unsaved = (attr(path, "?*"), env(property_name, ""))
+    for name in list_saved_settings(values):
+        property_name, path = make_property_name(name), find_setting(name).path
+        unsaved = (match_attribute(path, "?*"), match_property(property_name, ""))
         for cause in values:
-            if name in saved((cause,)):
-                yield line(
-                    env(wish(cause), "?*"), *unsaved, set_env(property_name, f"$attr{{{path}}}")
+            if name in list_saved_settings((cause,)):
+                yield make_line(
+                    match_property(make_wish_property(cause), "?*"),
+                    *unsaved,
+                    set_property(property_name, f"$attr{{{path}}}"),
                 )
 
 
@@ -240,13 +244,15 @@ def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> I
             case UdevWriter.BRACKETED:
                 yield from _write_scheduler(name, text, planned)
             case UdevWriter.LOWER:
-                yield line(
-                    env(wish(name), text),
-                    _match_attr(name, below(int(text))),
+                yield make_line(
+                    match_property(make_wish_property(name), text),
+                    _match_attr(name, make_globs_below(int(text))),
                     _write_attr(name, text),
                 )
             case UdevWriter.SCHEDULED:
-                yield from _write_if_different(name, text, planned, env(QUEUED, "1"))
+                yield from _write_if_different(
+                    name, text, planned, match_property(QUEUED_PROPERTY, "1")
+                )
             case UdevWriter.DIFFERENT:
                 yield from _write_if_different(name, text, planned)
     if SETTINGS[name].udev is UdevWriter.BRACKETED:
@@ -254,58 +260,69 @@ def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> I
 
 
 def _write_scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[RuleLine]:
-    wanted, path = env(wish(name), text), SETTINGS[name].path
+    wanted, path = match_property(make_wish_property(name), text), SETTINGS[name].path
     if text != "none":
         # If it is not listed yet, the write loads its module; a rule cannot see whether it did.
-        yield line(wanted, attr(path, f"*{text}*"), set_env(QUEUED, "1"))
-    differs_now = (attr(path, f"*{literal('[')}*"), differs("ATTR", _match_active(text), path))
-    yield line(wanted, *differs_now, _write_attr(name, text), *_flag_resets(name, planned))
+        yield make_line(
+            wanted, match_attribute(path, f"*{text}*"), set_property(QUEUED_PROPERTY, "1")
+        )
+    differs_now = (
+        match_attribute(path, f"*{escape_glob('[')}*"),
+        exclude_key("ATTR", _match_active(text), path),
+    )
+    yield make_line(wanted, *differs_now, _write_attr(name, text), *_flag_resets(name, planned))
 
 
 def _detect_scheduler(name: str) -> Iterator[RuleLine]:
     """Yield the line that detects whether a disk has a scheduler that no rule changes."""
     path = SETTINGS[name].path
-    active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _match_active("none"), path))
-    settled = (env(wish(name), ""), differs("ENV", "1", LEFT))
-    yield line(*settled, *active, set_env(QUEUED, "1"))
+    active = (
+        match_attribute(path, f"*{escape_glob('[')}*"),
+        exclude_key("ATTR", _match_active("none"), path),
+    )
+    settled = (
+        match_property(make_wish_property(name), ""),
+        exclude_key("ENV", "1", SCHEDULER_LEFT),
+    )
+    yield make_line(*settled, *active, set_property(QUEUED_PROPERTY, "1"))
 
 
 def _write_if_different(
     name: str, text: str, planned: Sequence[str], *needs: RulePart
 ) -> Iterator[RuleLine]:
-    wanted, exists = env(wish(name), text), _match_attr(name, "?*")
+    wanted, exists = match_property(make_wish_property(name), text), _match_attr(name, "?*")
     resets = _flag_resets(name, planned)
     path, limit_path = SETTINGS[name].path, SETTINGS[name].most_in
     if limit_path:
-        needs = (*needs, differs("ATTR", below(int(text)), limit_path))
-    yield line(
-        *needs, wanted, exists, differs("ATTR", text, path), _write_attr(name, text), *resets
+        needs = (*needs, exclude_key("ATTR", make_globs_below(int(text)), limit_path))
+    yield make_line(
+        *needs, wanted, exists, exclude_key("ATTR", text, path), _write_attr(name, text), *resets
     )
     # udev remembers the old text: a value that an earlier write has reset looks right, and the line
     # above skips it.
     if any(name in SETTINGS[setting_name].resets for setting_name in planned):
-        was_reset = (_match_attr(name, text), env(f"{_RESET}{name.upper()}", "1"))
-        yield line(*needs, wanted, *was_reset, _write_attr(name, text))
+        was_reset = (_match_attr(name, text), match_property(f"{_RESET}{name.upper()}", "1"))
+        yield make_line(*needs, wanted, *was_reset, _write_attr(name, text))
 
 
 def _flag_resets(name: str, planned: Sequence[str]) -> tuple[RulePart, ...]:
     resets = (reset for reset in SETTINGS[name].resets if reset in planned)
-    return tuple(set_env(f"{_RESET}{reset.upper()}", "1") for reset in resets)
+    return tuple(set_property(f"{_RESET}{reset.upper()}", "1") for reset in resets)
 
 
 def _match_active(scheduler: str) -> str:
-    return f"*{literal('[')}{scheduler}]*"
+    return f"*{escape_glob('[')}{scheduler}]*"
 
 
 def _match_attr(name: str, globs: str) -> RulePart:
-    return match("ATTR", globs, SETTINGS[name].path)
+    return match_key("ATTR", globs, SETTINGS[name].path)
 
 
 def _write_attr(name: str, text: str) -> RulePart:
-    return write(SETTINGS[name].path, text)
+    return write_attribute(SETTINGS[name].path, text)
 
 
-KNOWN = ".HBATUNE_KNOWN"
+KNOWN_PROPERTY = ".HBATUNE_KNOWN"
 """Whether the disk has been seen before this event."""
 _NUMBER = "DISKSEQ"
 """The disk's sequence number, a property of every event since Linux 5.15 (block/genhd.c)."""
@@ -322,26 +339,29 @@ _ODD = "*[!] -[^-~]*"
 """Matches a text with a backslash, or with anything that is not printable ASCII."""
 
 
-def seen_section(marks: Path) -> RuleSection:
+def make_seen_section(marks: Path) -> RuleSection:
     """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory."""
-    set_known = set_env(KNOWN, "1")
+    set_known = set_property(KNOWN_PROPERTY, "1")
     # udev substitutes only in the value of a TEST match. Without a number it would name the
     # directory.
-    marked = match("TEST", f"{marks}/$env{{{_NUMBER}}}")
-    lines = (line(env(SEEN, "?*"), set_known), line(env(_NUMBER, "?*"), marked, set_known))
+    marked = match_key("TEST", f"{marks}/$env{{{_NUMBER}}}")
+    lines = (
+        make_line(match_property(SEEN_PROPERTY, "?*"), set_known),
+        make_line(match_property(_NUMBER, "?*"), marked, set_known),
+    )
     return RuleSection("Whether this very disk was seen before.", lines)
 
 
 def mark_seen() -> Iterator[RuleLine]:
     """Yield the lines that mark the disk as seen, by its number, or without one on old kernels."""
-    yield line(set_env(SEEN, f"$env{{{_NUMBER}}}"))
-    yield line(env(SEEN, ""), set_env(SEEN, "unnumbered"))
+    yield make_line(set_property(SEEN_PROPERTY, f"$env{{{_NUMBER}}}"))
+    yield make_line(match_property(SEEN_PROPERTY, ""), set_property(SEEN_PROPERTY, "unnumbered"))
 
 
 MAPS, TUNE = "hbatune_maps", "hbatune_tune"
-NAMES = "dm-*"
+MAP_NAMES = "dm-*"
 """The kernel's names of maps."""
-PATH_EVENT = env("DM_ACTION", "PATH_*")
+PATH_EVENT = match_property("DM_ACTION", "PATH_*")
 """Matches an event about one path (drivers/md/dm-uevent.c), which loads no table."""
 
 
@@ -359,62 +379,72 @@ def is_only_for_maps(criteria: Match) -> bool:
     return criteria.kind == (Kind.MAP,) and criteria.multipath == (Multipath.DM,)
 
 
-def activated_map() -> RuleLine:
+def match_activated_map() -> RuleLine:
     """Return the line that sends a map to its own lines when its table was just activated.
 
     device-mapper's rules set DM_ACTIVATION: a plain `change` does not have it, but the `add` of a
     map that the initramfs has activated does (dmsetup's 55-dm.rules).
     """
     event = (
-        match("ACTION", "add|change"),
-        env("DM_ACTIVATION", "1"),
-        env("DM_UUID", f"{MULTIPATH_UUID}*"),
+        match_key("ACTION", "add|change"),
+        match_property("DM_ACTIVATION", "1"),
+        match_property("DM_UUID", f"{MULTIPATH_UUID}*"),
     )
-    return line(match("KERNEL", NAMES), *event, goto(MAPS))
+    return make_line(match_key("KERNEL", MAP_NAMES), *event, jump_to(MAPS))
 
 
-def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
+def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
     """Return the lines of maps, which disks skip; both continue after them.
 
     For a known map, only the ``settings`` that a new table resets are wished for.
     """
-    zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
-    is_known = env(KNOWN, "1")
+    zoned = make_line(
+        match_attribute("queue/zoned", "?*"),
+        exclude_key("ATTR", "none", "queue/zoned"),
+        jump_to(END_LABEL),
+    )
+    is_known = match_property(KNOWN_PROPERTY, "1")
     # A coldplug, and a path that failed or returned: neither loads a table.
     same = (
-        line(is_known, match("ACTION", "add"), goto(END)),
-        line(is_known, PATH_EVENT, goto(END)),
+        make_line(is_known, match_key("ACTION", "add"), jump_to(END_LABEL)),
+        make_line(is_known, PATH_EVENT, jump_to(END_LABEL)),
     )
     unaffected = (name for name in settings if Cause.LOADED not in SETTINGS[name].reset_by)
-    unwished = [set_env(wish(name), "") for name in unaffected]
+    unwished = [set_property(make_wish_property(name), "") for name in unaffected]
     lines = (
-        line(goto(TUNE)),
-        label(MAPS),
+        make_line(jump_to(TUNE)),
+        make_label(MAPS),
         *same,
         *mark_seen(),
         zoned,
         *wishes,
-        *([line(is_known, *unwished)] if unwished else []),
-        label(TUNE),
+        *([make_line(is_known, *unwished)] if unwished else []),
+        make_label(TUNE),
     )
     return RuleSection("Maps, as they are activated.", lines)
 
 
-def hands_off(
+def make_skip_sections(
     site: Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
 ) -> Iterator[RuleSection]:
     """Yield the lines that skip disks, including the ones with the ``excluded`` ids.
 
-    ``reverted`` are ids that later lines match (``disks_of``). ``asks_for_names`` is whether any
+    ``reverted`` are ids that later lines match (``match_disks``). ``asks_for_names`` is whether any
     rule depends on a drive's vendor or model.
     """
     yield RuleSection(
         "Hands off: maps and their paths, what is zoned, what has no medium.",
         (
-            line(match("DEVPATH", "/devices/virtual/*"), goto(END)),
-            line(env("DM_MULTIPATH_DEVICE_PATH", "1"), goto(END)),
-            line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END)),
-            line(attr("removable", "1"), attr("size", "0"), goto(END)),
+            make_line(match_key("DEVPATH", "/devices/virtual/*"), jump_to(END_LABEL)),
+            make_line(match_property("DM_MULTIPATH_DEVICE_PATH", "1"), jump_to(END_LABEL)),
+            make_line(
+                match_attribute("queue/zoned", "?*"),
+                exclude_key("ATTR", "none", "queue/zoned"),
+                jump_to(END_LABEL),
+            ),
+            make_line(
+                match_attribute("removable", "1"), match_attribute("size", "0"), jump_to(END_LABEL)
+            ),
         ),
     )
     if asks_for_names:
@@ -422,7 +452,7 @@ def hands_off(
             "Hands off: a name that is not all plain, which globs would read otherwise.",
             (
                 *(
-                    line(attr(path, glob), goto(END))
+                    make_line(match_attribute(path, glob), jump_to(END_LABEL))
                     for path in ("device/vendor", "device/model")
                     for glob in (_ODD, " *")
                 ),
@@ -434,47 +464,47 @@ def hands_off(
     yield RuleSection("Excluded in [site], or rolled back.", tuple(_exclude_disks(site, excluded)))
 
 
-def disks_of(id: str) -> Iterator[tuple[RulePart, ...]]:
+def match_disks(id: str) -> Iterator[tuple[RulePart, ...]]:
     """Yield matches for at least the disk with this id, in any boot: by its name and adapter.
 
     udev cannot see a name that is not world-wide. In that case every disk of that adapter without a
-    world-wide name is matched. ``hands_off`` marks those.
+    world-wide name is matched. ``make_skip_sections`` marks those.
     """
-    name, adapter_match = stable_part(lasting(id)), _match_adapter(id)
+    name, adapter_match = extract_stable_part(extract_lasting_part(id)), _match_adapter(id)
     if name.startswith(WORLD_WIDE):
         for path in _WWIDS:
-            yield attr(path, _match_loosely(name)), *adapter_match
+            yield match_attribute(path, _match_loosely(name)), *adapter_match
     else:
-        yield differs("ENV", "1", _WWID), *adapter_match
+        yield exclude_key("ENV", "1", _WWID), *adapter_match
 
 
 def _match_adapter(id: str) -> tuple[RulePart, ...]:
     """Return a match for the adapter in an id, or nothing if udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
     is_unknown = "@" not in id or _NO_DEVICE.fullmatch(adapter)
-    return () if is_unknown else (match("KERNELS", _ignore_case(adapter)),)
+    return () if is_unknown else (match_key("KERNELS", _ignore_case(adapter)),)
 
 
 def _mark_named(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[RuleLine]:
     """Yield the lines that mark disks with a world-wide name, if any other line depends on it."""
     ids = (*excluded, *reverted)
-    matches = chain.from_iterable((*map(_match_disks, site.exclude), *map(disks_of, ids)))
+    matches = chain.from_iterable((*map(_match_disks, site.exclude), *map(match_disks, ids)))
     if any(part.name == _WWID for parts in matches for part in parts):
         for path in _WWIDS:
-            yield line(attr(path, "?*"), set_env(_WWID, "1"))
+            yield make_line(match_attribute(path, "?*"), set_property(_WWID, "1"))
 
 
 def _exclude_disks(site: Site, excluded: Collection[str]) -> Iterator[RuleLine]:
     """Yield lines that skip at least these disks."""
-    matches = (*map(_match_disks, site.exclude), *map(disks_of, excluded))
+    matches = (*map(_match_disks, site.exclude), *map(match_disks, excluded))
     for parts in dict.fromkeys(chain.from_iterable(matches)):
-        yield line(*parts, goto(END))
+        yield make_line(*parts, jump_to(END_LABEL))
 
 
 def _match_disks(name: str) -> Iterator[tuple[RulePart, ...]]:
     """Yield matches for at least the disks with this name in [site]."""
-    stable, adapter_match = stable_part(name), _match_adapter(name)
-    digits = canonical(stable)
+    stable, adapter_match = extract_stable_part(name), _match_adapter(name)
+    digits = normalise_name(stable)
     file = stable.removeprefix("/dev/")
     kernel = file.replace("/", "!")  # as in sysfs
     is_kernel_name = not adapter_match and _KERNELS_OWN.fullmatch(kernel) is not None
@@ -482,16 +512,16 @@ def _match_disks(name: str) -> Iterator[tuple[RulePart, ...]]:
         # The attribute begins with the type of name (naa., eui., t10.), which people omit.
         prefix = "" if digits.startswith(WORLD_WIDE) else "*."
         for path in _WWIDS:
-            yield attr(path, prefix + _ignore_case(digits)), *adapter_match
+            yield match_attribute(path, prefix + _ignore_case(digits)), *adapter_match
         if stable.lower().startswith(WORLD_WIDE):
             return
     if "@" not in name:
-        yield (match("KERNELS", _match_loosely(kernel)),)
+        yield (match_key("KERNELS", _match_loosely(kernel)),)
     if is_link(stable):  # udev's own rules have already set the disk's links
-        yield (match("SYMLINK", _match_loosely(file)),)
+        yield (match_key("SYMLINK", _match_loosely(file)),)
     elif not is_kernel_name:
         # Composed of vendor, model and serial number, which udev cannot see.
-        yield differs("ENV", "1", _WWID), *adapter_match
+        yield exclude_key("ENV", "1", _WWID), *adapter_match
 
 
 def _ignore_case(text: str) -> str:
@@ -506,4 +536,4 @@ def _ignore_case(text: str) -> str:
 
 def _match_loosely(text: str) -> str:
     """Return a glob that matches at least the text; blanks, also escaped, have become ``_``."""
-    return "".join(literal(char) if plain(char) and char != "_" else "*" for char in text)
+    return "".join(escape_glob(char) if is_plain(char) and char != "_" else "*" for char in text)

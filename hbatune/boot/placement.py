@@ -85,7 +85,7 @@ def load_manifest(path: Path) -> Manifest | None:
     An unreadable manifest is an error: without a manifest every file would look foreign.
     """
     try:
-        manifest = loader.load(path, Manifest, loader.OWN)
+        manifest = loader.load(path, Manifest, loader.STATE_BOUNDS)
     except FileNotFoundError:
         return None
     except (OSError, UnusableFileError) as error:
@@ -102,12 +102,12 @@ def save_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest durably; OSError if the disk refuses it."""
     before = b""
     with suppress(OSError, UnusableFileError):
-        before = loader.read(path, loader.OWN)
+        before = loader.read(path, loader.STATE_BOUNDS)
     # Content that a newer version has written stays in it.
-    files.replace(path, loader.encode_keeping(manifest, before))
+    files.replace(path, loader.encode_merged(manifest, before))
 
 
-def sum_of(path: Path) -> str | None:
+def hash_file(path: Path) -> str | None:
     """Return the sum of the file at ``path``, or None if there is no file.
 
     For an object that hbatune never installs (a directory, a device, a huge file) it is a word that
@@ -116,10 +116,10 @@ def sum_of(path: Path) -> str | None:
     try:
         # Before exists() and read_bytes(), which both follow a link.
         if path.is_symlink():
-            return hashed(str(path.readlink()).encode())
+            return hash_data(str(path.readlink()).encode())
         if not path.exists():
             return None
-        return hashed(loader.read_bytes(path, _LARGEST))
+        return hash_data(loader.read_bytes(path, _LARGEST))
     except FileNotFoundError:  # just removed
         return None
     except UnusableFileError:
@@ -128,7 +128,7 @@ def sum_of(path: Path) -> str | None:
         raise InstallError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def hashed(data: bytes) -> str:
+def hash_data(data: bytes) -> str:
     """Return the SHA-256 of the data."""
     import hashlib  # loads OpenSSL, which a daemon that shares this module does not need
 
@@ -148,7 +148,7 @@ class Piece(Struct, frozen=True):
     @property
     def placed(self) -> PlacedFile:
         """Its entry in the manifest."""
-        return PlacedFile(str(self.path), (hashed(self.text.encode()),))
+        return PlacedFile(str(self.path), (hash_data(self.text.encode()),))
 
 
 class InstallError(HbatuneError):
@@ -167,7 +167,7 @@ class ForeignError(InstallError):
         self.paths = tuple(paths)
 
 
-def below(root: Path, path: Path) -> Path:
+def join_root(root: Path, path: Path) -> Path:
     """Return the path of a machine's path below the root.
 
     InstallError if links of an image lead out of it: they must not change the machine that builds
@@ -180,25 +180,27 @@ def below(root: Path, path: Path) -> Path:
     return target
 
 
-def installed(root: Path, manifest_path: Path) -> Manifest | None:
+def load_installed(root: Path, manifest_path: Path) -> Manifest | None:
     """Return the manifest of a root, or None if nothing is installed."""
-    return load_manifest(below(root, manifest_path))
+    return load_manifest(join_root(root, manifest_path))
 
 
-def differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
+def find_differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces that are missing, or installed with another text."""
-    return [piece for piece in pieces if sum_of(below(root, piece.path)) not in piece.placed.sums]
+    return [
+        piece for piece in pieces if hash_file(join_root(root, piece.path)) not in piece.placed.sums
+    ]
 
 
-def place(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path]:
+def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path]:
     """Install the pieces durably, and return the paths that have changed.
 
     Raises ForeignError before any change if a path has a file that is not hbatune's. Raises
     InstallError if a file cannot be written, after undoing all changes.
     """
-    existing = installed(root, manifest_path)
+    existing = load_installed(root, manifest_path)
     before = existing or Manifest()
-    new = differing(root, pieces)
+    new = find_differing(root, pieces)
     if foreign := [piece.path for piece in new if _is_foreign(root, before, piece.path)]:
         raise ForeignError(foreign)
     folders = _find_missing_folders(root, (manifest_path, *(piece.path for piece in new)))
@@ -206,21 +208,21 @@ def place(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path
     # Before the first file: if killed at any instant, `uninstall` identifies every file as
     # hbatune's.
     try:
-        save_manifest(below(root, manifest_path), begun)
+        save_manifest(join_root(root, manifest_path), begun)
     except OSError as error:
-        raise _make_error(below(root, manifest_path), error) from error
+        raise _make_error(join_root(root, manifest_path), error) from error
     done: list[tuple[Piece, bytes | None]] = []
     for piece in new:
         try:
             # Noted before the write, so a partly failed one is undone as well.
-            done.append((piece, content_of(below(root, piece.path))))
-            _write_piece(below(root, piece.path), piece)
+            done.append((piece, read_content(join_root(root, piece.path))))
+            _write_piece(join_root(root, piece.path), piece)
         except OSError as error:
             _undo(root, done, begun)
-            _save_or_drop(below(root, manifest_path), existing)
-            raise _make_error(below(root, piece.path), error) from error
+            _save_or_drop(join_root(root, manifest_path), existing)
+            raise _make_error(join_root(root, piece.path), error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    _save_or_drop(below(root, manifest_path), begun.settled(piece.placed for piece in pieces))
+    _save_or_drop(join_root(root, manifest_path), begun.settled(piece.placed for piece in pieces))
     return [piece.path for piece in new]
 
 
@@ -232,14 +234,14 @@ class RemovedFiles(Struct, frozen=True):
     folders: tuple[str, ...] = ()
 
 
-def take_away(
+def remove_files(
     root: Path, manifest_path: Path, *, only: Collection[Path] | None = None
 ) -> RemovedFiles:
     """Remove the installed files, or ``only`` these paths; the manifest keeps the other files.
 
-    The directories stay, for ``sweep``. InstallError if a file cannot be removed.
+    The directories stay, for ``remove_empty_folders``. InstallError if a file cannot be removed.
     """
-    manifest = installed(root, manifest_path)
+    manifest = load_installed(root, manifest_path)
     if manifest is None:
         return RemovedFiles()
     removed, retained = [], []
@@ -247,12 +249,12 @@ def take_away(
         path = Path(file.path)
         if only is not None and path not in only:
             continue
-        current_sum = sum_of(below(root, path))
+        current_sum = hash_file(join_root(root, path))
         if current_sum is not None and current_sum not in file.sums:
             retained.append(path)
             continue
         try:
-            files.remove(below(root, path))
+            files.remove(join_root(root, path))
         except OSError as error:
             raise InstallError(f"{path} cannot be removed: {error.strerror}") from error
         removed.append(path)
@@ -261,51 +263,51 @@ def take_away(
     remaining = manifest.without(map(str, removed))
     if removed:
         _save_or_drop(
-            below(root, manifest_path), remaining if retained or only is not None else None
+            join_root(root, manifest_path), remaining if retained or only is not None else None
         )
     return RemovedFiles(tuple(removed), tuple(retained), manifest.folders)
 
 
-def sweep(root: Path, folders: Sequence[str]) -> None:
+def remove_empty_folders(root: Path, folders: Sequence[str]) -> None:
     """Remove the directories that are empty, the innermost first. InstallError if that fails."""
     for folder in reversed(folders):
         try:
-            below(root, Path(folder)).rmdir()
+            join_root(root, Path(folder)).rmdir()
         except OSError as error:
             if error.errno not in _STAYS:
                 raise InstallError(f"{folder} cannot be removed: {error.strerror}") from error
 
 
-def changed(root: Path, manifest_path: Path, path: Path) -> bool:
+def is_changed(root: Path, manifest_path: Path, path: Path) -> bool:
     """Return whether the file installed at this path has changed since."""
-    manifest = installed(root, manifest_path)
+    manifest = load_installed(root, manifest_path)
     entry = manifest.of(path) if manifest else None
-    current_sum = sum_of(below(root, path))
+    current_sum = hash_file(join_root(root, path))
     return entry is not None and current_sum is not None and current_sum not in entry.sums
 
 
-def record(root: Path, manifest_path: Path, path: Path) -> None:
+def record_file(root: Path, manifest_path: Path, path: Path) -> None:
     """Add a file that another part of hbatune wrote to the manifest, or drop it if it is missing.
 
     If nothing is installed there is no manifest, and nothing happens. InstallError if the manifest
     cannot be written.
     """
-    manifest = installed(root, manifest_path)
+    manifest = load_installed(root, manifest_path)
     if manifest is None:
         return
-    current_sum = sum_of(below(root, path))
+    current_sum = hash_file(join_root(root, path))
     updated = manifest.without([str(path)])
     if current_sum is not None:
         updated = updated.having([PlacedFile(str(path), (current_sum,))])
     try:
         if updated != manifest:
-            save_manifest(below(root, manifest_path), updated)
+            save_manifest(join_root(root, manifest_path), updated)
     except OSError as error:
         raise InstallError(f"{manifest_path} cannot be written: {error.strerror}") from error
 
 
 def _is_foreign(root: Path, manifest: Manifest, path: Path) -> bool:
-    current_sum = sum_of(below(root, path))
+    current_sum = hash_file(join_root(root, path))
     entry = manifest.of(path)
     return current_sum is not None and (entry is None or current_sum not in entry.sums)
 
@@ -313,7 +315,7 @@ def _is_foreign(root: Path, manifest: Manifest, path: Path) -> bool:
 def _find_missing_folders(root: Path, paths: Iterable[Path]) -> list[str]:
     missing: dict[str, None] = {}
     for path in paths:
-        above = [folder for folder in path.parents if not below(root, folder).is_dir()]
+        above = [folder for folder in path.parents if not join_root(root, folder).is_dir()]
         missing.update(dict.fromkeys(map(str, reversed(above))))
     return list(missing)
 
@@ -329,7 +331,7 @@ def _write_piece(path: Path, piece: Piece) -> None:
     files.sync_folder(path.parent)
 
 
-def content_of(path: Path) -> bytes | None:
+def read_content(path: Path) -> bytes | None:
     """Return the present content, or None if there is no regular file, or a huge one.
 
     A link has no content: ``_undo`` removes the new one, and does not restore the old.
@@ -344,11 +346,11 @@ def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifes
     for piece, content in done:
         with suppress(OSError):  # only the first error is reported; other steps are still undone
             if content is None:
-                below(root, piece.path).unlink(missing_ok=True)
+                join_root(root, piece.path).unlink(missing_ok=True)
             else:
-                files.replace(below(root, piece.path), content, mode=0o644)
+                files.replace(join_root(root, piece.path), content, mode=0o644)
     with suppress(InstallError):
-        sweep(root, begun.folders)
+        remove_empty_folders(root, begun.folders)
 
 
 def _save_or_drop(path: Path, manifest: Manifest | None) -> None:

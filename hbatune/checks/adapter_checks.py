@@ -7,13 +7,20 @@ options that a family declares (``inspected``).
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from hbatune.checks.depth_checks import depth_of
-from hbatune.checks.finding import Check, CheckInput, Finding, Severity, family_of, needs_root
+from hbatune.checks.depth_checks import get_depth
+from hbatune.checks.finding import (
+    Check,
+    CheckInput,
+    Finding,
+    Severity,
+    get_family,
+    make_root_evidence,
+)
 from hbatune.facts import names
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors, Port
 from hbatune.facts.model import Adapter, Link, Missing, Reason, Role, Vector
-from hbatune.settings.limits import usable
+from hbatune.settings.limits import list_usable_cpus
 
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -99,7 +106,7 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     A missing ``msi_irqs`` is not sufficient evidence. The card may have neither MSI-X nor MSI, the
     driver may not be working, and some hypervisors lack that directory.
     """
-    for adapter, health in on_a_line(inputs):
+    for adapter, health in list_intx_adapters(inputs):
         if health.offers_msi is True:
             options = _find_options(adapter, health)
             kernel_option = inputs.health.msi_off
@@ -108,12 +115,12 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 adapter,
                 options=options,
                 word=kernel_option,
-                **needs_root(inputs),
+                **make_root_evidence(inputs),
                 set=() if kernel_option else options,
             )
 
 
-def on_a_line(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
+def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
     """Yield the adapters with an active interrupt line although their driver would use MSI."""
     lines = {
         vector.adapter
@@ -161,7 +168,7 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     Only CPUs that may handle interrupts count.
     """
     online = inputs.machine.processors.online
-    allowed = usable(inputs.machine.processors)
+    allowed = list_usable_cpus(inputs.machine.processors)
     for adapter in inputs.adapters:
         data = _find_data_vectors(inputs, adapter)
         cpus = {vector.effective for vector in data}
@@ -274,14 +281,14 @@ def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
 def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
     for adapter in inputs.adapters:
         health = inputs.of_adapter(adapter)
-        is_expected = family_of(adapter).interrupts.vectors in _DRIVER_VECTORS
+        is_expected = get_family(adapter).interrupts.vectors in _DRIVER_VECTORS
         if is_expected and health is not None and adapter.pci is not None:
             yield adapter, health
 
 
 def _find_options(adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
     """Return the module options for vectors, with their values."""
-    option_names = [o.name for o in family_of(adapter).options if o.purpose is Purpose.VECTORS]
+    option_names = [o.name for o in get_family(adapter).options if o.purpose is Purpose.VECTORS]
     return tuple(
         f"{name}={value}"
         for name in option_names
@@ -336,7 +343,7 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if (
             endpoint.host is not None
             and endpoint.address
-            and (depth := depth_of(endpoint)) is not None
+            and (depth := get_depth(endpoint)) is not None
         ):
             target = (endpoint.host.name, endpoint.address.rpartition(":")[0])
             wanted[target] += depth

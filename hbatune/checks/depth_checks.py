@@ -3,13 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from hbatune.checks.finding import Check, CheckInput, Finding, Severity, family_of
+from hbatune.checks.finding import Check, CheckInput, Finding, Severity, get_family
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
 from hbatune.facts.model import Adapter, Endpoint, Kind, Missing, Protocol
 from hbatune.policy.budget import is_shared
-from hbatune.policy.library import ArrayModel, model_of
+from hbatune.policy.library import ArrayModel, find_model
 from hbatune.settings.table import SETTINGS
 
 _DEPTH = SETTINGS["queue_depth"]
@@ -45,7 +45,7 @@ def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 def _find_options(adapter: Adapter) -> tuple[str, ...]:
     """Return the module options for the host limit."""
-    return tuple(o.name for o in family_of(adapter).options if o.purpose is Purpose.HOST_DEPTH)
+    return tuple(o.name for o in get_family(adapter).options if o.purpose is Purpose.HOST_DEPTH)
 
 
 def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
@@ -55,7 +55,7 @@ def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
         if endpoint.host is None:
             continue
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
-        current = depth_of(endpoint)
+        current = get_depth(endpoint)
         # The current depth loads the host too, even if the profile requires a lower one.
         candidates = [(row.wanted, True)] if row and isinstance(row.wanted, int) else []
         candidates += [] if current is None else [(current, False)]
@@ -72,11 +72,11 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     adapters: dict[tuple[str, str], str | None] = {}
     for endpoint in inputs.machine.endpoints:
         array_model = (
-            model_of(endpoint.vendor, endpoint.model, inputs.arrays)
+            find_model(endpoint.vendor, endpoint.model, inputs.arrays)
             if is_shared(endpoint)
             else None
         )
-        depth = depth_of(endpoint) if endpoint.kind is not Kind.MAP else None
+        depth = get_depth(endpoint) if endpoint.kind is not Kind.MAP else None
         if array_model is None or array_model.port_limit is None or depth is None:
             continue
         port = (
@@ -143,7 +143,7 @@ def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 def _read_numbers(
     adapter: Adapter, health: AdapterHealth, purpose: Purpose
 ) -> Iterator[tuple[str, int]]:
-    for option in family_of(adapter).options:
+    for option in get_family(adapter).options:
         value = health.options.get(option.name)
         if option.purpose is purpose and isinstance(value, str):
             number = _parse_number(value)
@@ -160,7 +160,7 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
     largest = _find_largest_depths(inputs.machine.endpoints)
     for endpoint in inputs.endpoints:
-        depth, adapter = depth_of(endpoint), adapters.get(endpoint.adapter or "")
+        depth, adapter = get_depth(endpoint), adapters.get(endpoint.adapter or "")
         if depth is None or adapter is None or not family_named(endpoint.family).depth_ramps:
             continue
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
@@ -187,7 +187,7 @@ def _find_largest_depths(endpoints: Iterable[Endpoint]) -> dict[object, int]:
     largest: dict[object, int] = defaultdict(int)
     for endpoint in endpoints:
         key = _make_group_key(endpoint)
-        largest[key] = max(largest[key], depth_of(endpoint) or 0)
+        largest[key] = max(largest[key], get_depth(endpoint) or 0)
     return largest
 
 
@@ -197,7 +197,7 @@ def _make_group_key(endpoint: Endpoint) -> object:
     return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, volume
 
 
-def depth_of(endpoint: Endpoint) -> int | None:
+def get_depth(endpoint: Endpoint) -> int | None:
     """Return the endpoint's current queue depth."""
     depth = _DEPTH.read(endpoint.attributes)
     return depth if isinstance(depth, int) else None

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from hbatune.checks.adapter_checks import on_a_line
+from hbatune.checks.adapter_checks import list_intx_adapters
 from hbatune.checks.finding import (
-    MACHINE,
+    MACHINE_TARGET,
     Check,
     CheckInput,
     Finding,
     Severity,
-    denied,
-    family_of,
-    unread,
+    get_family,
+    is_denied,
+    is_unread,
 )
 from hbatune.facts.devices import SWAP
-from hbatune.facts.family import identify
-from hbatune.facts.ids import UNNAMED, stable_name, stable_part
+from hbatune.facts.family import identify_product
+from hbatune.facts.ids import UNNAMED, extract_stable_part, make_stable_name
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
@@ -35,7 +35,7 @@ from hbatune.facts.model import (
     Reason,
     Storage,
 )
-from hbatune.policy.match import objective, traits, unmatched
+from hbatune.policy.match import build_traits, find_objective, list_unmatched_names
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
@@ -88,7 +88,7 @@ def _find_volume_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, tuple[s
 
 
 def _has_cache(adapter: Adapter) -> bool | None:
-    product = identify(family_of(adapter).products, adapter.pci)
+    product = identify_product(get_family(adapter).products, adapter.pci)
     return None if product is None else product.cache
 
 
@@ -151,7 +151,9 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         has_one_path = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
         if not has_one_path or endpoint.storage is Storage.VIRTUAL:
             continue
-        goal = objective(inputs.profile, traits(endpoint, adapters.get(endpoint.adapter or "")))
+        goal = find_objective(
+            inputs.profile, build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+        )
         if goal is not None:
             yield check.found(
                 Severity.INFO, endpoint, profile=inputs.profile.name, objective_ms=goal.p99_ms
@@ -161,7 +163,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters that the arrays prefer more often than other adapters of the same LUNs."""
     adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
-    for balance in uneven_balances(inputs.endpoints):
+    for balance in find_uneven_balances(inputs.endpoints):
         busiest, preferred = Counter(balance.preferred).most_common(1)[0]
         yield check.found(
             Severity.ADVICE,
@@ -172,7 +174,7 @@ def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding
         )
 
 
-def path_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
+def compute_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
     """Return the balance of each set of adapters that reach the same LUNs, even or uneven.
 
     ``preferred_path`` identifies the path that an array prefers. Without it, the preferred path is
@@ -188,9 +190,9 @@ def path_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
     )
 
 
-def uneven_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
+def find_uneven_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
     """Return the uneven balances."""
-    return tuple(balance for balance in path_balances(endpoints) if not balance.even)
+    return tuple(balance for balance in compute_balances(endpoints) if not balance.even)
 
 
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -199,7 +201,7 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     by_name: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in inputs.machine.endpoints:
         if endpoint.kind is Kind.DISK and not _is_nameless(endpoint):
-            by_name[stable_part(endpoint.id)].append(endpoint)
+            by_name[extract_stable_part(endpoint.id)].append(endpoint)
     for name, namesakes in by_name.items():
         for endpoint in namesakes if len(namesakes) > 1 else ():
             if endpoint.id in ids:
@@ -218,8 +220,8 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find names in [site] that match nothing on this machine."""
-    for entry in unmatched(inputs.machine, inputs.site):
-        yield check.found(Severity.WARNING, MACHINE, key=entry.key, name=entry.name)
+    for entry in list_unmatched_names(inputs.machine, inputs.site):
+        yield check.found(Severity.WARNING, MACHINE_TARGET, key=entry.key, name=entry.name)
 
 
 def _group_paths(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
@@ -227,7 +229,7 @@ def _group_paths(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
     luns: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         if endpoint.kind is not Kind.MAP:
-            luns[endpoint.map or stable_part(endpoint.id)].append(endpoint)
+            luns[endpoint.map or extract_stable_part(endpoint.id)].append(endpoint)
     return luns.values()
 
 
@@ -249,7 +251,7 @@ def _make_balance(adapters: Iterable[str], preferred_adapters: list[str | None])
 
 def _is_nameless(disk: Endpoint) -> bool:
     """Return whether a disk's id consists only of vendor and model."""
-    return stable_part(disk.id) in (UNNAMED, stable_name("", disk.vendor, disk.model))
+    return extract_stable_part(disk.id) in (UNNAMED, make_stable_name("", disk.vendor, disk.model))
 
 
 def find_unread_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -268,9 +270,11 @@ def _report_unread(
     check: Check, subject: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
 ) -> Iterator[Finding]:
     """Yield a finding with the errors of the reads if any of the facts could not be read."""
-    missing = [(name, fact) for name, fact in facts if isinstance(fact, Missing) and unread(fact)]
+    missing = [
+        (name, fact) for name, fact in facts if isinstance(fact, Missing) and is_unread(fact)
+    ]
     if missing:
-        root_only = tuple(name for name, fact in missing if denied(fact))
+        root_only = tuple(name for name, fact in missing if is_denied(fact))
         yield check.found(
             Severity.ADVICE,
             subject,
@@ -311,7 +315,7 @@ def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[
             for kind in ("correctable", "nonfatal", "fatal"):
                 yield f"{kind} errors of the {location}", getattr(errors, kind)
     yield "interrupt vectors", health.vectors
-    if any(line_adapter.target == adapter.target for line_adapter, _ in on_a_line(inputs)):
+    if any(line_adapter.target == adapter.target for line_adapter, _ in list_intx_adapters(inputs)):
         yield "capabilities", health.offers_msi
     for name, value in health.options.items():
         yield f"option {name}", value

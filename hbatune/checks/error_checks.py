@@ -20,11 +20,24 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from hbatune.checks.finding import Check, CheckInput, Finding, Severity, denied, needs_root
-from hbatune.facts.health import BUS, GRAVE, LOGGED, ErrorKind, is_evidence
+from hbatune.checks.finding import (
+    Check,
+    CheckInput,
+    Finding,
+    Severity,
+    is_denied,
+    make_root_evidence,
+)
+from hbatune.facts.health import (
+    BUS_COUNTERS,
+    LOG_COUNTER_PREFIX,
+    SERIOUS_COUNTERS,
+    ErrorKind,
+    is_evidence,
+)
 from hbatune.facts.model import Adapter, Endpoint, Protocol
 
-PROBES = 32
+MAX_PROBE_ERRORS = 32
 """Commands without good status up to this number come from probing a drive's features."""
 
 _CABLED = frozenset({Protocol.SAS, Protocol.SATA, Protocol.SPI, Protocol.NVME})
@@ -45,7 +58,7 @@ class Grade(Struct, frozen=True):
     known: Severity
 
 
-GRADES = {
+GRADES_BY_CHECK = {
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     "medium-errors": Grade(
         (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION),
@@ -61,13 +74,15 @@ GRADES = {
 
 def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks whose I/O failed for good in the kernel log, for the error types of the check."""
-    grade = GRADES[check.id]
+    grade = GRADES_BY_CHECK[check.id]
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
         kinds = [fault for fault in grade.faults if disk and disk.logged.get(fault)]
         if disk is None or not kinds:
             continue
-        is_known = all(_is_known(inputs, endpoint, f"{LOGGED}{fault}") for fault in kinds)
+        is_known = all(
+            _is_known(inputs, endpoint, f"{LOG_COUNTER_PREFIX}{fault}") for fault in kinds
+        )
         volume = endpoint.protocol is Protocol.VOLUME
         yield check.found(
             grade.known if is_known else grade.new,
@@ -90,14 +105,14 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         logged = disk.logged.get(ErrorKind.TIMEOUT, 0) if disk else 0
         if disk is None or not (counted or logged):
             continue
-        name = "timeouts" if counted else f"{LOGGED}{ErrorKind.TIMEOUT}"
+        name = "timeouts" if counted else f"{LOG_COUNTER_PREFIX}{ErrorKind.TIMEOUT}"
         severity = Severity.INFO if _is_known(inputs, endpoint, name) else Severity.WARNING
         yield check.found(
             severity,
             endpoint,
             timeouts=counted or logged,
             done=_as_count(disk.done) if counted else None,
-            **needs_root(inputs),
+            **make_root_evidence(inputs),
         )
 
 
@@ -111,13 +126,13 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         return
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
-        if disk and isinstance(disk.errors, int) and disk.errors > PROBES:
+        if disk and isinstance(disk.errors, int) and disk.errors > MAX_PROBE_ERRORS:
             yield check.found(
                 Severity.INFO,
                 endpoint,
                 errors=disk.errors,
                 done=_as_count(disk.done),
-                denied="log" if denied(inputs.health.log) else None,
+                denied="log" if is_denied(inputs.health.log) else None,
             )
 
 
@@ -136,20 +151,20 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for key, target in targets:
         for name, count in sorted(current.values.get(key, {}).items()):
             former = previous.value(key, name)
-            if count > former and is_evidence(name) and not name.startswith(LOGGED):
+            if count > former and is_evidence(name) and not name.startswith(LOG_COUNTER_PREFIX):
                 disk = isinstance(target, Endpoint)
                 kind = name.rpartition(" ")[2]
                 yield check.found(
-                    Severity.WARNING if kind in GRAVE else Severity.ADVICE,
+                    Severity.WARNING if kind in SERIOUS_COUNTERS else Severity.ADVICE,
                     target,
                     counter=name,
                     was=former,
                     now=count,
                     minutes=max(1, (current.at - previous.at) // 60),
                     disk=target.target if disk else None,
-                    card=target.target if kind in BUS else None,
-                    link=name.partition(" ")[0] if not disk and kind not in BUS else None,
-                    **(needs_root(inputs) if disk else {}),
+                    card=target.target if kind in BUS_COUNTERS else None,
+                    link=name.partition(" ")[0] if not disk and kind not in BUS_COUNTERS else None,
+                    **(make_root_evidence(inputs) if disk else {}),
                 )
 
 
@@ -164,7 +179,7 @@ def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 state=str(endpoint.state),
                 disk=endpoint.target if is_scsi else None,
                 controller=endpoint.controller if not is_scsi else None,
-                **({} if is_scsi else needs_root(inputs)),
+                **({} if is_scsi else make_root_evidence(inputs)),
             )
 
 

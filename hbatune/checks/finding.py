@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Family
-from hbatune.facts.health import AdapterHealth, Counted, DiskHealth, Health
+from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
@@ -19,7 +19,7 @@ from hbatune.policy.profile import Profile
 
 Fact = bool | int | float | str | tuple[str, ...] | None
 
-MACHINE = "machine"
+MACHINE_TARGET = "machine"
 """The target of findings about no single adapter or endpoint."""
 
 
@@ -61,8 +61,8 @@ class CheckInput(Struct, frozen=True, dict=True):
     site: Site
     profile: Profile | None = None
     rows: tuple[Row, ...] = ()
-    counted: Counted | None = None
-    earlier: Counted | None = None
+    counted: ErrorCounters | None = None
+    earlier: ErrorCounters | None = None
     arrays: tuple[ArrayModel, ...] = ()
     advice: tuple[Advice, ...] = ()
 
@@ -99,26 +99,26 @@ class Check(Struct, frozen=True):
         return Finding(self.id, severity, target, adapter, evidence, self.source)
 
 
-def family_of(adapter: Adapter) -> Family:
+def get_family(adapter: Adapter) -> Family:
     """Return the description of an adapter's family."""
     return family_named(adapter.family)
 
 
-def known(fact: int | str | bool | float | Missing) -> int | str | bool | float | None:
+def get_value(fact: int | str | bool | float | Missing) -> int | str | bool | float | None:
     """Return the fact, or None if it is missing."""
     return None if isinstance(fact, Missing) else fact
 
 
-def denied(fact: object) -> bool:
+def is_denied(fact: object) -> bool:
     """Return whether only root can read a fact that this user could not read."""
     return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
 
 
-def needs_root(inputs: CheckInput) -> dict[str, Fact]:
+def make_root_evidence(inputs: CheckInput) -> dict[str, Fact]:
     """Return the evidence that only root can read the kernel log."""
-    return {"denied": "log"} if denied(inputs.health.log) else {}
+    return {"denied": "log"} if is_denied(inputs.health.log) else {}
 
 
-def unread(fact: object) -> bool:
+def is_unread(fact: object) -> bool:
     """Return whether a fact exists but could not be read. An absent fact does not count."""
     return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

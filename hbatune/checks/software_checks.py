@@ -10,12 +10,12 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import MACHINE, Check, CheckInput, Finding, Severity
+from hbatune.checks.finding import MACHINE_TARGET, Check, CheckInput, Finding, Severity
 from hbatune.facts.health import UdevRule
 from hbatune.facts.model import Adapter, Missing, Reason
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
-from hbatune.policy.config import Approved
+from hbatune.policy.config import ApprovedVersions
 from hbatune.settings.table import SETTINGS
 
 _AFFINITY = "irq_affinity"
@@ -32,7 +32,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         return
     tuned = inputs.health.tuned
     if isinstance(tuned, Missing):
-        yield check.found(Severity.INFO, MACHINE, unread=tuned.text or str(tuned.reason))
+        yield check.found(Severity.INFO, MACHINE_TARGET, unread=tuned.text or str(tuned.reason))
         return
     planned = {row.setting for row in inputs.rows if row.state in _PLACED}
     planned |= {advice.setting for advice in inputs.advice}
@@ -43,7 +43,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     }
     yield check.found(
         Severity.ADVICE if conflicts else Severity.INFO,
-        MACHINE,
+        MACHINE_TARGET,
         profile=tuned.names,
         values=tuple(
             f"{setting} {write.value}"
@@ -68,7 +68,7 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     at_risk = placed and not runs_policy
     yield check.found(
         Severity.ADVICE if at_risk else Severity.INFO,
-        MACHINE,
+        MACHINE_TARGET,
         placed=placed,
         asks=inputs.health.irq_policies,
         policy=str(paths.IRQ_POLICY),
@@ -92,7 +92,7 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if setting is not None and not _is_elsewhere(rule, names):
             yield check.found(
                 Severity.ADVICE if setting in wanted else Severity.INFO,
-                MACHINE,
+                MACHINE_TARGET,
                 setting=setting,
                 value=rule.value,
                 file=rule.file,
@@ -116,7 +116,7 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     if inputs.health.tools.get("iotune") is True:
         moved = {row.setting for row in inputs.rows if row.state in _PLACED} & _READ_BY_IOTUNE
         if moved:
-            yield check.found(Severity.INFO, MACHINE, settings=tuple(sorted(moved)))
+            yield check.found(Severity.INFO, MACHINE_TARGET, settings=tuple(sorted(moved)))
 
 
 def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -130,10 +130,14 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
         daemon: state.text for daemon, state in missing.items() if state.reason is Reason.UNPARSABLE
     }
     if hidden := tuple(name for name in missing if name not in unproven):
-        yield check.found(Severity.ADVICE, MACHINE, daemons=hidden)
+        yield check.found(Severity.ADVICE, MACHINE_TARGET, daemons=hidden)
     for name, process in unproven.items():
         yield check.found(
-            Severity.ADVICE, MACHINE, daemons=(name,), process=process, unit=f"{name}.service"
+            Severity.ADVICE,
+            MACHINE_TARGET,
+            daemons=(name,),
+            process=process,
+            unit=f"{name}.service",
         )
 
 
@@ -172,15 +176,15 @@ def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
 
 def _check_tool(check: Check, inputs: CheckInput, name: str) -> Iterator[Finding]:
     if inputs.health.tools.get(name) is False:
-        yield check.found(Severity.INFO, MACHINE)
+        yield check.found(Severity.INFO, MACHINE_TARGET)
 
 
-def _list_approved(inputs: CheckInput) -> Iterator[tuple[Adapter, tuple[Approved, ...]]]:
+def _list_approved(inputs: CheckInput) -> Iterator[tuple[Adapter, tuple[ApprovedVersions, ...]]]:
     for adapter in inputs.adapters:
         yield adapter, tuple(entry for entry in inputs.site.approved if _applies_to(entry, adapter))
 
 
-def _applies_to(approved: Approved, adapter: Adapter) -> bool:
+def _applies_to(approved: ApprovedVersions, adapter: Adapter) -> bool:
     product = adapter.product or ""
     return approved.family == adapter.family and fnmatchcase(product, approved.product)
 

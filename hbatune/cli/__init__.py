@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from hbatune import __version__
-from hbatune.cli.streams import open_standard_streams, with_output
+from hbatune.cli.streams import finish_output, open_standard_streams
 
 COMMANDS = tuple(
     sorted(
@@ -30,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         print(f"hbatune {__version__}")
-        return with_output(0)
+        return finish_output(0)
     # Imported objects are never freed: collecting before the command runs is useless (command.py).
     gc.disable()
-    from hbatune.cli.command import run
+    from hbatune.cli.command import run_command
 
-    code = run(arguments)
+    code = run_command(arguments)
     if argv is None:
         _end_process(code)
     return code

@@ -24,7 +24,7 @@ def is_option(argument: str, *options: str) -> bool:
     )
 
 
-def takes_value(argument: str) -> bool:
+def has_separate_value(argument: str) -> bool:
     """Return whether the argument is a global option whose value is the next argument."""
     return is_option(argument, "-H", "--host", "--color")
 
@@ -128,7 +128,7 @@ def add_root(parser: "argparse.ArgumentParser") -> None:
     )
 
 
-def seconds(minimum: float | None = None) -> Callable[[str], float]:
+def make_seconds_type(minimum: float | None = None) -> Callable[[str], float]:
     """Return an argument type: finite seconds, at least ``minimum``."""
     wanted = "a number of seconds" + ("" if minimum is None else f", at least {minimum:g},")
 
@@ -144,7 +144,7 @@ def seconds(minimum: float | None = None) -> Callable[[str], float]:
     return parse
 
 
-def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+def make_number_type(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """Return an argument type: an integer from ``minimum`` to ``maximum`` if given."""
     wanted = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
 
@@ -160,7 +160,7 @@ def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def io_size(maximum: int) -> Callable[[str], int]:
+def make_size_type(maximum: int) -> Callable[[str], int]:
     """Return an argument type: bytes of an I/O up to ``maximum``, optionally with k or m."""
 
     def parse(text: str) -> int:
@@ -183,7 +183,7 @@ def _make_type_error(message: str) -> Exception:
     return argparse.ArgumentTypeError(message)
 
 
-def checked_root(root: Path) -> Path:
+def resolve_root(root: Path) -> Path:
     """Return the root as an absolute path. UsageError if it is not a directory."""
     if not root.is_dir():
         raise UsageError(f"--root {str(root)!r} is no folder")

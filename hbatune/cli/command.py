@@ -10,9 +10,9 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
 from hbatune.cli import COMMANDS
-from hbatune.cli.streams import with_output
+from hbatune.cli.streams import finish_output
 from hbatune.errors import ExitCode, HbatuneError
-from hbatune.text.basic_output import output_options, paged
+from hbatune.text.basic_output import page_output, set_output_options
 
 TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NO_OPTIONS = {"host": None, "quiet": False, "color": None}
 """The defaults of the global options (``arguments.add_global_options``)."""
 
 
-def run(arguments: list[str]) -> int:
+def run_command(arguments: list[str]) -> int:
     """Run the command that the arguments name and return its exit code.
 
     Every exception becomes a message and an exit code, except SystemExit, which argparse raises
@@ -42,22 +42,24 @@ def run(arguments: list[str]) -> int:
         _print_message(error.message, *([error.hint] if error.hint else []))
         code = error.exit_code
     except KeyboardInterrupt:
-        from hbatune.cli.fault import lines_on_run
+        from hbatune.cli.fault import describe_interrupted_run
 
-        _print_message("interrupted", *lines_on_run())
+        _print_message("interrupted", *describe_interrupted_run())
         code = ExitCode.FOUND
     except SystemExit as end:
-        raise SystemExit(with_output(end.code) if isinstance(end.code, int) else end.code) from end
+        raise SystemExit(
+            finish_output(end.code) if isinstance(end.code, int) else end.code
+        ) from end
     except Exception as error:  # noqa: BLE001  (the last place to report it)
-        from hbatune.cli.fault import crash_report, is_of_system, lines_on_system
+        from hbatune.cli.fault import describe_crash, describe_system_error, is_of_system
 
         if is_of_system(error):
-            _print_message(*lines_on_system(error))
+            _print_message(*describe_system_error(error))
             code = ExitCode.FOUND
         else:
-            _print_message(*crash_report(error, arguments))
+            _print_message(*describe_crash(error, arguments))
             code = ExitCode.FAULT
-    return with_output(code)
+    return finish_output(code)
 
 
 def _run_command(arguments: list[str]) -> int:
@@ -70,12 +72,12 @@ def _run_command(arguments: list[str]) -> int:
         gc.set_threshold(*(_RARE_THRESHOLDS if module.GROUP == "look" else _DEFAULT_THRESHOLDS))
         gc.enable()
     if parsed.host is not None:
-        from hbatune.cli.remote import run_on
+        from hbatune.cli.remote import run_remote_command
 
-        return run_on(parsed.host, arguments)
+        return run_remote_command(parsed.host, arguments)
     if module.GROUP == "look":
         _use_batch_scheduling()
-    with output_options(quiet=parsed.quiet, color=parsed.color), paged(parsed):
+    with set_output_options(quiet=parsed.quiet, color=parsed.color), page_output(parsed):
         code = module.run(parsed)
     assert isinstance(code, int)
     return code
@@ -90,9 +92,9 @@ def _parse_arguments(arguments: list[str]) -> "tuple[ModuleType, Any]":
         module = import_module(f"hbatune.cli.commands.{arguments[0]}")
         if hasattr(module, "NO_ARGUMENTS"):
             return module, SimpleNamespace(**NO_OPTIONS, **module.NO_ARGUMENTS)
-    from hbatune.cli.parser import parser_for
+    from hbatune.cli.parser import make_parser
 
-    parser, command_module = parser_for(arguments)
+    parser, command_module = make_parser(arguments)
     parsed = parser.parse_args(arguments)
     assert command_module is not None
     return command_module, parsed
@@ -129,11 +131,11 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> "NoReturn":
 
 def _print_message(message: str, *details: str) -> None:
     """Print a message to standard error, with further lines below it."""
-    from hbatune.text.terminal import printable
+    from hbatune.text.terminal import make_printable
 
     lines = (
-        f"hbatune: {printable(message)}",
-        *(f"         {printable(detail)}" for detail in details),
+        f"hbatune: {make_printable(message)}",
+        *(f"         {make_printable(detail)}" for detail in details),
     )
     with suppress(OSError):  # standard error may be a foreign stream
         print("\n".join(lines), file=sys.stderr)

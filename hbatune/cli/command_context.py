@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from hbatune.act import paths
-from hbatune.agent.client import LockAfterPass, nudge
+from hbatune.agent.client import LockAfterPass, reload_daemon
 from hbatune.operations.context import Context, Stop
 from hbatune.text.notes import TextReporter
 
@@ -18,13 +18,13 @@ from hbatune.text.notes import TextReporter
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def command_context(notes: TextReporter | None = None) -> Context:
+def make_context(notes: TextReporter | None = None) -> Context:
     """Return the context of a command; it reports to ``notes``, or to standard error."""
     return Context(
         lock=LockAfterPass,
         reporter=notes or TextReporter(),
         stoppable=_handle_stop_signals,
-        nudge=lambda: nudge(paths.STATUS),
+        nudge=lambda: reload_daemon(paths.STATUS),
     )
 
 

@@ -21,17 +21,17 @@ from typing import TypeGuard
 from hbatune import __version__
 from hbatune.act import files, journal, paths
 from hbatune.act.journal import Journal
-from hbatune.facts.assembly import boot_id
-from hbatune.text.basic_output import quantity
-from hbatune.workers import this_process
+from hbatune.facts.assembly import read_boot_id
+from hbatune.text.basic_output import format_count
+from hbatune.workers import find_this_process
 
-KEPT = 20
+MAX_TRACEBACKS = 20
 """The number of tracebacks that are kept."""
 
 _NAME = "fault-*.txt"
 
 
-def crash_report(error: BaseException, arguments: Sequence[str]) -> list[str]:
+def describe_crash(error: BaseException, arguments: Sequence[str]) -> list[str]:
     """Return the lines of a message on an internal error, and write its traceback to a file.
 
     The first line has the error, the others the state of the machine and how to report it. If no
@@ -42,7 +42,7 @@ def crash_report(error: BaseException, arguments: Sequence[str]) -> list[str]:
     location = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
     return [
         _make_summary(error),
-        *lines_on_run(),
+        *describe_interrupted_run(),
         "please report it to those who gave you hbatune, with this command "
         f"(`{_join_command(arguments)}`)",
         f"and version ({__version__}); {location[0]}",
@@ -64,17 +64,17 @@ def is_of_system(error: Exception) -> TypeGuard[OSError]:
     return isinstance(error, OSError) and error.errno in _OF_SYSTEM
 
 
-def lines_on_system(error: OSError) -> list[str]:
+def describe_system_error(error: OSError) -> list[str]:
     """Return the lines of a message on a system error that no command handles."""
     problem = "a system call failed" if error.filename is None else f"cannot use {error.filename}"
     return [
         f"{problem}: {error.strerror}",
-        *lines_on_run(),
+        *describe_interrupted_run(),
         "run the command again when the system has recovered",
     ]
 
 
-def line_on(error: BaseException, arguments: Sequence[str]) -> str:
+def summarise_fault(error: BaseException, arguments: Sequence[str]) -> str:
     """Return a line on an internal error for a log, and write its traceback to a file."""
     file = _save_traceback(_make_report(arguments, "".join(traceback.format_exception(error))))
     location = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
@@ -99,16 +99,16 @@ def watch_for_faults(arguments: Sequence[str], report: Callable[[str], None]) ->
         if text not in reported:
             reported.add(text)
             with suppress(Exception):  # the interrupted work must continue
-                report(line_on(error, arguments))
+                report(summarise_fault(error, arguments))
 
     sys.excepthook = handle_exception
 
 
-def lines_on_run() -> list[str]:
+def describe_interrupted_run() -> list[str]:
     """Return lines on the state of the machine if this process was changing it, or no lines."""
     with suppress(Exception):  # this is part of another error's message
-        recorded, _ = journal.load(paths.JOURNAL, boot_id())
-        if recorded.run is not None and recorded.run.process == this_process():
+        recorded, _ = journal.load(paths.JOURNAL, read_boot_id())
+        if recorded.run is not None and recorded.run.process == find_this_process():
             return _describe_run(recorded.run.command, recorded)
     return []
 
@@ -122,7 +122,7 @@ def _describe_run(command: str, recorded: Journal) -> list[str]:
     targets = len({entry.id for entry in recorded.entries})
     return [
         f"`{command}` was changing the machine: the journal has what was there before, "
-        f"{quantity(len(recorded.entries), 'value')} of {quantity(targets, 'target')}",
+        f"{format_count(len(recorded.entries), 'value')} of {format_count(targets, 'target')}",
         "`hbatune rollback` puts that back, `hbatune apply` completes the change; "
         "`hbatune diff` shows what is set now",
     ]
@@ -151,7 +151,7 @@ def _save_traceback(text: str) -> str | None:
         candidates = (directory / _NAME.replace("*", f"{stamp}-{number}") for number in count(1))
         path = next(candidate for candidate in candidates if not candidate.exists())
         files.replace(path, data)
-        for old in sorted(directory.glob(_NAME))[:-KEPT]:
+        for old in sorted(directory.glob(_NAME))[:-MAX_TRACEBACKS]:
             old.unlink(missing_ok=True)
         return str(path)
     with suppress(OSError):

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 from hbatune import __version__
 from hbatune.cli import COMMANDS
-from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, takes_value
-from hbatune.errors import UsageError, exit_code_lines
+from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, has_separate_value
+from hbatune.errors import UsageError, list_exit_codes
 
-GROUPS = {
+GROUP_TITLES = {
     "look": "look (these change nothing)",
     "change": "change (as root)",
     "measure": "measure",
@@ -43,28 +43,28 @@ _WIDTH = 80
 """The minimum terminal width for which help is formatted, in characters."""
 
 
-def command_of(arguments: Sequence[str]) -> str | None:
+def find_command_name(arguments: Sequence[str]) -> str | None:
     """Return the argument in the position of the command's name, or None."""
     value = False
     for argument in arguments:
         if value:
             value = False
-        elif takes_value(argument):
+        elif has_separate_value(argument):
             value = True
         elif not argument.startswith("-"):
             return argument
     return None
 
 
-def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
     """Return the parser for these arguments, and the module of the command that they name.
 
     Only that module is imported. UsageError for a command that does not exist.
     """
-    name = command_of(arguments)
+    name = find_command_name(arguments)
     if name is None:
         return _make_parser(tuple((command, None) for command in COMMANDS)), None
-    module = command_module(name)
+    module = import_command(name)
     # If the command's name is first, no option can request the list of all: one parser is enough.
     if arguments[0] == name:
         return _make_parser(((name, module),)), module
@@ -73,20 +73,20 @@ def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modul
     ), module
 
 
-def full_parser() -> argparse.ArgumentParser:
+def make_full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, the source of man page and completion."""
-    return _make_parser(tuple((name, command_module(name)) for name in COMMANDS))
+    return _make_parser(tuple((name, import_command(name)) for name in COMMANDS))
 
 
-def help_text(command: str | None) -> str:
+def format_help_page(command: str | None) -> str:
     """Return the help of a command, or the main help. UsageError if there is no such command."""
     if command is None:
         return _make_parser(tuple((name, None) for name in COMMANDS)).format_help()
-    parser = _make_parser(((command, command_module(command)),))
-    return subparsers(parser)[command].format_help()
+    parser = _make_parser(((command, import_command(command)),))
+    return find_subparsers(parser)[command].format_help()
 
 
-def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def find_subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of the commands, by name."""
     [subparsers_action] = (
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
@@ -94,7 +94,7 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     return dict(subparsers_action.choices)
 
 
-def command_module(name: str) -> ModuleType:
+def import_command(name: str) -> ModuleType:
     """Import and return the module of a command. UsageError if there is no such command."""
     if name not in COMMANDS:
         raise UsageError(
@@ -206,7 +206,7 @@ class _Parser(argparse.ArgumentParser):
         """Return the parsed arguments. UsageError for an unknown option."""
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._refuse_unknown(command_of(args), unknown)
+            self._refuse_unknown(find_command_name(args), unknown)
         if parsed.quiet and getattr(parsed, "json", False):
             raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
         return parsed
@@ -246,7 +246,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _refuse_unknown(self, command: str | None, unknown: Sequence[str]) -> NoReturn:
         """Raise UsageError with the unknown argument and the nearest valid option."""
-        parser = subparsers(self)[command] if command else self
+        parser = find_subparsers(self)[command] if command else self
         argument = unknown[0]
         if not argument.startswith("-"):
             raise UsageError(
@@ -293,7 +293,7 @@ def _group_commands(
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
     """Yield the title of each group with its commands, in order."""
     listed = list(commands)
-    for group, title in GROUPS.items():
+    for group, title in GROUP_TITLES.items():
         yield (
             title,
             [command for command in listed if _get_constant(command.dest, "GROUP") == group],
@@ -341,8 +341,8 @@ def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
 
 
 def _make_epilog() -> str:
-    width = max(len(number) for number, _ in exit_code_lines())
-    codes = [f"  {number:>{width}}  {meaning}" for number, meaning in exit_code_lines()]
+    width = max(len(number) for number, _ in list_exit_codes())
+    codes = [f"  {number:>{width}}  {meaning}" for number, meaning in list_exit_codes()]
     return "\n".join((_format_examples(EXAMPLES), "", "exit codes:", *codes))
 
 
@@ -369,6 +369,6 @@ def _simplify_message(message: str) -> str:
 
 
 def _find_nearest(name: str, candidates: Iterable[str]) -> str | None:
-    from hbatune.policy.toml_files import nearest  # here, as only errors need it
+    from hbatune.policy.toml_files import suggest_nearest  # here, as only errors need it
 
-    return nearest(name, candidates)
+    return suggest_nearest(name, candidates)

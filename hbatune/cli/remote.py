@@ -21,7 +21,7 @@ class RemoteError(HbatuneError):
         self.exit_code = code
 
 
-def run_on(host: str, arguments: Sequence[str]) -> int:
+def run_remote_command(host: str, arguments: Sequence[str]) -> int:
     """Run the command line on the host and return its exit code there.
 
     It uses the streams of this process, and gets a terminal if all of them are terminals.
@@ -31,7 +31,7 @@ def run_on(host: str, arguments: Sequence[str]) -> int:
         raise UsageError(f"--host: {host!r} is not a host", hint="write USER@HOST, or HOST")
     terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     # ssh joins the arguments after the host with spaces, and a shell there parses them.
-    command = shlex.join(["hbatune", *without_host(arguments)])
+    command = shlex.join(["hbatune", *remove_host_option(arguments)])
     try:
         code = subprocess.call(["ssh", "-t" if terminal else "-T", "--", host, command])
     except FileNotFoundError as error:
@@ -57,7 +57,7 @@ def run_on(host: str, arguments: Sequence[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def without_host(arguments: Sequence[str]) -> list[str]:
+def remove_host_option(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command line without the option --host, in all its forms."""
     remaining: list[str] = []
     words = iter(arguments)

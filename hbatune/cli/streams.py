@@ -2,7 +2,7 @@
 
 A command may be changing the machine when its terminal closes, its pipe breaks or its disk fills
 up. The streams therefore keep the first failure of a write and drop all further output. The exit
-code reports the failure at the end (``with_output``).
+code reports the failure at the end (``finish_output``).
 """
 
 import codecs
@@ -79,9 +79,9 @@ def open_standard_streams() -> None:
         sys.stderr = _open_guarded(2, None if 2 in closed else sys.stderr)
 
 
-def with_output(code: int) -> int:
+def finish_output(code: int) -> int:
     """Return a command's exit code, changed if its output failed, unless it reports an error."""
-    failure = output_failure()
+    failure = flush_output()
     if failure is None or code not in _WITH_ANSWER:
         return code
     # The reader has exited (`hbatune diff | head`), which is not an error to print.
@@ -92,7 +92,7 @@ def with_output(code: int) -> int:
     return ExitCode.OUTPUT_FAILED
 
 
-def output_failure() -> OSError | None:
+def flush_output() -> OSError | None:
     """Flush standard output, and return the first failure of a write to it, or None."""
     try:
         sys.stdout.flush()

@@ -15,17 +15,17 @@ from msgspec import Struct, field
 from hbatune.facts.attributes import (
     ABSENT,
     Attributes,
-    integer,
-    leading_number,
-    read,
-    text,
-    unparsable,
-    word,
+    get_text,
+    get_word,
+    make_unparsable,
+    parse_integer,
+    parse_leading_number,
+    read_attributes,
 )
 from hbatune.facts.families import GENERIC, declared, family_of
-from hbatune.facts.family import Family, identify
+from hbatune.facts.family import Family, identify_product
 from hbatune.facts.health import Errors
-from hbatune.facts.ids import escape
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import (
     Adapter,
     Control,
@@ -37,7 +37,7 @@ from hbatune.facts.model import (
     Reason,
     TargetKind,
 )
-from hbatune.facts.routes import Branch, Routes, name_of
+from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 """The severities of errors, with the name of each in the last line of ``aer_dev_*``."""
@@ -45,17 +45,17 @@ SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 _ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 
-def way_to_root(address: str) -> tuple[str, ...]:
+def list_pci_path(address: str) -> tuple[str, ...]:
     """Return the directories of a PCI function and of all ports above it, the root port last."""
     directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
     functions = []
-    while re.match(_ADDRESS, name_of(directory)):
+    while re.match(_ADDRESS, get_kernel_name(directory)):
         functions.append(directory)
         directory = directory.rpartition("/")[0]
     return tuple(functions)
 
 
-def bus_errors(function: Attributes) -> Errors:
+def parse_bus_errors(function: Attributes) -> Errors:
     """Return the totals of ``aer_dev_*``, which are in the last line of each."""
     return Errors(
         **{name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
@@ -63,7 +63,7 @@ def bus_errors(function: Attributes) -> Errors:
 
 
 def _parse_total(function: Attributes, name: str, severity: str) -> int | Missing:
-    counters = text(function, f"aer_dev_{name}")
+    counters = get_text(function, f"aer_dev_{name}")
     if isinstance(counters, Missing):
         return counters
     # Use the kernel's own total, not the sum of the lines above it: the two may differ.
@@ -71,10 +71,10 @@ def _parse_total(function: Attributes, name: str, severity: str) -> int | Missin
         label, _, count = line.rpartition(" ")
         if label == f"TOTAL_ERR_{severity}" and count.isdecimal():
             return int(count)
-    return unparsable(counters)
+    return make_unparsable(counters)
 
 
-PCI = (
+PCI_ATTRIBUTES = (
     "class",
     "vendor",
     "device",
@@ -97,7 +97,7 @@ _REBUILD = {
 }
 
 
-def host_attributes(branches: "Found") -> tuple[str, ...]:
+def list_host_attributes(branches: "AdapterBranches") -> tuple[str, ...]:
     """Return the attributes to read from each SCSI host of an adapter, according to its family.
 
     If no driver identifies the family, the attributes of all families are returned.
@@ -110,13 +110,13 @@ def host_attributes(branches: "Found") -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_HOST, *names)))
 
 
-def controller_attributes() -> tuple[str, ...]:
+def list_controller_attributes() -> tuple[str, ...]:
     """Return the attributes read from each NVMe controller."""
     family = family_of("nvme")
     return tuple(dict.fromkeys((*_CONTROLLER, *family.model, *family.firmware)))
 
 
-class Found(Struct):
+class AdapterBranches(Struct):
     """The branches of one adapter, collected before it is built."""
 
     branches: list[Branch] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Found(Struct):
     def hosts(self) -> list[str]:
         """The directories of its SCSI hosts, ordered by number."""
         names = {branch.host for branch in self.branches if branch.host}
-        return sorted(names, key=lambda directory: int(name_of(directory)[4:]))
+        return sorted(names, key=lambda directory: int(get_kernel_name(directory)[4:]))
 
     @property
     def controllers(self) -> list[str]:
@@ -137,21 +137,23 @@ class Found(Struct):
         return next((value for b in self.branches if (value := getattr(b, field_name))), None)
 
 
-def group(branches: Iterable[Branch]) -> dict[str, Found]:
+def group_branches(branches: Iterable[Branch]) -> dict[str, AdapterBranches]:
     """Group branches by their adapter."""
-    groups: dict[str, Found] = {}
+    groups: dict[str, AdapterBranches] = {}
     for branch in dict.fromkeys(branches):
         if branch.adapter:
-            groups.setdefault(branch.adapter, Found()).branches.append(branch)
+            groups.setdefault(branch.adapter, AdapterBranches()).branches.append(branch)
     return groups
 
 
-def host_class(directory: str) -> str:
+def get_host_class_dir(directory: str) -> str:
     """Return the directory of a host's attributes, below the host's own directory."""
-    return f"{directory}/scsi_host/{name_of(directory)}"
+    return f"{directory}/scsi_host/{get_kernel_name(directory)}"
 
 
-def build(target: str, group: Found, survey: dict[str, Attributes]) -> tuple[Adapter, Family]:
+def build_adapter(
+    target: str, group: AdapterBranches, survey: dict[str, Attributes]
+) -> tuple[Adapter, Family]:
     """Build one adapter from the attributes of its PCI function, hosts and controller."""
     hosts = tuple(_build_host(directory, survey) for directory in group.hosts)
     controller = group.first("controller")
@@ -161,7 +163,7 @@ def build(target: str, group: Found, survey: dict[str, Attributes]) -> tuple[Ada
     family = family_of(driver or (controller and "nvme"), *proc_names)
     directory = group.first("pci")
     function = survey.get(directory, {}) if directory else {}
-    pci = _build_pci(name_of(directory), function) if directory else None
+    pci = _build_pci(get_kernel_name(directory), function) if directory else None
     attributes = _get_attributes(group, survey)
     product, document = _identify_product(family, pci, attributes)
     return (
@@ -179,53 +181,55 @@ def build(target: str, group: Found, survey: dict[str, Attributes]) -> tuple[Ada
             ),
             firmware=_get_first(attributes, family.firmware),
             hosts=hosts,
-            controller=name_of(controller) if controller else None,
+            controller=get_kernel_name(controller) if controller else None,
             hw_queues=_count_hw_queues(hosts, controller, survey),
-            transport=escape(word(attributes, "transport")) or None if controller else None,
+            transport=escape_text(get_word(attributes, "transport")) or None
+            if controller
+            else None,
         ),
         family,
     )
 
 
-def _get_attributes(group: Found, survey: dict[str, Attributes]) -> Attributes:
+def _get_attributes(group: AdapterBranches, survey: dict[str, Attributes]) -> Attributes:
     """Return the attributes of the controller or of the first host."""
     controller = group.first("controller")
     if controller:
         return survey.get(controller, {})
-    return survey.get(host_class(group.hosts[0]), {}) if group.hosts else {}
+    return survey.get(get_host_class_dir(group.hosts[0]), {}) if group.hosts else {}
 
 
 def _build_host(directory: str, survey: dict[str, Attributes]) -> Host:
-    attributes = survey.get(host_class(directory), {})
-    proc_name = text(attributes, "proc_name")
+    attributes = survey.get(get_host_class_dir(directory), {})
+    proc_name = get_text(attributes, "proc_name")
     # The texts of hosts whose driver has no proc_name.
     if proc_name in ("(null)", "<NULL>", ""):
         proc_name = ABSENT
     return Host(
-        name=name_of(directory),
+        name=get_kernel_name(directory),
         proc_name=proc_name,
-        can_queue=integer(attributes, "can_queue"),
-        cmd_per_lun=integer(attributes, "cmd_per_lun"),
-        hw_queues=integer(attributes, "nr_hw_queues"),
+        can_queue=parse_integer(attributes, "can_queue"),
+        cmd_per_lun=parse_integer(attributes, "cmd_per_lun"),
+        hw_queues=parse_integer(attributes, "nr_hw_queues"),
     )
 
 
-def _read_driver(group: Found) -> str | None:
+def _read_driver(group: AdapterBranches) -> str | None:
     for directory in (group.first("bound"), group.first("pci")):
         with suppress(OSError):
             if directory:
-                return name_of(os.readlink(f"{directory}/driver"))
+                return get_kernel_name(os.readlink(f"{directory}/driver"))
     return None
 
 
 def _build_pci(address: str, function: Attributes) -> Pci:
     return Pci(
         address=address,
-        class_code=integer(function, "class", 16),
-        vendor=integer(function, "vendor", 16),
-        device=integer(function, "device", 16),
-        subsystem_vendor=integer(function, "subsystem_vendor", 16),
-        subsystem_device=integer(function, "subsystem_device", 16),
+        class_code=parse_integer(function, "class", 16),
+        vendor=parse_integer(function, "vendor", 16),
+        device=parse_integer(function, "device", 16),
+        subsystem_vendor=parse_integer(function, "subsystem_vendor", 16),
+        subsystem_device=parse_integer(function, "subsystem_device", 16),
     )
 
 
@@ -237,9 +241,9 @@ def _identify_product(
     The order of precedence: a product identified by its subsystem ids, the model that its firmware
     reports, and the name of the chip, which many products carry.
     """
-    listed = identify(family.products, pci)
+    listed = identify_product(family.products, pci)
     model = _get_first(attributes, family.model)
-    name = escape(model) if isinstance(model, str) else None
+    name = escape_text(model) if isinstance(model, str) else None
     if listed is None:
         return name, None
     exact = listed.subsystem is not None
@@ -247,27 +251,27 @@ def _identify_product(
 
 
 def _parse_numa_node(function: Attributes) -> int | None:
-    node = integer(function, "numa_node")  # -1 if it is not known
+    node = parse_integer(function, "numa_node")  # -1 if it is not known
     return node if isinstance(node, int) and node >= 0 else None
 
 
 def _build_link(function: Attributes) -> Link | None:
     """Return the link; conventional PCI lacks these files (drivers/pci/pci-sysfs.c)."""
-    names = PCI[-4:]
-    if all(_is_absent(text(function, name)) for name in names):
+    names = PCI_ATTRIBUTES[-4:]
+    if all(_is_absent(get_text(function, name)) for name in names):
         return None
     return Link(
-        speed=leading_number(function, "current_link_speed"),
+        speed=parse_leading_number(function, "current_link_speed"),
         width=_parse_width(function, "current_link_width"),
-        max_speed=leading_number(function, "max_link_speed"),
+        max_speed=parse_leading_number(function, "max_link_speed"),
         max_width=_parse_width(function, "max_link_width"),
     )
 
 
 def _parse_width(function: Attributes, name: str) -> int | Missing:
     """Return lanes; functions that have no link report 0 or 255."""
-    lanes = integer(function, name)
-    return unparsable(str(lanes)) if lanes in (0, 255) else lanes
+    lanes = parse_integer(function, name)
+    return make_unparsable(str(lanes)) if lanes in (0, 255) else lanes
 
 
 def _is_absent(value: object) -> bool:
@@ -288,7 +292,7 @@ def _get_first(attributes: Attributes, names: tuple[str, ...]) -> str | Missing:
     """Return the first attribute that is not empty, or the reason why the last one is missing."""
     value: str | Missing = ABSENT
     for name in names:
-        value = text(attributes, name)
+        value = get_text(attributes, name)
         if isinstance(value, str) and value:
             return value
     return value if isinstance(value, Missing) else ABSENT
@@ -299,19 +303,19 @@ def _count_hw_queues(
 ) -> int | Missing:
     if controller:
         # nvme/host/pci.c: queue_count includes the admin queue.
-        count = integer(survey.get(controller, {}), "queue_count")
+        count = parse_integer(survey.get(controller, {}), "queue_count")
         return count - 1 if isinstance(count, int) and count else count
     return hosts[0].hw_queues if hosts else ABSENT
 
 
-def directories(group: Found) -> Iterator[tuple[TargetKind, str]]:
+def list_directories(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]:
     """Yield the directories of an adapter's controllers and hosts, with their types."""
     for kind, directory in _iterate_devices(group):
         yield kind, _get_attributes_dir(kind, directory)
 
 
-def controls(
-    groups: Mapping[str, Found],
+def build_controls(
+    groups: Mapping[str, AdapterBranches],
     survey: Mapping[str, Attributes],
     wanted: Mapping[TargetKind, Sequence[str]],
     routes: Routes,
@@ -323,7 +327,7 @@ def controls(
             values = survey.get(directory, {})
             is_host = kind is TargetKind.HOST
             yield Control(
-                target=name_of(device),
+                target=get_kernel_name(device),
                 id=routes.of_host(device) if is_host else routes.of_controller(device),
                 adapter=adapter,
                 kind=kind,
@@ -332,7 +336,7 @@ def controls(
             )
 
 
-def _iterate_devices(group: Found) -> Iterator[tuple[TargetKind, str]]:
+def _iterate_devices(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]:
     for directory in group.controllers:
         yield TargetKind.CONTROLLER, directory
     for directory in group.hosts:
@@ -341,10 +345,10 @@ def _iterate_devices(group: Found) -> Iterator[tuple[TargetKind, str]]:
 
 def _get_attributes_dir(kind: TargetKind, device: str) -> str:
     """Return the directory of the attributes of a controller or a host."""
-    return host_class(device) if kind is TargetKind.HOST else device
+    return get_host_class_dir(device) if kind is TargetKind.HOST else device
 
 
-def modules(families: Iterable[Family]) -> tuple[Module, ...]:
+def read_modules(families: Iterable[Family]) -> tuple[Module, ...]:
     """Return the loaded modules of these families, with the options that each declares.
 
     A module without an option visible in sysfs (kernel/params.c) has no directory there.
@@ -355,7 +359,7 @@ def modules(families: Iterable[Family]) -> tuple[Module, ...]:
         names = tuple(option.name for option in family.options)
         if names and os.path.isdir(directory):
             wanted = tuple(f"parameters/{name}" for name in names)
-            values = read(directory, wanted)
+            values = read_attributes(directory, wanted)
             loaded.append(
                 Module(
                     family.name,
@@ -365,7 +369,7 @@ def modules(families: Iterable[Family]) -> tuple[Module, ...]:
     return tuple(loaded)
 
 
-def rebuild_initramfs() -> str | None:
+def find_initramfs_command() -> str | None:
     """Return the command that rebuilds the initramfs here, or None if no known one is installed."""
     import shutil  # expensive, and rarely needed
 

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, routes
-from hbatune.facts.adapters import Found, controls, directories, modules
+from hbatune.facts.adapters import AdapterBranches, build_controls, list_directories, read_modules
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.devices import Devices, mounts
+from hbatune.facts.devices import Devices, find_mounts
 from hbatune.facts.endpoints import ServingAdapter
-from hbatune.facts.ids import of_this_boot, shared
+from hbatune.facts.ids import add_boot_suffix, find_duplicates
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
-from hbatune.facts.processors import processors, read_list
-from hbatune.facts.routes import Branch, Routes, name_of
-from hbatune.facts.survey import survey_each
-from hbatune.facts.vectors import modes_tell, vectors
+from hbatune.facts.processors import read_cpu_list, read_processors
+from hbatune.facts.routes import Branch, Routes, get_kernel_name
+from hbatune.facts.survey import survey_requests
+from hbatune.facts.vectors import has_read_only_modes, read_vectors
 from hbatune.workers import WorkerPool
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -28,7 +28,7 @@ _QUEUES = "mq/*/cpu_list"
 
 
 class ReadRequest(NamedTuple):
-    """The attributes to read from disks, controllers and hosts, and how: see ``gather``."""
+    """The attributes to read from disks, controllers and hosts, and how: see ``gather_machine``."""
 
     requested: tuple[str, ...]
     of: Mapping[TargetKind, Sequence[str]]
@@ -41,7 +41,7 @@ class ReadRequest(NamedTuple):
     ) -> dict[str, Attributes]:
         """Return the attributes of each directory."""
         names = self.avoid.keys() & devices.disks
-        return survey_each(
+        return survey_requests(
             requests,
             deadline=self.deadline,
             avoid={devices.disks[name]: self.avoid[name] for name in names},
@@ -49,47 +49,47 @@ class ReadRequest(NamedTuple):
         )
 
 
-def built(
+def build_machine(
     devices: Devices,
     branches: Sequence[Branch],
-    groups: Mapping[str, Found],
+    groups: Mapping[str, AdapterBranches],
     survey: dict[str, Attributes],
     request: ReadRequest,
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
     servers = {
-        target: ServingAdapter(*adapters.build(target, grouped, survey))
-        for target, grouped in adapters.group(branches).items()
+        target: ServingAdapter(*adapters.build_adapter(target, grouped, survey))
+        for target, grouped in adapters.group_branches(branches).items()
     }
     # Attributes read only for classification are removed from the result.
-    select_requested = selector(request.requested)
+    select_requested = make_selector(request.requested)
     families = {server.family.name: server.family for server in servers.values()}
     disk_routes = Routes(branches, survey)
     disks = build_disks(devices, survey, servers, select_requested, disk_routes)
-    loaded = modules(families.values())
+    loaded = read_modules(families.values())
     uname = os.uname()
     return Machine(
         hostname=uname.nodename,
         kernel=uname.release,
-        boot_id=boot_id(),
+        boot_id=read_boot_id(),
         cpus=os.cpu_count() or 1,
         memory=_read_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=_with_unique_ids(_build_endpoints(devices, survey, disks, select_requested)),
         modules=loaded,
         vectors=tuple(_iterate_vectors(devices, groups, servers, survey, loaded)),
-        controls=tuple(controls(groups, survey, request.of, disk_routes)),
-        processors=processors(),
+        controls=tuple(build_controls(groups, survey, request.of, disk_routes)),
+        processors=read_processors(),
         local_cpus={
             target: near
             for target, grouped in groups.items()
-            if (near := read_list(f"{grouped.first('pci')}/local_cpulist"))
+            if (near := read_cpu_list(f"{grouped.first('pci')}/local_cpulist"))
         },
     )
 
 
 def without_attributes(machine: Machine) -> Machine:
-    """Return the machine as ``gather`` does for a call without attributes."""
+    """Return the machine as ``gather_machine`` does for a call without attributes."""
     return replace(
         machine,
         endpoints=tuple(replace(endpoint, attributes={}) for endpoint in machine.endpoints),
@@ -97,35 +97,35 @@ def without_attributes(machine: Machine) -> Machine:
     )
 
 
-def requests_of(
+def list_requests(
     devices: Devices,
     branches: Iterable[Branch],
-    groups: Mapping[str, Found],
+    groups: Mapping[str, AdapterBranches],
     request: ReadRequest,
 ) -> dict[str, tuple[str, ...]]:
     """Return the attributes to read from each directory."""
     requests: dict[str, tuple[str, ...]] = {}
     for directory, place in devices.places.items():
-        requests[directory] = union(endpoints.wanted(place), request.requested)
+        requests[directory] = merge_names(endpoints.list_attributes(place), request.requested)
         if place.branch.end_device:
-            requests[routes.end_device(place.branch.end_device)] = endpoints.PORT
+            requests[routes.find_end_device(place.branch.end_device)] = endpoints.PORT_ATTRIBUTES
     for directory in devices.maps.values():
-        requests[directory] = union(endpoints.MAP, request.requested)
+        requests[directory] = merge_names(endpoints.MAP_ATTRIBUTES, request.requested)
     for branch in branches:
         if branch.pci:
-            requests[branch.pci] = adapters.PCI
+            requests[branch.pci] = adapters.PCI_ATTRIBUTES
         if branch.controller:
-            requests[branch.controller] = adapters.controller_attributes()
-    for server in adapters.group(branches).values():
-        names = adapters.host_attributes(server)
-        requests |= {adapters.host_class(host): names for host in server.hosts}
-    for directory, names in routes.requests(branches).items():
-        requests[directory] = union(requests.get(directory, ()), names)
+            requests[branch.controller] = adapters.list_controller_attributes()
+    for server in adapters.group_branches(branches).values():
+        names = adapters.list_host_attributes(server)
+        requests |= {adapters.get_host_class_dir(host): names for host in server.hosts}
+    for directory, names in routes.list_route_attributes(branches).items():
+        requests[directory] = merge_names(requests.get(directory, ()), names)
     for directory in _select_witnesses(devices).values():
-        requests[directory] = union(requests[directory], (_QUEUES,))
+        requests[directory] = merge_names(requests[directory], (_QUEUES,))
     for grouped in groups.values():
-        for kind, directory in directories(grouped):
-            requests[directory] = union(requests[directory], tuple(request.of.get(kind, ())))
+        for kind, directory in list_directories(grouped):
+            requests[directory] = merge_names(requests[directory], tuple(request.of.get(kind, ())))
     return requests
 
 
@@ -143,14 +143,14 @@ def _select_witnesses(devices: Devices) -> dict[str, str]:
 
 def _iterate_vectors(
     devices: Devices,
-    groups: Mapping[str, Found],
+    groups: Mapping[str, AdapterBranches],
     servers: Mapping[str, ServingAdapter],
     survey: Mapping[str, Attributes],
     loaded: Iterable[Module],
 ) -> Iterator[Vector]:
     """Yield the interrupts of every adapter that is a PCI function."""
     parameters = {module.name: module.parameters for module in loaded}
-    witnesses, tell = _select_witnesses(devices), modes_tell()
+    witnesses, tell = _select_witnesses(devices), has_read_only_modes()
     for target, grouped in groups.items():
         function = grouped.first("pci")
         if function:
@@ -161,7 +161,7 @@ def _iterate_vectors(
                 if name.endswith("/cpu_list") and isinstance(value, Attribute)
             ]
             adapter, family = servers[target].adapter, servers[target].family
-            yield from vectors(
+            yield from read_vectors(
                 target,
                 family.interrupts,
                 function,
@@ -173,12 +173,12 @@ def _iterate_vectors(
 
 
 @lru_cache(maxsize=64)
-def union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+def merge_names(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of both without duplicates: cached, since thousands of disks share a few."""
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
+def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
     """Return a function that selects the requested attributes of a device."""
     names = frozenset(requested)
     folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
@@ -211,12 +211,12 @@ def build_disks(
         if endpoints.has_medium(attributes):
             branch = place.branch
             # A drive's protocol is read at its SAS port, once for all LUNs behind it.
-            port = survey[routes.end_device(branch.end_device)] if branch.end_device else {}
-            evidence = endpoints.evidence_of(
+            port = survey[routes.find_end_device(branch.end_device)] if branch.end_device else {}
+            evidence = endpoints.collect_evidence(
                 place, attributes, port, parallel=place.target in devices.parallel
             )
             server = servers.get(branch.adapter) if branch.adapter else None
-            disks[name_of(directory)] = endpoints.endpoint(
+            disks[get_kernel_name(directory)] = endpoints.build_endpoint(
                 directory,
                 place,
                 attributes,
@@ -235,12 +235,12 @@ def _build_endpoints(
     disks: dict[str, Endpoint],
     select_requested: Callable[[Attributes], Attributes],
 ) -> tuple[Endpoint, ...]:
-    """Return all endpoints, as ``join`` does, with their holders and mount points."""
-    endpoints = join(devices, survey, disks, select_requested)
-    return tuple(_add_stack(devices, mounts(devices.stack, devices.disks), endpoints))
+    """Return all endpoints, as ``add_maps`` does, with their holders and mount points."""
+    endpoints = add_maps(devices, survey, disks, select_requested)
+    return tuple(_add_stack(devices, find_mounts(devices.stack, devices.disks), endpoints))
 
 
-def join(
+def add_maps(
     devices: Devices,
     survey: Mapping[str, Attributes],
     disks: Mapping[str, Endpoint],
@@ -250,7 +250,7 @@ def join(
     by_name, maps = dict(disks), {}
     for name, directory in devices.maps.items():
         paths = [by_name[lower] for lower in devices.stack.below[name] if lower in by_name]
-        maps[name] = endpoints.map_of(
+        maps[name] = endpoints.build_map(
             directory, survey[directory], paths, select_requested(survey[directory])
         )
         for path in paths:
@@ -278,11 +278,11 @@ def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     Two drives can report the same name. Each then gets an id for this boot only, so one drive's
     baseline is never restored to the other.
     """
-    duplicates = shared(endpoint.id for endpoint in endpoints)
+    duplicates = find_duplicates(endpoint.id for endpoint in endpoints)
     unique = []
     for endpoint in endpoints:
         if endpoint.id in duplicates:
-            local_id = of_this_boot(endpoint.id, endpoint.address or endpoint.target)
+            local_id = add_boot_suffix(endpoint.id, endpoint.address or endpoint.target)
             unique.append(replace(endpoint, id=local_id))
         else:
             unique.append(endpoint)
@@ -293,7 +293,7 @@ class BootUnknownError(HbatuneError):
     """The id of this boot cannot be read."""
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Return the id of this boot (random(4)). BootUnknownError if it cannot be read."""
     try:
         return _read(_BOOT_ID).strip()

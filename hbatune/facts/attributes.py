@@ -23,21 +23,21 @@ from hbatune.facts.model import Attribute, Missing, Reason
 Attributes = dict[str, Attribute | Missing]
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
-FEATURE = "feature/"
-EXEMPT = 0x09
+FEATURE_PREFIX = "feature/"
+EXEMPT_FEATURE = 0x09
 
-ERRORS = "device/ioerr_cnt"
+ERROR_COUNTER = "device/ioerr_cnt"
 """Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
 scsi_complete)."""
 
-CONFIG = "config"
+PCI_CONFIG = "config"
 """The configuration space of a PCI function: bytes, like VPD pages."""
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, or a host or a controller itself
 # holders/ and slaves/ lead to the queue/ of other devices; a feature is a command to the drive.
-_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", FEATURE)
+_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", FEATURE_PREFIX)
 _SUSPENDED = "dm/suspended"
 # Read for every LUN and never writable, so their modes need not be read (drivers/scsi/scsi_sysfs.c:
 # sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
@@ -72,7 +72,7 @@ _EXEMPT_BIT = 1 << 16
 _ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
 
 
-def read(
+def read_attributes(
     sysfs_dir: str, attributes: Sequence[str], *, instead: Missing | None = None
 ) -> Attributes:
     """Read the attributes below one device's directory, without a deadline.
@@ -111,13 +111,13 @@ def read(
     return {name: _mark_vanished(value) for name, value in values.items()}
 
 
-def read_again(sysfs_dir: str, name: str) -> str | Missing:
+def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
     """Read the text of one attribute of a device that has just answered.
 
     Its state is not read again. An ``ABSENT`` attribute may have vanished with the device.
     """
-    if name.startswith(FEATURE):
-        value = read(sysfs_dir, (name,))[name]
+    if name.startswith(FEATURE_PREFIX):
+        value = read_attributes(sysfs_dir, (name,))[name]
         return value if isinstance(value, Missing) else value.text
     try:
         file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -144,7 +144,7 @@ def _split(attributes: tuple[str, ...]) -> tuple[list[_Item], list[_Item]]:
 
 def _select_adder(name: str) -> _Adder:
     """Return the function that reads this attribute, or all attributes of this pattern."""
-    if name.startswith(FEATURE):
+    if name.startswith(FEATURE_PREFIX):
         return _add_feature
     if "/*/" in name:
         return _add_each
@@ -170,7 +170,7 @@ def _describe_state(state: str) -> Missing:
 
 
 def _add_feature(values: Attributes, directory: int, name: str) -> None:
-    values[name] = nvme_feature(directory, name)
+    values[name] = read_nvme_feature(directory, name)
 
 
 def _add_each(values: Attributes, directory: int, name: str) -> None:
@@ -247,7 +247,7 @@ def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing
         return _explain_error(name, error)
     finally:
         os.close(file)
-    if "/vpd_pg" in name or name == CONFIG:
+    if "/vpd_pg" in name or name == PCI_CONFIG:
         return Attribute(data.hex(), writable)
     return Attribute(_decode_text(data), writable)
 
@@ -289,76 +289,76 @@ def _mark_vanished(value: Attribute | Missing) -> Attribute | Missing:
     return value
 
 
-def text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
+def get_text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
     """Return the attribute's text; an empty text is a value too."""
     value = attributes.get(name, ABSENT)
     return value.text if isinstance(value, Attribute) else value
 
 
-def word(attributes: Attributes, name: str) -> str:
+def get_word(attributes: Attributes, name: str) -> str:
     """Return the attribute's text, or an empty text if it is missing."""
     value = attributes.get(name)
     return value.text if isinstance(value, Attribute) else ""
 
 
-def integer(
+def parse_integer(
     attributes: Mapping[str, Attribute | Missing], name: str, base: int = 10
 ) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: according to its prefix)."""
-    value = text(attributes, name)
+    value = get_text(attributes, name)
     if isinstance(value, Missing):
         return value
     try:
         return int(value, base)
     except ValueError:
-        return unparsable(value)
+        return make_unparsable(value)
 
 
-def errors(attributes: Mapping[str, Attribute | Missing]) -> int | None:
-    """Return the count of ``ERRORS``, or None if unknown.
+def parse_error_count(attributes: Mapping[str, Attribute | Missing]) -> int | None:
+    """Return the count of ``ERROR_COUNTER``, or None if unknown.
 
     The file has a hexadecimal number (drivers/scsi/scsi_sysfs.c: show_iostat).
     """
-    count = integer(attributes, ERRORS, 16)
+    count = parse_integer(attributes, ERROR_COUNTER, 16)
     return None if isinstance(count, Missing) else count
 
 
-def flag(attributes: Attributes, name: str) -> bool | Missing:
+def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
     """Return the attribute as 0 or 1."""
-    value = text(attributes, name)
+    value = get_text(attributes, name)
     if isinstance(value, Missing):
         return value
-    return value == "1" if value in ("0", "1") else unparsable(value)
+    return value == "1" if value in ("0", "1") else make_unparsable(value)
 
 
-def leading_number(attributes: Attributes, name: str) -> float | Missing:
+def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
     """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
-    value = text(attributes, name)
+    value = get_text(attributes, name)
     if isinstance(value, Missing):
         return value
     try:
         return float(value.split()[0])
     except (ValueError, IndexError):
-        return unparsable(value)
+        return make_unparsable(value)
 
 
-def binary(attributes: Attributes, name: str) -> bytes:
+def get_bytes(attributes: Attributes, name: str) -> bytes:
     """Return the bytes of a VPD page or of the configuration space, or none if it is missing."""
     value = attributes.get(name)
     return bytes.fromhex(value.text) if isinstance(value, Attribute) else b""
 
 
-def unparsable(value: str) -> Missing:
+def make_unparsable(value: str) -> Missing:
     """Return the ``Missing`` for a text that was read but makes no sense."""
     return Missing(Reason.UNPARSABLE, text=value)
 
 
-def nvme_feature(directory: int, name: str) -> Attribute | Missing:
+def read_nvme_feature(directory: int, name: str) -> Attribute | Missing:
     """Return the feature of the controller whose sysfs directory is open."""
-    number = int(name.removeprefix(FEATURE), 16)
+    number = int(name.removeprefix(FEATURE_PREFIX), 16)
     try:
-        path = node_of(directory)
-        if number == EXEMPT:
+        path = find_device_node(directory)
+        if number == EXEMPT_FEATURE:
             return _read_exempt(path)
         answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
         if answer.status:
@@ -369,7 +369,7 @@ def nvme_feature(directory: int, name: str) -> Attribute | Missing:
         return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
 
 
-def exemptions(path: str) -> list[bool] | nvme.Answer:
+def read_exemptions(path: str) -> list[bool] | nvme.Answer:
     """Return whether each vector, starting at 0, is exempt from coalescing, or a refusal.
 
     A controller answers for its vectors and rejects the next one as an invalid field. OSError if
@@ -377,7 +377,7 @@ def exemptions(path: str) -> list[bool] | nvme.Answer:
     """
     exempt: list[bool] = []
     while True:
-        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(exempt))
+        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT_FEATURE, cdw11=len(exempt))
         if answer.status:
             return exempt if exempt and answer.code == nvme.INVALID_FIELD else answer
         # A controller that answers for any number gives meaningless answers.
@@ -387,21 +387,21 @@ def exemptions(path: str) -> list[bool] | nvme.Answer:
 
 
 def _read_exempt(path: str) -> Attribute | Missing:
-    exempt_flags = exemptions(path)
+    exempt_flags = read_exemptions(path)
     if isinstance(exempt_flags, nvme.Answer):
         return _convert_answer(exempt_flags)
     vectors = (number for number, exempt in enumerate(exempt_flags) if exempt)
-    return Attribute(names.join_cpus(vectors) or "none", _is_changeable(path, EXEMPT))
+    return Attribute(names.join_cpus(vectors) or "none", _is_changeable(path, EXEMPT_FEATURE))
 
 
-def node_of(directory: int) -> str:
+def find_device_node(directory: int) -> str:
     """Return the device node of the controller whose sysfs directory is open."""
     file = os.open("dev", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
         number = os.read(file, 32).decode("ascii").strip()
     finally:
         os.close(file)
-    return nvme.node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
+    return nvme.find_node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
 
 
 def _is_changeable(path: str, number: int) -> bool:

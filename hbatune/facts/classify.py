@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hbatune.facts.ids import escape
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Medium, Protocol, Storage
 from hbatune.facts.names import matches_glob
 
@@ -46,7 +46,7 @@ class Evidence(Struct, frozen=True):
     rotational: bool | None = None
 
 
-BY_TRANSPORT: Mapping[str, Protocol] = {
+PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     # Bridges, which may hide any device, regardless of the LUN's report.
     "usb": Protocol.UNKNOWN,
     "firewire": Protocol.UNKNOWN,
@@ -60,7 +60,7 @@ BY_TRANSPORT: Mapping[str, Protocol] = {
 }
 """The protocol of a transport (``routes.TRANSPORTS``) that has only one."""
 
-BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
+MEDIUM_BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
 """The medium by ``queue/rotational``, for endpoints that do not speak NVMe."""
 
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
@@ -90,8 +90,8 @@ class Sign(Struct, frozen=True):
         return self.but is not matched
 
 
-BY_FAMILY = Sign(Protocol.UNKNOWN, "family")
-"""The position in ``SIGNS`` of the adapter family's own rule (``Family.protocol``)."""
+FAMILY_SIGN = Sign(Protocol.UNKNOWN, "family")
+"""The position in ``PROTOCOL_SIGNS`` of the adapter family's own rule (``Family.protocol``)."""
 
 # Vendors of hypervisors' disks in INQUIRY data, and their models if libata reports "ATA". VMware
 # and VirtualBox emulate LSI's and Intel's adapters, Hyper-V has its own. QEMU's disks are
@@ -105,7 +105,7 @@ VIRTUAL_SIGNS = (
 )
 """The signs of a hypervisor's disk, which override the emulated adapter's transport."""
 
-EMULATED = (None, "sas", "ata")
+EMULATED_TRANSPORTS = (None, "sas", "ata")
 """The transports that hypervisors emulate. Behind FC and iSCSI, such a vendor is an array's."""
 
 # Emulated NVMe controllers of clouds and hypervisors, by model: EBS, persistent disks and
@@ -135,12 +135,12 @@ _NO_RAID = ("N/A", "JBOD", "Hidden")
 # The vendor of RAID volumes: Broadcom's controllers, and Areca's.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 
-SIGNS = (
+PROTOCOL_SIGNS = (
     Sign(Protocol.NVME, "vendor", ("NVMe",)),
     Sign(Protocol.SATA, "vendor", ("ATA",)),
     Sign(Protocol.SATA, "sat"),
     Sign(Protocol.VOLUME, "raid_level", _NO_RAID, but=True),
-    BY_FAMILY,
+    FAMILY_SIGN,
     Sign(Protocol.VOLUME, "vendor", _BRANDS),
     Sign(Protocol.SAS, "port_protocols", ("ssp",), listed=True),
     Sign(Protocol.SATA, "port_protocols", ("sata", "stp"), listed=True),
@@ -155,29 +155,33 @@ _CACHE_SIZE = 256  # thousands of LUNs have only a few different combinations
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]) -> Protocol:
+def classify_protocol(
+    evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]
+) -> Protocol:
     """Return the protocol: by the transport first, then by the drive and the adapter's family.
 
     ``by_family`` is ``Family.protocol``.
     """
-    if evidence.transport in EMULATED and any(sign.holds(evidence) for sign in VIRTUAL_SIGNS):
+    if evidence.transport in EMULATED_TRANSPORTS and any(
+        sign.holds(evidence) for sign in VIRTUAL_SIGNS
+    ):
         return Protocol.VIRTUAL
-    if (by_transport := BY_TRANSPORT.get(evidence.transport or "")) is not None:
+    if (by_transport := PROTOCOL_BY_TRANSPORT.get(evidence.transport or "")) is not None:
         return by_transport
     if by_family(evidence) is Protocol.VIRTUAL:
         return Protocol.VIRTUAL
     if not evidence.pci and evidence.transport != "sas":
         return Protocol.UNKNOWN
-    for sign in SIGNS:
-        if sign is BY_FAMILY and (family_protocol := by_family(evidence)) is not None:
+    for sign in PROTOCOL_SIGNS:
+        if sign is FAMILY_SIGN and (family_protocol := by_family(evidence)) is not None:
             return family_protocol
-        if sign is not BY_FAMILY and sign.holds(evidence):
+        if sign is not FAMILY_SIGN and sign.holds(evidence):
             return sign.protocol
     return Protocol.UNKNOWN
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def storage(evidence: Evidence, protocol: Protocol) -> Storage:
+def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
     """Return the location of the data of an endpoint with this protocol."""
     match protocol:
         case Protocol.FC | Protocol.ISCSI:
@@ -216,20 +220,20 @@ def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
     missing = [] if evidence.pci else ["no PCI function"]
     if evidence.transport is None:
         missing.append("no transport class, SAS designator or ATA page")
-    return (*(f"{name} {escape(text)}" for name, text in details.items() if text), *missing)
+    return (*(f"{name} {escape_text(text)}" for name, text in details.items() if text), *missing)
 
 
-UNSAID = (Protocol.VIRTIO, Medium.HDD)
+UNRELIABLE_MEDIUM = (Protocol.VIRTIO, Medium.HDD)
 """A medium to ignore: the kernel reports disks behind virtio as rotational by default, since virtio
 does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
 
 
-def medium(evidence: Evidence, protocol: Protocol) -> Medium:
+def classify_medium(evidence: Evidence, protocol: Protocol) -> Medium:
     """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
     if protocol is Protocol.NVME:
         return Medium.NVME
     medium_shown = _read_medium(evidence)
-    return Medium.UNKNOWN if (protocol, medium_shown) == UNSAID else medium_shown
+    return Medium.UNKNOWN if (protocol, medium_shown) == UNRELIABLE_MEDIUM else medium_shown
 
 
 def _read_medium(evidence: Evidence) -> Medium:
@@ -240,15 +244,15 @@ def _read_medium(evidence: Evidence) -> Medium:
         return Medium.HDD
     if evidence.rotational is None:
         return Medium.UNKNOWN
-    return BY_ROTATIONAL[evidence.rotational]
+    return MEDIUM_BY_ROTATIONAL[evidence.rotational]
 
 
-def rotation_rate(page: bytes) -> int | None:
+def parse_rotation_rate(page: bytes) -> int | None:
     """Return the medium rotation rate of VPD page B1h (SBC-3 6.6.2): bytes 4 and 5."""
     return int.from_bytes(page[4:6], "big") if len(page) >= 6 and page[1] == 0xB1 else None
 
 
-def serial_number(page: bytes) -> str | None:
+def parse_serial_number(page: bytes) -> str | None:
     """Return the unit serial number of VPD page 80h (SPC-4 7.8.18)."""
     if len(page) < 5 or page[1] != 0x80:
         return None
@@ -257,7 +261,7 @@ def serial_number(page: bytes) -> str | None:
     return text or None
 
 
-def ncq_depth(page: bytes) -> int | None:
+def parse_ncq_depth(page: bytes) -> int | None:
     """Return the number of commands an ATA drive queues, from VPD page 89h (SAT-4 12.4.2).
 
     The IDENTIFY DEVICE data begin at byte 60 (ACS-4 7.12): bit 8 of word 76 is native command

@@ -15,17 +15,17 @@ from contextlib import suppress
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.facts.attributes import read, word
-from hbatune.facts.ids import escape
+from hbatune.facts.attributes import get_word, read_attributes
+from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import (
     MULTIPATH_UUID,
     Branch,
     Place,
-    branch,
+    get_kernel_name,
     is_head,
     is_virtual,
-    name_of,
-    place,
+    parse_branch,
+    parse_place,
 )
 
 _CLASS = "/sys/class"
@@ -33,7 +33,7 @@ _LINK_PREFIX = "../../devices/"
 """The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link)."""
 
 
-def directories(name: str) -> list[str]:
+def list_directories(name: str) -> list[str]:
     """Return the sysfs directories of the devices of a class, none if there is no such class.
 
     Devices that vanish during the call are omitted. Bytes of a name that are not UTF-8 are kept as
@@ -52,7 +52,7 @@ def directories(name: str) -> list[str]:
     return sorted(path for path in paths if os.access(f"{path}/uevent", os.F_OK))
 
 
-def directory_of(name: str, device: str) -> str:
+def find_directory(name: str, device: str) -> str:
     """Return the sysfs directory of one device of a class. OSError if it does not exist."""
     class_dir = f"{_CLASS}/{name}"
     path = _resolve_link(class_dir, os.readlink(f"{class_dir}/{device}"))
@@ -87,7 +87,7 @@ def is_link(name: str) -> bool:
     return name.startswith(_DEV) and "/" in name.removeprefix(_DEV)
 
 
-def followed(name: str) -> str:
+def resolve_link(name: str) -> str:
     """Return the kernel name of the disk that a link below ``/dev`` points to.
 
     A link to a partition means its disk. Any other name, and a link that does not exist (now), is
@@ -126,7 +126,7 @@ class Stack:
 
         An administrator chooses some of the names (drivers/md/md.c: md_alloc), so they are escaped.
         """
-        return tuple(sorted(map(escape, self._holders.get(name, ()))))
+        return tuple(sorted(map(escape_text, self._holders.get(name, ()))))
 
     def foundations(self, name: str) -> set[str]:
         """Return the disk and all devices below it, down to the drives."""
@@ -144,12 +144,12 @@ def read_slaves(directory: str, disks: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the whole disks under a stacked device (dm, md, bcache)."""
     folder = f"{directory}/slaves"
     with suppress(OSError):
-        disk_names = (whole_disk(folder, entry, disks) for entry in os.listdir(folder))
+        disk_names = (find_whole_disk(folder, entry, disks) for entry in os.listdir(folder))
         return tuple(sorted({name for name in disk_names if name}))
     return ()
 
 
-def whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
+def find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
     """Return the disk that a link in ``folder`` points to, directly or as a partition."""
     if entry in disks:
         return entry
@@ -160,7 +160,7 @@ def whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
     return None
 
 
-def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def find_hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return each NVMe head with its hidden paths.
 
     ``nvmeXcCnY`` is the path over controller C to ``nvmeXnY`` (nvme/host/multipath.c:
@@ -168,19 +168,19 @@ def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[
     """
     paths: dict[str, list[str]] = {head: [] for head in heads}
     for name in names:
-        head = head_of(name)
+        head = find_head(name)
         if head in paths:
             paths[head].append(name)
     return {head: tuple(sorted(path_names)) for head, path_names in paths.items()}
 
 
-def head_of(name: str) -> str | None:
+def find_head(name: str) -> str | None:
     """Return the NVMe head of a hidden path, by their names, or None for other disks."""
     hidden = name.startswith("nvme") and re.match(_HIDDEN, name)
     return hidden[1] + hidden[2] if hidden else None
 
 
-def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return for each disk the mount points of it and of every device stacked on it."""
     points_by_disk: dict[str, set[str]] = defaultdict(set)
     # A filesystem on LVM on a map counts as mounted on the map, its paths and their disks.
@@ -190,7 +190,7 @@ def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]
     return {name: tuple(sorted(points)) for name, points in points_by_disk.items()}
 
 
-def mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
+def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the mount options at each of these points; the last mount hides earlier ones."""
     options = {}
     for line in _read_lines(_MOUNTINFO):
@@ -210,7 +210,7 @@ def _list_mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
         if len(fields) < 5 or len(source) < 2:
             continue
         # A btrfs has a separate device number, which belongs to no disk. Its source names the disk.
-        disk = whole_disk("/sys/dev/block", fields[2], disks) or _find_disk(source[1], disks)
+        disk = find_whole_disk("/sys/dev/block", fields[2], disks) or _find_disk(source[1], disks)
         if disk:
             point = _unescape(fields[4])
             members = pools.get(disk, {disk}) if source[0] == "btrfs" else {disk}
@@ -230,7 +230,7 @@ def _map_btrfs_members(disks: Mapping[str, str]) -> dict[str, set[str]]:
         for entry in os.scandir("/sys/fs/btrfs"):
             folder = f"{entry.path}/devices"
             if os.path.isdir(folder):
-                disk_names = (whole_disk(folder, name, disks) for name in os.listdir(folder))
+                disk_names = (find_whole_disk(folder, name, disks) for name in os.listdir(folder))
                 members = {name for name in disk_names if name}
                 for member in members:
                     pools[member] = pools.get(member, set()) | members
@@ -241,7 +241,9 @@ def _find_disk(node: str, disks: Mapping[str, str]) -> str | None:
     """Return the disk behind a device node, which may be a link such as /dev/mapper/NAME."""
     if not node.startswith("/dev/"):
         return None
-    return whole_disk("/sys/class/block", name_of(os.path.realpath(_unescape(node))), disks)
+    return find_whole_disk(
+        "/sys/class/block", get_kernel_name(os.path.realpath(_unescape(node))), disks
+    )
 
 
 def _read_lines(path: str) -> list[str]:
@@ -278,7 +280,7 @@ def has_sysfs() -> bool:
     return os.path.isdir(_BLOCK)
 
 
-def find() -> Devices:
+def find_devices() -> Devices:
     """Enumerate the machine's storage: block devices, including hidden NVMe paths, and adapters.
 
     UsageError if sysfs is hidden.
@@ -288,32 +290,32 @@ def find() -> Devices:
             f"{_BLOCK} is not there, so that no disk can be seen",
             hint="it is hidden in many containers: run hbatune on the host",
         )
-    block = set(directories("block"))
+    block = set(list_directories("block"))
     partitions = {directory for directory in block if directory.rpartition("/")[0] in block}
-    disks = {name_of(directory): directory for directory in sorted(block - partitions)}
-    places = {d: place(d) for name, d in disks.items() if may_be_endpoint(name, d)}
-    heads = {name_of(directory): directory for directory in places if is_head(directory)}
+    disks = {get_kernel_name(directory): directory for directory in sorted(block - partitions)}
+    places = {d: parse_place(d) for name, d in disks.items() if can_be_endpoint(name, d)}
+    heads = {get_kernel_name(directory): directory for directory in places if is_head(directory)}
     # Only virtual devices are stacked on others: the directory of a real disk need not be read.
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
     maps = {name: disks[name] for name in slaves if is_map(disks[name])}
-    hosts = (name.rpartition("/scsi_host/")[0] for name in directories("scsi_host"))
-    servers = dict.fromkeys(branch(d) for d in [*hosts, *directories("nvme")])
+    hosts = (name.rpartition("/scsi_host/")[0] for name in list_directories("scsi_host"))
+    servers = dict.fromkeys(parse_branch(d) for d in [*hosts, *list_directories("nvme")])
     return Devices(
         disks=disks,
         places={d: disk_place for d, disk_place in places.items() if not is_head(d)},
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
-        parallel=frozenset(name_of(d) for d in directories("spi_transport")),
-        stack=Stack(slaves, hidden_paths(heads, disks)),
+        parallel=frozenset(get_kernel_name(d) for d in list_directories("spi_transport")),
+        stack=Stack(slaves, find_hidden_paths(heads, disks)),
     )
 
 
-def may_be_endpoint(name: str, directory: str) -> bool:
+def can_be_endpoint(name: str, directory: str) -> bool:
     """Return whether the block device has hardware behind it and is neither optical nor floppy."""
     return not is_virtual(directory) and name.rstrip("0123456789") not in _EXCLUDED_NAMES
 
 
 def is_map(directory: str) -> bool:
     """Return whether a block device is a multipath map of device-mapper."""
-    uuid = word(read(directory, (_UUID,)), _UUID)
+    uuid = get_word(read_attributes(directory, (_UUID,)), _UUID)
     return uuid.startswith(MULTIPATH_UUID)

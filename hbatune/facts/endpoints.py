@@ -11,27 +11,27 @@ from hbatune.facts import classify
 from hbatune.facts.attributes import (
     ABSENT,
     Attributes,
-    binary,
-    flag,
-    integer,
-    text,
-    unparsable,
-    word,
+    get_bytes,
+    get_text,
+    get_word,
+    make_unparsable,
+    parse_flag,
+    parse_integer,
 )
 from hbatune.facts.classify import (
     Evidence,
     describe_unknown,
     has_sas_port,
-    ncq_depth,
-    rotation_rate,
-    serial_number,
+    parse_ncq_depth,
+    parse_rotation_rate,
+    parse_serial_number,
 )
 from hbatune.facts.families import GENERIC
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.family import Family
-from hbatune.facts.ids import escape, stable_name
+from hbatune.facts.ids import escape_text, make_stable_name
 from hbatune.facts.model import (
-    TAGS,
+    TAG_COUNT_FILE,
     Adapter,
     Attribute,
     Endpoint,
@@ -42,12 +42,12 @@ from hbatune.facts.model import (
     Protocol,
     Storage,
 )
-from hbatune.facts.processors import command_line
-from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, name_of, port_name
+from hbatune.facts.processors import read_command_line
+from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, find_port_name_file, get_kernel_name
 
 _Fact = TypeVar("_Fact", str, bool)
 
-MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
+MULTIPATH_FAMILY = "dm_multipath"  # the family of maps that device-mapper makes
 
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
@@ -56,7 +56,7 @@ _ZONED = {"none": False, "host-aware": True, "host-managed": True}
 """The zone models (block/blk-sysfs.c: queue_zoned_show)."""
 
 DISKSEQ = "diskseq"
-_QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAGS)
+_QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAG_COUNT_FILE)
 # drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
 _ALUA = ("device/access_state", "device/preferred_path")
 _ANA = "ana_state"  # drivers/nvme/host/multipath.c, for a hidden path
@@ -90,8 +90,8 @@ _NVME = (
     *_QUEUE,
 )
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
-MAP = (*_NVME, "dm/uuid", "dm/suspended")
-PORT = ("target_port_protocols", SAS_ADDRESS)
+MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
+PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 _IDENTITY = (
     "device/vendor",
     "device/model",
@@ -117,11 +117,11 @@ class ServingAdapter(Struct, frozen=True):
 
     def host(self, directory: str | None) -> Host | None:
         """Return the SCSI host with this sysfs directory."""
-        name = name_of(directory) if directory else None
+        name = get_kernel_name(directory) if directory else None
         return next((host for host in self.adapter.hosts if host.name == name), None)
 
 
-def wanted(place: Place) -> tuple[str, ...]:
+def list_attributes(place: Place) -> tuple[str, ...]:
     """Return the attributes of a block device that are needed to classify it.
 
     Only its transport's attributes are read: with thousands of LUNs each file counts.
@@ -132,19 +132,19 @@ def wanted(place: Place) -> tuple[str, ...]:
     if transport in ("sas", "ata"):
         return _TRANSLATED
     if transport == "fc":
-        return (*_SCSI, port_name(place))
+        return (*_SCSI, find_port_name_file(place))
     return _SCSI if transport else _FLAT
 
 
 def has_medium(attributes: Attributes) -> bool:
     """Return whether the device can be tuned: no optical drive and no empty card reader."""
     # 5 is the SCSI type of CD and DVD drives.
-    optical = word(attributes, "device/type") == "5"
-    empty = word(attributes, "removable") == "1" and word(attributes, "size") == "0"
+    optical = get_word(attributes, "device/type") == "5"
+    empty = get_word(attributes, "removable") == "1" and get_word(attributes, "size") == "0"
     return not optical and not empty
 
 
-def endpoint(
+def build_endpoint(
     directory: str,
     place: Place,
     survey: Attributes,
@@ -155,12 +155,12 @@ def endpoint(
     routes: Routes,
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
-    name = name_of(directory)
+    name = get_kernel_name(directory)
     family = server.family if server else GENERIC
     host = server.host(place.branch.host) if server else None
-    protocol = classify.protocol(evidence, family.protocol)
+    protocol = classify.classify_protocol(evidence, family.protocol)
     controller = place.branch.controller
-    unread = _find_unread(survey, _IDENTITY) or _find_unread(port, PORT)
+    unread = _find_unread(survey, _IDENTITY) or _find_unread(port, PORT_ATTRIBUTES)
     return Endpoint(
         target=name,
         id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
@@ -168,25 +168,27 @@ def endpoint(
         family=family.name if server else "unknown",
         kind=Kind.DISK,
         protocol=protocol,
-        medium=classify.medium(evidence, protocol),
-        vendor=escape(word(survey, "device/vendor")),
-        model=escape(word(survey, "device/model")),
-        revision=escape(word(survey, "device/rev") or word(survey, "device/firmware_rev")),
+        medium=classify.classify_medium(evidence, protocol),
+        vendor=escape_text(get_word(survey, "device/vendor")),
+        model=escape_text(get_word(survey, "device/model")),
+        revision=escape_text(
+            get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
+        ),
         sysfs=directory,
-        device_node=None if word(survey, "hidden") == "1" else _get_node(name),
+        device_node=None if get_word(survey, "hidden") == "1" else _get_node(name),
         address=place.address,
-        controller=name_of(controller) if controller else None,
+        controller=get_kernel_name(controller) if controller else None,
         host=host,
         size=_get_size(survey),
-        rotational=flag(survey, "queue/rotational"),
+        rotational=parse_flag(survey, "queue/rotational"),
         zoned=_get_zoned(survey),
-        state=text(survey, "device/state"),
-        tags=integer(survey, TAGS),
+        state=get_text(survey, "device/state"),
+        tags=parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else _count_hw_queues(survey),
         depth_cap=_limit_depth(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=protocol is Protocol.NVME and place.address is not None,
-        storage=classify.storage(evidence, protocol),
+        storage=classify.classify_storage(evidence, protocol),
         ncq_depth=evidence.ncq_depth,
         evidence=describe_unknown(evidence, _get_driver(server))
         if protocol is Protocol.UNKNOWN or unread
@@ -197,10 +199,10 @@ def endpoint(
         mounts=(),
         holders=(),
         attributes=attributes,
-        port=word(survey, port_name(place)) or None,
-        access=_convert_refusal(text(survey, _ALUA[0] if place.address else _ANA)),
-        preferred=_convert_refusal(flag(survey, _ALUA[1])),
-        diskseq=integer(survey, DISKSEQ),
+        port=get_word(survey, find_port_name_file(place)) or None,
+        access=_convert_refusal(get_text(survey, _ALUA[0] if place.address else _ANA)),
+        preferred=_convert_refusal(parse_flag(survey, _ALUA[1])),
+        diskseq=parse_integer(survey, DISKSEQ),
     )
 
 
@@ -211,7 +213,7 @@ def _find_ncq_off(place: Place) -> str | None:
     if place.branch.transport != "ata":
         return None
     port = re.search(_ATA_PORT, f"{place.branch.host}/")
-    return ncq_off(command_line(), int(port[1])) if port else None
+    return ncq_off(read_command_line(), int(port[1])) if port else None
 
 
 def _get_driver(server: ServingAdapter | None) -> str:
@@ -233,36 +235,36 @@ def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
     return ABSENT if refused else fact
 
 
-def evidence_of(
+def collect_evidence(
     place: Place, survey: Attributes, target: Attributes, *, parallel: bool
 ) -> Evidence:
     """Return the attributes of a block device and of its target port as evidence."""
-    rotational = flag(survey, "queue/rotational")
+    rotational = parse_flag(survey, "queue/rotational")
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
         channel=place.channel,
-        vendor=word(survey, "device/vendor"),
-        model=word(survey, "device/model"),
-        access=word(survey, _ALUA[0]) or None,
+        vendor=get_word(survey, "device/vendor"),
+        model=get_word(survey, "device/model"),
+        access=get_word(survey, _ALUA[0]) or None,
         raid_level=_get_text(survey, "device/raid_level"),
-        port_protocols=_get_text(target, PORT[0]),
-        sas_address=word(survey, "device/sas_address") or None,
-        sas_designator=has_sas_port(binary(survey, "device/vpd_pg83")),
-        ncq_depth=ncq_depth(binary(survey, "device/vpd_pg89")),
+        port_protocols=_get_text(target, PORT_ATTRIBUTES[0]),
+        sas_address=get_word(survey, "device/sas_address") or None,
+        sas_designator=has_sas_port(get_bytes(survey, "device/vpd_pg83")),
+        ncq_depth=parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
         ncq_off=_find_ncq_off(place),
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
         spi=parallel,
-        rotation=rotation_rate(binary(survey, "device/vpd_pgb1")),
+        rotation=parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )
 
 
-def map_of(
+def build_map(
     directory: str, survey: Attributes, paths: list[Endpoint], attributes: Attributes
 ) -> Endpoint:
     """Build a map with its paths' protocol and medium, or unknown if the paths differ."""
-    name = name_of(directory)
+    name = get_kernel_name(directory)
     native = not isinstance(survey.get("dm/uuid"), Attribute)
     protocols = {path.protocol for path in paths}
     media = {path.medium for path in paths}
@@ -274,25 +276,25 @@ def map_of(
         unread = unread or path.unread
     return Endpoint(
         target=name,
-        id=stable_name(word(survey, "wwid" if native else "dm/uuid"), name),
+        id=make_stable_name(get_word(survey, "wwid" if native else "dm/uuid"), name),
         adapter=None,
-        family="nvme" if native else MULTIPATH,
+        family="nvme" if native else MULTIPATH_FAMILY,
         kind=Kind.MAP,
         protocol=protocol,
         medium=media.pop() if len(media) == 1 else Medium.UNKNOWN,
         vendor=first.vendor if first else "",
-        model=first.model if first else escape(word(survey, "device/model")),
-        revision=first.revision if first else escape(word(survey, "device/firmware_rev")),
+        model=first.model if first else escape_text(get_word(survey, "device/model")),
+        revision=first.revision if first else escape_text(get_word(survey, "device/firmware_rev")),
         sysfs=directory,
         device_node=_get_node(name),
         address=None,
         controller=None,
         host=None,
         size=_get_size(survey),
-        rotational=flag(survey, "queue/rotational"),
+        rotational=parse_flag(survey, "queue/rotational"),
         zoned=_get_zoned(survey),
-        state=text(survey, "device/state"),
-        tags=integer(survey, TAGS),
+        state=get_text(survey, "device/state"),
+        tags=parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=_count_hw_queues(survey),
         depth_cap=ABSENT,  # a map has no queue_depth, only its paths
         depth_trap=None,
@@ -302,7 +304,7 @@ def map_of(
         mounts=(),
         holders=(),
         attributes=attributes,
-        diskseq=integer(survey, DISKSEQ),
+        diskseq=parse_integer(survey, DISKSEQ),
         storage=places.pop() if len(places) == 1 else Storage.LOCAL,
         evidence=_describe_paths(paths) if protocol is Protocol.UNKNOWN else (),
         unread=unread,
@@ -322,12 +324,14 @@ def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
     if place.address is None:
         namespace = ""
         if place.branch.controller:
-            namespace = word(survey, "nsid") or name.rpartition("n")[2]
-        serial = word(survey, "device/serial") or word(survey, "serial")
-        return stable_name(word(survey, "wwid"), word(survey, "device/model"), serial, namespace)
-    serial = serial_number(binary(survey, "device/vpd_pg80")) or ""
-    vendor, model = word(survey, "device/vendor"), word(survey, "device/model")
-    return stable_name(word(survey, "device/wwid"), vendor, model, serial)
+            namespace = get_word(survey, "nsid") or name.rpartition("n")[2]
+        serial = get_word(survey, "device/serial") or get_word(survey, "serial")
+        return make_stable_name(
+            get_word(survey, "wwid"), get_word(survey, "device/model"), serial, namespace
+        )
+    serial = parse_serial_number(get_bytes(survey, "device/vpd_pg80")) or ""
+    vendor, model = get_word(survey, "device/vendor"), get_word(survey, "device/model")
+    return make_stable_name(get_word(survey, "device/wwid"), vendor, model, serial)
 
 
 def _get_node(name: str) -> str:
@@ -341,20 +345,20 @@ def _get_text(survey: Attributes, name: str) -> str | None:
 
 
 def _get_size(survey: Attributes) -> int | Missing:
-    sectors = integer(survey, "size")
+    sectors = parse_integer(survey, "size")
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
 
 
 def _get_zoned(survey: Attributes) -> bool | Missing:
-    model = text(survey, "queue/zoned")
+    model = get_text(survey, "queue/zoned")
     if isinstance(model, Missing):
         return model
     # Any other text is reported as unparsable, not as "not zoned".
-    return _ZONED[model] if model in _ZONED else unparsable(model)
+    return _ZONED[model] if model in _ZONED else make_unparsable(model)
 
 
 def _count_hw_queues(survey: Attributes) -> int | Missing:
-    queues = text(survey, "mq/")
+    queues = get_text(survey, "mq/")
     return queues if isinstance(queues, Missing) else len(queues.split())
 
 

@@ -31,7 +31,7 @@ class Product(Struct, frozen=True):
     cache: bool | None = None
 
 
-def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
+def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | None:
     """Return the product with these ids; a matching subsystem overrides the bare chip."""
     if pci is None:
         return None
@@ -77,7 +77,7 @@ class Handler(Struct, frozen=True):
     managed: bool = False
 
 
-def no_polled_queues(parameters: Parameters, vectors: int) -> int:
+def assume_no_polled_queues(parameters: Parameters, vectors: int) -> int:
     """Return 0: the driver polls none of its queues."""
     return 0
 
@@ -95,7 +95,7 @@ class Interrupts(Struct, frozen=True):
     source: str = ""
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
-    polled: Callable[[Parameters, int], int] = no_polled_queues
+    polled: Callable[[Parameters, int], int] = assume_no_polled_queues
 
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
         """Return the role of a vector with these handlers, and whether it should be managed.
@@ -113,7 +113,7 @@ class Interrupts(Struct, frozen=True):
         return next(fits, None)
 
 
-NOT_KNOWN = Interrupts(Vectors.UNKNOWN)
+UNKNOWN_INTERRUPTS = Interrupts(Vectors.UNKNOWN)
 
 
 class Mechanism(StrEnum):
@@ -125,7 +125,7 @@ class Mechanism(StrEnum):
     FIXED = "fixed"  # the driver sets it once and offers no way to change it
 
 
-class Applies(StrEnum):
+class EffectTime(StrEnum):
     """The moment at which a written value reaches the hardware."""
 
     AT_ONCE = "at once"
@@ -144,7 +144,7 @@ class Coalescing(Struct, frozen=True):
 
     mechanism: Mechanism
     name: str
-    applies: Applies
+    applies: EffectTime
     source: str
     low: int | None = None
     high: int | None = None
@@ -197,17 +197,17 @@ class Depth(StrEnum):
     ABSENT = "absent"  # its endpoints are not SCSI devices
 
 
-def no_word(evidence: Evidence) -> Protocol | None:
+def defer_to_transport(evidence: Evidence) -> Protocol | None:
     """Leave the protocol to the transport's evidence."""
     return None
 
 
-def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+def clamp_depth_to_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return can_queue as the largest queue_depth (drivers/scsi/scsi_sysfs.c)."""
     return host.can_queue
 
 
-def clamped_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
+def clamp_depth_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
     """Return a function that limits a depth to can_queue and to the driver's ``ceiling``."""
 
     def limit(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
@@ -218,17 +218,17 @@ def clamped_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int | Mis
     return limit
 
 
-def no_trap(host: Host, evidence: Evidence) -> str | None:
+def assume_no_trap(host: Host, evidence: Evidence) -> str | None:
     """Return None: a write of queue_depth is not known to do harm."""
     return None
 
 
-def no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+def assume_no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
     """Return None: a LUN's initial depth is unknown, or the firmware determines it."""
     return None
 
 
-def by_option(name: str) -> Callable[[Endpoint, Parameters], int | None]:
+def read_option_depth(name: str) -> Callable[[Endpoint, Parameters], int | None]:
     """Return a function that reads the initial depth of LUNs from an option of the module."""
 
     def default(endpoint: Endpoint, parameters: Parameters) -> int | None:
@@ -239,23 +239,23 @@ def by_option(name: str) -> Callable[[Endpoint, Parameters], int | None]:
     return default
 
 
-def by_host(endpoint: Endpoint, parameters: Parameters) -> int | None:
+def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     """Return cmd_per_lun of the host as the initial depth of LUNs."""
     depth = endpoint.host.cmd_per_lun if endpoint.host else None
     return depth if isinstance(depth, int) and depth > 1 else None
 
 
-def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:
+def never_share_tags(parameters: Parameters, queues: int) -> bool:
     """Give every hardware queue its own tags, as drivers do without ``host_tagset``."""
     return False
 
 
-def tags_shared(parameters: Parameters, queues: int) -> bool:
+def always_share_tags(parameters: Parameters, queues: int) -> bool:
     """Share one tag set among all hardware queues (``host_tagset`` in scsi_host_template)."""
     return True
 
 
-def tags_shared_by_several(parameters: Parameters, queues: int) -> bool:
+def share_tags_of_several_queues(parameters: Parameters, queues: int) -> bool:
     """Share one tag set if there are several queues: with one, ``host_tagset`` is not set."""
     return queues > 1
 
@@ -290,17 +290,17 @@ class Family(Struct, frozen=True):
     model: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
-    protocol: Callable[[Evidence], Protocol | None] = no_word
+    protocol: Callable[[Evidence], Protocol | None] = defer_to_transport
     depth: Depth = Depth.SET
-    depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
-    depth_default: Callable[[Endpoint, Parameters], int | None] = no_default
-    depth_trap: Callable[[Host, Evidence], str | None] = no_trap
+    depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = clamp_depth_to_host
+    depth_default: Callable[[Endpoint, Parameters], int | None] = assume_no_default
+    depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
     depth_ramps: bool = False
     resets: tuple[str, ...] = ()
-    shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue
+    shares_tags: Callable[[Parameters, int], bool] = never_share_tags
     credits: tuple[str, ...] = ()
     inspected: tuple[str, ...] = ()
-    interrupts: Interrupts = NOT_KNOWN
+    interrupts: Interrupts = UNKNOWN_INTERRUPTS
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
     traps: tuple[Trap, ...] = ()

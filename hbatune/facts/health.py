@@ -162,27 +162,27 @@ class Health(Struct, frozen=True):
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
 
 
-LOGGED = "logged "  # before the type, in the name of a count from the kernel's log
-ROOT = "root "  # before a root port's counts, which include all devices below it
-BUS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
-GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
+LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from the kernel's log
+ROOT_COUNTER_PREFIX = "root "  # before a root port's counts, which include all devices below it
+BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
+SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal"})
 """The counters for which a single increase is a failure."""
-NOT_GOOD = "errors"
+COMMAND_ERRORS = "errors"
 """The counter of commands that ended with any status other than good (``DiskHealth.errors``)."""
-DAY = 24 * 3600  # seconds: the maximum age of an observation to compare with
-PAUSE = 600  # seconds between two stored observations
+DAY_S = 24 * 3600  # seconds: the maximum age of an observation to compare with
+MIN_INTERVAL_S = 600  # seconds between two stored observations
 
 
 def is_evidence(counter: str) -> bool:
     """Return whether an increase of this counter is evidence of a failure on its own target.
 
-    ``NOT_GOOD`` is not, since each poll of smartd raises it. A root port's counts are not, since
-    they may come from another device below it.
+    ``COMMAND_ERRORS`` is not, since each poll of smartd raises it. A root port's counts are not,
+    since they may come from another device below it.
     """
-    return counter != NOT_GOOD and not counter.startswith(ROOT)
+    return counter != COMMAND_ERRORS and not counter.startswith(ROOT_COUNTER_PREFIX)
 
 
-class Counted(Struct, frozen=True):
+class ErrorCounters(Struct, frozen=True):
     """The counters that are not 0, by the endpoint's id or the adapter's name.
 
     ``at`` is in seconds since the epoch; a counter starts at 0 with each boot.
@@ -197,17 +197,19 @@ class Counted(Struct, frozen=True):
         return self.values.get(target, {}).get(name, 0)
 
 
-def counted(machine: Machine, health: Health, time: int) -> Counted:
+def collect_counters(machine: Machine, health: Health, time: int) -> ErrorCounters:
     """Return the counters of the machine; ``time`` is the time of the observation."""
     values: dict[str, dict[str, int]] = {}
     for target, name, count in _iterate_counters(machine, health):
         # Zeros are omitted: with thousands of healthy disks they would fill the file.
         if isinstance(count, int) and count > 0:
             values.setdefault(target, {})[name] = count
-    return Counted(machine.boot_id, time, values)
+    return ErrorCounters(machine.boot_id, time, values)
 
 
-def earlier(observations: Sequence[Counted], current: Counted) -> Counted | None:
+def find_earlier_counters(
+    observations: Sequence[ErrorCounters], current: ErrorCounters
+) -> ErrorCounters | None:
     """Return the observation of this boot to compare with: the oldest of the last 24 hours.
 
     Without such an observation, the latest older one is returned.
@@ -217,17 +219,19 @@ def earlier(observations: Sequence[Counted], current: Counted) -> Counted | None
         for observation in observations
         if observation.boot_id == current.boot_id and observation.at < current.at
     ]
-    recent = [observation for observation in before if observation.at >= current.at - DAY]
+    recent = [observation for observation in before if observation.at >= current.at - DAY_S]
     if recent:
         return min(recent, key=lambda observation: observation.at)
     return max(before, key=lambda observation: observation.at, default=None)
 
 
-def kept(observations: Sequence[Counted], current: Counted) -> tuple[Counted, ...]:
+def retain_observations(
+    observations: Sequence[ErrorCounters], current: ErrorCounters
+) -> tuple[ErrorCounters, ...]:
     """Return the observations to store: the ones worth comparing with, and the current one.
 
     The latest observation older than a day is kept, for machines that are checked less than daily.
-    On machines that are checked often, none is added within ``PAUSE``.
+    On machines that are checked often, none is added within ``MIN_INTERVAL_S``.
     """
     before = sorted(
         (
@@ -237,10 +241,10 @@ def kept(observations: Sequence[Counted], current: Counted) -> tuple[Counted, ..
         ),
         key=lambda observation: observation.at,
     )
-    old = [observation for observation in before if observation.at < current.at - DAY]
-    recent = [observation for observation in before if observation.at >= current.at - DAY]
+    old = [observation for observation in before if observation.at < current.at - DAY_S]
+    recent = [observation for observation in before if observation.at >= current.at - DAY_S]
     last = (recent or old)[-1:]
-    if last and current.at - last[0].at < PAUSE:
+    if last and current.at - last[0].at < MIN_INTERVAL_S:
         return (*old[-1:], *recent)
     return (*old[-1:], *recent, current)
 
@@ -252,16 +256,16 @@ def _iterate_bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
     if adapter.port:
         yield "port ", adapter.port.errors
     if adapter.root:
-        yield ROOT, adapter.root.errors
+        yield ROOT_COUNTER_PREFIX, adapter.root.errors
 
 
 def _iterate_counters(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
     for endpoint in machine.endpoints:
         if disk := health.disks.get(endpoint.target):
-            yield endpoint.id, NOT_GOOD, disk.errors
+            yield endpoint.id, COMMAND_ERRORS, disk.errors
             yield endpoint.id, "timeouts", disk.timeouts
             for fault, times in disk.logged.items():
-                yield endpoint.id, f"{LOGGED}{fault}", times
+                yield endpoint.id, f"{LOG_COUNTER_PREFIX}{fault}", times
     for target, adapter in health.adapters.items():
         for place, errors in _iterate_bus_errors(adapter):
             yield target, f"{place}correctable", errors.correctable

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.routes import name_of, place
+from hbatune.facts.routes import get_kernel_name, parse_place
 
 UNNAMED = "unnamed"
 """The name of a drive that reports none."""
@@ -36,7 +36,7 @@ _CONTROL = r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)"
 _VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
 
 
-def escape(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return the text with characters that do not print as backslash escapes, reversibly.
 
     Otherwise, control characters, direction marks and line separators of a model string would reach
@@ -52,40 +52,40 @@ def escape(text: str) -> str:
     )
 
 
-def stable_name(wwid: str, *parts: str) -> str:
+def make_stable_name(wwid: str, *parts: str) -> str:
     """Return the world-wide name, or else the other identifying parts, as one word."""
     if wwid.strip():
         return _join_words(wwid)
     return "-".join(_join_words(part) for part in parts if part.strip()) or UNNAMED
 
 
-def stable_part(id: str) -> str:
+def extract_stable_part(id: str) -> str:
     """Return the part of an endpoint's id before the route; a map's id has no route."""
     head, separator, _ = id.rpartition("@")
     return head if separator else id
 
 
-def route_part(id: str) -> str:
+def extract_route(id: str) -> str:
     """Return the route in an id, without its boot-specific suffix; empty for a map."""
-    return lasting(id).rpartition("@")[2] if "@" in id else ""
+    return extract_lasting_part(id).rpartition("@")[2] if "@" in id else ""
 
 
-def lasting(id: str) -> str:
+def extract_lasting_part(id: str) -> str:
     """Return the part of an id that means the same in the next boot."""
     return re.sub(_OF_THIS_BOOT, "", id) if "~" in id else id
 
 
-def of_this_boot(id: str, address: str) -> str:
+def add_boot_suffix(id: str, address: str) -> str:
     """Return a shared id with the kernel address of one of its targets appended."""
     return f"{id}~{address}"
 
 
-def shared(ids: Iterable[str]) -> frozenset[str]:
+def find_duplicates(ids: Iterable[str]) -> frozenset[str]:
     """Return the ids that occur more than once."""
     return frozenset(id for id, count in Counter(ids).items() if count > 1)
 
 
-def canonical(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Return a stable name in a single spelling, for all spellings that people and links use.
 
     Case and the prefix of a world-wide name are ignored: ``naa.5000C5…``, ``0x5000c5…``,
@@ -101,7 +101,7 @@ def canonical(name: str) -> str:
 
 def _join_words(text: str) -> str:
     """Collapse blanks, which shells and udev split at, to one underscore."""
-    return escape("_".join(part for part in text.split(" ") if part))
+    return escape_text("_".join(part for part in text.split(" ") if part))
 
 
 def is_former(id: str) -> bool:
@@ -109,7 +109,7 @@ def is_former(id: str) -> bool:
     return re.fullmatch(_FORMER, id, re.DOTALL) is not None
 
 
-def former_id(target: Endpoint | Vector | Control) -> str:
+def build_former_id(target: Endpoint | Vector | Control) -> str:
     """Return the former id of a target; a map's id has not changed."""
     match target:
         case Vector():
@@ -118,19 +118,19 @@ def former_id(target: Endpoint | Vector | Control) -> str:
             is_adapter = target.target == target.adapter
             return target.target if is_adapter else f"{target.target}@{target.adapter}"
         case Endpoint(kind=Kind.MAP):
-            return lasting(target.id)
+            return extract_lasting_part(target.id)
         case Endpoint():
-            return f"{stable_part(target.id)}@{_get_former_route(target.sysfs)}"
+            return f"{extract_stable_part(target.id)}@{_get_former_route(target.sysfs)}"
 
 
-def former_ids(machine: Machine) -> dict[str, str]:
+def map_former_ids(machine: Machine) -> dict[str, str]:
     """Return the present id of each target, by its former id.
 
     Former ids that several targets would share are omitted as ambiguous.
     """
     present: dict[str, list[str]] = {}
     for target in _iterate_targets(machine):
-        present.setdefault(former_id(target), []).append(target.id)
+        present.setdefault(build_former_id(target), []).append(target.id)
     return {former: ids[0] for former, ids in present.items() if len(ids) == 1}
 
 
@@ -148,7 +148,7 @@ class Renaming:
 
     @cached_property
     def _former(self) -> dict[str, str]:
-        return former_ids(self._machine)
+        return map_former_ids(self._machine)
 
     @cached_property
     def _by_diskseq(self) -> dict[int, str]:
@@ -180,7 +180,11 @@ class Renaming:
         if id in self._former:
             return (self._former[id],)
         matches = tuple(
-            sorted(present for present in self._present if lasting(present) == lasting(id))
+            sorted(
+                present
+                for present in self._present
+                if extract_lasting_part(present) == extract_lasting_part(id)
+            )
         )
         if matches:
             return matches
@@ -202,9 +206,11 @@ class Renaming:
                 for vector in self._machine.vectors
                 if vector.adapter == match["adapter"] and "+".join(vector.names) == match["names"]
             )
-        name, adapter = stable_part(id), id.rpartition("@")[2].partition("/")[0]
+        name, adapter = extract_stable_part(id), id.rpartition("@")[2].partition("/")[0]
         endpoints = [
-            endpoint for endpoint in self._machine.endpoints if stable_part(endpoint.id) == name
+            endpoint
+            for endpoint in self._machine.endpoints
+            if extract_stable_part(endpoint.id) == name
         ]
         # First on the same adapter, then on any, since a drive may have been moved. A drive without
         # a name could be any unnamed drive.
@@ -227,18 +233,18 @@ def _get_only(ids: Iterable[str]) -> str | None:
     return candidates[0] if len(candidates) == 1 else None
 
 
-def unmapped(ids: Iterable[str], present: Mapping[str, object]) -> tuple[str, ...]:
+def find_unmapped(ids: Iterable[str], present: Mapping[str, object]) -> tuple[str, ...]:
     """Return the ids of the former form that are not in ``present``."""
     return tuple(dict.fromkeys(id for id in ids if id not in present and is_former(id)))
 
 
 def _get_former_route(directory: str) -> str:
     """Return the adapter, and H:C:T:L or controller, of the disk with this sysfs directory."""
-    disk_place = place(directory)
+    disk_place = parse_place(directory)
     branch = disk_place.branch
-    leaf = disk_place.address or (branch.controller and name_of(branch.controller))
+    leaf = disk_place.address or (branch.controller and get_kernel_name(branch.controller))
     if not leaf and branch.adapter:
-        leaf = name_of(branch.bound or directory)
-    return "/".join(dict.fromkeys(part for part in (branch.adapter, leaf) if part)) or name_of(
-        directory
-    )
+        leaf = get_kernel_name(branch.bound or directory)
+    return "/".join(
+        dict.fromkeys(part for part in (branch.adapter, leaf) if part)
+    ) or get_kernel_name(directory)

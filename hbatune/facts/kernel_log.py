@@ -108,7 +108,7 @@ class _Entry(Struct):
 _ENTRIES = msgspec.json.Decoder(_Entry)
 
 
-def kernel_log() -> KernelLog | Missing:
+def read_kernel_log() -> KernelLog | Missing:
     """Read the kernel's log; Missing if this user may not read it, or if it does not exist."""
     try:
         device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -121,7 +121,7 @@ def kernel_log() -> KernelLog | Missing:
         # Skip messages that an administrator has cleared with `dmesg --clear`, and so has seen.
         os.lseek(device, 0, os.SEEK_DATA)
         return KernelLog(
-            faults(b"".join(_read_records(device)).decode("utf-8", "backslashreplace"))
+            count_faults(b"".join(_read_records(device)).decode("utf-8", "backslashreplace"))
         )
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)
@@ -145,7 +145,7 @@ def _read_records(device: int) -> Iterator[bytes]:
         yield record
 
 
-def faults(log: str) -> dict[str, dict[ErrorKind, int]]:
+def count_faults(log: str) -> dict[str, dict[ErrorKind, int]]:
     """Return the failed I/O in the text of a log in the form of /dev/kmsg.
 
     Documentation/ABI/testing/dev-kmsg describes it. Only the kernel's own lines count: messages

@@ -11,12 +11,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import routes
-from hbatune.facts.adapters import group
-from hbatune.facts.assembly import ReadRequest, built, requests_of, union
+from hbatune.facts.adapters import group_branches
+from hbatune.facts.assembly import ReadRequest, build_machine, list_requests, merge_names
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.devices import Devices, find
+from hbatune.facts.devices import Devices, find_devices
 from hbatune.facts.model import Machine, TargetKind
-from hbatune.facts.routes import Branch, Place, Routes, is_head, name_of, port_name
+from hbatune.facts.routes import (
+    Branch,
+    Place,
+    Routes,
+    find_port_name_file,
+    get_kernel_name,
+    is_head,
+)
 from hbatune.workers import WorkerPool
 
 _DEV = "/dev/"
@@ -24,7 +31,7 @@ _BY_PORT = frozenset({"fc", "sas", "iscsi", "ata"})
 """Transports whose routes name a port of the fabric instead of the SCSI target's number."""
 
 
-def gather(
+def gather_machine(
     attributes: Sequence[str],
     *,
     of: Mapping[TargetKind, Sequence[str]] | None = None,
@@ -35,17 +42,17 @@ def gather(
 ) -> Machine:
     """Return this machine's adapters and endpoints, with these attributes of each endpoint.
 
-    ``attributes`` are paths below a block device's directory (``attributes.read`` describes the
-    patterns). ``of`` contains the attributes of controllers and of SCSI hosts. ``deadline`` is in
-    seconds, for each device. ``avoid`` maps kernel names of block devices whose queue does not
-    answer to the reason. The ``worker_pool``, if given, does the reading. Maps come after the paths
-    that they join.
+    ``attributes`` are paths below a block device's directory (``attributes.read_attributes``
+    describes the patterns). ``of`` contains the attributes of controllers and of SCSI hosts.
+    ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
+    queue does not answer to the reason. The ``worker_pool``, if given, does the reading. Maps come
+    after the paths that they join.
 
     With the names of ``disks``, the machine contains only these disks, their maps and paths, and
     the vectors and controls of their adapters. It contains everything if the names cannot be
     resolved otherwise.
     """
-    devices = find()
+    devices = find_devices()
     branches = tuple(
         dict.fromkeys((*(p.branch for p in devices.places.values()), *devices.servers))
     )
@@ -60,12 +67,12 @@ def gather(
 
 
 def _gather_all(devices: Devices, branches: Sequence[Branch], request: ReadRequest) -> Machine:
-    groups = group(branches)
-    survey = request.read(devices, requests_of(devices, branches, groups, request))
-    return built(devices, branches, groups, survey, request)
+    groups = group_branches(branches)
+    survey = request.read(devices, list_requests(devices, branches, groups, request))
+    return build_machine(devices, branches, groups, survey, request)
 
 
-class Narrowed(Struct, frozen=True):
+class NarrowedDevices(Struct, frozen=True):
     """The ``devices`` to read for the disks with these kernel ``names``, and their ``branches``.
 
     The devices may include others, not in ``names``, whose ids could be the same. ``branches`` are
@@ -89,8 +96,8 @@ class Narrowed(Struct, frozen=True):
         """Yield directories with the attributes that give the routes of the lookalikes."""
         for directory, place in self.lookalikes.items():
             if place.branch.transport == "fc":
-                yield directory, (port_name(place),)
-        yield from routes.requests(
+                yield directory, (find_port_name_file(place),)
+        yield from routes.list_route_attributes(
             lookalike.branch for lookalike in self.lookalikes.values()
         ).items()
 
@@ -108,7 +115,9 @@ class Narrowed(Struct, frozen=True):
         )
 
 
-def narrow(devices: Devices, branches: Iterable[Branch], names: Iterable[str]) -> Narrowed | None:
+def narrow_devices(
+    devices: Devices, branches: Iterable[Branch], names: Iterable[str]
+) -> NarrowedDevices | None:
     """Return the machine's devices narrowed to the named ones; ``branches`` are all its branches.
 
     ``names`` are kernel names of disks, or their paths below ``/dev``. None if a name is not a
@@ -117,7 +126,7 @@ def narrow(devices: Devices, branches: Iterable[Branch], names: Iterable[str]) -
     wanted = _add_related(devices, (name.removeprefix(_DEV) for name in names))
     if wanted is None:
         return None
-    places = {d: place for d, place in devices.places.items() if name_of(d) in wanted}
+    places = {d: place for d, place in devices.places.items() if get_kernel_name(d) in wanted}
     flat = [place.branch for place in places.values() if place.address is None]
     if any(branch.adapter is None or branch.pci is None for branch in flat):
         return None
@@ -130,7 +139,7 @@ def narrow(devices: Devices, branches: Iterable[Branch], names: Iterable[str]) -
     }
     selected = {d: place for d, place in devices.places.items() if d in places or d in siblings}
     maps = {name: directory for name, directory in devices.maps.items() if name in wanted}
-    return Narrowed(
+    return NarrowedDevices(
         replace(devices, places=selected, maps=maps),
         wanted,
         tuple(_select_branches(branches, {place.branch for place in selected.values()})),
@@ -143,29 +152,31 @@ def gather_narrowed(
 ) -> Machine | None:
     """Return the machine with only the named disks, or None if their ids depend on all devices.
 
-    ``devices`` and ``branches`` are the entire machine's, ``names`` are as for ``narrow``.
+    ``devices`` and ``branches`` are the entire machine's, ``names`` are as for ``narrow_devices``.
     """
-    narrowed = narrow(devices, branches, names)
+    narrowed = narrow_devices(devices, branches, names)
     if narrowed is None:
         return None
     devices, branches = narrowed.devices, narrowed.branches
     groups = {
-        name: adapter for name, adapter in group(branches).items() if name in narrowed.adapters
+        name: adapter
+        for name, adapter in group_branches(branches).items()
+        if name in narrowed.adapters
     }
-    requests = requests_of(devices, branches, groups, request)
+    requests = list_requests(devices, branches, groups, request)
     for directory, wanted in narrowed.requests():
-        requests[directory] = union(requests.get(directory, ()), wanted)
+        requests[directory] = merge_names(requests.get(directory, ()), wanted)
     survey = request.read(devices, requests)
     if narrowed.is_ambiguous(Routes(branches, survey), survey):
         return None
-    machine = built(devices, branches, groups, survey, request)
+    machine = build_machine(devices, branches, groups, survey, request)
     chosen = tuple(endpoint for endpoint in machine.endpoints if endpoint.target in narrowed.names)
     return replace(machine, endpoints=chosen) if len(chosen) == len(narrowed.names) else None
 
 
 def _add_related(devices: Devices, names: Iterable[str]) -> frozenset[str] | None:
     """Return the named disks with their maps and the maps' paths; None for any other name."""
-    disks = {name_of(directory) for directory in devices.places}
+    disks = {get_kernel_name(directory) for directory in devices.places}
     joining: dict[str, list[str]] = {}
     for name in devices.maps:
         for lower in devices.stack.below.get(name, ()):

@@ -26,12 +26,12 @@ class Missing(Struct, frozen=True, tag="missing"):
     text: str | None = None
 
 
-def known(fact: str | Missing) -> str | None:
+def get_fact(fact: str | Missing) -> str | None:
     """Return the fact, or None if it is missing."""
     return None if isinstance(fact, Missing) else fact
 
 
-TAGS = "mq/0/nr_tags"
+TAG_COUNT_FILE = "mq/0/nr_tags"
 """The file of a block device with the size of its tag set."""
 
 

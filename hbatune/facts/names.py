@@ -18,16 +18,16 @@ _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
 _MIN_RANGE = 4
 """The minimum number of consecutive names that are shown as a range."""
 
-Key = list[tuple[int, int, str]]
+NaturalKey = list[tuple[int, int, str]]
 
 
-def natural_key(name: str) -> Key:
+def natural_key(name: str) -> NaturalKey:
     """Return a sort key that counts as people do: sd2 before sd10, sdz before sdaa."""
     # The full name ends the key: it sorts before longer names, and no two names are equal.
     return [*_build_key(name), (-1, 0, name)]
 
 
-def name_ranges(names: Iterable[str]) -> Iterator[str]:
+def shorten_names(names: Iterable[str]) -> Iterator[str]:
     """Yield names in order, four or more consecutive ones as ``sda..sdl``."""
     for run in _group_names(sorted(set(names), key=natural_key)):
         if len(run) < _MIN_RANGE:
@@ -36,7 +36,7 @@ def name_ranges(names: Iterable[str]) -> Iterator[str]:
             yield f"{run[0]}..{run[-1]}"
 
 
-def _build_key(name: str) -> Key:
+def _build_key(name: str) -> NaturalKey:
     if lettered := re.fullmatch(_LETTERED, name):
         prefix, letters, number = lettered.groups()
         number_key = [(0, int(number), "")] if number else []

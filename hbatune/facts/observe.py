@@ -15,19 +15,19 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.facts import processors
-from hbatune.facts.adapters import SEVERITIES, bus_errors, way_to_root
+from hbatune.facts.adapters import SEVERITIES, list_pci_path, parse_bus_errors
 from hbatune.facts.attributes import (
     ABSENT,
-    CONFIG,
-    ERRORS,
+    ERROR_COUNTER,
+    PCI_CONFIG,
     Attributes,
-    binary,
-    integer,
-    leading_number,
-    text,
-    word,
+    get_bytes,
+    get_text,
+    get_word,
+    parse_integer,
+    parse_leading_number,
 )
-from hbatune.facts.devices import mount_options
+from hbatune.facts.devices import read_mount_options
 from hbatune.facts.families import family_named
 from hbatune.facts.health import (
     AdapterHealth,
@@ -40,19 +40,19 @@ from hbatune.facts.health import (
     Root,
     UdevRule,
 )
-from hbatune.facts.ids import escape
-from hbatune.facts.kernel_log import KernelLog, kernel_log
+from hbatune.facts.ids import escape_text
+from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
-from hbatune.facts.routes import name_of
+from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import (
     IRQBALANCE,
     Irqbalance,
     ProvenService,
     find_services,
-    irqbalance_of,
+    parse_irqbalance,
 )
-from hbatune.facts.survey import survey_each
-from hbatune.facts.tuned import tuned_profile
+from hbatune.facts.survey import survey_requests
+from hbatune.facts.tuned import read_tuned_profile
 from hbatune.loader import UnusableFileError
 
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
@@ -90,7 +90,7 @@ _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
-_COUNTERS = ("device/iodone_cnt", ERRORS, "device/iotmo_cnt")
+_COUNTERS = ("device/iodone_cnt", ERROR_COUNTER, "device/iotmo_cnt")
 LINK_ERRORS = (
     "error_frames",
     "invalid_crc_count",
@@ -120,42 +120,42 @@ _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 _WRITE_CACHE = "queue/write_cache"
 
 
-def bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
+def read_bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
     """Return the port above an adapter."""
     attributes = survey.get(directory, {})
     return Port(
-        address=name_of(directory),
-        max_speed=leading_number(attributes, "max_link_speed"),
+        address=get_kernel_name(directory),
+        max_speed=parse_leading_number(attributes, "max_link_speed"),
         max_width=_parse_width(attributes),
-        errors=bus_errors(attributes),
+        errors=parse_bus_errors(attributes),
     )
 
 
-def bus_root(directory: str, survey: Mapping[str, Attributes]) -> Root:
+def read_bus_root(directory: str, survey: Mapping[str, Attributes]) -> Root:
     """Return the root port above an adapter."""
     attributes = survey.get(directory, {})
     totals = {
-        name: integer(attributes, f"aer_rootport_total_err_{w}")
+        name: parse_integer(attributes, f"aer_rootport_total_err_{w}")
         for name, w in _ROOT_SEVERITIES.items()
     }
-    return Root(name_of(directory), Errors(**totals))
+    return Root(get_kernel_name(directory), Errors(**totals))
 
 
-def vector_count(function: Attributes) -> int | Missing:
+def count_vectors(function: Attributes) -> int | Missing:
     """Return the number of MSI or MSI-X vectors; absent if the function has a line instead."""
-    names = text(function, "msi_irqs/")
+    names = get_text(function, "msi_irqs/")
     return names if isinstance(names, Missing) else len(names.split())
 
 
-def offers_msi(function: Attributes) -> bool | Missing:
+def has_msi(function: Attributes) -> bool | Missing:
     """Return whether the function has MSI or MSI-X capabilities (PCI Local Bus 3.0, 6.7, 6.8).
 
     Only root may read beyond the first 64 bytes (drivers/pci/pci-sysfs.c: pci_read_config).
     """
-    attribute = function.get(CONFIG, ABSENT)
+    attribute = function.get(PCI_CONFIG, ABSENT)
     if isinstance(attribute, Missing):
         return attribute
-    config = binary(function, CONFIG)
+    config = get_bytes(function, PCI_CONFIG)
     if len(config) <= _HEADER:
         return Missing(Reason.UNREADABLE, errno.EACCES)
     if config[0] == config[1] == _NO_ANSWER:  # a card that does not answer reads as ones
@@ -172,17 +172,17 @@ def offers_msi(function: Attributes) -> bool | Missing:
 
 def _parse_width(function: Attributes) -> int | Missing:
     """Return lanes; ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c)."""
-    width = integer(function, "max_link_width")
+    width = parse_integer(function, "max_link_width")
     return ABSENT if width in (0, 255) else width
 
 
-def tools() -> dict[str, bool]:
+def find_tools() -> dict[str, bool]:
     """Return for each program whether it is installed, in the user's path or in root's."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
     return {name: shutil.which(name, path=path) is not None for name in TOOLS}
 
 
-def udev_rules() -> tuple[UdevRule, ...]:
+def read_udev_rules() -> tuple[UdevRule, ...]:
     """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
     files: dict[str, str] = {}
     for folder in _FOLDERS:
@@ -194,22 +194,24 @@ def udev_rules() -> tuple[UdevRule, ...]:
         rule
         for name in sorted(files)
         if not _OURS.search(name)
-        for rule in assignments(files[name], _read_text(files[name]))
+        for rule in parse_assignments(files[name], _read_text(files[name]))
     )
 
 
-def assignments(file: str, text: str) -> Iterator[UdevRule]:
+def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
     """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
     # The patterns of earlier jumps, without duplicates: other devices skip the rules after a jump.
     jump_patterns: dict[str, None] = {}
     for number, line in _join_lines(text):
-        matches = [(sign, escape(glob)) for sign, glob in _IDENTITY.findall(line)]
+        matches = [(sign, escape_text(glob)) for sign, glob in _IDENTITY.findall(line)]
         required = tuple(glob for sign, glob in matches if sign == "=") or tuple(jump_patterns)
         for attribute, value in _ASSIGNED.findall(line):
-            yield UdevRule(escape(file), number, escape(attribute), escape(value), required)
+            yield UdevRule(
+                escape_text(file), number, escape_text(attribute), escape_text(value), required
+            )
         for program in _RUN.findall(line):
             for attribute in _WRITTEN.findall(program):
-                yield UdevRule(escape(file), number, escape(attribute), None, required)
+                yield UdevRule(escape_text(file), number, escape_text(attribute), None, required)
         if _GOTO.search(line):
             jump_patterns |= dict.fromkeys(glob for sign, glob in matches if sign == "!")
 
@@ -234,12 +236,14 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _read_text(path: str) -> str:
     # An entry in a directory of rules may be a FIFO, or a link to a device.
-    with suppress(OSError, UnusableFileError), loader.opened(Path(path)) as descriptor:
-        return loader.beginning(descriptor, _MAX_RULES_BYTES).decode("utf-8", "backslashreplace")
+    with suppress(OSError, UnusableFileError), loader.open_file(Path(path)) as descriptor:
+        return loader.read_beginning(descriptor, _MAX_RULES_BYTES).decode(
+            "utf-8", "backslashreplace"
+        )
     return ""
 
 
-def observe(
+def observe_health(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
 ) -> Health:
     """Read the health of the machine's adapters and endpoints, and find other tools.
@@ -248,12 +252,12 @@ def observe(
     queue does not answer to the reason.
     """
     paths = {
-        adapter.target: way_to_root(adapter.pci.address)
+        adapter.target: list_pci_path(adapter.pci.address)
         for adapter in machine.adapters
         if adapter.pci
     }
     avoided = avoid or {}
-    survey = survey_each(
+    survey = survey_requests(
         dict(_build_requests(machine, paths)),
         deadline=deadline,
         avoid={e.sysfs: avoided[e.target] for e in machine.endpoints if e.target in avoided},
@@ -262,16 +266,16 @@ def observe(
     without_vectors = [
         path[0]
         for path in paths.values()
-        if isinstance(vector_count(survey.get(path[0], {})), Missing)
+        if isinstance(count_vectors(survey.get(path[0], {})), Missing)
     ]
     offers = (
-        survey_each(dict.fromkeys(without_vectors, (CONFIG,)), deadline=deadline)
+        survey_requests(dict.fromkeys(without_vectors, (PCI_CONFIG,)), deadline=deadline)
         if without_vectors
         else {}
     )
-    log = kernel_log()
+    log = read_kernel_log()
     services = find_services(DAEMONS)
-    irqbalance = irqbalance_of(services[IRQBALANCE])
+    irqbalance = parse_irqbalance(services[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
     points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
     return Health(
@@ -280,17 +284,19 @@ def observe(
             for a in machine.adapters
         },
         disks={e.target: _check_disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
-        mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
+        mounts=tuple(
+            Mount(point, options) for point, options in read_mount_options(points).items()
+        ),
         daemons={
             name: service if isinstance(service, Missing) else service is not None
             for name, service in services.items()
         },
-        tools=tools(),
-        udev_rules=udev_rules(),
-        irq_policies=tuple(escape(str(script)) for script in scripts),
+        tools=find_tools(),
+        udev_rules=read_udev_rules(),
+        irq_policies=tuple(escape_text(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
-        msi_off=processors.msi_off(),
-        tuned=tuned_profile() if isinstance(services[TUNED], ProvenService) else ABSENT,
+        msi_off=processors.find_msi_option(),
+        tuned=read_tuned_profile() if isinstance(services[TUNED], ProvenService) else ABSENT,
     )
 
 
@@ -332,13 +338,13 @@ def _check_adapter(
     parameters = survey.get(_get_parameters_dir(adapter) or "", {})
     ports = path[1:]
     return AdapterHealth(
-        errors=bus_errors(function) if path else None,
-        port=bus_port(ports[0], survey) if ports else None,
-        root=bus_root(ports[-1], survey) if ports else None,
-        vectors=vector_count(function),
+        errors=parse_bus_errors(function) if path else None,
+        port=read_bus_port(ports[0], survey) if ports else None,
+        root=read_bus_root(ports[-1], survey) if ports else None,
+        vectors=count_vectors(function),
         options={option.name: _get_escaped(parameters, option.name) for option in family.options},
         credits={
-            host.name: integer(survey.get(_get_host_dir(host.name), {}), name)
+            host.name: parse_integer(survey.get(_get_host_dir(host.name), {}), name)
             for host in adapter.hosts
             for name in family.credits
         },
@@ -347,15 +353,15 @@ def _check_adapter(
             for host in adapter.hosts
             if (statistics := survey.get(_get_statistics_dir(host.name)))
             for name in LINK_ERRORS
-            if (count := integer(statistics, name, 16)) != _UNSUPPORTED
+            if (count := parse_integer(statistics, name, 16)) != _UNSUPPORTED
         }
         | {
-            f"{phy} {name}": integer(survey.get(f"{_PHYS}/{phy}", {}), name)
+            f"{phy} {name}": parse_integer(survey.get(f"{_PHYS}/{phy}", {}), name)
             for host in adapter.hosts
             for phy in _list_phys(host.name)
             for name in PHY_ERRORS
         },
-        offers_msi=offers_msi(offers.get(path[0], {})) if path else ABSENT,
+        offers_msi=has_msi(offers.get(path[0], {})) if path else ABSENT,
         inspected={
             f"{host.name} {name}": _get_escaped(survey.get(_get_host_dir(host.name), {}), name)
             for host in adapter.hosts
@@ -376,14 +382,14 @@ def _iterate_rates(
         ]
         for name, attributes, (current_name, maximum_name) in speeds:
             running, able = (
-                gigabits(word(attributes, current_name)),
-                gigabits(word(attributes, maximum_name)),
+                parse_gigabits(get_word(attributes, current_name)),
+                parse_gigabits(get_word(attributes, maximum_name)),
             )
             if running and able:
                 yield name, LinkRate(max(running), max(able))
 
 
-def gigabits(text: str) -> list[float]:
+def parse_gigabits(text: str) -> list[float]:
     """Return the speeds in a text: ``16 Gbit``, or several as in ``4 Gbit, 8 Gbit``."""
     return [float(number) for number in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
 
@@ -393,7 +399,7 @@ def _check_disk(endpoint: Endpoint, attributes: Attributes, log: KernelLog | Mis
 
     drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers; sd.c: cache_type_show.
     """
-    done, errors, timeouts = (integer(attributes, name, 16) for name in _COUNTERS)
+    done, errors, timeouts = (parse_integer(attributes, name, 16) for name in _COUNTERS)
     cache = _get_cache_type_path(endpoint) if endpoint.address else _WRITE_CACHE
     return DiskHealth(
         cache=_get_escaped(attributes, cache),
@@ -439,5 +445,5 @@ def _get_statistics_dir(name: str) -> str:
 
 
 def _get_escaped(attributes: Attributes, name: str) -> str | Missing:
-    value = text(attributes, name) if name in attributes else ABSENT
-    return value if isinstance(value, Missing) else escape(value)
+    value = get_text(attributes, name) if name in attributes else ABSENT
+    return value if isinstance(value, Missing) else escape_text(value)

@@ -13,23 +13,31 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hbatune.facts import endpoints, routes
-from hbatune.facts.assembly import build_disks, join, selector, union
+from hbatune.facts.assembly import add_maps, build_disks, make_selector, merge_names
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import (
     Devices,
     Stack,
-    directory_of,
-    head_of,
-    hidden_paths,
+    can_be_endpoint,
+    find_directory,
+    find_head,
+    find_hidden_paths,
     is_map,
-    may_be_endpoint,
 )
 from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.families import family_named
-from hbatune.facts.ids import lasting
+from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.routes import Branch, Place, Routes, is_head, is_virtual, name_of, place
-from hbatune.facts.survey import survey_each
+from hbatune.facts.routes import (
+    Branch,
+    Place,
+    Routes,
+    get_kernel_name,
+    is_head,
+    is_virtual,
+    parse_place,
+)
+from hbatune.facts.survey import survey_requests
 from hbatune.workers import WorkerPool
 
 _BLOCK = "/sys/class/block"
@@ -95,7 +103,7 @@ class KnownMachine:
 
     def alike(self, id: str) -> frozenset[str]:
         """Return the kernel names of the endpoints with this id, ignoring a boot's suffix."""
-        return frozenset(self._names_by_id.get(lasting(id), ()))
+        return frozenset(self._names_by_id.get(extract_lasting_part(id), ()))
 
     def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
         """Return the routes to disks on these branches, using the attributes in ``read``."""
@@ -113,7 +121,7 @@ class KnownMachine:
     def _add(self, endpoints: Iterable[Endpoint]) -> None:
         for endpoint in endpoints:
             self._endpoints[endpoint.target] = replace(endpoint, attributes={})
-            self._names_by_id[lasting(endpoint.id)].add(endpoint.target)
+            self._names_by_id[extract_lasting_part(endpoint.id)].add(endpoint.target)
             if endpoint.host is not None:
                 self._hosts[endpoint.host.name].add(endpoint.target)
             if endpoint.address is not None:
@@ -124,7 +132,7 @@ class KnownMachine:
         if endpoint is None:
             return
         for index, key in (
-            (self._names_by_id, lasting(endpoint.id)),
+            (self._names_by_id, extract_lasting_part(endpoint.id)),
             (self._hosts, endpoint.host.name if endpoint.host else ""),
             (self._targets, _get_scsi_target(endpoint.address or "")),
         ):
@@ -139,11 +147,11 @@ def _iterate_branches(machine: Machine) -> Iterable[Branch]:
     for endpoint in machine.endpoints:
         if endpoint.host is not None and endpoint.host.name not in hosts:
             hosts.add(endpoint.host.name)
-            yield place(endpoint.sysfs).branch
+            yield parse_place(endpoint.sysfs).branch
     for control in machine.controls:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
         if is_host and control.target not in hosts:
-            yield routes.branch(above)
+            yield routes.parse_branch(above)
 
 
 def _get_scsi_target(address: str) -> str:
@@ -162,8 +170,8 @@ def gather_part(
     """Return the machine with only the named disks and their related devices.
 
     ``names`` are kernel names of disks, or of SCSI hosts with known disks. Devices that no longer
-    exist are omitted. Other arguments are as for ``gather``. The result has no vectors and no
-    controls. Its adapters are the known ones, and mounts and holders are not read.
+    exist are omitted. Other arguments are as for ``gather_machine``. The result has no vectors and
+    no controls. Its adapters are the known ones, and mounts and holders are not read.
 
     None if the known machine is not sufficient: for an adapter, a new host, a disk on a new host,
     and a disk whose id is not unique.
@@ -173,7 +181,7 @@ def gather_part(
         return None
     requested, avoided = tuple(dict.fromkeys(attributes)), avoid or {}
     branches = dict.fromkeys(place.branch for place in devices.places.values())
-    survey = survey_each(
+    survey = survey_requests(
         _build_requests(devices, requested, branches),
         deadline=deadline,
         avoid={devices.disks[name]: avoided[name] for name in avoided.keys() & devices.disks},
@@ -186,9 +194,9 @@ def gather_part(
         name: ServingAdapter(adapter, family_named(adapter.family))
         for name, adapter in serving.items()
     }
-    select_attributes = selector(requested)
+    select_attributes = make_selector(requested)
     disk_routes = known_machine.ways(branches, survey)
-    endpoints = join(
+    endpoints = add_maps(
         devices,
         survey,
         build_disks(devices, survey, servers, select_attributes, disk_routes),
@@ -227,22 +235,22 @@ def _find(known_machine: KnownMachine, names: Iterable[str]) -> Devices | None:
         if directory is None:
             continue
         if is_head(directory):
-            maps |= hidden_paths([name], _list_names(_BLOCK))
+            maps |= find_hidden_paths([name], _list_names(_BLOCK))
             waiting += maps[name]
-        elif head := head_of(name):
+        elif head := find_head(name):
             waiting.append(head)
         elif is_virtual(directory):
             if not is_map(directory):
                 continue
             maps[name] = tuple(sorted(_list_whole_disks(f"{directory}/slaves")))
             waiting += maps[name]
-        elif not may_be_endpoint(name, directory):
+        elif not can_be_endpoint(name, directory):
             continue
         else:
             waiting += [holder for holder in _list_names(f"{directory}/holders") if _is_map(holder)]
         directories[name] = directory
-    disks = {name_of(directory): directory for directory in sorted(directories.values())}
-    places = {path: place(path) for name, path in disks.items() if name not in maps}
+    disks = {get_kernel_name(directory): directory for directory in sorted(directories.values())}
+    places = {path: parse_place(path) for name, path in disks.items() if name not in maps}
     if not all(_is_known(known_machine, disk_place) for disk_place in places.values()):
         return None
     targets = {disk_place.target for disk_place in places.values() if disk_place.target}
@@ -262,13 +270,15 @@ def _build_requests(
     """Return the attributes to read from each directory."""
     requests: dict[str, tuple[str, ...]] = {}
     for directory, disk_place in devices.places.items():
-        requests[directory] = union(endpoints.wanted(disk_place), requested)
+        requests[directory] = merge_names(endpoints.list_attributes(disk_place), requested)
         if disk_place.branch.end_device:
-            requests[routes.end_device(disk_place.branch.end_device)] = endpoints.PORT
+            requests[routes.find_end_device(disk_place.branch.end_device)] = (
+                endpoints.PORT_ATTRIBUTES
+            )
     for directory in devices.maps.values():
-        requests[directory] = union(endpoints.MAP, requested)
-    for directory, names in routes.requests(branches).items():
-        requests[directory] = union(requests.get(directory, ()), names)
+        requests[directory] = merge_names(endpoints.MAP_ATTRIBUTES, requested)
+    for directory, names in routes.list_route_attributes(branches).items():
+        requests[directory] = merge_names(requests.get(directory, ()), names)
     return requests
 
 
@@ -281,8 +291,8 @@ def _is_known(known_machine: KnownMachine, place: Place) -> bool:
     if adapter is None:
         return False
     if branch.host is not None:
-        return any(host.name == name_of(branch.host) for host in adapter.hosts)
-    return branch.controller is None or adapter.controller == name_of(branch.controller)
+        return any(host.name == get_kernel_name(branch.host) for host in adapter.hosts)
+    return branch.controller is None or adapter.controller == get_kernel_name(branch.controller)
 
 
 def _is_ambiguous(known_machine: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
@@ -297,10 +307,10 @@ def _is_ambiguous(known_machine: KnownMachine, endpoints: Mapping[str, Endpoint]
 def _find_directory(name: str) -> str | None:
     """Return the sysfs directory of the block device with this name, or None."""
     try:
-        path = directory_of("block", name)
+        path = find_directory("block", name)
     except OSError:
         return None
-    return path if "/" not in name and name_of(path) == name else None
+    return path if "/" not in name and get_kernel_name(path) == name else None
 
 
 def _is_map(name: str) -> bool:
@@ -314,7 +324,7 @@ def _list_whole_disks(links_dir: str) -> set[str]:
     for name in _list_names(links_dir):
         directory = os.path.realpath(f"{links_dir}/{name}")
         is_partition = os.path.exists(f"{directory}/partition")
-        disks.add(name_of(os.path.dirname(directory)) if is_partition else name)
+        disks.add(get_kernel_name(os.path.dirname(directory)) if is_partition else name)
     return disks
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hbatune.facts import names
 from hbatune.facts.model import Machine, Processors
-from hbatune.facts.services import irqbalance_settings, running_irqbalance
+from hbatune.facts.services import find_irqbalance, read_irqbalance_settings
 
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = Path("/proc/cmdline")
@@ -17,36 +17,38 @@ _IRQAFFINITY = "irqaffinity="
 _NO_MSI = r"pci=(?:\S*,)?nomsi(?:,\S*)?"
 
 
-def processors() -> Processors:
+def read_processors() -> Processors:
     """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings.
 
     Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
     """
-    online = read_list(f"{_CPU}/online")
+    online = read_cpu_list(f"{_CPU}/online")
     cores = {_read_siblings(cpu) for cpu in online}
     return Processors(
         online=online,
-        isolated=read_list(f"{_CPU}/isolated"),
-        nohz_full=read_list(f"{_CPU}/nohz_full"),
+        isolated=read_cpu_list(f"{_CPU}/isolated"),
+        nohz_full=read_cpu_list(f"{_CPU}/nohz_full"),
         cores=tuple(sorted(cores)),
-        irqaffinity=_parse_irqaffinity(command_line(), read_list(f"{_CPU}/possible") or online),
-        balanced=_list_balanced(irqbalance_settings(running_irqbalance()), online),
+        irqaffinity=_parse_irqaffinity(
+            read_command_line(), read_cpu_list(f"{_CPU}/possible") or online
+        ),
+        balanced=_list_balanced(read_irqbalance_settings(find_irqbalance()), online),
     )
 
 
-def msi_off() -> str | None:
+def find_msi_option() -> str | None:
     """Return the option of the kernel's command line that switches MSI off, or None.
 
     Documentation/admin-guide/kernel-parameters.txt: ``pci=`` takes several options.
     """
-    words = _split_options(command_line())
+    words = _split_options(read_command_line())
     options = words[: words.index("--")] if "--" in words else words
     return next(
         (option for option in options if "nomsi" in option and re.fullmatch(_NO_MSI, option)), None
     )
 
 
-def command_line() -> str:
+def read_command_line() -> str:
     """Return the kernel's command line, or an empty text if it cannot be read."""
     try:
         return _COMMAND_LINE.read_text(errors="replace")
@@ -102,7 +104,7 @@ def _list_balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tupl
     return tuple(cpu for cpu in online if cpu not in banned)
 
 
-def read_list(path: str) -> tuple[int, ...]:
+def read_cpu_list(path: str) -> tuple[int, ...]:
     """Return the CPUs that a file lists, or none if it cannot be read or parsed."""
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         return names.parse_cpus(file.read())
@@ -110,7 +112,7 @@ def read_list(path: str) -> tuple[int, ...]:
 
 
 def _read_siblings(cpu: int) -> tuple[int, ...]:
-    return read_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,)
+    return read_cpu_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,)
 
 
 def with_probing(machine: Machine, *, isolated: bool) -> Machine:

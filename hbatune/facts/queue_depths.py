@@ -12,7 +12,7 @@ from hbatune.facts.family import Family
 
 _HOSTS = "/sys/class/scsi_host"
 _BLOCK = "/sys/class/block"
-KEPT = 256
+MAX_OPEN_FILES = 256
 """The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=)."""
 _MAX_BYTES = 64
 """Bytes: more than any depth and any driver's name."""
@@ -45,7 +45,7 @@ class DepthFiles:
             self._close_file(target)
             return None
         finally:
-            if len(self._open) > KEPT:
+            if len(self._open) > MAX_OPEN_FILES:
                 self._close_file(target)
 
     def _close_file(self, target: str) -> None:
@@ -54,7 +54,7 @@ class DepthFiles:
             os.close(descriptor)
 
 
-def family_of_host(name: str) -> Family:
+def find_host_family(name: str) -> Family:
     """Return the family of a SCSI host (``host0``), or the generic family if it was removed."""
     return family_of(_read(f"{_HOSTS}/{name}/proc_name").decode("ascii", "replace").strip())
 

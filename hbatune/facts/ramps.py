@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from hbatune.facts.attributes import ERRORS, integer
-from hbatune.facts.attributes import errors as counted
+from hbatune.facts.attributes import ERROR_COUNTER, parse_integer
+from hbatune.facts.attributes import parse_error_count as counted
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Endpoint, Missing
-from hbatune.facts.survey import survey_each
+from hbatune.facts.survey import survey_requests
 from hbatune.workers import WorkerPool
 
 _PERIOD = "device/queue_ramp_up_period"
@@ -27,7 +27,7 @@ class Ramp(Struct, frozen=True):
     step_seconds: float | None
 
 
-def ramps(
+def find_ramps(
     endpoints: Iterable[Endpoint],
     lowered: Collection[str],
     *,
@@ -43,15 +43,19 @@ def ramps(
         for endpoint in endpoints
         if endpoint.address and family_named(endpoint.family).depth_ramps
     ]
-    wanted = {lun.sysfs: (ERRORS, _PERIOD) if lun.id in lowered else (ERRORS,) for lun in luns}
-    survey = survey_each(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
+    wanted = {
+        lun.sysfs: (ERROR_COUNTER, _PERIOD) if lun.id in lowered else (ERROR_COUNTER,)
+        for lun in luns
+    }
+    survey = survey_requests(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
         errors[_get_scsi_target(lun)] += counted(survey[lun.sysfs]) or 0
     return {
         lun.id: Ramp(
-            errors[_get_scsi_target(lun)], _convert_to_seconds(integer(survey[lun.sysfs], _PERIOD))
+            errors[_get_scsi_target(lun)],
+            _convert_to_seconds(parse_integer(survey[lun.sysfs], _PERIOD)),
         )
         for lun in luns
     }

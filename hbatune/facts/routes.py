@@ -13,7 +13,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from hbatune.facts.attributes import Attributes, word
+from hbatune.facts.attributes import Attributes, get_word
 
 MULTIPATH_UUID = "mpath-"
 """The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h)."""
@@ -99,12 +99,12 @@ class Place(Struct, frozen=True):
         return int(self.address.split(":")[1]) if self.address else None
 
 
-def name_of(directory: str) -> str:
+def get_kernel_name(directory: str) -> str:
     """Return the kernel name of the device with this sysfs directory."""
     return directory.rpartition("/")[2]
 
 
-def place(directory: str) -> Place:
+def parse_place(directory: str) -> Place:
     """Return the branch and address of the block device with this sysfs directory."""
     match directory.rsplit("/", 4):
         case above, target, address, "block", name if (
@@ -113,12 +113,12 @@ def place(directory: str) -> Place:
             and target[6:].replace(":", "").isdecimal()
             and _is_address(address)
         ):
-            return Place(branch(above), address)
-    return Place(branch(directory.rpartition("/")[0]), None)
+            return Place(parse_branch(above), address)
+    return Place(parse_branch(directory.rpartition("/")[0]), None)
 
 
 @cache
-def branch(path: str) -> Branch:
+def parse_branch(path: str) -> Branch:
     """Return the branch for the part of a sysfs path above a target or a namespace.
 
     Cached, since thousands of LUNs share a few branches.
@@ -192,7 +192,7 @@ def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
         end = path.find("/", position + len(text))
         directory = path if end < 0 else path[:end]
         if directory[position + len(text) :].replace(":", "").isdecimal():
-            return directory, name_of(directory)
+            return directory, get_kernel_name(directory)
         position = path.rfind(text, 0, position)
     return None, None
 
@@ -213,7 +213,7 @@ def _is_address(text: str) -> bool:
     return len(numbers) == 4 and all(map(str.isdecimal, numbers))
 
 
-def port_name(place: Place) -> str:
+def find_port_name_file(place: Place) -> str:
     """Return the path of the array port's name in the FC transport class (scsi_transport_fc.c).
 
     The path is relative to the directory of the LUN's block device.
@@ -221,17 +221,17 @@ def port_name(place: Place) -> str:
     return f"device/../fc_transport/{place.target}/port_name"
 
 
-def end_device(directory: str) -> str:
+def find_end_device(directory: str) -> str:
     """Return the directory of an end device in the SAS transport class."""
-    return f"{directory}/sas_device/{name_of(directory)}"
+    return f"{directory}/sas_device/{get_kernel_name(directory)}"
 
 
-def requests(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
+def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
     """Return, by directory, the attributes that routes need: for each port, not for each LUN."""
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
         if branch.end_device:
-            wanted[end_device(branch.end_device)] = (SAS_ADDRESS,)
+            wanted[find_end_device(branch.end_device)] = (SAS_ADDRESS,)
         if branch.transport == "ata" and (port := _get_ata_port(branch)):
             wanted[port] = (_PORT_NO,)
         if branch.session:
@@ -279,7 +279,9 @@ class Routes:
         if branch.controller:
             return self._format_bus(branch)
         if branch.adapter is None:  # without an adapter: the name of the device above it
-            return _sanitize(name_of(directory.rpartition("/block/")[0]) or name_of(directory))
+            return _sanitize(
+                get_kernel_name(directory.rpartition("/block/")[0]) or get_kernel_name(directory)
+            )
         port = self._format_port(place, attributes) if place.address else ""
         return "/".join(part for part in (self._format_adapter(branch), port) if part)
 
@@ -299,7 +301,7 @@ class Routes:
     def _format_adapter(self, branch: Branch) -> str:
         """Return the adapter part of an id."""
         if branch.pci:
-            return name_of(branch.pci)
+            return get_kernel_name(branch.pci)
         if branch.transport == "iscsi":
             return "iscsi"
         if branch.controller:
@@ -309,9 +311,9 @@ class Routes:
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
         # The device above: for FCoE, a network interface.
-        if re.fullmatch(_NUMBERED, name_of(above)):
+        if re.fullmatch(_NUMBERED, get_kernel_name(above)):
             above = above.rpartition("/")[0]
-        return _sanitize(name_of(above))
+        return _sanitize(get_kernel_name(above))
 
     def _format_bus(self, branch: Branch) -> str:
         """Return the adapter of an NVMe controller; over fabrics with its address and subsystem."""
@@ -327,10 +329,12 @@ class Routes:
         lun = f"lun-{address.rpartition(':')[2]}"
         match branch.transport:
             case "fc":
-                if re.fullmatch(_WORLD_WIDE, name := word(attributes, port_name(place))):
+                if re.fullmatch(
+                    _WORLD_WIDE, name := get_word(attributes, find_port_name_file(place))
+                ):
                     return f"{self._format_initiator(branch)}fc-{name}-{lun}"
             case "sas":
-                above = end_device(branch.end_device or "")
+                above = find_end_device(branch.end_device or "")
                 if re.fullmatch(_WORLD_WIDE, name := self._read_word(above, SAS_ADDRESS)):
                     return f"sas-{name}-{lun}"
             case "iscsi":
@@ -375,7 +379,7 @@ class Routes:
         return f"host-{rank}-" if count > 1 else ""
 
     def _read_word(self, directory: str, name: str) -> str:
-        return _sanitize(word(self._read.get(directory, {}), name))
+        return _sanitize(get_word(self._read.get(directory, {}), name))
 
 
 def _rank(adapters: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
@@ -416,16 +420,20 @@ def _sanitize(text: str) -> str:
 def _get_ata_port(branch: Branch) -> str | None:
     """Return libata's directory of a host's port."""
     above = (branch.host or "").rpartition("/")[0]
-    return f"{above}/ata_port/{name_of(above)}" if name_of(above).startswith("ata") else None
+    return (
+        f"{above}/ata_port/{get_kernel_name(above)}"
+        if get_kernel_name(above).startswith("ata")
+        else None
+    )
 
 
 def _get_session_dir(directory: str) -> str:
-    return f"{directory}/iscsi_session/{name_of(directory)}"
+    return f"{directory}/iscsi_session/{get_kernel_name(directory)}"
 
 
 def _get_connection_dir(session: str) -> str:
     """Return the class directory of a session's first connection (iscsi_create_conn)."""
-    name = f"connection{name_of(session).removeprefix('session')}:0"
+    name = f"connection{get_kernel_name(session).removeprefix('session')}:0"
     return f"{session}/{name}/iscsi_connection/{name}"
 
 
@@ -435,4 +443,4 @@ def _is_virtual_port(host: str) -> bool:
 
 
 def _get_fc_host_dir(host: str) -> str:
-    return f"{host}/fc_host/{name_of(host)}"
+    return f"{host}/fc_host/{get_kernel_name(host)}"

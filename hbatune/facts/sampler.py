@@ -7,7 +7,7 @@ Fibre Channel links and SAS phys are not read: each such read is a command to th
 ``hbatune check`` reads them.
 
 The meters of a single disk and of some CPUs are for probes, which read them before and after.
-``temperature`` sends a command to the drive.
+``read_temperature`` sends a command to the drive.
 """
 
 import errno
@@ -19,9 +19,15 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.adapters import bus_errors, way_to_root
-from hbatune.facts.attributes import ERRORS, Attributes, integer, leading_number, read
-from hbatune.facts.health import BUS, NOT_GOOD, Errors
+from hbatune.facts.adapters import list_pci_path, parse_bus_errors
+from hbatune.facts.attributes import (
+    ERROR_COUNTER,
+    Attributes,
+    parse_integer,
+    parse_leading_number,
+    read_attributes,
+)
+from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS, Errors
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
@@ -81,14 +87,14 @@ class Sample(Struct, frozen=True):
     counters: dict[str, dict[str, int]] = {}
 
 
-SECTOR = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
+SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
 _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
-_COUNTERS = {NOT_GOOD: ERRORS, "timeouts": "device/iotmo_cnt"}
+_COUNTERS = {COMMAND_ERRORS: ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
-_AER = tuple(f"aer_dev_{name}" for name in BUS)
+_AER = tuple(f"aer_dev_{name}" for name in BUS_COUNTERS)
 
 Clock = Callable[[], float]
 
@@ -106,12 +112,12 @@ class SampledPlaces(Struct, frozen=True):
     ways: dict[str, tuple[str, ...]] = {}
 
 
-def sampled_places(machine: Machine) -> SampledPlaces:
+def find_sampled_places(machine: Machine) -> SampledPlaces:
     """Return the locations of the counters of a machine's endpoints and adapters."""
     return SampledPlaces(
         {e.target: e.id for e in machine.endpoints},
         tuple(e.target for e in machine.endpoints if e.address),
-        {e.target: way_to_root(e.pci.address)[:2] for e in machine.adapters if e.pci},
+        {e.target: list_pci_path(e.pci.address)[:2] for e in machine.adapters if e.pci},
     )
 
 
@@ -167,7 +173,10 @@ class Sampler:
                 with suppress(ValueError, IndexError):
                     id = self.places.disks.get(line.split(maxsplit=3)[2])
                     if id is not None:
-                        current, last = disk(line, self._depths.get(id)), self._last.get(id)
+                        current, last = (
+                            parse_disk_sample(line, self._depths.get(id)),
+                            self._last.get(id),
+                        )
                         yield id, current if last is None or last != current else last
 
     def _read_slowly(self) -> None:
@@ -176,8 +185,8 @@ class Sampler:
         shared: dict[tuple[int, ...], dict[str, int]] = {}
         for name in self.places.scsi:
             id = self.places.disks[name]
-            attributes = read(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
-            depth = integer(attributes, _DEPTH)
+            attributes = read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
+            depth = parse_integer(attributes, _DEPTH)
             if isinstance(depth, int):
                 self._depths[id] = depth
             errors = _get_errors(attributes)
@@ -185,17 +194,20 @@ class Sampler:
         self._links = {
             adapter: link
             for adapter, way in self.places.ways.items()
-            if way and (link := _build_link(read(way[0], _LINK))) is not None
+            if way and (link := _build_link(read_attributes(way[0], _LINK))) is not None
         }
         for adapter, way in self.places.ways.items():
-            self._store_counts(adapter, _sum_bus_errors(bus_errors(read(end, _AER)) for end in way))
+            self._store_counts(
+                adapter,
+                _sum_bus_errors(parse_bus_errors(read_attributes(end, _AER)) for end in way),
+            )
 
     def _store_counts(self, target: str, counts: dict[str, int]) -> None:
         if counts:
             self._counters[target] = counts
 
 
-def disk(line: str, depth: int | None) -> DiskSample:
+def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
     """Return a line of /proc/diskstats as a sample (Documentation/admin-guide/iostats.rst).
 
     Raises ``ValueError`` or ``IndexError`` for any other line.
@@ -205,10 +217,10 @@ def disk(line: str, depth: int | None) -> DiskSample:
     return DiskSample(
         device=f"{major}:{minor}",
         reads=counts[0],
-        read_bytes=counts[2] * SECTOR,
+        read_bytes=counts[2] * SECTOR_BYTES,
         read_ms=counts[3],
         writes=counts[4],
-        written_bytes=counts[6] * SECTOR,
+        written_bytes=counts[6] * SECTOR_BYTES,
         write_ms=counts[7],
         in_flight=counts[8],
         busy_ms=counts[9],
@@ -238,7 +250,7 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
 
 def _build_link(attributes: Attributes) -> LinkSample | None:
     """Return the link of a function; without a link the width is 0 (drivers/pci/pci-sysfs.c)."""
-    speed, width = leading_number(attributes, _LINK[0]), integer(attributes, _LINK[1])
+    speed, width = parse_leading_number(attributes, _LINK[0]), parse_integer(attributes, _LINK[1])
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None
@@ -246,7 +258,7 @@ def _build_link(attributes: Attributes) -> LinkSample | None:
 
 def _get_errors(attributes: Attributes) -> dict[str, int]:
     """Return the counters of a SCSI device, which are hexadecimal (scsi_sysfs.c: show_iostat)."""
-    counted = {name: integer(attributes, path, 16) for name, path in _COUNTERS.items()}
+    counted = {name: parse_integer(attributes, path, 16) for name, path in _COUNTERS.items()}
     return {name: count for name, count in counted.items() if isinstance(count, int)}
 
 
@@ -254,7 +266,7 @@ def _sum_bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
     """Return the sum of the counters at both ends of the link: either may see an error."""
     total: dict[str, int] = {}
     for end in ends:
-        for name in BUS:
+        for name in BUS_COUNTERS:
             count = getattr(end, name)
             if isinstance(count, int):
                 total[name] = total.get(name, 0) + count
@@ -290,7 +302,7 @@ class Activity(Struct, frozen=True):
     in_flight: int
 
 
-def activity(sysfs: Path | str) -> Activity | Missing:
+def read_activity(sysfs: Path | str) -> Activity | Missing:
     """Read the activity of the block device whose sysfs directory is ``sysfs``.
 
     Documentation/block/stat.rst: fields 1, 5 and 10 of ``stat``; ``inflight`` has reads and writes.
@@ -324,7 +336,7 @@ class CpuTime(Struct, frozen=True):
         )
 
 
-def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
+def read_cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
     """Return the time of these CPUs, or of all if none is given; None if it cannot be read."""
     wanted = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
     try:
@@ -340,7 +352,7 @@ def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
     return CpuTime(sum(map(sum, times)) / ticks, idle + iowait, hard + soft)
 
 
-def temperature(sysfs: Path | str) -> float | None:
+def read_temperature(sysfs: Path | str) -> float | None:
     """Return °C of the drive whose block device's directory is ``sysfs``, or None without a sensor.
 
     Documentation/hwmon/sysfs-interface.rst: temp1_input is in thousandths of a degree. The read

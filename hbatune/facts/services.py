@@ -29,7 +29,9 @@ _FILE_BYTES = 1 << 20
 _ROOT = {"0"}
 _ENDED = (FileNotFoundError, ProcessLookupError)
 
-HIDDEN = Missing(Reason.UNREADABLE, text="the processes of others are hidden from this user")
+HIDDEN_PROCESSES = Missing(
+    Reason.UNREADABLE, text="the processes of others are hidden from this user"
+)
 
 
 class ProvenService(Struct, frozen=True):
@@ -61,7 +63,7 @@ def find_services(
         except OSError:
             hidden = True
     if hidden:
-        services = {name: service or HIDDEN for name, service in services.items()}
+        services = {name: service or HIDDEN_PROCESSES for name, service in services.items()}
     return services
 
 
@@ -106,7 +108,7 @@ def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
 def _read_proc_file(directory: int, name: str) -> str:
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        return loader.beginning(descriptor, _FILE_BYTES).decode(errors="replace")
+        return loader.read_beginning(descriptor, _FILE_BYTES).decode(errors="replace")
     finally:
         os.close(descriptor)
 
@@ -166,12 +168,12 @@ class Irqbalance(Struct, frozen=True):
         return Path(os.path.realpath(script)) in self.scripts
 
 
-def running_irqbalance() -> Irqbalance | Missing | None:
+def find_irqbalance() -> Irqbalance | Missing | None:
     """Return the machine's irqbalance, None if none runs, or Missing if that is unknown."""
-    return irqbalance_of(find_services([IRQBALANCE])[IRQBALANCE])
+    return parse_irqbalance(find_services([IRQBALANCE])[IRQBALANCE])
 
 
-def irqbalance_of(service: ProvenService | Missing | None) -> Irqbalance | Missing | None:
+def parse_irqbalance(service: ProvenService | Missing | None) -> Irqbalance | Missing | None:
     """Return the settings of the process of irqbalance.service."""
     if not isinstance(service, ProvenService):
         return service
@@ -179,7 +181,7 @@ def irqbalance_of(service: ProvenService | Missing | None) -> Irqbalance | Missi
     return Irqbalance(service.pid, _find_policy_script(service.arguments), settings)
 
 
-def irqbalance_settings(
+def read_irqbalance_settings(
     irqbalance: Irqbalance | Missing | None, files: Iterable[Path] = tuple(map(Path, _FILES))
 ) -> dict[str, str]:
     """Return the settings of the running irqbalance, or of its configuration file.

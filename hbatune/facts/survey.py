@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.errors import HbatuneError
-from hbatune.facts.attributes import Attributes, read
+from hbatune.facts.attributes import Attributes, read_attributes
 from hbatune.facts.model import Missing, Reason
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
 
@@ -35,7 +35,7 @@ class NoWorkerError(HbatuneError):
         self.errno = number
 
 
-def survey(
+def survey_directories(
     directories: Iterable[str], attributes: Sequence[str], *, deadline: float
 ) -> dict[str, Attributes]:
     """Read the same attributes below many directories, in parallel; ``deadline`` in seconds.
@@ -45,17 +45,17 @@ def survey(
     host, the queues of that host's other devices are skipped. NoWorkerError if no process can be
     started.
     """
-    return survey_each(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
+    return survey_requests(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
 
 
-def survey_each(
+def survey_requests(
     requests: Mapping[str, tuple[str, ...]],
     *,
     deadline: float,
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
 ) -> dict[str, Attributes]:
-    """Read each directory's own attributes, otherwise like ``survey``.
+    """Read each directory's own attributes, otherwise like ``survey_directories``.
 
     ``avoid`` maps directories whose queues do not answer to the reason, which becomes the text of
     their ``Missing`` attributes. The ``worker_pool``, if given, does the reading.
@@ -96,7 +96,7 @@ class _Reader(Struct, frozen=True):
         encode = msgspec.msgpack.Encoder().encode
         last: dict[int, Attributes] = {}
         for directory, wanted in chunk.requests:
-            attributes = read(directory, self.wanted[wanted], instead=chunk.instead)
+            attributes = read_attributes(directory, self.wanted[wanted], instead=chunk.instead)
             before = last.get(wanted, {})
             last[wanted] = attributes
             if is_complete := before.keys() != attributes.keys():

@@ -6,9 +6,14 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts.endpoints import DISKSEQ
-from hbatune.facts.ids import canonical, former_id, lasting, stable_part
+from hbatune.facts.ids import (
+    build_former_id,
+    extract_lasting_part,
+    extract_stable_part,
+    normalise_name,
+)
 from hbatune.facts.model import (
-    TAGS,
+    TAG_COUNT_FILE,
     Adapter,
     Attribute,
     Control,
@@ -19,7 +24,7 @@ from hbatune.facts.model import (
     TargetKind,
     Vector,
 )
-from hbatune.facts.vectors import AFFINITY
+from hbatune.facts.vectors import AFFINITY_FILE
 
 
 class Target(Struct, frozen=True):
@@ -41,7 +46,7 @@ class Target(Struct, frozen=True):
     diskseq: int | None = None
 
 
-def target_of(source: Endpoint | Vector | Control) -> Target:
+def make_target(source: Endpoint | Vector | Control) -> Target:
     """Return an endpoint, a vector or a control as a target."""
     match source:
         case Endpoint():
@@ -53,10 +58,10 @@ def target_of(source: Endpoint | Vector | Control) -> Target:
                 if isinstance(source.tags, Missing)
                 else Attribute(str(source.tags), False)
             )
-            attributes = {TAGS: tags, **source.attributes}
+            attributes = {TAG_COUNT_FILE: tags, **source.attributes}
             return Target(source.target, source.id, *position, attributes, identity, diskseq)
         case Vector():
-            affinity = {AFFINITY: source.affinity}
+            affinity = {AFFINITY_FILE: source.affinity}
             # A directory for each handler (kernel/irq/proc.c: register_handler_proc), empty.
             handlers = tuple((f"{name}/", "") for name in source.names if "/" not in name)
             position = (source.adapter, None, TargetKind.VECTOR, source.directory)
@@ -73,9 +78,9 @@ def target_of(source: Endpoint | Vector | Control) -> Target:
             )
 
 
-def targets(machine: Machine) -> dict[str, Target]:
+def list_targets(machine: Machine) -> dict[str, Target]:
     """Return, by id, all targets: endpoints, the controls of adapters, data vectors."""
-    return {target.id: target for target in map(target_of, _iterate_settable(machine))}
+    return {target.id: target for target in map(make_target, _iterate_settable(machine))}
 
 
 def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]:
@@ -103,7 +108,7 @@ class UnknownTargetError(UsageError):
         self.name = name
 
 
-class Chosen(Struct, frozen=True):
+class ChosenTargets(Struct, frozen=True):
     """The meaning of names on a machine: the ids of targets, and what they are or belong to.
 
     ``ids`` are None if no name was given, which means everything. ``adapters`` are the named
@@ -116,18 +121,18 @@ class Chosen(Struct, frozen=True):
     vectors: tuple[Vector, ...]
 
 
-def choose(machine: Machine, names: Iterable[str]) -> Chosen:
+def choose_targets(machine: Machine, names: Iterable[str]) -> ChosenTargets:
     """Return the meaning of the names, or everything without names.
 
-    UnknownTargetError as for ``named``.
+    UnknownTargetError as for ``find_named_targets``.
     """
     requested = tuple(names)
     if not requested:
-        return Chosen(None, machine.endpoints, machine.adapters, machine.vectors)
-    ids = named(machine, requested)
-    adapters = adapters_of(machine, ids)
+        return ChosenTargets(None, machine.endpoints, machine.adapters, machine.vectors)
+    ids = find_named_targets(machine, requested)
+    adapters = find_adapters(machine, ids)
     serving = {adapter.target for adapter in adapters}
-    return Chosen(
+    return ChosenTargets(
         ids,
         tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids),
         adapters,
@@ -135,36 +140,36 @@ def choose(machine: Machine, names: Iterable[str]) -> Chosen:
     )
 
 
-def adapters_of(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]:
+def find_adapters(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]:
     """Return the adapters with these ids, and the adapters of the targets with these ids."""
-    behind = {target.adapter for id, target in targets(machine).items() if id in ids}
+    behind = {target.adapter for id, target in list_targets(machine).items() if id in ids}
     return tuple(
         adapter for adapter in machine.adapters if adapter.target in behind or adapter.target in ids
     )
 
 
-def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
-    """Return the endpoints that the names mean, in the machine's order, as ``named`` does."""
-    ids = named(machine, names)
+def select_endpoints(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
+    """Return the endpoints that the names mean, in the machine's order."""
+    ids = find_named_targets(machine, names)
     return tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids)
 
 
-def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
+def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]:
     """Return the ids of all targets that the names mean; an adapter's name means all its targets.
 
     A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host, an
     interrupt (``irq27``) or a stable id. The route after the ``@`` of an id is optional, and any
-    spelling is accepted (``ids.canonical``). A map also means its paths. The id of an adapter is
-    its ``target``. UnknownTargetError for a name that means nothing.
+    spelling is accepted (``ids.normalise_name``). A map also means its paths. The id of an adapter
+    is its ``target``. UnknownTargetError for a name that means nothing.
     """
-    names_by_id = all_names(machine)
+    names_by_id = list_all_names(machine)
     paths = {endpoint.id: endpoint.paths for endpoint in machine.endpoints}
     chosen: set[str] = set()
     for name in names:
         exact = {id for id, aliases in names_by_id.items() if name in aliases}
         ids = exact or _find_by_spelling(machine, name)
         adapters = {
-            adapter.target for adapter in machine.adapters if name in adapter_names(adapter)
+            adapter.target for adapter in machine.adapters if name in list_adapter_names(adapter)
         }
         if not ids and not adapters:
             raise _build_error(machine, name, names_by_id.values())
@@ -178,14 +183,18 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
 
 def _find_by_spelling(machine: Machine, name: str) -> set[str]:
     """Return the ids of endpoints whose stable name is another spelling of this one."""
-    wanted = canonical(name)
+    wanted = normalise_name(name)
     return {
         endpoint.id
         for endpoint in machine.endpoints
         if wanted
         in {
-            canonical(part)
-            for part in (stable_part(endpoint.id), lasting(endpoint.id), endpoint.id)
+            normalise_name(part)
+            for part in (
+                extract_stable_part(endpoint.id),
+                extract_lasting_part(endpoint.id),
+                endpoint.id,
+            )
         }
     }
 
@@ -199,33 +208,38 @@ def _build_error(
             why = f"it is an interrupt of {vector.adapter} that carries no data, and is left alone"
             return UnknownTargetError(name, (), hint=why)
     every = {alias for names in target_names for alias in names}
-    of_adapters = (alias for adapter in machine.adapters for alias in adapter_names(adapter))
+    of_adapters = (alias for adapter in machine.adapters for alias in list_adapter_names(adapter))
     return UnknownTargetError(name, every.union(of_adapters))
 
 
-def all_names(machine: Machine) -> dict[str, frozenset[str]]:
+def list_all_names(machine: Machine) -> dict[str, frozenset[str]]:
     """Return, by id, all names of each target, including its adapter's names."""
-    adapters = {adapter.target: adapter_names(adapter) for adapter in machine.adapters}
-    names_by_id = {endpoint.id: names_of(endpoint) for endpoint in machine.endpoints}
+    adapters = {adapter.target: list_adapter_names(adapter) for adapter in machine.adapters}
+    names_by_id = {endpoint.id: list_endpoint_names(endpoint) for endpoint in machine.endpoints}
     for source in _iterate_settable(machine):
         if not isinstance(source, Endpoint):
-            own_names = {source.target, source.id, former_id(source)}
+            own_names = {source.target, source.id, build_former_id(source)}
             names_by_id[source.id] = frozenset(
                 own_names | adapters.get(source.adapter, frozenset())
             )
     return names_by_id
 
 
-def adapter_names(adapter: Adapter) -> frozenset[str]:
+def list_adapter_names(adapter: Adapter) -> frozenset[str]:
     """Return all names of an adapter."""
     hosts = (host.name for host in adapter.hosts)
     return frozenset(name for name in (adapter.target, adapter.controller, *hosts) if name)
 
 
-def names_of(endpoint: Endpoint) -> frozenset[str]:
+def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
     """Return all names of an endpoint."""
     host = endpoint.host.name if endpoint.host else None
-    ids = (endpoint.id, lasting(endpoint.id), stable_part(endpoint.id), former_id(endpoint))
+    ids = (
+        endpoint.id,
+        extract_lasting_part(endpoint.id),
+        extract_stable_part(endpoint.id),
+        build_former_id(endpoint),
+    )
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
     names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
     return frozenset(name for name in names if name)

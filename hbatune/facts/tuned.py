@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.facts.health import TunedProfile, TunedWrite
-from hbatune.facts.ids import escape
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Missing, Reason
 from hbatune.loader import UnusableFileError
 
@@ -34,7 +34,7 @@ _Section = dict[str, tuple[str, str]]
 """The options of a section, each with its value and its file."""
 
 
-def tuned_profile() -> TunedProfile | Missing:
+def read_tuned_profile() -> TunedProfile | Missing:
     """Return the active profile, or Missing with the reason if it cannot be read completely."""
     try:
         names = _read(_ACTIVE).split()
@@ -46,8 +46,8 @@ def tuned_profile() -> TunedProfile | Missing:
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)
     except (UnusableFileError, configparser.Error) as error:
-        return Missing(Reason.UNREADABLE, text=escape(str(error).partition("\n")[0]))
-    return TunedProfile(escape(" ".join(names)), tuple(_list_writes(sections)))
+        return Missing(Reason.UNREADABLE, text=escape_text(str(error).partition("\n")[0]))
+    return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
 
 
 def _read(path: Path) -> str:
@@ -84,7 +84,7 @@ def _list_writes(sections: dict[str, _Section]) -> Iterator[TunedWrite]:
             if plugin == "sysfs" and option.startswith("/sys/"):
                 attribute = "/".join(option.split("/")[-2:])
             if attribute is not None:
-                yield TunedWrite(escape(file), escape(attribute), escape(value))
+                yield TunedWrite(escape_text(file), escape_text(attribute), escape_text(value))
 
 
 def _is_on(options: _Section, name: str, *, default: bool) -> bool:

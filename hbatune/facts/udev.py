@@ -17,7 +17,7 @@ from hbatune.facts.model import SAVED_PREFIX, Endpoint
 if TYPE_CHECKING:
     import pyudev
 
-SEEN = "HBATUNE_SEEN"
+SEEN_PROPERTY = "HBATUNE_SEEN"
 """Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
 _SEARCH_THRESHOLD = 16
@@ -25,7 +25,7 @@ _SEARCH_THRESHOLD = 16
 
 
 @cache
-def context() -> pyudev.Context:
+def load_context() -> pyudev.Context:
     """Return udev's library, loaded once.
 
     To find the library, pyudev runs ldconfig each time, a process that may be refused. The name is
@@ -38,7 +38,7 @@ def context() -> pyudev.Context:
     return pyudev.Context()
 
 
-class Saved(Struct, frozen=True):
+class SavedTexts(Struct, frozen=True):
     """The saved texts, by the property's name without prefix, and when udev first saw the device.
 
     ``appeared`` is in µs since boot.
@@ -48,19 +48,19 @@ class Saved(Struct, frozen=True):
     appeared: str
 
 
-def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
+def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
     """Return, by id, the saved values of these endpoints, without endpoints that lack them."""
     import pyudev
 
     saved_by_id = {}
     for endpoint in _filter_marked(list(endpoints)):
         try:
-            properties = pyudev.Devices.from_sys_path(context(), endpoint.sysfs).properties
+            properties = pyudev.Devices.from_sys_path(load_context(), endpoint.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
             continue
         # Each access to a property calls udev's library. Most disks have no mark, and without a
         # mark nothing is saved (boot/lines.py: mark_seen).
-        if not properties.get(SEEN):
+        if not properties.get(SEEN_PROPERTY):
             continue
         names = [name for name in properties if name.startswith(SAVED_PREFIX)]
         texts = {
@@ -69,7 +69,7 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
             if (text := properties[name])
         }
         if texts:
-            saved_by_id[endpoint.id] = Saved(texts, str(properties.get(_APPEARED, "")))
+            saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id
 
 
@@ -77,11 +77,11 @@ def _filter_marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """Return the endpoints that may have a mark; for many, one libudev call checks all."""
     if len(endpoints) < _SEARCH_THRESHOLD:
         return endpoints
-    paths = frozenset(marked_disks())
+    paths = frozenset(find_marked_disks())
     return [endpoint for endpoint in endpoints if endpoint.sysfs in paths]
 
 
-def marked_disks() -> list[str]:
+def find_marked_disks() -> list[str]:
     """Return the sysfs paths of all disks that udev's rules have marked."""
-    marked = context().list_devices(subsystem="block").match_property(SEEN, "?*")
+    marked = load_context().list_devices(subsystem="block").match_property(SEEN_PROPERTY, "?*")
     return [device.sys_path for device in marked]

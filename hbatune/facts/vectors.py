@@ -13,18 +13,18 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hbatune.facts import names
-from hbatune.facts.attributes import Attributes, integer, read, word
+from hbatune.facts.attributes import Attributes, get_word, parse_integer, read_attributes
 from hbatune.facts.family import Interrupts, Parameters
-from hbatune.facts.ids import escape
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Attribute, Missing, Role, Vector
 
-AFFINITY = "smp_affinity_list"
+AFFINITY_FILE = "smp_affinity_list"
 _EFFECTIVE = "effective_affinity_list"
 _NODE = "node"
 _IRQS = "/proc/irq"
 
 
-def vectors(
+def read_vectors(
     adapter: str,
     model: Interrupts,
     function: str,
@@ -38,7 +38,7 @@ def vectors(
 
     ``model`` is the family's interrupt model. ``served`` are, by hardware queue, the CPUs that
     submit to it. ``hw_queues`` is the adapter's number of hardware queues. ``parameters`` are its
-    module's. ``modes_tell`` is the result of the function of that name. There are no interrupts if
+    module's. ``modes_tell`` is the result of ``has_read_only_modes``. There are no interrupts if
     the function cannot be read.
     """
     irqs = _list_message_signalled(function)
@@ -54,13 +54,13 @@ def vectors(
     return tuple(_assign_cpus(_without_polled(vectors_read, model, parameters), served))
 
 
-def modes_tell() -> bool:
+def has_read_only_modes() -> bool:
     """Return whether the file modes of this kernel show which interrupts are managed.
 
     They do if any file has no write permission: the timer's file is then read-only too.
     """
     with suppress(OSError):
-        return any(_read_only(f"{entry.path}/{AFFINITY}") for entry in os.scandir(_IRQS))
+        return any(_read_only(f"{entry.path}/{AFFINITY_FILE}") for entry in os.scandir(_IRQS))
     return False
 
 
@@ -82,7 +82,7 @@ def _list_message_signalled(function: str) -> list[int] | None:
 
 def _list_legacy(function: str) -> list[int]:
     """Return the function's interrupt line; 0 means none (drivers/pci/pci-sysfs.c: irq_show)."""
-    irq = integer(read(function, ("irq",)), "irq")
+    irq = parse_integer(read_attributes(function, ("irq",)), "irq")
     return [irq] if isinstance(irq, int) and irq else []
 
 
@@ -95,8 +95,8 @@ def _read_vector(
     """
     names = _list_handlers(irq)
     role, managed = model.expected(names)
-    attributes = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
-    affinity = attributes[AFFINITY]
+    attributes = read_attributes(f"{_IRQS}/{irq}", (AFFINITY_FILE, _EFFECTIVE, _NODE))
+    affinity = attributes[AFFINITY_FILE]
     # The file's mode is certain; the driver's name for the vector is only an expectation.
     if modes_tell and isinstance(affinity, Attribute):
         managed = not affinity.writable
@@ -109,7 +109,7 @@ def _read_vector(
         managed=managed,
         inferred=not modes_tell,
         affinity=affinity,
-        effective=word(attributes, _EFFECTIVE) or None,
+        effective=get_word(attributes, _EFFECTIVE) or None,
         node=_parse_node(attributes),
         serves=None,
         unmanaged_by=model.unmanaged_by or None,
@@ -117,7 +117,7 @@ def _read_vector(
 
 
 def _read_line(adapter: str, irq: int) -> Vector:
-    attributes = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
+    attributes = read_attributes(f"{_IRQS}/{irq}", (AFFINITY_FILE, _EFFECTIVE, _NODE))
     return Vector(
         irq=irq,
         id=f"line@{adapter}",
@@ -126,8 +126,8 @@ def _read_line(adapter: str, irq: int) -> Vector:
         role=Role.LINE,
         managed=False,
         inferred=False,
-        affinity=attributes[AFFINITY],
-        effective=word(attributes, _EFFECTIVE) or None,
+        affinity=attributes[AFFINITY_FILE],
+        effective=get_word(attributes, _EFFECTIVE) or None,
         node=_parse_node(attributes),
         serves=None,
         unmanaged_by=None,
@@ -138,12 +138,12 @@ def _list_handlers(irq: int) -> tuple[str, ...]:
     """Return the handlers' names: one directory each (kernel/irq/proc.c: register_handler_proc)."""
     with suppress(OSError):
         folders = (entry.name for entry in os.scandir(f"{_IRQS}/{irq}") if entry.is_dir())
-        return tuple(sorted(map(escape, folders)))
+        return tuple(sorted(map(escape_text, folders)))
     return ()
 
 
 def _parse_node(attributes: Attributes) -> int | None:
-    node = integer(attributes, _NODE)
+    node = parse_integer(attributes, _NODE)
     return node if isinstance(node, int) and node >= 0 else None
 
 

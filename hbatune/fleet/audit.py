@@ -18,22 +18,22 @@ from msgspec import Struct
 
 from hbatune.checks.finding import Finding, Severity
 from hbatune.facts.names import natural_key
-from hbatune.fleet.compared_facts import ORDER, FactKind, HostFact, Scalar, Valued
+from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar, Valued
 from hbatune.fleet.hosts import HostAudit, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
-from hbatune.watch.metrics import require
+from hbatune.watch.metrics import require_library
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
 
-AGREE = 2 / 3
+MIN_AGREEMENT = 2 / 3
 """Minimum fraction of hosts with the usual values: of two hosts, either could be the outlier."""
 
-COMPARABLE = 3
+MIN_PEERS = 3
 """Minimum number of peers for an outlier among them."""
 
-FEW = 0.1
+MAX_OUTLIERS = 0.1
 """Maximum fraction of hosts that can be outliers with the same values. One host always can."""
 
 
@@ -107,7 +107,7 @@ def find_outliers(
     ]
     position = {label: number for number, (label, _) in enumerate(hosts)}
     return tuple(
-        sorted(outliers, key=lambda outlier: (ORDER[outlier.kind], position[outlier.host]))
+        sorted(outliers, key=lambda outlier: (FACT_RANKS[outlier.kind], position[outlier.host]))
     )
 
 
@@ -116,12 +116,12 @@ def find_lone(
 ) -> tuple[LoneHost, ...]:
     """Return the hosts in groups too small to compare. Such a host may have lost an adapter."""
     by_label = dict(hosts)
-    large = [group for group in groups if len(group.hosts) >= COMPARABLE]
+    large = [group for group in groups if len(group.hosts) >= MIN_PEERS]
     kinds = {group.number: set(by_label[group.hosts[0]].alike) for group in large}
     return tuple(
         _describe_lone(by_label[label], label, group, large, kinds)
         for group in groups
-        if len(group.hosts) < COMPARABLE
+        if len(group.hosts) < MIN_PEERS
         for label in group.hosts
     )
 
@@ -157,9 +157,9 @@ def _find_group_outliers(
     for key, holders in facts.items():
         counts = Counter(fact.values for _, fact in holders)
         usual, agreeing = counts.most_common(1)[0]
-        if agreeing < AGREE * len(holders):
+        if agreeing < MIN_AGREEMENT * len(holders):
             continue
-        max_outliers = max(1, int(FEW * len(holders)))
+        max_outliers = max(1, int(MAX_OUTLIERS * len(holders)))
         for label, fact in holders:
             if fact.values != usual and counts[fact.values] <= max_outliers:
                 yield Outlier(
@@ -254,7 +254,7 @@ class Audit(Struct, frozen=True):
         return tuple(dict.fromkeys(outlier.host for outlier in self.odd))
 
 
-def audit(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
+def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
     """Return the audit of all readable hosts, with the unusable files."""
     entries = list(results)
     read = [entry for entry in entries if isinstance(entry, HostAudit)]
@@ -382,12 +382,12 @@ _HOST = ("host", "profile", "kernel", "version", "group")
 _ADAPTER = ("host", "adapter", "family", "product", "firmware", "driver", "link")
 
 
-def exposition(audit: Audit, timestamp: float) -> bytes:
+def format_metrics(audit: Audit, timestamp: float) -> bytes:
     """Return an audit in Prometheus's text format. ``timestamp`` is in seconds since the epoch.
 
     Raise UsageError if the metrics library is not installed.
     """
-    require()
+    require_library()
     from prometheus_client import CollectorRegistry, generate_latest
 
     class Collector:

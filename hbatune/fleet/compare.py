@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from hbatune.fleet.compared_facts import (
-    ORDER,
+    FACT_RANKS,
     FactKind,
     HostFact,
     Valued,
-    adapter_names,
-    disk_subject,
-    paired_facts,
+    format_disk_subject,
+    map_adapter_names,
+    pair_facts,
 )
 from hbatune.probe.history import Record
 from hbatune.probe.result import Workload
@@ -100,7 +100,7 @@ def compare_hosts(
     results: tuple[Sequence[Record], Sequence[Record]] = ((), ()),
 ) -> HostComparison:
     """Compare the second host with the first. ``results`` are the measurements of each."""
-    first_facts, second_facts = paired_facts(first, second)
+    first_facts, second_facts = pair_facts(first, second)
     differences, same = _find_differences(first_facts, second_facts)
     one_host = first.machine.hostname == second.machine.hostname
     return HostComparison(
@@ -152,7 +152,7 @@ def _get_values(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
 
 def _rank_difference(difference: Difference) -> tuple[object, ...]:
     # The depth of disks precedes the depth of the host.
-    return ORDER[difference.kind], difference.what not in SETTINGS
+    return FACT_RANKS[difference.kind], difference.what not in SETTINGS
 
 
 def _find_source(kind: FactKind, aspect: str) -> str | None:
@@ -181,9 +181,10 @@ def _find_latest_rates(
 
     Results that break Little's law, or come from a disk that answers without reading, are skipped.
     """
-    products = adapter_names(snapshot.machine)
+    products = map_adapter_names(snapshot.machine)
     disks = {
-        endpoint.id: disk_subject(endpoint, products) for endpoint in snapshot.machine.endpoints
+        endpoint.id: format_disk_subject(endpoint, products)
+        for endpoint in snapshot.machine.endpoints
     }
     latest_rates = {}
     for record in _select_until(records, snapshot.taken):

@@ -15,7 +15,15 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.health import GRAVE, LOGGED, NOT_GOOD, Counted, ErrorKind, Health, counted
+from hbatune.facts.health import (
+    COMMAND_ERRORS,
+    LOG_COUNTER_PREFIX,
+    SERIOUS_COUNTERS,
+    ErrorCounters,
+    ErrorKind,
+    Health,
+    collect_counters,
+)
 from hbatune.facts.model import (
     Adapter,
     Control,
@@ -34,13 +42,13 @@ from hbatune.snapshot.file import Snapshot
 Scalar = bool | int | float | str | None
 """The value of a fact, or None if the host could not read it."""
 
-THE_HOST = "host"
+HOST_SUBJECT = "host"
 """The subject of facts that belong to no adapter."""
 
-MAPS = "multipath maps"
+MAPS_SUBJECT = "multipath maps"
 """The subject of facts about maps, which can use several adapters."""
 
-LONGEST = 160
+MAX_TEXT_LENGTH = 160
 """Maximum length of a text from a snapshot, in characters."""
 
 
@@ -63,7 +71,7 @@ class FactKind(StrEnum):
     COUNTERS = "counters"  # counters that mean little by themselves (only between two hosts)
 
 
-ORDER = {kind: place for place, kind in enumerate(FactKind)}
+FACT_RANKS = {kind: place for place, kind in enumerate(FactKind)}
 """The rank of each type, most important first."""
 
 
@@ -94,7 +102,7 @@ class HostFact(Struct, frozen=True):
         return self.kind, self.subject, self.what
 
 
-def adapter_kind(adapter: Adapter) -> str:
+def format_adapter_type(adapter: Adapter) -> str:
     """Return the driver and the PCI ids of an adapter, which identify its type."""
     pci = adapter.pci
     if pci is None:
@@ -105,17 +113,17 @@ def adapter_kind(adapter: Adapter) -> str:
     )
 
 
-def adapter_name(adapter: Adapter) -> str:
+def format_adapter_name(adapter: Adapter) -> str:
     """Return the name of an adapter's product, or its driver and PCI ids."""
-    return short(adapter.product or adapter_kind(adapter))
+    return shorten_text(adapter.product or format_adapter_type(adapter))
 
 
-def short(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return a text from a snapshot, cut to a plausible length."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH - 1]}…"
 
 
-def host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
+def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
     """Return the facts compared between peers, with at most ``names`` target names for each value.
 
     The most important types come first.
@@ -128,15 +136,15 @@ def host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
 def add_facts(gathered: "GatheredFacts", snapshot: Snapshot) -> None:
     """Add the facts of a host."""
     machine, health = snapshot.machine, snapshot.health
-    products = adapter_names(machine)
+    products = map_adapter_names(machine)
     _add_adapters(gathered, machine, health, products)
     _add_disks(gathered, machine, health, products)
     _add_host(gathered, snapshot)
 
 
-def adapter_names(machine: Machine) -> dict[str, str]:
+def map_adapter_names(machine: Machine) -> dict[str, str]:
     """Return the name of each adapter's product, by target."""
-    return {adapter.target: adapter_name(adapter) for adapter in machine.adapters}
+    return {adapter.target: format_adapter_name(adapter) for adapter in machine.adapters}
 
 
 class GatheredFacts:
@@ -158,7 +166,7 @@ class GatheredFacts:
             if value.reason is Reason.ABSENT:
                 return
             value = None
-        scalar = short(value) if isinstance(value, str) else value
+        scalar = shorten_text(value) if isinstance(value, str) else value
         assert scalar is None or isinstance(scalar, bool | int | float | str)
         key = (kind, self._aliases.get(subject, subject), aspect)
         values = self._values.setdefault(key, {})
@@ -169,12 +177,12 @@ class GatheredFacts:
         facts = [
             HostFact(*key, tuple(self._list_values(values))) for key, values in self._values.items()
         ]
-        return tuple(sorted(facts, key=lambda fact: ORDER[fact.kind]))
+        return tuple(sorted(facts, key=lambda fact: FACT_RANKS[fact.kind]))
 
     def _list_values(self, values: dict[Scalar, list[str]]) -> Iterator[Valued]:
         for value in sorted(values, key=_value_key):
             targets = sorted((target for target in values[value] if target), key=natural_key)
-            names = tuple(short(target) for target in targets[: self._names])
+            names = tuple(shorten_text(target) for target in targets[: self._names])
             yield Valued(value, len(values[value]), names)
 
 
@@ -213,7 +221,7 @@ def _add_adapters(
             for port, rate in adapter_health.rates.items():
                 gathered.add(FactKind.RATE, name, "port rate", rate.now, port)
             for option, value in adapter_health.options.items():
-                gathered.add(FactKind.OPTION, name, short(option), value, adapter.target)
+                gathered.add(FactKind.OPTION, name, shorten_text(option), value, adapter.target)
     for control in machine.controls:
         _add_settings(gathered, products.get(control.adapter, control.adapter), control)
 
@@ -235,7 +243,7 @@ def _add_disks(
     for count in _count_disks(disks, products):
         gathered.add(FactKind.PRESENCE, *count)
     for disk in disks:
-        subject = disk_subject(disk, products)
+        subject = format_disk_subject(disk, products)
         gathered.add(FactKind.STATE, subject, "state", disk.state, disk.target)
         if disk.revision:
             gathered.add(FactKind.DRIVE, subject, "drive firmware", disk.revision, disk.target)
@@ -243,10 +251,10 @@ def _add_disks(
             gathered.add(FactKind.DRIVE, subject, "cache", disk_health.cache, disk.target)
         _add_settings(gathered, subject, disk)
     if maps:
-        gathered.add(FactKind.PRESENCE, MAPS, "maps", len(maps))
+        gathered.add(FactKind.PRESENCE, MAPS_SUBJECT, "maps", len(maps))
     for map_ in maps:
-        gathered.add(FactKind.PRESENCE, MAPS, "paths", len(map_.paths), map_.target)
-        _add_settings(gathered, MAPS, map_)
+        gathered.add(FactKind.PRESENCE, MAPS_SUBJECT, "paths", len(map_.paths), map_.target)
+        _add_settings(gathered, MAPS_SUBJECT, map_)
 
 
 def _count_disks(
@@ -254,20 +262,23 @@ def _count_disks(
 ) -> Iterator[tuple[str, str, int]]:
     counts: dict[str, int] = defaultdict(int)
     for disk in disks:
-        counts[disk_subject(disk, products)] += 1
+        counts[format_disk_subject(disk, products)] += 1
     for subject, number in counts.items():
         yield subject, "disks", number
 
 
-def disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:
+def format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:
     """Return the model of a disk and the product that it is behind."""
-    return f"{disk_model(endpoint)} behind {products.get(endpoint.adapter or '', endpoint.family)}"
+    return (
+        f"{format_disk_model(endpoint)} behind "
+        f"{products.get(endpoint.adapter or '', endpoint.family)}"
+    )
 
 
-def disk_model(endpoint: Endpoint) -> str:
+def format_disk_model(endpoint: Endpoint) -> str:
     """Return vendor and model of a disk, or its protocol if it has neither."""
     model = " ".join(f"{endpoint.vendor} {endpoint.model}".split())
-    return short(model or str(endpoint.protocol))
+    return shorten_text(model or str(endpoint.protocol))
 
 
 def _add_settings(gathered: GatheredFacts, subject: str, device: Endpoint | Control) -> None:
@@ -281,23 +292,25 @@ def _add_settings(gathered: GatheredFacts, subject: str, device: Endpoint | Cont
 
 def _add_host(gathered: GatheredFacts, snapshot: Snapshot) -> None:
     machine, health = snapshot.machine, snapshot.health
-    gathered.add(FactKind.HOST, THE_HOST, "profile", snapshot.policy.active)
-    gathered.add(FactKind.HOST, THE_HOST, "kernel", machine.kernel)
-    gathered.add(FactKind.HOST, THE_HOST, "CPUs", machine.cpus)
+    gathered.add(FactKind.HOST, HOST_SUBJECT, "profile", snapshot.policy.active)
+    gathered.add(FactKind.HOST, HOST_SUBJECT, "kernel", machine.kernel)
+    gathered.add(FactKind.HOST, HOST_SUBJECT, "CPUs", machine.cpus)
     for daemon, runs in health.daemons.items():
-        gathered.add(FactKind.HOST, THE_HOST, f"{short(daemon)} runs", runs)
+        gathered.add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
     if not isinstance(health.tuned, Missing):
-        gathered.add(FactKind.HOST, THE_HOST, "profile of tuned", health.tuned.names)
-    gathered.add(FactKind.HOST, THE_HOST, "hbatune", snapshot.hbatune)
+        gathered.add(FactKind.HOST, HOST_SUBJECT, "profile of tuned", health.tuned.names)
+    gathered.add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
 
 
-NAMES = 64
+MAX_NAMES = 64
 """Maximum number of target names stored with a value."""
 
-_HARMLESS = frozenset({f"{LOGGED}{ErrorKind.RESET}", f"{LOGGED}{ErrorKind.SPACE}"})
+_HARMLESS = frozenset(
+    {f"{LOG_COUNTER_PREFIX}{ErrorKind.RESET}", f"{LOG_COUNTER_PREFIX}{ErrorKind.SPACE}"}
+)
 
 
-def paired_facts(
+def pair_facts(
     first: Snapshot, second: Snapshot
 ) -> tuple[tuple[HostFact, ...], tuple[HostFact, ...]]:
     """Return the facts of both hosts, with equal names for corresponding disk models."""
@@ -305,7 +318,7 @@ def paired_facts(
     fact_lists = []
     since = _count_errors(first) if first.machine.boot_id == second.machine.boot_id else None
     for snapshot, aliases, before in ((first, {}, None), (second, second_aliases, since)):
-        facts = GatheredFacts(NAMES, aliases)
+        facts = GatheredFacts(MAX_NAMES, aliases)
         add_facts(facts, snapshot)
         _add_models(facts, snapshot.machine)
         _add_interrupts(facts, snapshot.machine)
@@ -327,11 +340,11 @@ def _match_models(first: Machine, second: Machine) -> Mapping[str, str]:
 
 
 def _group_subjects(machine: Machine) -> dict[tuple[str, str, str], set[str]]:
-    products = adapter_names(machine)
+    products = map_adapter_names(machine)
     subjects: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for disk in _list_disks(machine):
         key = (products.get(disk.adapter or "", ""), str(disk.protocol), str(disk.medium))
-        subjects[key].add(disk_subject(disk, products))
+        subjects[key].add(format_disk_subject(disk, products))
     return subjects
 
 
@@ -340,16 +353,18 @@ def _list_disks(machine: Machine) -> Iterator[Endpoint]:
 
 
 def _add_models(facts: GatheredFacts, machine: Machine) -> None:
-    products = adapter_names(machine)
+    products = map_adapter_names(machine)
     for disk in _list_disks(machine):
-        model = disk_model(disk)
-        facts.add(FactKind.DRIVE, disk_subject(disk, products), "model", model, disk.target)
-        facts.add(FactKind.DRIVE, disk_subject(disk, products), "bytes", disk.size, disk.target)
+        model = format_disk_model(disk)
+        facts.add(FactKind.DRIVE, format_disk_subject(disk, products), "model", model, disk.target)
+        facts.add(
+            FactKind.DRIVE, format_disk_subject(disk, products), "bytes", disk.size, disk.target
+        )
 
 
 def _add_interrupts(facts: GatheredFacts, machine: Machine) -> None:
     """Add the number of CPUs that serve each adapter."""
-    products = adapter_names(machine)
+    products = map_adapter_names(machine)
     serving: dict[str, set[str]] = defaultdict(set)
     for vector in machine.vectors:
         if vector.role is not Role.DATA:
@@ -361,21 +376,25 @@ def _add_interrupts(facts: GatheredFacts, machine: Machine) -> None:
         facts.add(FactKind.INTERRUPTS, name, "CPUs that serve it", len(cpus), adapter)
 
 
-def _count_errors(snapshot: Snapshot) -> Counted:
-    return counted(snapshot.machine, snapshot.health, snapshot.taken)
+def _count_errors(snapshot: Snapshot) -> ErrorCounters:
+    return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
-def _add_counters(facts: GatheredFacts, snapshot: Snapshot, before: Counted | None) -> None:
+def _add_counters(facts: GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:
     """Add each counter's sum over the disks of a model or the adapters of a product."""
     machine = snapshot.machine
-    products = adapter_names(machine)
-    subjects = {disk.id: disk_subject(disk, products) for disk in _list_disks(machine)} | products
+    products = map_adapter_names(machine)
+    subjects = {
+        disk.id: format_disk_subject(disk, products) for disk in _list_disks(machine)
+    } | products
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for target, values in _count_errors(snapshot).values.items():
         for name, count in values.items():
             increase = count - (before.value(target, name) if before else 0)
-            if target in subjects and name != NOT_GOOD and increase > 0:
+            if target in subjects and name != COMMAND_ERRORS and increase > 0:
                 sums[subjects[target], name] += increase
     for (subject, name), count in sums.items():
-        grave = name in GRAVE or (name.startswith(LOGGED) and name not in _HARMLESS)
+        grave = name in SERIOUS_COUNTERS or (
+            name.startswith(LOG_COUNTER_PREFIX) and name not in _HARMLESS
+        )
         facts.add(FactKind.ERRORS if grave else FactKind.COUNTERS, subject, name, count)

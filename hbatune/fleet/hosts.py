@@ -19,18 +19,24 @@ from hbatune.checks.registry import run_checks
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import GENERATIONS, Adapter, Missing, TargetKind
 from hbatune.facts.names import natural_key
-from hbatune.fleet.compared_facts import HostFact, adapter_kind, adapter_name, host_facts, short
-from hbatune.operations.situation import situation_in
-from hbatune.operations.snapshot import check_input
+from hbatune.fleet.compared_facts import (
+    HostFact,
+    format_adapter_name,
+    format_adapter_type,
+    list_host_facts,
+    shorten_text,
+)
+from hbatune.operations.situation import make_snapshot_situation
+from hbatune.operations.snapshot import make_check_input
 from hbatune.plan.rows import Row, State
 from hbatune.settings.table import SETTINGS, Value
-from hbatune.snapshot.file import Snapshot, load
+from hbatune.snapshot.file import Snapshot, load_snapshot
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted
 
-NAMES = 4
+MAX_NAMES = 4
 """Maximum number of target names stored with an entry."""
 
-MOST = 4000
+MAX_ENTRIES = 4000
 """Maximum number of entries of a host. A host with thousands of LUNs has a few hundred."""
 
 
@@ -120,30 +126,30 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
     contains more than any real host.
     """
     active = snapshot.policy.active
-    situation = situation_in(snapshot, profile, ()) if profile or active else None
-    inputs = check_input(snapshot, situation, ())
+    situation = make_snapshot_situation(snapshot, profile, ()) if profile or active else None
+    inputs = make_check_input(snapshot, situation, ())
     audit = HostAudit(
         file=file,
-        hostname=short(snapshot.machine.hostname),
-        kernel=short(snapshot.machine.kernel),
+        hostname=shorten_text(snapshot.machine.hostname),
+        kernel=shorten_text(snapshot.machine.kernel),
         taken=snapshot.taken,
-        hbatune=short(snapshot.hbatune),
+        hbatune=shorten_text(snapshot.hbatune),
         anonymous=snapshot.anonymous,
-        profile=None if inputs.profile is None else short(inputs.profile.name),
+        profile=None if inputs.profile is None else shorten_text(inputs.profile.name),
         disks=len(snapshot.machine.endpoints),
         adapters=tuple(_summarise_adapter(adapter) for adapter in snapshot.machine.adapters),
         drift=_group_drift(inputs.rows),
         findings=_group_findings(run_checks(inputs)),
-        facts=host_facts(snapshot, names=NAMES),
+        facts=list_host_facts(snapshot, names=MAX_NAMES),
         not_understood=() if situation is None else situation.not_understood,
     )
     entries = sum(map(len, (audit.adapters, audit.drift, audit.findings, audit.not_understood)))
-    if entries + sum(len(fact.found) for fact in audit.facts) > MOST:
-        raise UsageError(f"more than {MOST} different things in it, which no host has")
+    if entries + sum(len(fact.found) for fact in audit.facts) > MAX_ENTRIES:
+        raise UsageError(f"more than {MAX_ENTRIES} different things in it, which no host has")
     return audit
 
 
-def link_text(adapter: Adapter) -> str | None:
+def format_link(adapter: Adapter) -> str | None:
     """Return an adapter's current link (``Gen3 x8``), or None if it is missing or unknown."""
     link = adapter.link
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
@@ -154,16 +160,16 @@ def link_text(adapter: Adapter) -> str | None:
 
 def _summarise_adapter(adapter: Adapter) -> HostAdapter:
     def text_or_none(fact: str | Missing) -> str | None:
-        return None if isinstance(fact, Missing) else short(fact)
+        return None if isinstance(fact, Missing) else shorten_text(fact)
 
     return HostAdapter(
-        target=short(adapter.target),
-        family=short(adapter.family),
-        kind=short(adapter_kind(adapter)),
-        name=adapter_name(adapter),
+        target=shorten_text(adapter.target),
+        family=shorten_text(adapter.family),
+        kind=shorten_text(format_adapter_type(adapter)),
+        name=format_adapter_name(adapter),
         driver=text_or_none(adapter.driver_version),
         firmware=text_or_none(adapter.firmware),
-        link=link_text(adapter),
+        link=format_link(adapter),
     )
 
 
@@ -204,30 +210,30 @@ def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
 def _shorten_finding(finding: Finding) -> Finding:
     """Return a finding with its evidence cut to a realistic length."""
     evidence = {name: _shorten_evidence(value) for name, value in finding.evidence.items()}
-    return replace(finding, target=short(finding.target), evidence=evidence)
+    return replace(finding, target=shorten_text(finding.target), evidence=evidence)
 
 
 def _shorten_evidence(value: Fact) -> Fact:
     if isinstance(value, tuple):
-        return tuple(short(item) for item in value[:NAMES])
-    return short(value) if isinstance(value, str) else value
+        return tuple(shorten_text(item) for item in value[:MAX_NAMES])
+    return shorten_text(value) if isinstance(value, str) else value
 
 
 def _shorten_value(value: Value | None) -> Value | None:
-    return short(value) if isinstance(value, str) else value
+    return shorten_text(value) if isinstance(value, str) else value
 
 
 def _select_names(targets: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(short, sorted(targets, key=natural_key)[:NAMES]))
+    return tuple(map(shorten_text, sorted(targets, key=natural_key)[:MAX_NAMES]))
 
 
-SUFFIXES = (".snap", ".snapshot")
+SNAPSHOT_SUFFIXES = (".snap", ".snapshot")
 """Endings of the files that are read in a directory."""
 
-DEADLINE = 60.0
+SNAPSHOT_TIMEOUT_S = 60.0
 """Seconds allowed for one snapshot. The largest takes a few seconds."""
 
-PROCESSES = 8
+MAX_PROCESSES = 8
 """Maximum number of processes. Reading the largest snapshot takes 256 MiB."""
 
 
@@ -243,7 +249,7 @@ class _Task(Struct, frozen=True):
     profile: str | None
 
 
-def snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
     """Return the files to read, each once: named files, and snapshots below named directories.
 
     Raise UsageError if a directory contains no snapshot or cannot be read.
@@ -255,7 +261,7 @@ def snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
             continue
         snapshots = sorted(_find_snapshots(path), key=lambda file: natural_key(str(file)))
         if not snapshots:
-            endings = " or ".join(SUFFIXES)
+            endings = " or ".join(SNAPSHOT_SUFFIXES)
             raise UsageError(
                 f"no file in {str(path)!r} has a name that ends in {endings}",
                 hint="name the files themselves, or take them with `hbatune snapshot HOST.snap`",
@@ -269,7 +275,7 @@ def _find_snapshots(directory: Path) -> Iterator[Path]:
         raise UsageError(f"{error.filename!r} cannot be read: {error.strerror}") from error
 
     for parent, _, files in os.walk(directory, onerror=refuse):
-        yield from (Path(parent, name) for name in files if name.endswith(SUFFIXES))
+        yield from (Path(parent, name) for name in files if name.endswith(SNAPSHOT_SUFFIXES))
 
 
 def read_hosts(
@@ -279,11 +285,11 @@ def read_hosts(
 
     Each host is compared with ``profile`` or its own active profile.
     """
-    size = processes or min(PROCESSES, len(os.sched_getaffinity(0)))
+    size = processes or min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
     tasks = (_Task(str(file), profile) for file in files)
     shared_facts: dict[HostFact, HostFact] = {}
     with Pool[_Task, HostAudit | UnusableSnapshot](
-        _read_host, size=size, deadline=DEADLINE
+        _read_host, size=size, deadline=SNAPSHOT_TIMEOUT_S
     ) as pool:
         for event in pool.run(tasks):
             match event:
@@ -292,7 +298,9 @@ def read_hosts(
                 case Replied(_, unusable):
                     yield unusable
                 case Stuck(task, _):
-                    yield UnusableSnapshot(task.file, f"not read within {DEADLINE:.0f} seconds")
+                    yield UnusableSnapshot(
+                        task.file, f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
+                    )
                 case Died(task, status):
                     yield UnusableSnapshot(task.file, _describe_end(status))
                 case Unstarted(task, error):
@@ -318,7 +326,7 @@ def _describe_end(status: int) -> str:
 def _read_host(task: _Task) -> Iterator[HostAudit | UnusableSnapshot]:
     """Audit one snapshot, in a worker."""
     try:
-        yield audit_host(load(Path(task.file)), task.file, task.profile)
+        yield audit_host(load_snapshot(Path(task.file)), task.file, task.profile)
     except HbatuneError as error:
         # Keep only the reason: the message starts with the file.
         yield UnusableSnapshot(task.file, error.message.removeprefix(f"{task.file!r}: "))

@@ -14,8 +14,7 @@ from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
 from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
-from hbatune.act.writer import UnfinishedError, require_writable
-from hbatune.act.writer import apply as write_plan
+from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations.boot_files import (
@@ -36,16 +35,16 @@ from hbatune.operations.context import (
     TaskFailed,
     UnmatchedNames,
 )
-from hbatune.operations.situation import ScanMeans, Situation, survey
+from hbatune.operations.situation import ScanMeans, Situation, survey_machine
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.plan.rows import DONE, Plan, Row, State
-from hbatune.policy.chosen import configuration, configuration_file
+from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
+from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.probe.result import ProbeResult
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     # The measuring code is only imported if there are measurements.
-    from hbatune.operations.verify import Verified
+    from hbatune.operations.verify import VerificationResult
 
 
 class ComparisonRequest(Struct, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ class ApplyRequest(Struct, frozen=True, kw_only=True):
     module_options: bool = False
 
 
-class Applied(Struct, frozen=True):
+class ApplyResult(Struct, frozen=True):
     """The result of an apply.
 
     ``rows`` are the plan's rows and the rows of the module options. ``saved``, ``lifted`` and
@@ -95,7 +94,7 @@ class Applied(Struct, frozen=True):
     plan: Plan
     situation: Situation
     rows: tuple[Row, ...]
-    verified: Verified | None
+    verified: VerificationResult | None
     saved: bool
     lifted: bool
     compiled: bool
@@ -127,26 +126,26 @@ class _Done(Struct, frozen=True):
     """The rows with their outcomes, and their verdicts."""
 
     rows: tuple[Row, ...]
-    verified: Verified | None = None
+    verified: VerificationResult | None = None
     saved: bool = True
     noted: bool = True
 
 
-def apply(context: Context, request: ApplyRequest) -> Applied:
+def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     """Write the profile's values and make them persistent, under the lock.
 
     Raises LockedError, and UsageError for a request that is invalid, takes too much memory or needs
     writes to a read-only /sys. Raises JournalError and ActiveProfileError if a file cannot be
     written or the journal is lost. All of them come before any write to a device.
     """
-    configuration()  # an error in it is reported before any wait for the lock
+    load_configuration()  # an error in it is reported before any wait for the lock
     paths = context.paths
     # Also before any wait: a rollback recorded after this point overrides this apply.
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
         means = ScanMeans(paths, tuple(stuck), worker_pool)
-        situation = survey(request.profile, request.targets, means=means)
+        situation = survey_machine(request.profile, request.targets, means=means)
         losses = situation.journal.losses
         if any(loss.kind is not LossKind.DAMAGED for loss in losses):
             raise LostError(losses)
@@ -161,7 +160,7 @@ def apply(context: Context, request: ApplyRequest) -> Applied:
         require_writable(situation.machine, {row.id for row in plan.drift})
         if not request.once and plan.profile != situation.config.profile:
             # Before the writes: otherwise settings would be applied that a reboot does not restore.
-            system.require_writable_configuration(configuration_file())
+            system.require_writable_configuration(find_configuration_file())
         run = PlannedRun(situation, plan, _load_journal(context, situation))
         compares = request.probe and plan.drift and not rollback_record.has_later(began, paths)
         carry_out = _write_compared if compares else _write_uncompared
@@ -184,14 +183,14 @@ def apply(context: Context, request: ApplyRequest) -> Applied:
         if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
-            system.activate_profile(configuration_file(), plan.profile)
+            system.activate_profile(find_configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
         if done.verified is not None:
             _record_verdicts(context, situation, done.rows, done.verified)
     if not request.once:
         # Outside the lock, which the daemon's pass takes.
         context.nudge()
-    return Applied(
+    return ApplyResult(
         plan=plan,
         situation=situation,
         rows=rows,
@@ -223,7 +222,7 @@ def is_settled(row: Row) -> bool:
     """Return whether a row needs no further action, or allows none."""
     if row.state is State.UNREADABLE:
         return False
-    return row.outcome is None or row.outcome in DONE
+    return row.outcome is None or row.outcome in DONE_OUTCOMES
 
 
 class WrittenRows(Struct, frozen=True):
@@ -246,7 +245,7 @@ class PlannedRun(Struct, frozen=True):
     filed: Journal
 
 
-def write(
+def write_rows(
     context: Context,
     run: PlannedRun,
     means: Means,
@@ -259,7 +258,7 @@ def write(
 
     Values that were reverted earlier are tried again on ``named_ids``. ``rows`` (by default the
     plan's) determine the interrupts, for the vectors with these ``ids``. Raises as
-    ``act.writer.apply`` does, before anything is written.
+    ``act.writer.write_plan`` does, before anything is written.
     """
     machine, plan = run.situation.machine, run.plan
     interrupt_rows = plan.rows if rows is None else rows
@@ -292,7 +291,7 @@ def _write_rows(
 
 def _load_journal(context: Context, situation: Situation) -> Journal:
     """Load this boot's journal, and convert it from the form of earlier versions."""
-    filed, earlier = journal.load_for(context.paths.journal, situation.machine)
+    filed, earlier = journal.load_with_current_ids(context.paths.journal, situation.machine)
     if filed.excluded:  # an earlier version stored them here; they move to the rollback record
         # Durable there before the journal drops them, so a crash cannot lose a rollback.
         rollback_record.record_targets(filed.excluded, context.paths)
@@ -313,7 +312,7 @@ def _write_uncompared(
     named_ids, ids = situation.ids or frozenset(), situation.ids
     act = situation.config.act
     with context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means:
-        done = write(context, run, means, named_ids=named_ids, ids=ids)
+        done = write_rows(context, run, means, named_ids=named_ids, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
     return _Done(done.rows, saved=done.saved, noted=done.listed)
@@ -337,7 +336,7 @@ def _write_compared(
         context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means,
     ):
         verification.before(means)
-        done = write(context, run, means, named_ids=named_ids, ids=ids)
+        done = write_rows(context, run, means, named_ids=named_ids, ids=ids)
         if not done.saved:  # without a journal, a trial must not switch anything
             return _Done(done.rows, saved=False)
         all_tried = not means.stop()
@@ -354,12 +353,12 @@ def _write_compared(
 
 
 def _record_verdicts(
-    context: Context, situation: Situation, rows: tuple[Row, ...], verified: Verified
+    context: Context, situation: Situation, rows: tuple[Row, ...], verified: VerificationResult
 ) -> None:
     """Append the verdicts to the history."""
-    from hbatune.operations.probe import keep_records, records_of_apply
+    from hbatune.operations.probe import keep_records, list_apply_records
 
-    keep_records(context, records_of_apply(context, situation, rows, verified))
+    keep_records(context, list_apply_records(context, situation, rows, verified))
 
 
 def _count_disks(plan: Plan) -> int:
@@ -388,13 +387,13 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     if not has_rules(context):
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
-    filed = journal.load_for(context.paths.journal, situation.machine)[0]
+    filed = journal.load_with_current_ids(context.paths.journal, situation.machine)[0]
     records = rollback_record.load(context.paths)
     return refresh_rules(
         context,
         situation.profile,
         situation.boot_site,
         filed,
-        rolled_back=journal.current_records(filed, records, situation.machine).ids,
+        rolled_back=journal.update_record_ids(filed, records, situation.machine).ids,
         room=plan.memory.roomy,
     )

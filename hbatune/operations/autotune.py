@@ -30,27 +30,27 @@ from hbatune.operations.context import (
     UnmatchedNames,
 )
 from hbatune.operations.disk_probes import (
-    BESIDE,
     BFQ,
-    LONGER,
-    TRIES,
+    MAX_TRIES,
+    WRITER_TIME_FACTOR,
+    WRITER_WORKLOAD,
     DiskProbes,
     NotWritableError,
     SearchEndedError,
     SearchMeans,
-    preferred_seconds,
-    timed,
+    get_preferred_seconds,
+    with_duration,
 )
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import keep_records
-from hbatune.operations.situation import ScanMeans, Situation, resolved, survey
-from hbatune.operations.verify import mount_point
+from hbatune.operations.situation import ScanMeans, Situation, resolve_target_name, survey_machine
+from hbatune.operations.verify import find_mount_point
 from hbatune.plan.rows import Row
-from hbatune.policy.chosen import configuration, configuration_file
-from hbatune.policy.match import SiteNames, objective, traits
+from hbatune.policy.chosen import find_configuration_file, load_configuration
+from hbatune.policy.match import SiteNames, build_traits, find_objective
 from hbatune.probe import run as running
-from hbatune.probe.guard import scratch_file
-from hbatune.probe.history import Record, ValueChange, record
+from hbatune.probe.guard import make_scratch_file
+from hbatune.probe.history import Record, ValueChange, make_record
 from hbatune.probe.result import (
     Doubt,
     Figures,
@@ -61,15 +61,15 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import prefer, probe_refusal, subjects_of
-from hbatune.probe.workloads import short_form
+from hbatune.probe.selection import find_probe_refusal, list_subjects, prefer_subject
+from hbatune.probe.workloads import shorten_workload
 from hbatune.search import depth as depths
 from hbatune.search import tournament as tournaments
-from hbatune.search.curve import measurement
+from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import (
-    SEEN_BESIDE_WRITES,
-    SEEN_BY_READS,
+    READ_SETTINGS,
+    WRITE_SETTINGS,
     Candidate,
     DiskSearchResult,
     End,
@@ -81,22 +81,22 @@ from hbatune.search.tournament import (
     TournamentAnswer,
     TournamentConclusion,
     Unjudged,
-    rate_score,
-    searched,
-    seen_beside_writes,
-    seen_by_reads,
+    compute_score,
+    list_read_candidates,
+    list_write_candidates,
+    make_stored_search,
 )
-from hbatune.settings.limits import SCHEDULER_FILE, scheduler_of
+from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
 from hbatune.settings.resolve import resolve_endpoint
-from hbatune.settings.setting import Fixed, Value, choices
+from hbatune.settings.setting import FixedSetting, Value, parse_choices
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
 from hbatune.workers import WorkerPool
 
-DEEPEST = 1024
+MAX_DEPTH = 1024
 """The number of I/Os in flight beyond which no measured drive or volume has gained."""
-ROUNDS = tournaments.MOST_PROBES + 2 * tournaments.LOOKS[0]
+TOURNAMENT_PROBES = tournaments.MAX_ROUND_PROBES + 2 * tournaments.COMPARISON_PAIRS[0]
 """The approximate number of probes in a tournament."""
-TRIED = (QUEUE_DEPTH, *SEEN_BESIDE_WRITES, *SEEN_BY_READS)
+SEARCHED_SETTINGS = (QUEUE_DEPTH, *WRITE_SETTINGS, *READ_SETTINGS)
 """All settings that a search may set."""
 
 
@@ -120,44 +120,47 @@ class DepthRange(Struct, frozen=True):
 
 def estimate_seconds(workload: Workload, endpoint: Endpoint, *, with_writer: bool) -> float:
     """Estimate the seconds of a search on one disk. It may take less, or half as long again."""
-    probe_seconds = running.estimate_seconds(1, timed(workload, tournaments.SECONDS))
-    seconds = (depths.REFINED + ROUNDS) * probe_seconds
+    probe_seconds = running.estimate_seconds(1, with_duration(workload, tournaments.PROBE_S))
+    seconds = (depths.REFINING_PROBES + TOURNAMENT_PROBES) * probe_seconds
     if with_writer:
-        writer_seconds = running.estimate_seconds(1, timed(BESIDE, LONGER * tournaments.SECONDS))
+        writer_seconds = running.estimate_seconds(
+            1, with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * tournaments.PROBE_S)
+        )
         attribute = endpoint.attributes.get(SCHEDULER_FILE)
-        if isinstance(attribute, Attribute) and BFQ in choices(attribute.text):
+        if isinstance(attribute, Attribute) and BFQ in parse_choices(attribute.text):
             writer_seconds += (
-                preferred_seconds(endpoint) / 2
+                get_preferred_seconds(endpoint) / 2
             )  # about half of the probes are with it
-        seconds += ROUNDS * writer_seconds
+        seconds += TOURNAMENT_PROBES * writer_seconds
     return seconds
 
 
 def estimate_probes(*, with_writer: bool) -> int:
     """Estimate the number of probes in a search on one disk."""
-    return depths.REFINED + ROUNDS * (2 if with_writer else 1)
+    return depths.REFINING_PROBES + TOURNAMENT_PROBES * (2 if with_writer else 1)
 
 
-def depth_room(endpoint: Endpoint) -> DepthRange | Fixed:
+def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
     """Return the depths of a disk, or the reason why its own depth cannot be set."""
     depth = _read_number(endpoint, QUEUE_DEPTH)
     if depth is None:
-        return Fixed("it has none that can be set")
-    scheduler = scheduler_of(endpoint.attributes)
+        return FixedSetting("it has none that can be set")
+    scheduler = find_scheduler(endpoint.attributes)
     highest = resolve_endpoint(endpoint, QUEUE_DEPTH, MAX_QUEUE_DEPTH, depth, scheduler)
-    if isinstance(highest, Fixed):
+    if isinstance(highest, FixedSetting):
         return highest
     assert isinstance(highest.value, int)
     # The number of requests limits the I/Os in flight.
-    requests = _read_number(endpoint, NR_REQUESTS) or DEEPEST
-    deepest = min(highest.value, requests, DEEPEST)
+    requests = _read_number(endpoint, NR_REQUESTS) or MAX_DEPTH
+    deepest = min(highest.value, requests, MAX_DEPTH)
     return DepthRange(depth, min(depth, deepest), deepest)
 
 
 class DiskSearch:
     """The search on one disk; ``rows`` are its rows in the profile's plan.
 
-    The ``experiment`` has all ``TRIED`` settings. ``found`` is filled in during the search.
+    The ``experiment`` has all ``SEARCHED_SETTINGS`` settings. ``found`` is filled in during the
+    search.
     """
 
     def __init__(
@@ -182,8 +185,8 @@ class DiskSearch:
             search.ended, search.outcome, search.doubtful = error.end, error.outcome, error.doubtful
             answered = search.depth is not None and search.depth.answer is not None
             self._note_unjudged((QUEUE_DEPTH,), Unjudged.ENDED, unless=answered)
-            self._note_unjudged(SEEN_BY_READS, Unjudged.ENDED, unless=search.settings is not None)
-            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.ENDED)
+            self._note_unjudged(READ_SETTINGS, Unjudged.ENDED, unless=search.settings is not None)
+            self._note_unjudged(WRITE_SETTINGS, Unjudged.ENDED)
         if (first := self._probes.first) is not None:
             search.blank, search.result = first.blank, search.result or first
         return search
@@ -203,15 +206,15 @@ class DiskSearch:
             self.found.not_judged.append(NotJudged(tuple(settings), reason, detail, outcome))
 
     def _search_depth(self) -> None:
-        result, room = self.found, depth_room(self._subject.endpoint)
-        if isinstance(room, Fixed):
+        result, room = self.found, find_depth_range(self._subject.endpoint)
+        if isinstance(room, FixedSetting):
             self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, room.limit)
             return
         result.depth = FoundDepth(room.current, room.deepest, ())
         search = DepthSearch(room.current, room.deepest, self._means.objective_us)
         by_depth: dict[int, ProbeResult] = {}
         missed = 0
-        while (wanted := depths.next_probe(search)) is not None:
+        while (wanted := depths.choose_next_probe(search)) is not None:
             deeper = wanted.depth > room.own
             probe = None
             if self._probes.takes({QUEUE_DEPTH: wanted.depth} if deeper else {}):
@@ -220,7 +223,7 @@ class DiskSearch:
                 # Not reached, because of the driver's limit or a lack of CPU for fio.
                 reached = max((probe.depth for probe in search.measured), default=0)
                 missed += 1
-                if not reached and missed == TRIES:
+                if not reached and missed == MAX_TRIES:
                     end = End.NOT_SET if probe is None else End.UNTRUSTED
                     raise SearchEndedError(end, doubtful=probe)
                 if 0 < wanted.depth <= reached:
@@ -229,13 +232,13 @@ class DiskSearch:
                 search = _limit_search(search, reached) if reached else search
                 continue
             by_depth[wanted.depth] = probe
-            search = depths.add_measurement(search, measurement(probe))
+            search = depths.add_measurement(search, make_measurement(probe))
             result.depth = FoundDepth(room.current, search.deepest, search.measured)
         answer = depths.answer_depth(search)
         if answer.depth == search.current < room.current:
             # The current depth could not be measured, and may be better still.
             answer = replace(answer, word=DepthConclusion.CANNOT_TELL)
-        if answer.word is DepthConclusion.BEST and answer.chance < depths.LIKELY:
+        if answer.word is DepthConclusion.BEST and answer.chance < depths.SUFFICIENT_CHANCE:
             compared = self._compare_depths(room, answer.depth)
             answer = replace(answer, word=_DEPTH_WORDS[compared.word])
             result.depth = replace(result.depth, compared=compared)
@@ -262,27 +265,27 @@ class DiskSearch:
         return tournaments.answer_tournament(played)
 
     def _score_rate(self, figures: Figures) -> float:
-        return rate_score(figures.iops, figures.p99_us, self._means.objective_us)
+        return compute_score(figures.iops, figures.p99_us, self._means.objective_us)
 
     def _search_settings(self) -> None:
         """Compare the settings whose effect a single reader's rate shows, at the best depth."""
         deeper = self._depth if self._deeper else {}
-        tried = seen_by_reads(self._subject.endpoint, self._rows)
+        tried = list_read_candidates(self._subject.endpoint, self._rows)
 
         def probe(candidate: int, seconds: float) -> ProbeResult:
             return self._probes.probe(self._load, seconds)
 
         settings = self._play_tournament(tried, deeper, probe, self._score_rate)
         if settings is None:
-            self._note_unjudged(SEEN_BY_READS, Unjudged.NO_CHOICE)
+            self._note_unjudged(READ_SETTINGS, Unjudged.NO_CHOICE)
         self.found.settings = settings
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
         if not self._probes.beside:
-            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.NEEDS_WRITES)
+            self._note_unjudged(WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
             return
-        tried = seen_beside_writes(self._subject.endpoint, self._rows)
+        tried = list_write_candidates(self._subject.endpoint, self._rows)
 
         def score(figures: Figures) -> float:
             return 1e6 / figures.p99_us
@@ -293,10 +296,10 @@ class DiskSearch:
         try:
             schedulers = self._play_tournament(tried, self._depth, probe, score)
         except NotWritableError as error:
-            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.NOT_WRITABLE, outcome=error.outcome)
+            self._note_unjudged(WRITE_SETTINGS, Unjudged.NOT_WRITABLE, outcome=error.outcome)
             return
         if schedulers is None:
-            self._note_unjudged(SEEN_BESIDE_WRITES, Unjudged.NO_CHOICE)
+            self._note_unjudged(WRITE_SETTINGS, Unjudged.NO_CHOICE)
         self.found.schedulers = schedulers
 
     def _play_tournament(
@@ -348,7 +351,7 @@ class DiskSearch:
         means = self._means
         played = Tournament(len(candidates), 0, tolerance=means.tolerance, seed=means.seed)
         results: dict[int, list[ProbeResult]] = {}
-        while (wanted := tournaments.next_candidate(played)) is not None:
+        while (wanted := tournaments.choose_next_candidate(played)) is not None:
             if not self._probes.takes({**base, **candidates[wanted.candidate].values}):
                 raise SearchEndedError(End.NOT_SET)
             result = probe(wanted.candidate, wanted.seconds)
@@ -391,7 +394,7 @@ class AutotuneRequest(Struct, frozen=True, kw_only=True):
     destructive: bool = False
 
 
-class Autotuned(Struct, frozen=True):
+class AutotuneResult(Struct, frozen=True):
     """The result: the search on each disk, and the written rules.
 
     ``rules`` is None if no rules were requested.
@@ -408,20 +411,22 @@ class Autotuned(Struct, frozen=True):
         return saved and bool(self.disks) and all(disk.whole for disk in self.disks)
 
 
-def autotune(context: Context, request: AutotuneRequest) -> Autotuned:
+def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     """Search the disks, under the lock, and restore every value at the end.
 
     Raises LockedError, UsageError for an unknown name or profile, and JournalError and HoldError
     as an experiment does. Nothing has been changed then.
     """
-    configuration()  # an error in it is reported before any wait for the lock
-    folder = configuration_file().parent / "rules.d"
+    load_configuration()  # an error in it is reported before any wait for the lock
+    folder = find_configuration_file().parent / "rules.d"
     if request.write:
         require_writable(folder)
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         means = ScanMeans(context.paths, tuple(stuck), worker_pool)
-        situation = survey(request.profile, request.targets, means=means, extra_settings=TRIED)
+        situation = survey_machine(
+            request.profile, request.targets, means=means, extra_settings=SEARCHED_SETTINGS
+        )
         context.reporter.note(
             InterruptedRuns(
                 situation.journal, situation.rollbacks, situation.machine, situation.stuck
@@ -438,7 +443,7 @@ def autotune(context: Context, request: AutotuneRequest) -> Autotuned:
     refused = (
         DiskSearchResult(skip.target, _find_id(situation, skip), outcome=skip) for skip in skipped
     )
-    done = Autotuned(situation, (*results, *refused))
+    done = AutotuneResult(situation, (*results, *refused))
     if request.write:
         done = replace(done, rules=write_rules(context, situation, done.disks, folder))
     keep_records(context, _make_records(context, done))
@@ -453,11 +458,11 @@ def _choose_disks(
     excluded = SiteNames(machine).meant(situation.site.exclude)
     usable: set[str] = set()
     skipped: list[Skipped] = []
-    for subject in subjects_of(machine, {endpoint.target for endpoint in situation.chosen}):
+    for subject in list_subjects(machine, {endpoint.target for endpoint in situation.chosen}):
         aliases = {subject.target, subject.endpoint.id}
         # Other hosts share an array: its disks are probed only by their own names.
-        is_named = any(resolved(name).removeprefix("/dev/") in aliases for name in names)
-        refused = probe_refusal(subject, shared=is_named)
+        is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
+        refused = find_probe_refusal(subject, shared=is_named)
         if refused is None and subject.paths:
             refused = Skipped(subject.target, Skip.MULTIPATH, detail=subject.target)
         if refused is None and subject.endpoint.id in excluded:
@@ -468,10 +473,10 @@ def _choose_disks(
             skipped.append(refused)
     chosen = running.choose_subjects(machine, usable, shared=True)
     if folder is not None:
-        mount = mount_point(folder)
-        for subject in subjects_of(machine, usable):
+        mount = find_mount_point(folder)
+        for subject in list_subjects(machine, usable):
             # Prefer the disk that can be written to over one that only represents it.
-            chosen = prefer(chosen, subject) if mount in subject.endpoint.mounts else chosen
+            chosen = prefer_subject(chosen, subject) if mount in subject.endpoint.mounts else chosen
     return chosen.subjects, [*skipped, *chosen.skipped]
 
 
@@ -493,7 +498,7 @@ def _search(
     if not subjects:
         return []
     filed = _find_disk(request.folder, subjects) if request.folder is not None else None
-    workload = short_form(situation.profile.probe, float(situation.config.probe.seconds))
+    workload = shorten_workload(situation.profile.probe, float(situation.config.probe.seconds))
     limit = None if request.minutes is None else 60 * request.minutes
     written = [subject for subject in subjects if request.destructive or subject is filed]
     with_writer = [subject in written for subject in subjects]
@@ -513,7 +518,7 @@ def _search(
         advance = opened.enter_context(context.reporter.progress(Phase.SEARCHING, probes))
         for subject in subjects:
             adapter = _find_adapter(situation, subject.endpoint)
-            goal = objective(situation.profile, traits(subject.endpoint, adapter))
+            goal = find_objective(situation.profile, build_traits(subject.endpoint, adapter))
             means = SearchMeans(
                 workload=workload,
                 objective_us=None if goal is None else 1000 * goal.p99_ms,
@@ -548,12 +553,12 @@ def _make_experiment(
         worker_pool=worker_pool,
         guard=rollback_record.load(paths).guard(paths, named=True),
     )
-    return Experiment(situation.machine, id, TRIED, COMMAND, means, holds=paths.holds)
+    return Experiment(situation.machine, id, SEARCHED_SETTINGS, COMMAND, means, holds=paths.holds)
 
 
 def _find_disk(folder: Path, subjects: Sequence[Subject]) -> Subject:
     """Return the disk of a directory; UsageError if this disk is not searched."""
-    mount = mount_point(folder)
+    mount = find_mount_point(folder)
     disk = next((subject for subject in subjects if mount in subject.endpoint.mounts), None)
     if disk is None:
         raise UsageError(
@@ -567,7 +572,7 @@ def _make_file(context: Context, folder: Path | None, filed: Subject, opened: Ex
     """Make a file in the directory, and return the disk with this file as its device."""
     assert folder is not None
     with context.reporter.progress(Phase.WRITING_FILE, 1):
-        file = opened.enter_context(scratch_file(folder))
+        file = opened.enter_context(make_scratch_file(folder))
     return replace(filed, endpoint=replace(filed.endpoint, device_node=file.path, size=file.size))
 
 
@@ -581,8 +586,8 @@ def _make_writing_probe(
         def on_file(ready: Subject, workload: Workload) -> ProbeOutcome:
             # Checked as the disk, and written to as the file.
             target = replace(ready, endpoint=place)
-            busy = running.disturbed(ready)
-            return busy or running.probe([target], workload, write=True, idle=True)[0]
+            busy = running.find_disturbance(ready)
+            return busy or running.probe_subjects([target], workload, write=True, idle=True)[0]
 
         return on_file
     if request.destructive:
@@ -619,19 +624,19 @@ def _find_adapter(situation: Situation, endpoint: Endpoint) -> Adapter | None:
     return next(adapters, None)
 
 
-def _make_records(context: Context, done: Autotuned) -> Iterator[Record]:
+def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
     """Yield a record of each measured disk, with the better values."""
     situation, timestamp = done.situation, context.clock()
     written = () if done.rules is None else done.rules.written
     rules = {rule.target: rule.file for rule in written}
     for disk in done.disks:
         if disk.result is not None and disk.counts:
-            entry = record(
+            entry = make_record(
                 situation.machine, situation.profile.name, COMMAND, disk.result, timestamp
             )
             yield replace(
                 entry,
                 settings=tuple(disk.better),
                 rule=rules.get(disk.target),
-                search=searched(disk),
+                search=make_stored_search(disk),
             )

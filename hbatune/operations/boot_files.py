@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from hbatune.act import interrupts, system
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
-from hbatune.act.system import Ran
+from hbatune.act.system import ToolResult
 from hbatune.boot import placement
 from hbatune.boot.placement import ForeignError, Piece
-from hbatune.errors import HbatuneError, remedy
-from hbatune.facts.adapters import rebuild_initramfs
+from hbatune.errors import HbatuneError, suggest_remedy
+from hbatune.facts.adapters import find_initramfs_command
 from hbatune.facts.model import Machine, Role
-from hbatune.facts.targets import adapters_of
+from hbatune.facts.targets import find_adapters
 from hbatune.operations.context import (
     Context,
     FileEdited,
@@ -38,13 +38,19 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import ScanMeans, Situation, look
-from hbatune.plan.module_options import Planned, option_lines, plan_options, roots_modules, written
-from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
-from hbatune.policy.chosen import chosen_profile
+from hbatune.operations.situation import ScanMeans, Situation, read_situation
+from hbatune.plan.module_options import (
+    PlannedOption,
+    find_root_modules,
+    make_option_lines,
+    plan_options,
+    set_outcomes,
+)
+from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.policy.chosen import load_chosen_profile
 from hbatune.policy.config import Config, Site
 from hbatune.policy.profile import Profile
-from hbatune.render import UnsafeNameError, render
+from hbatune.render import UnsafeNameError, render_template
 
 if TYPE_CHECKING:
     from hbatune.boot.compile import CompiledRules
@@ -54,7 +60,7 @@ class RejectedError(HbatuneError):
     """systemd or udev rejects a generated file, which was therefore not placed."""
 
 
-def compile_for(
+def compile_site_rules(
     profile: Profile,
     site: Site,
     filed: Journal,
@@ -66,17 +72,17 @@ def compile_for(
 
     ``room`` is whether there is enough memory for the requests of future disks.
     """
-    from hbatune.boot.compile import compiled  # only if hbatune is installed
+    from hbatune.boot.compile import compile_rules  # only if hbatune is installed
 
-    return compiled(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
+    return compile_rules(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
 
 
-def rules_piece(rules: CompiledRules, path: Path) -> Piece:
+def make_rules_piece(rules: CompiledRules, path: Path) -> Piece:
     """Return the rules as a file to place at ``path``; RejectedError for an unsafe name."""
-    from hbatune.boot.compile import text
+    from hbatune.boot.compile import format_rules
 
     try:
-        return Piece(path, text(rules))
+        return Piece(path, format_rules(rules))
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
 
@@ -98,7 +104,7 @@ def check_pieces(pieces: Iterable[Piece]) -> None:
 
 def has_rules(context: Context) -> bool:
     """Return whether hbatune, with its rules, is installed."""
-    return placement.installed(placement.ROOT, context.paths.manifest) is not None
+    return placement.load_installed(placement.ROOT, context.paths.manifest) is not None
 
 
 def refresh_rules(
@@ -112,16 +118,16 @@ def refresh_rules(
 ) -> bool:
     """Compile the rules again if hbatune is installed; return whether udev has them now.
 
-    The arguments are the same as for ``compile_for``. If rules cannot be placed, the old ones stay,
-    and this is a note.
+    The arguments are the same as for ``compile_site_rules``. If rules cannot be placed, the old
+    ones stay, and this is a note.
     """
     if not has_rules(context):
         return True
-    rules = compile_for(profile, site, filed, rolled_back=rolled_back, room=room)
-    piece = rules_piece(rules, context.paths.udev_rules)
+    rules = compile_site_rules(profile, site, filed, rolled_back=rolled_back, room=room)
+    piece = make_rules_piece(rules, context.paths.udev_rules)
     try:
         check_pieces([piece])
-        changed = placement.place(placement.ROOT, context.paths.manifest, [piece])
+        changed = placement.place_pieces(placement.ROOT, context.paths.manifest, [piece])
     except (ForeignError, RejectedError, placement.InstallError) as error:
         context.reporter.note(TaskFailed(Task.PLACE_RULES, error))
         return False
@@ -137,7 +143,7 @@ def refresh_active_rules(
     if not has_rules(context):
         return True
     means = ScanMeans(context.paths, tuple(stuck))
-    situation = look(config, chosen_profile(None, config), means=means)
+    situation = read_situation(config, load_chosen_profile(None, config), means=means)
     rolled_back, room = situation.rollbacks.ids, situation.plan().memory.roomy
     return refresh_rules(
         context, situation.profile, situation.boot_site, filed, rolled_back=rolled_back, room=room
@@ -148,7 +154,7 @@ def withdraw_rules(context: Context) -> bool:
     """Remove the rules, so udev tunes no further disk; return whether they are removed."""
     rules = context.paths.udev_rules
     try:
-        removal = placement.take_away(placement.ROOT, context.paths.manifest, only={rules})
+        removal = placement.remove_files(placement.ROOT, context.paths.manifest, only={rules})
     except (placement.ManifestError, placement.InstallError) as error:
         context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
@@ -159,7 +165,7 @@ def withdraw_rules(context: Context) -> bool:
     return not removal.gone or _reload_udev(context)
 
 
-def _check_file(file: Path) -> Ran | None:
+def _check_file(file: Path) -> ToolResult | None:
     return system.check_rules(file) if file.suffix == ".rules" else system.check_unit(file)
 
 
@@ -183,7 +189,7 @@ class IrqbalanceError(HbatuneError):
         error: OSError,
         problem: str = "irqbalance could not be told which interrupts to leave",
     ) -> None:
-        super().__init__(f"{problem}: {error.strerror}", hint=remedy(error, error.filename))
+        super().__init__(f"{problem}: {error.strerror}", hint=suggest_remedy(error, error.filename))
         self.__cause__ = error
 
 
@@ -258,10 +264,10 @@ def _choose_placed(
 
 def _is_placed(row: Row, untried: Collection[State]) -> bool:
     # An interrupt that is restored to its baseline is irqbalance's again.
-    if row.rule == BASELINE:
+    if row.rule == BASELINE_RULE:
         return False
     if row.outcome is not None:
-        return row.outcome in DONE
+        return row.outcome in DONE_OUTCOMES
     return row.state in untried
 
 
@@ -272,9 +278,11 @@ def _update_list(context: Context, choose: _Choice, *, always: bool = False) -> 
     written; a failure is a note.
     """
     try:
-        before = interrupts.placed(context.paths)
+        before = interrupts.read_placed(context.paths)
         wanted = choose(before)
-        irqbalance = interrupts.leave(wanted, context.paths) if always or wanted != before else None
+        irqbalance = (
+            interrupts.ban_interrupts(wanted, context.paths) if always or wanted != before else None
+        )
     except OSError as error:
         context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
         return False
@@ -286,7 +294,7 @@ def _update_list(context: Context, choose: _Choice, *, always: bool = False) -> 
 _FOLDER, _TEMPLATE = "templates", "modprobe.conf.j2"
 
 
-def option_rows(situation: Situation, names: Collection[str]) -> tuple[Row, ...]:
+def list_option_rows(situation: Situation, names: Collection[str]) -> tuple[Row, ...]:
     """Return the rows of the module options; ``names`` are the requested targets."""
     return _list_requested_rows(_plan_options(situation, names))
 
@@ -297,16 +305,16 @@ def write_options(
     """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _plan_options(situation, names)
-    wanted = option_lines(planned, situation.rendered)
+    wanted = make_option_lines(planned, situation.rendered)
     if wanted:
-        text = render(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
+        text = render_template(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
         errno = system.write_module_options(file, text)
     else:
         errno = system.remove_module_options(file)
     # Recorded, so a later edit by an administrator is detected and an uninstallation finds it.
-    placement.record(placement.ROOT, context.paths.manifest, file)
+    placement.record_file(placement.ROOT, context.paths.manifest, file)
     # Read back, like every write.
-    rows = written(_list_requested_rows(planned), system.read_module_options(file), errno)
+    rows = set_outcomes(_list_requested_rows(planned), system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
         context.reporter.note(OptionsWritten(file))
@@ -329,7 +337,7 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
 def _remove_file(context: Context, machine: Machine | None) -> bool:
     file, manifest = context.paths.modprobe, context.paths.manifest
     # Edited by an administrator: hbatune must not remove it.
-    if placement.changed(placement.ROOT, manifest, file):
+    if placement.is_changed(placement.ROOT, manifest, file):
         context.reporter.note(FileEdited(file))
         return False
     modules = {module for module, _ in system.read_module_options(file)}
@@ -338,7 +346,7 @@ def _remove_file(context: Context, machine: Machine | None) -> bool:
     if errno is not None:
         context.reporter.note(OptionsNotRemoved(file, errno))
         return False
-    placement.record(placement.ROOT, manifest, file)
+    placement.record_file(placement.ROOT, manifest, file)
     if exists:
         context.reporter.note(OptionsRemoved(file))
         if machine is not None:
@@ -346,7 +354,7 @@ def _remove_file(context: Context, machine: Machine | None) -> bool:
     return True
 
 
-def _plan_options(situation: Situation, names: Collection[str]) -> tuple[Planned, ...]:
+def _plan_options(situation: Situation, names: Collection[str]) -> tuple[PlannedOption, ...]:
     return plan_options(
         situation.machine,
         situation.profile,
@@ -357,20 +365,20 @@ def _plan_options(situation: Situation, names: Collection[str]) -> tuple[Planned
     )
 
 
-def _list_requested_rows(planned: Iterable[Planned]) -> tuple[Row, ...]:
+def _list_requested_rows(planned: Iterable[PlannedOption]) -> tuple[Row, ...]:
     return tuple(option.row for option in planned if option.asked)
 
 
 def _find_adapters(situation: Situation, ids: Collection[str]) -> frozenset[str]:
     """Return the requested adapters, and the adapters of all requested targets."""
-    return frozenset(adapter.target for adapter in adapters_of(situation.machine, ids))
+    return frozenset(adapter.target for adapter in find_adapters(situation.machine, ids))
 
 
 def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) -> None:
     """Note that the initramfs must be rebuilt, if it loads one of these modules."""
-    command = rebuild_initramfs()
+    command = find_initramfs_command()
     changed = set(modules)
-    if roots := changed & roots_modules(machine):
+    if roots := changed & find_root_modules(machine):
         context.reporter.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
     elif changed:
         context.reporter.note(InitramfsStale(tuple(sorted(changed)), command))

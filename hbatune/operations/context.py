@@ -18,12 +18,12 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim, Lock
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
-from hbatune.act.system import Ran
+from hbatune.act.system import ToolResult
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.services import Irqbalance
 from hbatune.plan.rows import Restored
-from hbatune.policy.config import ActConfig, Unmatched
+from hbatune.policy.config import ActConfig, UnmatchedName
 from hbatune.workers import WorkerPool
 
 
@@ -59,7 +59,7 @@ class TaskFailed(Struct, frozen=True):
 class CommandFailed(Struct, frozen=True):
     """A program of the system ended with an error."""
 
-    ran: Ran
+    ran: ToolResult
 
 
 class NothingStarts(Struct, frozen=True):
@@ -71,7 +71,7 @@ class NothingStarts(Struct, frozen=True):
 class RulesNotLoaded(Struct, frozen=True):
     """The udev rules are in place, but udev could not be made to read them."""
 
-    ran: Ran
+    ran: ToolResult
 
 
 class FileEdited(Struct, frozen=True):
@@ -147,7 +147,7 @@ class InterruptedRuns(Struct, frozen=True):
 class UnmatchedNames(Struct, frozen=True):
     """Names in [site] that match nothing on this machine."""
 
-    names: tuple[Unmatched, ...]
+    names: tuple[UnmatchedName, ...]
 
 
 class RunsAhead(Struct, frozen=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hbatune.act.trial import Experiment
 from hbatune.facts.model import Endpoint
 from hbatune.loader import Count, Figure
-from hbatune.plan.rows import DONE, Outcome
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.policy.profile import Share
 from hbatune.probe import run as running
 from hbatune.probe.result import (
@@ -28,26 +28,26 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import with_value
+from hbatune.probe.selection import replace_value
 from hbatune.search.tournament import End
-from hbatune.settings.limits import scheduler_of
+from hbatune.settings.limits import find_scheduler
 from hbatune.settings.setting import Value
 from hbatune.settings.table import SCHEDULER
 
-RAMP = 0.3
+RAMP_S = 0.3
 """Seconds at the start of each probe that do not count, since settings have just changed."""
-BESIDE = Workload(depth=4, writer=BulkWriter())
+WRITER_WORKLOAD = Workload(depth=4, writer=BulkWriter())
 """The reader whose p99 shows the effect of a scheduler, and the concurrent bulk writer."""
-LONGER = 2.0
+WRITER_TIME_FACTOR = 2.0
 """The relative duration of a probe with a writer: a waiting reader does few I/Os."""
 BFQ = "bfq"
-PREFERRED = {True: 8.0, False: 3.0}
+PREFERRED_S = {True: 8.0, False: 3.0}
 """Seconds for which bfq prefers a process with new I/O, by whether the disk is rotational
 (block/bfq-iosched.c: bfq_init). The processes of a probe are new, unlike a database or a backup. On
 a disk of 200 MB/s with a writer, a reader's p99 was 1 to 25 ms in this time, and 125 ms later."""
-TRIES = 5
+MAX_TRIES = 5
 """The number of attempts at a probe before the search ends."""
-PAUSE = 0.5
+BUSY_PAUSE_S = 0.5
 """Seconds to wait if a disk is in use briefly, doubled each time. In total this is longer than the
 five seconds between two commits of a filesystem (ext4(5): commit)."""
 
@@ -117,7 +117,7 @@ class DiskProbes:
         if any(result.outcome is Outcome.STUCK for result in results.values()):
             raise SearchEndedError(End.STUCK)
         done = all(
-            result.outcome in DONE and result.found == values[name]
+            result.outcome in DONE_OUTCOMES and result.found == values[name]
             for name, result in results.items()
         )
         if not done:
@@ -126,10 +126,10 @@ class DiskProbes:
 
     def probe(self, depth: int, seconds: float) -> ProbeResult:
         """Make one probe that reads, with the values set; raise if the search has to end."""
-        workload = replace(timed(self._means.workload, seconds), depth=depth, jobs=1)
+        workload = replace(with_duration(self._means.workload, seconds), depth=depth, jobs=1)
 
         def read(ready: Subject) -> ProbeOutcome:
-            return running.probe([ready], workload, look=self.first is None)[0]
+            return running.probe_subjects([ready], workload, look=self.first is None)[0]
 
         result = self._probe_until_trusted(read, workload)
         self.first = self.first or result
@@ -141,9 +141,9 @@ class DiskProbes:
         Raises NotWritableError if nothing may be written.
         """
         endpoint = self._subject.endpoint
-        scheduler = self._taken.get(SCHEDULER, scheduler_of(endpoint.attributes))
-        ramp = RAMP + (preferred_seconds(endpoint) if scheduler == BFQ else 0.0)
-        workload = replace(BESIDE, ramp=ramp, runtime=LONGER * seconds)
+        scheduler = self._taken.get(SCHEDULER, find_scheduler(endpoint.attributes))
+        ramp = RAMP_S + (get_preferred_seconds(endpoint) if scheduler == BFQ else 0.0)
+        workload = replace(WRITER_WORKLOAD, ramp=ramp, runtime=WRITER_TIME_FACTOR * seconds)
         make = self._means.beside
         assert make is not None
 
@@ -160,15 +160,15 @@ class DiskProbes:
     ) -> ProbeResult:
         """Make a probe, and repeat it if the disk is busy or the figures are impossible (D3-6)."""
         doubtful = None
-        for number in range(TRIES):
+        for number in range(MAX_TRIES):
             outcome = make(self._prepare_subject(workload))
             self._means.advance(self._subject.target)
             if not isinstance(outcome, ProbeResult):
                 # Brief I/O, such as a filesystem's commit, is waited for. A disk that is in use at
                 # the beginning is skipped.
                 busy = isinstance(outcome, Skipped) and outcome.reason is Skip.BUSY
-                if busy and self.first is not None and number < TRIES - 1:
-                    time.sleep(PAUSE * 2**number)
+                if busy and self.first is not None and number < MAX_TRIES - 1:
+                    time.sleep(BUSY_PAUSE_S * 2**number)
                     continue
                 raise SearchEndedError(None, outcome)
             something = min(outcome.figures.iops, outcome.figures.p99_us) > 0
@@ -183,15 +183,15 @@ class DiskProbes:
             raise SearchEndedError(end)
         settings = self._subject.settings
         for name, value in self._taken.items():
-            settings = with_value(settings, self._subject.target, name, value)
+            settings = replace_value(settings, self._subject.target, name, value)
         return replace(self._subject, settings=settings)
 
 
-def preferred_seconds(endpoint: Endpoint) -> float:
+def get_preferred_seconds(endpoint: Endpoint) -> float:
     """Return the seconds for which bfq prefers new processes; an unknown disk counts as an HDD."""
-    return PREFERRED[endpoint.rotational is not False]
+    return PREFERRED_S[endpoint.rotational is not False]
 
 
-def timed(workload: Workload, seconds: float) -> Workload:
+def with_duration(workload: Workload, seconds: float) -> Workload:
     """Return the workload for a probe of this number of seconds."""
-    return replace(workload, ramp=RAMP, runtime=seconds)
+    return replace(workload, ramp=RAMP_S, runtime=seconds)

@@ -22,17 +22,17 @@ from hbatune.act.paths import Paths
 from hbatune.act.writer import require_writable
 from hbatune.boot import placement
 from hbatune.boot.compile import CompiledRules
-from hbatune.boot.placement import Piece, below
+from hbatune.boot.placement import Piece, join_root
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.facts.assembly import boot_id
+from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
-from hbatune.facts.udev import marked_disks
+from hbatune.facts.udev import find_marked_disks
 from hbatune.loader import UnusableFileError
 from hbatune.operations.boot_files import (
     check_pieces,
-    compile_for,
+    compile_site_rules,
+    make_rules_piece,
     remove_options,
-    rules_piece,
     write_options,
 )
 from hbatune.operations.context import (
@@ -46,17 +46,28 @@ from hbatune.operations.context import (
     TaskFailed,
     UnrestoredValues,
 )
-from hbatune.operations.rollback import hold_for, read_configuration, record, restore
-from hbatune.operations.situation import Situation, survey, unlocked_means
+from hbatune.operations.rollback import (
+    hold_lock,
+    read_configuration,
+    record_rollback,
+    restore_targets,
+)
+from hbatune.operations.situation import Situation, survey_machine, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
-from hbatune.policy.chosen import chosen_profile, configuration, configuration_file
-from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
+from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
+from hbatune.policy.config import CONFIG_FILE, Config, MetricsConfig, load_config
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.policy.toml_files import ROOT, Fault, PolicyError, fault_on_way, follow
-from hbatune.policy.vendors import rules_followed
-from hbatune.render import UnsafeNameError, render
+from hbatune.policy.toml_files import (
+    ROOT,
+    PolicyError,
+    TrustFault,
+    find_fault_on_path,
+    resolve_links,
+)
+from hbatune.policy.vendors import load_followed_rules
+from hbatune.render import UnsafeNameError, render_template
 
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
@@ -72,7 +83,7 @@ _LONG = "'''exec'"
 """The start of the second line in pip's scripts if the interpreter's path is long or has blanks."""
 
 
-class Prepared(Struct, frozen=True):
+class PreparedFiles(Struct, frozen=True):
     """The files to place, and their profile."""
 
     profile: Profile
@@ -102,22 +113,22 @@ class RollbackCameError(HbatuneError):
         )
 
 
-class Installed(Struct, frozen=True):
+class InstallResult(Struct, frozen=True):
     """The result of an installation: the ``changed`` paths, and whether everything works."""
 
-    prepared: Prepared
+    prepared: PreparedFiles
     changed: Sequence[Path]
     complete: bool
 
 
-def install(
+def install_profile(
     context: Context, root: Path, profile: str | None, *, module_options: bool = False
-) -> Installed:
+) -> InstallResult:
     """Place the files below the root; on the running system, start the daemon as well.
 
     A named ``profile`` becomes the active one, and lifts a rollback of everything.
-    ``module_options`` are written for the adapters of this system. Raises as ``prepare`` does,
-    LockedError, and InstallError if a file cannot be placed.
+    ``module_options`` are written for the adapters of this system. Raises as ``prepare_files``
+    does, LockedError, and InstallError if a file cannot be placed.
     """
     live = root == ROOT
     began = rollback_record.load(context.paths)
@@ -127,31 +138,31 @@ def install(
             "everything was rolled back here",
             hint="name the profile to have it tuned again: `hbatune install --profile P`",
         )
-    prepared = prepare(context, root, profile)
+    prepared = prepare_files(context, root, profile)
     manifest = context.paths.manifest
     with context.lock() if live else nullcontext():
         if live and rollback_record.has_later(began, context.paths):
             raise RollbackCameError
         # The files before the profile: if one cannot be placed, no profile becomes active.
-        changed = placement.place(root, manifest, prepared.pieces)
+        changed = placement.place_pieces(root, manifest, prepared.pieces)
         if profile:
             system.activate_profile(
-                below(root, prepared.configuration), prepared.profile.name, root=root
+                join_root(root, prepared.configuration), prepared.profile.name, root=root
             )
             if live:
                 rollback_record.lift(began, None, context.paths)
-        placement.record(root, manifest, context.paths.modprobe)
+        placement.record_file(root, manifest, context.paths.modprobe)
         written = _write_options(context, profile) if module_options else True
     if not live:
-        return Installed(prepared, changed, written)
+        return InstallResult(prepared, changed, written)
     restarted = context.paths.units / system.UNIT in changed
     started = _start_daemon(context, restart=restarted)
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
-    return Installed(prepared, changed, started and written)
+    return InstallResult(prepared, changed, started and written)
 
 
-def prepare(context: Context, root: Path, profile: str | None) -> Prepared:
+def prepare_files(context: Context, root: Path, profile: str | None) -> PreparedFiles:
     """Return the files to place below the root, after systemd and udev have checked them.
 
     In an image, the profile and the configuration are the image's. Raises UsageError if the policy
@@ -163,12 +174,12 @@ def prepare(context: Context, root: Path, profile: str | None) -> Prepared:
     return prepared
 
 
-def _prepare_files(paths: Paths, root: Path, name: str | None) -> Prepared:
+def _prepare_files(paths: Paths, root: Path, name: str | None) -> PreparedFiles:
     library, filed, room = installed_library(), Journal(""), True
     rolled_back: tuple[str, ...] = ()
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
-        situation = survey(name, (), means=unlocked_means(paths))
+        situation = survey_machine(name, (), means=unlocked_means(paths))
         _require_matched(situation)
         plan = situation.plan()
         require_affordable(plan)
@@ -177,15 +188,15 @@ def _prepare_files(paths: Paths, root: Path, name: str | None) -> Prepared:
         profile, config, filed = situation.profile, situation.config, situation.journal
         site = situation.boot_site
     else:
-        image = Library(library.shipped, below(root, library.site), library.owner, top=root)
+        image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
         profile, site = _choose_profile(name, config, image), config.site
-    rules = compile_for(profile, site, filed, rolled_back=rolled_back, room=room)
+    rules = compile_site_rules(profile, site, filed, rolled_back=rolled_back, room=room)
     executable = _find_executable(root)
     pieces = [
         _render_unit(paths.units / system.UNIT, executable, config.metrics),
         _render_unit(paths.units / system.LATENCY, executable, config.metrics),
-        rules_piece(rules, paths.udev_rules),
+        make_rules_piece(rules, paths.udev_rules),
     ]
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:
@@ -196,7 +207,7 @@ def _prepare_files(paths: Paths, root: Path, name: str | None) -> Prepared:
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
-    return Prepared(profile, rules, tuple(pieces), library.site / FILE, executable)
+    return PreparedFiles(profile, rules, tuple(pieces), library.site / CONFIG_FILE, executable)
 
 
 def _require_matched(situation: Situation) -> None:
@@ -206,21 +217,21 @@ def _require_matched(situation: Situation) -> None:
         raise UsageError(
             f"[site] names what is no disk or adapter of this machine ({names}); "
             "nothing was placed",
-            hint=f"correct the name in {configuration_file()}; `hbatune list` shows them all",
+            hint=f"correct the name in {find_configuration_file()}; `hbatune list` shows them all",
         )
 
 
 def _choose_profile(name: str | None, config: Config, library: Library) -> Profile:
     wanted = name or config.profile
     if wanted is None:
-        return chosen_profile(None, config)  # raises UsageError
-    return load_profile(wanted, library, rules_followed(library, config.site))
+        return load_chosen_profile(None, config)  # raises UsageError
+    return load_profile(wanted, library, load_followed_rules(library, config.site))
 
 
 def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
     listens = metrics.listen is not None and not metrics.listen.startswith("unix:")
     try:
-        text = render(
+        text = render_template(
             "systemd",
             f"{path.name}.j2",
             executable=executable,
@@ -241,7 +252,7 @@ def _find_executable(root: Path) -> Path:
     # Links are not resolved: one may lead to a newer version later.
     commands = [Path(os.path.abspath(path)) for path in candidates if path.name == "hbatune"]
     for path in commands:
-        if os.access(follow(path, root).end, os.X_OK):
+        if os.access(resolve_links(path, root).end, os.X_OK):
             return path
     raise UsageError(
         f"there is no hbatune in {root} that a unit could start",
@@ -251,7 +262,7 @@ def _find_executable(root: Path) -> Path:
 
 def _write_options(context: Context, profile: str | None) -> bool:
     """Write the module options for the next load; return whether all have the profile's values."""
-    situation = survey(profile, (), means=unlocked_means(context.paths))
+    situation = survey_machine(profile, (), means=unlocked_means(context.paths))
     rows = write_options(context, situation, ())
     return all(row.state is not State.DRIFT for row in rows)
 
@@ -290,19 +301,19 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
     owner = _ROOT_USER if root == ROOT else os.geteuid()
     for path in paths:
         try:
-            fault = fault_on_way(path, owner, root=root, top=root, end=end)
+            fault = find_fault_on_path(path, owner, root=root, top=root, end=end)
         except OSError as error:
             raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
         if fault is not None:
             raise UsageError(_describe_problem(path, fault), hint=_describe_remedy(fault))
 
 
-def _describe_problem(path: Path, fault: Fault) -> str:
+def _describe_problem(path: Path, fault: TrustFault) -> str:
     way = f" (on the way to {path})" if fault.path != path else ""
     return f"{fault.path}{way} is not root's alone: {fault.problem}"
 
 
-def _describe_remedy(fault: Fault) -> str:
+def _describe_remedy(fault: TrustFault) -> str:
     mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
     return (
         f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
@@ -314,15 +325,15 @@ def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
     """Yield the command and its interpreters."""
     yield command
     if nested:
-        for interpreter in _find_interpreters(follow(command, root).end, root):
+        for interpreter in _find_interpreters(resolve_links(command, root).end, root):
             yield from _list_commands(interpreter, root, nested - 1)
 
 
 def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
     """Yield the interpreters in the first lines of a script; nothing for other files."""
     try:
-        with loader.opened(script) as descriptor:
-            lines = loader.beginning(descriptor, _HEAD).decode(errors="replace").split("\n")
+        with loader.open_file(script) as descriptor:
+            lines = loader.read_beginning(descriptor, _HEAD).decode(errors="replace").split("\n")
     # Missing, unreadable or not a file: its path is checked anyway.
     except (OSError, UnusableFileError):
         return
@@ -345,7 +356,7 @@ def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
     name = next(names, None)
     if name is not None:
         paths = [Path(name)] if name.startswith("/") else [folder / name for folder in _SEARCHED]
-        yield from (path for path in paths if os.access(follow(path, root).end, os.X_OK))
+        yield from (path for path in paths if os.access(resolve_links(path, root).end, os.X_OK))
 
 
 _UDEV_RUNS = Path("/run/udev/control")
@@ -362,7 +373,7 @@ class Removal(Struct, frozen=True):
     folders: tuple[Path, ...]
 
 
-def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
+def remove_installation(context: Context, root: Path, *, keep_values: bool = False) -> bool:
     """Remove everything below the root; return whether nothing remains and no command hangs.
 
     On the running system the values are restored first, except with ``keep_values`` or in an image
@@ -377,7 +388,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     if keep_values:
         _require_kept_values()
     finished = True
-    placed = placement.installed(root, paths.manifest)
+    placed = placement.load_installed(root, paths.manifest)
     if placed is not None and placed.of(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
         timer = placed.of(paths.units / system.AUDIT_TIMER)
@@ -389,13 +400,13 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
             finished = remove_options(context, None) and finished
             return _remove_files(context, root, lock) and finished
     config = read_configuration(context)
-    recorded = record(context, config)
+    recorded = record_rollback(context, config)
     with (
-        hold_for("uninstall", _make_daemon_lock(paths), recorded=recorded),
-        hold_for("uninstall", context.lock(), recorded=recorded) as lock,
+        hold_lock("uninstall", _make_daemon_lock(paths), recorded=recorded),
+        hold_lock("uninstall", context.lock(), recorded=recorded) as lock,
     ):
         # Without the journal, values that are not restored yet could never be restored.
-        done = restore(context, config, recorded=recorded)
+        done = restore_targets(context, config, recorded=recorded)
         context.reporter.note(RolledBack(done.rows, done.machine, bool(done.losses)))
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
@@ -421,38 +432,41 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     On the running system the caller holds the ``lock``.
     """
     paths = context.paths
-    result = placement.take_away(root, paths.manifest)
+    result = placement.remove_files(root, paths.manifest)
     for path in result.gone:
-        context.reporter.note(FileRemoved(below(root, path)))
+        context.reporter.note(FileRemoved(join_root(root, path)))
     finished = True
     if lock is not None:
         finished = _report_failure(context, system.reload_units())
         finished = _report_failure(context, system.reload_rules()) and finished
         # After the removal of the rules: udev's database then drops the saved values.
-        finished = _report_failure(context, system.announce(marked_disks())) and finished
+        finished = _report_failure(context, system.announce(find_marked_disks())) and finished
     for path in result.left:
-        context.reporter.note(FileEdited(below(root, path)))
-    if not _forget_profile(context, below(root, configuration_file()), root) or result.left:
+        context.reporter.note(FileEdited(join_root(root, path)))
+    if (
+        not _forget_profile(context, join_root(root, find_configuration_file()), root)
+        or result.left
+    ):
         return False
     # The state last: as long as any step before fails, an uninstallation can be repeated.
-    files.remove_folder(below(root, paths.state))
+    files.remove_folder(join_root(root, paths.state))
     if lock is not None:
         files.empty_folder(paths.run, keep=lock.name)
         lock.remove()
-    placement.sweep(root, result.folders)
+    placement.remove_empty_folders(root, result.folders)
     return finished
 
 
-def removal(context: Context, root: Path) -> Removal:
-    """Return the files and directories that ``uninstall`` would remove below the root."""
+def preview_removal(context: Context, root: Path) -> Removal:
+    """Return the files and directories that ``remove_installation`` would remove below the root."""
     manifest = context.paths.manifest
-    installation = placement.installed(root, manifest)
+    installation = placement.load_installed(root, manifest)
     placed = [Path(entry.path) for entry in installation.placed] if installation else []
-    edited = (path for path in placed if placement.changed(root, manifest, path))
-    folders = [below(root, path) for path in _list_folders(context.paths, live=root == ROOT)]
+    edited = (path for path in placed if placement.is_changed(root, manifest, path))
+    folders = [join_root(root, path) for path in _list_folders(context.paths, live=root == ROOT)]
     return Removal(
-        files=tuple(below(root, path) for path in placed),
-        edited=frozenset(below(root, path) for path in edited),
+        files=tuple(join_root(root, path) for path in placed),
+        edited=frozenset(join_root(root, path) for path in edited),
         folders=tuple(folder for folder in folders if folder.exists()),
     )
 
@@ -478,7 +492,7 @@ def _is_untouched(paths: Paths) -> bool:
     if not paths.journal.exists():
         return True
     try:
-        recorded, _ = journal.load(paths.journal, boot_id())
+        recorded, _ = journal.load(paths.journal, read_boot_id())
     except (OSError, journal.JournalError):
         return False
     return not (recorded.entries or recorded.losses or recorded.run)
@@ -487,10 +501,10 @@ def _is_untouched(paths: Paths) -> bool:
 def _require_kept_values() -> None:
     """Raise UsageError if the daemon would restore the values when it stops."""
     with suppress(PolicyError):  # an error in the file must not prevent an uninstallation
-        if configuration().daemon.rollback_on_stop:
+        if load_configuration().daemon.rollback_on_stop:
             raise UsageError(
                 "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
-                hint=f"set it to false in {configuration_file()}, or leave out --keep-values",
+                hint=f"set it to false in {find_configuration_file()}, or leave out --keep-values",
             )
 
 
@@ -504,7 +518,7 @@ def _forget_profile(context: Context, file: Path, root: Path) -> bool:
     return True
 
 
-def _report_failure(context: Context, ran: system.Ran | None) -> bool:
+def _report_failure(context: Context, ran: system.ToolResult | None) -> bool:
     """Report a command that failed; return False if it did not end by its deadline."""
     if ran is not None and ran.code:
         context.reporter.note(CommandFailed(ran))

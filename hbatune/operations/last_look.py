@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from hbatune.act.files import Signature
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.writer import baseline_files
+from hbatune.act.writer import list_baseline_files
 from hbatune.facts.ids import is_former
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import KnownMachine, gather_part
 from hbatune.operations.situation import (
     ScanMeans,
     Situation,
-    avoided,
-    made_situation,
-    wanted_settings,
+    list_needed_settings,
+    make_situation,
+    map_stuck_disks,
 )
-from hbatune.plan.joint_limits import beyond_defaults
+from hbatune.plan.joint_limits import sum_beyond_defaults
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy import budget
-from hbatune.policy.config import Config, Unmatched
+from hbatune.policy.config import Config, UnmatchedName
 from hbatune.policy.match import Matcher
 from hbatune.policy.profile import Profile
 from hbatune.workers import WorkerPool
@@ -45,7 +45,7 @@ class MachineCache:
         self.machine: KnownMachine | None = None
         self.journal = KeptJournal(journal)
         self.configured: Signature = None
-        self.unmatched: tuple[Unmatched, ...] = ()
+        self.unmatched: tuple[UnmatchedName, ...] = ()
         self._requests: dict[str, int] = {}
         self._requested = 0
         self._unreadable: dict[str, int] = {}
@@ -105,7 +105,9 @@ class MachineCache:
         luns = (lun for target in sorted(targets) for lun in machine.of_scsi_target(target))
         return tuple(lun for lun in luns if lun.target not in present)
 
-    def take_whole(self, machine: Machine, plan: Plan, unmatched: tuple[Unmatched, ...]) -> None:
+    def take_whole(
+        self, machine: Machine, plan: Plan, unmatched: tuple[UnmatchedName, ...]
+    ) -> None:
         """Store the results of a full pass."""
         self.machine = KnownMachine(machine)
         self.unmatched = unmatched
@@ -130,7 +132,7 @@ class MachineCache:
         rows: dict[str, list[Row]] = {}
         for row in plan.rows:
             rows.setdefault(row.id, []).append(row)
-        sizes: Mapping[str, int] = beyond_defaults(machine, rows)
+        sizes: Mapping[str, int] = sum_beyond_defaults(machine, rows)
         self._requests |= sizes
         self._requested += sum(sizes.values())
         for row in plan.rows:
@@ -141,7 +143,7 @@ class MachineCache:
                 self._unreadable.setdefault(disk.id, 1)
 
 
-def look_at_part(
+def scan_disks(
     config: Config,
     profile: Profile,
     names: Collection[str],
@@ -158,7 +160,9 @@ def look_at_part(
         return None
     last.journal.refresh(lambda: cached.machine)
     # Includes the files that their writes may reset, so the baselines need no second read.
-    attributes = baseline_files(wanted_settings(profile, config.site, last.journal.settings))
+    attributes = list_baseline_files(
+        list_needed_settings(profile, config.site, last.journal.settings)
+    )
     part = _gather_part(cached, names, config, attributes, means)
     if part is not None and config.site.array and any(map(budget.is_shared, part.endpoints)):
         shared = (
@@ -169,7 +173,7 @@ def look_at_part(
     if part is None:
         return None
     ids = [endpoint.id for endpoint in part.endpoints]
-    situation = made_situation(config, profile, part, (), means, last.journal.part(ids))
+    situation = make_situation(config, profile, part, (), means, last.journal.part(ids))
     if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
         return None  # only a full scan can resolve these ids
     requests, matcher = last.requests_without(ids), last.matcher(profile)
@@ -188,6 +192,6 @@ def _gather_part(
         names,
         attributes,
         deadline=config.act.deadline_seconds,
-        avoid=avoided(means.stuck),
+        avoid=map_stuck_disks(means.stuck),
         worker_pool=means.worker_pool,
     )

@@ -21,7 +21,7 @@ from hbatune.facts.model import Endpoint
 from hbatune.operations.context import Context, Task, TaskFailed
 from hbatune.operations.situation import Situation
 from hbatune.policy.profile import Match
-from hbatune.policy.rules import SITE
+from hbatune.policy.rules import SITE_SOURCE
 from hbatune.probe.history import ValueChange
 from hbatune.search.tournament import DiskSearchResult
 from hbatune.settings.table import QUEUE_DEPTH, Value
@@ -39,7 +39,7 @@ class MeasuredRule(Struct, frozen=True):
     because: str
 
 
-def kind_of_disk(endpoint: Endpoint) -> Match:
+def make_disk_criteria(endpoint: Endpoint) -> Match:
     """Return the condition for similar disks: family, protocol, medium, vendor and model."""
     return Match(
         family=(endpoint.family,),
@@ -53,7 +53,7 @@ def kind_of_disk(endpoint: Endpoint) -> Match:
     )
 
 
-def rule_file_name(criteria: Match) -> str:
+def make_rule_file_name(criteria: Match) -> str:
     """Return the name of the file for a type of disk, unique for each type."""
     parts = (*criteria.family, *criteria.vendor, *criteria.model)
     readable = _NOT_IN_NAMES.sub("-", " ".join(parts)).strip("-").lower()[:_LONGEST]
@@ -61,7 +61,7 @@ def rule_file_name(criteria: Match) -> str:
     return f"autotune-{readable}-{number}.toml"
 
 
-def rules_text(criteria: Match, rules: Iterable[MeasuredRule], source: str) -> str:
+def format_rules(criteria: Match, rules: Iterable[MeasuredRule], source: str) -> str:
     """Return the text of the file; ``source`` has the date and the device of the measurement."""
     import tomlkit  # heavy, and only needed to write a file
 
@@ -73,7 +73,7 @@ def rules_text(criteria: Match, rules: Iterable[MeasuredRule], source: str) -> s
         table["setting"] = rule.setting
         table["value"] = rule.value
         table["because"] = rule.because
-        table["source"] = f"{SITE}: {source}"
+        table["source"] = f"{SITE_SOURCE}: {source}"
         condition = tomlkit.inline_table()
         condition.update(msgspec.to_builtins(criteria))
         table["when"] = condition
@@ -83,7 +83,7 @@ def rules_text(criteria: Match, rules: Iterable[MeasuredRule], source: str) -> s
 
 
 def is_measured(text: bytes) -> bool:
-    """Return whether ``rules_text`` has made this file."""
+    """Return whether ``format_rules`` has made this file."""
     return text.startswith(FIRST_LINE.encode())
 
 
@@ -126,7 +126,7 @@ def write_rules(
     by_kind: dict[Match, list[DiskSearchResult]] = {}
     for disk in disks:
         if disk.counts:
-            by_kind.setdefault(kind_of_disk(endpoints[disk.id]), []).append(disk)
+            by_kind.setdefault(make_disk_criteria(endpoints[disk.id]), []).append(disk)
     written: list[WrittenRules] = []
     differing: list[str] = []
     saved = True
@@ -138,11 +138,11 @@ def write_rules(
         if len(answers) > 1:
             differing += [disk.target for disk in group]
         elif first.better:
-            path = folder / rule_file_name(criteria)
+            path = folder / make_rule_file_name(criteria)
             rules = [_make_rule(situation, first, change) for change in first.better]
             try:
                 _save_rules(
-                    path, rules_text(criteria, rules, _describe_source(context, situation, first))
+                    path, format_rules(criteria, rules, _describe_source(context, situation, first))
                 )
             except RulesNotWrittenError as error:
                 context.reporter.note(TaskFailed(Task.WRITE_RULES, error))

@@ -22,10 +22,10 @@ from hbatune.act import rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Adapter, Machine, TargetKind
 from hbatune.facts.processors import with_probing
-from hbatune.facts.targets import select
+from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import (
     Advance,
     Context,
@@ -36,20 +36,20 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import Situation, resolved
-from hbatune.operations.verify import Verified
+from hbatune.operations.situation import Situation, resolve_target_name
+from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Outcome, Row
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.guard import guarded, scratch_file, with_links
+from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
 from hbatune.probe.history import (
     HistoryError,
     Record,
     ValueChange,
-    record,
-    record_together,
+    make_adapter_record,
+    make_record,
 )
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
@@ -64,15 +64,15 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import (
-    probe_refusal,
-    subjects_of,
-    with_value,
-    with_written,
+    find_probe_refusal,
+    list_subjects,
+    merge_written,
+    replace_value,
 )
-from hbatune.probe.together import TogetherResult, judge_together, kept_together
+from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.settings.resolve import resolve_endpoint
-from hbatune.settings.setting import Fixed
-from hbatune.settings.table import attributes
+from hbatune.settings.setting import FixedSetting
+from hbatune.settings.table import list_attributes
 
 DEPTH = "queue_depth"
 _ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
@@ -86,7 +86,7 @@ class Measured(Struct, frozen=True):
     doubt: Doubt | None
 
 
-class Probed(Struct, frozen=True):
+class ProbeRuns(Struct, frozen=True):
     """All runs on the disks of a machine, or on a file; ``profile`` has their objective."""
 
     machine: Machine
@@ -104,41 +104,41 @@ class SweepKnee(Struct, frozen=True):
 
 def probe_disks(
     context: Context, workloads: Sequence[Workload], names: Sequence[str], profile: str | None
-) -> Probed:
+) -> ProbeRuns:
     """Run each workload on each named disk; a workload that writes needs each disk by name.
 
     Raises UsageError for an unknown profile or name, and LockedError if a depth has to be set while
     another hbatune changes the machine. Raises JournalError and HoldError as an experiment does.
     """
     chosen = _choose_profile(profile)
-    disks = [resolved(name) for name in names]
+    disks = [resolve_target_name(name) for name in names]
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if any(workload.queue_depth for workload in workloads) else disks
-    gathered = gather(
-        attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS}, disks=needed
+    gathered = gather_machine(
+        list_attributes(), of={kind: list_attributes(on=kind) for kind in _ADAPTERS}, disks=needed
     )
-    machine = with_probing(gathered, isolated=configuration().probe.isolated)
-    endpoints = select(machine, disks)
+    machine = with_probing(gathered, isolated=load_configuration().probe.isolated)
+    endpoints = select_endpoints(machine, disks)
     if not endpoints:
         raise UsageError(
             f"there is no disk to probe at {', '.join(names)}",
             hint="name a disk: `hbatune list` shows them",
         )
-    subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
+    subjects = list(list_subjects(machine, {endpoint.target for endpoint in endpoints}))
     _require_access(subjects, write=any(workload.writes for workload in workloads))
-    return Probed(
-        machine, chosen, _measure_disks(context, machine, subjects, workloads, with_links(names))
+    return ProbeRuns(
+        machine, chosen, _measure_disks(context, machine, subjects, workloads, resolve_links(names))
     )
 
 
-def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> Probed:
+def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> ProbeRuns:
     """Run each workload on a scratch file, which is always removed at the end.
 
     The results are named by the full path of the directory.
     """
     name = os.path.realpath(folder)
     seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
-    with context.reporter.progress(Phase.WRITING_FILE, 1), scratch_file(folder) as file:
+    with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.reporter.note(FileRunsAhead(len(workloads), file.size, seconds))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
@@ -146,13 +146,13 @@ def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) ->
                 outcome = running.probe_file(name, file.path, file.size, workload)
                 runs.append(_make_measured(workload, outcome))
                 advance(name)
-    return Probed(gather(()), None, runs)
+    return ProbeRuns(gather_machine(()), None, runs)
 
 
 def keep_probed(
     context: Context,
     name: str,
-    probed: Probed,
+    probed: ProbeRuns,
     sweeps: Sequence[SweepKnee],
     together: Sequence[TogetherResult] = (),
 ) -> None:
@@ -163,10 +163,11 @@ def keep_probed(
     command, time = f"probe {name}", context.clock()
     profile = None if probed.profile is None else probed.profile.name
     records = [
-        record(probed.machine, profile, command, result, time) for result in results(probed.runs)
+        make_record(probed.machine, profile, command, result, time)
+        for result in list_results(probed.runs)
     ]
     for sweep in sweeps:
-        last = record(probed.machine, profile, command, sweep.last, time)
+        last = make_record(probed.machine, profile, command, sweep.last, time)
         # Without its result, which the records above already contain.
         knee = replace(
             last,
@@ -177,22 +178,22 @@ def keep_probed(
         )
         records.append(knee)
     for result in together:
-        figures = kept_together(result)
+        figures = make_kept_together(result)
         records.append(
-            record_together(probed.machine, profile, command, result.adapter, figures, time)
+            make_adapter_record(probed.machine, profile, command, result.adapter, figures, time)
         )
     keep_records(context, records)
 
 
-def results(runs: Sequence[Measured]) -> list[ProbeResult]:
+def list_results(runs: Sequence[Measured]) -> list[ProbeResult]:
     """Return the outcomes that are measurements."""
     return [run.outcome for run in runs if isinstance(run.outcome, ProbeResult)]
 
 
 def _choose_profile(name: str | None) -> Profile | None:
     """Return the active or named profile, which has the objective for the results, or None."""
-    config = configuration()
-    return chosen_profile(name, config) if name or config.profile else None
+    config = load_configuration()
+    return load_chosen_profile(name, config) if name or config.profile else None
 
 
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
@@ -254,8 +255,10 @@ def _find_refusal(subject: Subject, names: Sequence[str], *, writes: bool) -> Sk
     aliases = {
         name for disk in (subject.endpoint, *subject.paths) for name in (disk.target, disk.id)
     }
-    is_named = any(resolved(name).removeprefix("/dev/") in aliases for name in names)
-    return probe_refusal(subject, shared=is_named) or (guarded(subject, names) if writes else None)
+    is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
+    return find_probe_refusal(subject, shared=is_named) or (
+        find_write_refusal(subject, names) if writes else None
+    )
 
 
 def _run_all(
@@ -316,7 +319,7 @@ def _set_depths(
     if why is not None:
         yield lambda workload: why
         return
-    act = configuration().act
+    act = load_configuration().act
     paths = context.paths
     # One target needs one worker.
     means = Means(
@@ -349,7 +352,7 @@ class _Depths:
         target = self._subject.target
         # A depth that the driver would clamp is refused: the run would have a wrong label.
         legal = resolve_endpoint(self._subject.endpoint, DEPTH, depth, depth, None)
-        if isinstance(legal, Fixed):
+        if isinstance(legal, FixedSetting):
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
         if legal.value != depth:
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
@@ -359,7 +362,7 @@ class _Depths:
         if result.found != depth:
             return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
         return replace(
-            self._subject, settings=with_value(self._subject.settings, target, DEPTH, depth)
+            self._subject, settings=replace_value(self._subject.settings, target, DEPTH, depth)
         )
 
 
@@ -383,11 +386,11 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
         context.reporter.note(HistoryFull(dropped))
 
 
-def records_of_apply(
+def list_apply_records(
     context: Context,
     situation: Situation,
     rows: Sequence[Row],
-    verified: Verified,
+    verified: VerificationResult,
 ) -> Iterator[Record]:
     """Yield records of the verdicts of an apply with these rows."""
     machine, reverted = situation.machine, verified.reverted
@@ -411,7 +414,7 @@ def records_of_apply(
 
 def _set_applied_values(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
     """Return a result that was measured after an apply, with the values from the apply."""
-    return replace(result, settings=with_written(result.settings, rows))
+    return replace(result, settings=merge_written(result.settings, rows))
 
 
 def _list_changes(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
@@ -425,7 +428,7 @@ class Together(Struct, frozen=True):
     failed: tuple[Skipped | Failed, ...] = ()
 
 
-def probe_together(context: Context, probed: Probed, names: Sequence[str]) -> Together:
+def probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -> Together:
     """Run each workload again on all disks of an adapter concurrently.
 
     ``probed`` has the separate runs. Disks without figures are omitted, and so are adapters with a
@@ -440,10 +443,12 @@ def probe_together(context: Context, probed: Probed, names: Sequence[str]) -> To
         context.reporter.note(RunsAhead(len(groups), seconds, writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
-            figures = running.probe_together(adapter.target, subjects, workload, with_links(names))
+            figures = running.probe_together(
+                adapter.target, subjects, workload, resolve_links(names)
+            )
             advance(adapter.target)
             if isinstance(figures, Figures):
-                results.append(judge_together(adapter.target, adapter.link, separate, figures))
+                results.append(evaluate_together(adapter.target, adapter.link, separate, figures))
             else:
                 failed.append(figures)
     return Together(tuple(results), tuple(failed))
@@ -452,11 +457,11 @@ def probe_together(context: Context, probed: Probed, names: Sequence[str]) -> To
 _Group = tuple[Adapter, Workload, Sequence[Subject], Sequence[ProbeResult]]
 
 
-def _group_by_adapter(probed: Probed) -> list[_Group]:
+def _group_by_adapter(probed: ProbeRuns) -> list[_Group]:
     """Return the separately measured disks of each adapter and workload, at least two."""
     measured = [run.outcome for run in probed.runs if isinstance(run.outcome, ProbeResult)]
     targets = {result.target for result in measured}
-    subjects = {subject.target: subject for subject in subjects_of(probed.machine, targets)}
+    subjects = {subject.target: subject for subject in list_subjects(probed.machine, targets)}
     by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}
     adapters = {adapter.target: adapter for adapter in probed.machine.adapters}
     for result in measured:

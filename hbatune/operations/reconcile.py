@@ -17,21 +17,21 @@ from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.operations.apply import PlannedRun, mark_seen, write
+from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
 from hbatune.operations.boot_files import keep_placed_interrupts
 from hbatune.operations.context import Context, Phase, Task, TaskFailed
-from hbatune.operations.last_look import MachineCache, look_at_part
-from hbatune.operations.situation import ScanMeans, Situation, look
+from hbatune.operations.last_look import MachineCache, scan_disks
+from hbatune.operations.situation import ScanMeans, Situation, read_situation
 from hbatune.plan.joint_limits import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
-from hbatune.policy.budget import SHARE_OF
-from hbatune.policy.chosen import configuration, configuration_file
+from hbatune.policy.budget import SHARE_RULE_PREFIX
+from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
-from hbatune.settings.table import BASES, Value
+from hbatune.settings.table import BASE_SETTINGS, Value
 from hbatune.workers import WorkerPool
 
-Key = tuple[str, str]
+RowKey = tuple[str, str]
 """The id of a target and the name of a setting."""
 
 
@@ -52,15 +52,15 @@ class PassFacts(Struct, frozen=True):
     rows: tuple[Row, ...]
     new: frozenset[str]
     held: frozenset[str]
-    drivers_own: Mapping[Key, Value]
-    unlike_set: frozenset[Key]
+    drivers_own: Mapping[RowKey, Value]
+    unlike_set: frozenset[RowKey]
     config: Config
     worker_pool: WorkerPool
     siblings: tuple[Endpoint, ...] = ()
-    reshared: frozenset[Key] = frozenset()
+    reshared: frozenset[RowKey] = frozenset()
 
 
-class Judgement(Struct, frozen=True):
+class PassScope(Struct, frozen=True):
     """The scope of a pass: the ``chosen`` ids, or None for everything.
 
     ``left_alone`` returns the keys of drifting rows that must not be written. ``ignored`` returns
@@ -68,11 +68,11 @@ class Judgement(Struct, frozen=True):
     """
 
     chosen: Collection[str] | None
-    left_alone: Callable[[Iterable[Row]], Collection[Key]]
+    left_alone: Callable[[Iterable[Row]], Collection[RowKey]]
     ignored: Callable[[Row], bool] = lambda row: False
 
 
-class Reconciled(Struct, frozen=True):
+class PassResult(Struct, frozen=True):
     """The result of a pass.
 
     ``drift`` are the drifting rows in its scope before the writes, without ignored rows. ``done``
@@ -83,22 +83,22 @@ class Reconciled(Struct, frozen=True):
 
     machine: Machine
     rows: tuple[Row, ...]
-    drift: Mapping[Key, Row]
-    done: Mapping[Key, Row]
+    drift: Mapping[RowKey, Row]
+    done: Mapping[RowKey, Row]
     whole: bool = True
 
 
-def reconcile(
+def run_pass(
     context: Context,
     config: Config,
     profile: Profile,
-    judge: Callable[[PassFacts], Judgement],
+    judge: Callable[[PassFacts], PassScope],
     last: MachineCache,
     *,
     names: Collection[str] | None = None,
     unmarked: Collection[str] = (),
     put_back: bool = False,
-) -> Reconciled | None:
+) -> PassResult | None:
     """Make one pass under the lock; return None if this profile must no longer be applied.
 
     With the ``names`` of disks or SCSI hosts, it scans only these, if the facts from the ``last``
@@ -126,8 +126,8 @@ def reconcile(
         if losses := situation.journal.losses:
             context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
         machine = situation.machine
-        new = frozenset(marks.unseen_targets(paths.seen, machine))
-        reserved = frozenset(lock.held(paths.holds))
+        new = frozenset(marks.find_unseen_targets(paths.seen, machine))
+        reserved = frozenset(lock.read_held_ids(paths.holds))
         full_plan = situation.plan(reconcile=put_back)
         recorded = _add_udev_baselines(situation, unmarked, paths)
         drivers_own = _find_drivers_values(situation.machine, full_plan, recorded)
@@ -166,7 +166,7 @@ def reconcile(
         last.take_whole(machine, plan, situation.unmatched)
     else:
         last.take_part(machine, plan, names or ())
-    return Reconciled(machine, plan.rows, changed, done, whole=situation.rest is None)
+    return PassResult(machine, plan.rows, changed, done, whole=situation.rest is None)
 
 
 def _scan(
@@ -178,10 +178,10 @@ def _scan(
 ) -> Situation:
     """Scan the disks with these names if that is possible, or everything."""
     if names is not None:
-        part = look_at_part(config, profile, names, last, means)
+        part = scan_disks(config, profile, names, last, means)
         if part is not None:
             return part
-    return look(config, profile, means=means)
+    return read_situation(config, profile, means=means)
 
 
 def _recover_journal(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:
@@ -214,7 +214,7 @@ def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: 
     return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
 
 
-def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[Key, Value]:
+def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[RowKey, Value]:
     """Return the drivers' values for the settings that they restore by themselves.
 
     This is the baseline, or the current value if hbatune has not set the setting yet.
@@ -231,7 +231,7 @@ def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Map
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[Key]:
+def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[RowKey]:
     """Return the drifting settings that hbatune, or its udev rule, has set to another value.
 
     Empty if the journal has an interrupted run, which may have written any of its values.
@@ -246,9 +246,11 @@ def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[Key]:
     )
 
 
-def _find_reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
+def _find_reshared(situation: Situation, plan: Plan) -> frozenset[RowKey]:
     """Return the depths that are the LUN's former share of its array's limit."""
-    drift = {_make_key(row): row.current for row in plan.drift if row.rule.startswith(SHARE_OF)}
+    drift = {
+        _make_key(row): row.current for row in plan.drift if row.rule.startswith(SHARE_RULE_PREFIX)
+    }
     if not drift:
         return frozenset()
     return frozenset(
@@ -263,11 +265,11 @@ def _is_superseded(profile: Profile, last: MachineCache) -> bool:
 
     It cannot change during the pass: an apply and a rollback hold the lock.
     """
-    signature = files.signature(configuration_file())
+    signature = files.read_signature(find_configuration_file())
     if signature is not None and signature == last.configured:
         return False
     try:
-        superseded = configuration().profile != profile.name
+        superseded = load_configuration().profile != profile.name
     except UsageError:
         return False  # an error in the file: the last valid configuration remains active
     last.configured = None if superseded else signature
@@ -275,11 +277,11 @@ def _is_superseded(profile: Profile, last: MachineCache) -> bool:
 
 
 def _plan_writes(
-    situation: Situation, full_plan: Plan, judgement: Judgement, *, put_back: bool
-) -> tuple[Plan, Collection[Key]]:
+    situation: Situation, full_plan: Plan, judgement: PassScope, *, put_back: bool
+) -> tuple[Plan, Collection[RowKey]]:
     """Return the plan of rows that may be written, and the keys of rows that are skipped."""
     untouched = judgement.left_alone(full_plan.drift)
-    if not any(name in BASES for _, name in untouched):
+    if not any(name in BASE_SETTINGS for _, name in untouched):
         return full_plan, untouched
     # For example, if a scheduler stays, nr_requests has to be planned for it.
     plan = situation.plan(
@@ -288,7 +290,7 @@ def _plan_writes(
     return plan, judgement.left_alone(plan.drift)
 
 
-def _is_in_scope(row: Row, situation: Situation, judgement: Judgement) -> bool:
+def _is_in_scope(row: Row, situation: Situation, judgement: PassScope) -> bool:
     """Return whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
     return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
@@ -299,12 +301,12 @@ def _write_rows(
     situation: Situation,
     plan: Plan,
     todo: Collection[Row],
-    untouched: Collection[Key],
+    untouched: Collection[RowKey],
     reserved: Collection[str],
     unmarked: Collection[str],
     worker_pool: WorkerPool,
     last: MachineCache,
-) -> Mapping[Key, Row]:
+) -> Mapping[RowKey, Row]:
     """Write these rows; return them with their outcomes, by id and setting.
 
     Rows whose requests would take too much memory are omitted.
@@ -334,7 +336,7 @@ def _write_rows(
         wanted = without_requests(wanted)
     filed = situation.journal
     if situation.rest is None:
-        filed, _ = journal.load_for(context.paths.journal, machine)
+        filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     act = situation.config.act
     # The daemon lifts nothing, so every rollback stops it.
     guard = RollbackRecords().guard(context.paths, named=False)
@@ -344,7 +346,7 @@ def _write_rows(
             save = _make_saver(last.journal, machine)
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
         run = PlannedRun(situation, wanted, filed)
-        done = write(context, run, means, rows=interrupt_rows, ids=ids)
+        done = write_rows(context, run, means, rows=interrupt_rows, ids=ids)
     return {_make_key(row): row for row in done.rows}
 
 
@@ -354,5 +356,5 @@ def _make_saver(remembered: KeptJournal, part: Machine) -> Callable[[Journal, bo
     return lambda recorded, keep_room: remembered.save(recorded, ids, keep_room=keep_room)
 
 
-def _make_key(row: Row) -> Key:
+def _make_key(row: Row) -> RowKey:
     return row.id, row.setting

@@ -10,16 +10,14 @@ from hbatune.act import journal, lock, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
 from hbatune.act.lock import Claim, Lock
-from hbatune.act.restore import RollbackUnsavedError, not_read
-from hbatune.act.restore import preview as preview_values
-from hbatune.act.restore import rollback as restore_values
+from hbatune.act.restore import RollbackUnsavedError, list_unread, preview_values, restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
-from hbatune.facts.assembly import boot_id
-from hbatune.facts.machine import gather
+from hbatune.facts.assembly import read_boot_id
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
-from hbatune.facts.targets import UnknownTargetError, named
+from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations import boot_files
 from hbatune.operations.boot_files import release_interrupts, remove_options
 from hbatune.operations.context import (
@@ -30,9 +28,9 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import resolved, waiting_for
+from hbatune.operations.situation import describe_wait, resolve_target_name
 from hbatune.plan.rows import Restored
-from hbatune.policy.chosen import configuration, configuration_file
+from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.config import Config
 from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
@@ -71,7 +69,7 @@ class RollbackResult(Struct, frozen=True):
         return written and all(row.done for row in self.rows)
 
 
-def rollback(
+def roll_back_targets(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
 ) -> RollbackResult:
     """Record the rollback, take the lock, and restore the targets' values, or everything.
@@ -81,12 +79,12 @@ def rollback(
     LockedError if another process holds the lock: the rollback is recorded then.
     """
     config = read_configuration(context, targets)
-    recorded = record(context, config, targets)
-    with hold_for("rollback", context.lock(), recorded=recorded):
-        return restore(context, config, targets, recorded=recorded, disrupt=disrupt)
+    recorded = record_rollback(context, config, targets)
+    with hold_lock("rollback", context.lock(), recorded=recorded):
+        return restore_targets(context, config, targets, recorded=recorded, disrupt=disrupt)
 
 
-def record(context: Context, config: Config, targets: Sequence[str] = ()) -> bool:
+def record_rollback(context: Context, config: Config, targets: Sequence[str] = ()) -> bool:
     """Record a rollback of these targets, or of everything; return whether it is durable.
 
     It needs no lock: no other hbatune writes to the targets after it. A failure is a note, and the
@@ -96,7 +94,9 @@ def record(context: Context, config: Config, targets: Sequence[str] = ()) -> boo
 
 
 @contextmanager
-def hold_for(command: str, lock: AbstractContextManager[Lock], *, recorded: bool) -> Iterator[Lock]:
+def hold_lock(
+    command: str, lock: AbstractContextManager[Lock], *, recorded: bool
+) -> Iterator[Lock]:
     """Hold a lock for a ``command`` that has recorded a rollback.
 
     Raises LockedError with the state of the rollback and the next step.
@@ -117,7 +117,7 @@ def hold_for(command: str, lock: AbstractContextManager[Lock], *, recorded: bool
         yield acquired
 
 
-def restore(
+def restore_targets(
     context: Context,
     config: Config,
     targets: Sequence[str] = (),
@@ -138,7 +138,7 @@ def restore(
             if targets:  # their names cannot be resolved
                 raise
             return _roll_back_unread(context, error, recorded=recorded)
-        filed, earlier = journal.load_for(paths.journal, machine)
+        filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
         context.reporter.note(
@@ -165,25 +165,25 @@ def restore(
             removed = remove_options(context, machine) and removed
         else:
             # Read again: the rollback has removed entries.
-            remaining = journal.load_for(paths.journal, machine)[0]
+            remaining = journal.load_with_current_ids(paths.journal, machine)[0]
             removed = boot_files.refresh_active_rules(context, config, remaining, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed and released, losses=filed.losses)
 
 
-def preview(
+def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
 ) -> RollbackPreview:
-    """Return the values that ``rollback`` would restore, without any write or lock.
+    """Return the values that ``roll_back_targets`` would restore, without any write or lock.
 
-    Raises UnknownTargetError and PolicyError as ``rollback`` does.
+    Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
     """
     paths = context.paths
     config = read_configuration(context, targets)
-    stuck = lock.outstanding_claims(paths.claims)
+    stuck = lock.find_outstanding_claims(paths.claims)
     with WorkerPool() as worker_pool:
         machine = _gather_machine(config, stuck, worker_pool)
-        filed, _ = journal.load_for(paths.journal, machine)
+        filed, _ = journal.load_with_current_ids(paths.journal, machine)
         _note_losses(context, filed)
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, 0, config, worker_pool) as means:
@@ -191,16 +191,16 @@ def preview(
     return RollbackPreview(rows, machine, filed.losses)
 
 
-def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
+def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
     """Restore everything in the journal when the daemon stops; the profile stays active.
 
     It makes no rollback record: the next start of the daemon applies again. Raises LockedError, and
-    JournalError and RollbackUnsavedError as ``act.restore.rollback`` does.
+    JournalError and RollbackUnsavedError as ``act.restore.restore_values`` does.
     """
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         machine = _gather_machine(config, stuck, worker_pool)
-        filed, _ = journal.load_for(context.paths.journal, machine)
+        filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
         _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
         with _make_means(context, disks, config, worker_pool) as means:
@@ -233,10 +233,10 @@ def _settle_losses(context: Context, machine: Machine) -> bool:
 
 def _gather_machine(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
     """Return the machine without its settings. Each setting is read when it is restored."""
-    return gather(
+    return gather_machine(
         (),
         deadline=config.act.deadline_seconds,
-        avoid={claim.target: waiting_for(claim) for claim in stuck},
+        avoid={claim.target: describe_wait(claim) for claim in stuck},
         worker_pool=worker_pool,
     )
 
@@ -247,12 +247,12 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
     It does the parts that need no such process: nothing sets values again until the next rollback.
     """
     context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
-    boot = boot_id()
+    boot = read_boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
     removed = _deactivate_profile(context)
     removed = boot_files.withdraw_rules(context) and removed
     machine = Machine("", "", boot, 0, 0, (), ())
-    rows = not_read(filed, None, error)
+    rows = list_unread(filed, None, error)
     return RollbackResult(rows, machine, recorded, saved=True, removed=removed, read=False)
 
 
@@ -271,10 +271,10 @@ def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
 
 def _find_ids_unlocked(context: Context, config: Config, targets: Sequence[str]) -> Collection[str]:
     """Return the ids of these targets, before the lock is taken."""
-    stuck = lock.outstanding_claims(context.paths.claims)
+    stuck = lock.find_outstanding_claims(context.paths.claims)
     with WorkerPool() as worker_pool:
         machine = _gather_machine(config, stuck, worker_pool)
-    filed, _ = journal.load_for(context.paths.journal, machine)
+    filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     return sorted(_find_ids(targets, machine, filed) or ())
 
 
@@ -295,13 +295,13 @@ def _restore_entries(
         return error.rows, False
     except NoWorkerError as error:
         context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
-        return not_read(filed, ids, error), False
+        return list_unread(filed, ids, error), False
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
     """Return the configuration; an error in it must not prevent a rollback of everything."""
     try:
-        return configuration()
+        return load_configuration()
     except PolicyError as error:
         if targets:  # the udev rules are compiled again for the others, from this configuration
             raise
@@ -312,7 +312,7 @@ def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
 def _deactivate_profile(context: Context) -> bool:
     """Deactivate the profile; a failure is a note, and the values are restored anyway."""
     try:
-        system.activate_profile(configuration_file(), None)
+        system.activate_profile(find_configuration_file(), None)
     except system.ActiveProfileError as error:
         context.reporter.note(TaskFailed(Task.DEACTIVATE_PROFILE, error))
         return False
@@ -324,10 +324,10 @@ def _find_ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[s
     if not targets:
         return None
     ids: set[str] = set()
-    for name in map(resolved, targets):
+    for name in map(resolve_target_name, targets):
         removed = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
         try:
-            ids.update(named(machine, [name]))
+            ids.update(find_named_targets(machine, [name]))
         except UnknownTargetError:
             if not removed:
                 raise

@@ -14,35 +14,43 @@ from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import UsageError
-from hbatune.facts.assembly import boot_id
-from hbatune.facts.devices import followed
+from hbatune.facts.assembly import read_boot_id
+from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.processors import with_probing
-from hbatune.facts.targets import choose
-from hbatune.facts.udev import saved
+from hbatune.facts.targets import choose_targets
+from hbatune.facts.udev import read_saved_texts
 from hbatune.plan import make
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import DepthBudget
-from hbatune.policy.chosen import chosen_profile, configuration, configuration_file
-from hbatune.policy.config import Config, Site, Unmatched
+from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
+from hbatune.policy.config import Config, Site, UnmatchedName
 from hbatune.policy.library import installed_library
-from hbatune.policy.match import Matcher, SiteNames, leading, noted, unmatched
+from hbatune.policy.match import (
+    Matcher,
+    SiteNames,
+    expand_site_for_udev,
+    list_unmatched_names,
+    resolve_site_links,
+)
 from hbatune.policy.profile import Leave, Profile, Rule
-from hbatune.policy.vendors import asked
-from hbatune.settings.table import SETTINGS, attributes, saved_values
+from hbatune.policy.vendors import load_enabled_rules
+from hbatune.settings.table import SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     from hbatune.plan.advice import Advice
     from hbatune.snapshot.file import Snapshot
 
-REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
-ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
-EXCLUDED = "excluded in [site]"
+REVERTED_REASON = (
+    "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
+)
+ROLLED_BACK_REASON = "rolled back; name it to `apply` to have it tuned again"
+EXCLUDED_REASON = "excluded in [site]"
 _OF_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 _LINKS = ("/dev/mapper", "/dev/disk/by-id")
 """Directories of links to disks, whose names users give without the directory."""
@@ -100,12 +108,12 @@ class Situation(Struct, frozen=True):
             elsewhere=self.rest or 0,
         )
         earlier = EarlierChanges(
-            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
+            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED_REASON),
             set_before=self._find_set_values() if reconcile else {},
             set_by_us=self._was_touched,
             targets_named=named,
         )
-        return make.make(
+        return make.make_plan(
             self.machine,
             self.profile,
             only=self.ids,
@@ -116,7 +124,7 @@ class Situation(Struct, frozen=True):
 
     def advice(self, plan: Plan) -> "tuple[Advice, ...]":
         """Return the vendors' advice for the chosen targets, if the configuration requests it."""
-        return advice_for(self.machine, self.site, plan, self.ids)
+        return list_advice(self.machine, self.site, plan, self.ids)
 
     def whole(self) -> "Situation":
         """Return the situation with everything chosen, for commands that only read."""
@@ -125,19 +133,19 @@ class Situation(Struct, frozen=True):
     @property
     def boot_site(self) -> Site:
         """The configuration's site for the udev rules."""
-        return boot_site(self.config, self.machine)
+        return make_boot_site(self.config, self.machine)
 
     @property
     def budgets(self) -> Mapping[str, DepthBudget]:
         """The budgets of LUNs on arrays that the configuration describes, by endpoint id."""
-        return budget.budgets(self.machine, self.site, installed_library().arrays())
+        return budget.compute_budgets(self.machine, self.site, installed_library().arrays())
 
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
         arrays = installed_library().arrays()
-        file = str(configuration_file())
-        return budget.site_rules(self.machine, self.site, arrays, file)
+        file = str(find_configuration_file())
+        return budget.make_site_rules(self.machine, self.site, arrays, file)
 
     def _find_set_values(self) -> Mapping[Key, SetBefore]:
         """Return the values that earlier runs have set, except on rolled-back targets."""
@@ -159,37 +167,39 @@ class Situation(Struct, frozen=True):
         if any((entry.value, entry.effect) != (None, None) for entry in entries):
             return True
         endpoints = () if self.elsewhere else self.machine.endpoints
-        udev_entry = saved(endpoint for endpoint in endpoints if endpoint.id == id).get(id)
-        return udev_entry is not None and setting in saved_values(udev_entry.texts)
+        udev_entry = read_saved_texts(endpoint for endpoint in endpoints if endpoint.id == id).get(
+            id
+        )
+        return udev_entry is not None and setting in parse_saved_values(udev_entry.texts)
 
     def _find_excluded(self, targets_named: bool) -> Mapping[str, str]:
-        reasons = {} if targets_named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK)
+        reasons = {} if targets_named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK_REASON)
         # Also for named targets: only [site] itself lifts its exclusions.
         if self.site.exclude:
             excluded_ids = SiteNames(self.machine).meant(self.site.exclude)
-            reasons.update(dict.fromkeys(excluded_ids, EXCLUDED))
+            reasons.update(dict.fromkeys(excluded_ids, EXCLUDED_REASON))
         return reasons
 
     @property
-    def unmatched(self) -> tuple[Unmatched, ...]:
+    def unmatched(self) -> tuple[UnmatchedName, ...]:
         """The names in [site] that match nothing on this machine."""
-        return unmatched(self.machine, self.site)
+        return list_unmatched_names(self.machine, self.site)
 
 
-def advice_for(
+def list_advice(
     machine: Machine, site: Site, plan: Plan, ids: Collection[str] | None = None
 ) -> "tuple[Advice, ...]":
-    """Return the vendors' advice on a plan, if the configuration requests it (``advise``).
+    """Return the vendors' advice on a plan, if the configuration requests it (``find_advice``).
 
     Raises ``PolicyError`` for a use without advice from any vendor.
     """
-    rules = asked(installed_library(), site)
+    rules = load_enabled_rules(installed_library(), site)
     if not rules:  # as on most hosts
         return ()
-    from hbatune.plan.advice import advise
+    from hbatune.plan.advice import find_advice
 
     excluded = SiteNames(machine).meant(site.exclude) if site.exclude else ()
-    return advise(machine, rules, plan, uses=site.uses, excluded=excluded, only=ids)
+    return find_advice(machine, rules, plan, uses=site.uses, excluded=excluded, only=ids)
 
 
 class ScanMeans(Struct, frozen=True):
@@ -209,10 +219,10 @@ def unlocked_means(paths: Paths) -> ScanMeans:
 
     Such a scan must not settle the claims, since that kills writers.
     """
-    return ScanMeans(paths, tuple(lock.outstanding_claims(paths.claims)))
+    return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)))
 
 
-def look(
+def read_situation(
     config: Config,
     profile: Profile,
     names: Collection[str] = (),
@@ -227,24 +237,24 @@ def look(
     reduced to the named disks if nothing else affects them. Raises UsageError for an unknown name.
     """
     files = means.paths
-    changed = journal.settings_set(files.journal, boot_id())
-    wanted = wanted_settings(profile, config.site, changed) | set(extra_settings)
+    changed = journal.list_changed_settings(files.journal, read_boot_id())
+    wanted = list_needed_settings(profile, config.site, changed) | set(extra_settings)
 
     def gathered(disks: Collection[str]) -> Machine:
-        return gather(
-            attributes(wanted),
-            of={kind: attributes(wanted, kind) for kind in _OF_ADAPTERS},
+        return gather_machine(
+            list_attributes(wanted),
+            of={kind: list_attributes(wanted, kind) for kind in _OF_ADAPTERS},
             disks=disks,
             deadline=config.act.deadline_seconds,
-            avoid=avoided(means.stuck),
+            avoid=map_stuck_disks(means.stuck),
             worker_pool=means.worker_pool,
         )
 
     def situation(disks: Collection[str]) -> Situation:
-        machine, filed = noted_machine(gathered, disks, files)
+        machine, filed = load_machine_journal(gathered, disks, files)
         machine = interrupts.with_immovable(machine, files.locked)
         machine = with_probing(machine, isolated=config.probe.isolated)
-        return made_situation(config, profile, machine, names, means, filed)
+        return make_situation(config, profile, machine, names, means, filed)
 
     # LUNs share the budget of an array with other LUNs, which have to be counted.
     if narrow and names and not config.site.array:
@@ -255,7 +265,7 @@ def look(
     return situation(())
 
 
-def noted_machine(
+def load_machine_journal(
     gathered: Callable[[Collection[str]], Machine], disks: Collection[str], files: Paths
 ) -> tuple[Machine, Journal]:
     """Return the machine with these disks, or with all if ``disks`` is empty, and its journal.
@@ -264,7 +274,7 @@ def noted_machine(
     former form, and unconfirmed writes, which every command reports.
     """
     machine = gathered(disks)
-    filed = peek(files.journal, machine)
+    filed = peek_journal(files.journal, machine)
     if not disks:
         return machine, filed
     record = rollback_record.load(files)
@@ -272,27 +282,27 @@ def noted_machine(
     ids |= {entry.id for entry in filed.entries}
     if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, ids)):
         machine = gathered(())
-        filed = peek(files.journal, machine)
+        filed = peek_journal(files.journal, machine)
     return machine, filed
 
 
-def wanted_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
+def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
     """Return the settings whose values a plan needs, including those ``changed`` in this boot."""
     # The limits of many settings depend on the scheduler, even if no rule names it.
     wanted = {"scheduler"}
     wanted |= {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
     # Values that earlier profiles have set may have to be restored, so they are read as well.
     wanted |= {name for name in changed if name in SETTINGS}
-    wanted |= {entry.rule.setting for entry in asked(installed_library(), site)}
+    wanted |= {entry.rule.setting for entry in load_enabled_rules(installed_library(), site)}
     return frozenset(wanted)
 
 
-def avoided(waiting: Iterable[Claim]) -> dict[str, str]:
+def map_stuck_disks(waiting: Iterable[Claim]) -> dict[str, str]:
     """Return the disks with a stuck writer, with the reason. The writer would block a read."""
-    return {claim.target: waiting_for(claim) for claim in waiting}
+    return {claim.target: describe_wait(claim) for claim in waiting}
 
 
-def made_situation(
+def make_situation(
     config: Config,
     profile: Profile,
     machine: Machine,
@@ -304,10 +314,10 @@ def made_situation(
 
     ``filed`` is the journal for this machine.
     """
-    chosen, files = choose(machine, names), means.paths
+    chosen, files = choose_targets(machine, names), means.paths
     rendered = system.read_module_options(files.modprobe)
-    records = journal.current_records(filed, rollback_record.load(files), machine)
-    site = followed_site(config, machine)
+    records = journal.update_record_ids(filed, rollback_record.load(files), machine)
+    site = follow_site_links(config, machine)
     return Situation(
         config,
         profile,
@@ -322,7 +332,7 @@ def made_situation(
     )
 
 
-def survey(
+def survey_machine(
     profile_name: str | None,
     targets: Iterable[str],
     *,
@@ -334,36 +344,43 @@ def survey(
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
     Without ``means``, it scans without the lock. ``extra_settings`` and ``narrow`` are as for
-    ``look``. Raises UsageError as each of them does.
+    ``read_situation``. Raises UsageError as each of them does.
     """
     if snapshot is not None:
-        from hbatune.snapshot.file import load
+        from hbatune.snapshot.file import load_snapshot
 
-        return situation_in(load(snapshot), profile_name, targets)
-    config = configuration()
-    profile = chosen_profile(profile_name, config)
+        return make_snapshot_situation(load_snapshot(snapshot), profile_name, targets)
+    config = load_configuration()
+    profile = load_chosen_profile(profile_name, config)
     means = means or unlocked_means(Paths())
     require_readable(means.paths)
-    names = [resolved(name) for name in targets]
-    return look(config, profile, names, means=means, extra_settings=extra_settings, narrow=narrow)
+    names = [resolve_target_name(name) for name in targets]
+    return read_situation(
+        config, profile, names, means=means, extra_settings=extra_settings, narrow=narrow
+    )
 
 
-def situation_in(
+def make_snapshot_situation(
     snapshot: "Snapshot", profile_name: str | None, targets: Iterable[str]
 ) -> Situation:
     """Return the situation in a snapshot, with the host's own policy.
 
     A profile that the host does not have is taken from this machine.
     """
-    from hbatune.snapshot.file import not_understood, understood  # not needed to take a snapshot
+    from hbatune.snapshot.file import (  # not needed to take a snapshot
+        drop_unknown_rules,
+        list_unknown_settings,
+    )
 
     machine, policy = snapshot.machine, snapshot.policy
     config = Config(profile=policy.active, site=policy.site)
     host_profiles = {profile.name: profile for profile in policy.profiles}
     wanted = profile_name or policy.active
-    original = host_profiles[wanted] if wanted in host_profiles else chosen_profile(wanted, config)
-    profile = understood(original)
-    chosen = choose(machine, targets)
+    original = (
+        host_profiles[wanted] if wanted in host_profiles else load_chosen_profile(wanted, config)
+    )
+    profile = drop_unknown_rules(original)
+    chosen = choose_targets(machine, targets)
     filed = Journal(machine.boot_id, reverted=policy.reverted)
     record = RollbackRecords((rollback_record.RollbackRecord("", policy.rolled_back),))
     rendered = {(module, option): text for module, option, text in policy.rendered}
@@ -371,30 +388,30 @@ def situation_in(
     return Situation(
         *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
         *(rendered, site),
-        not_understood=not_understood(original),
+        not_understood=list_unknown_settings(original),
         elsewhere=True,
     )
 
 
-def boot_site(config: Config, machine: Machine) -> Site:
+def make_boot_site(config: Config, machine: Machine) -> Site:
     """Return the site for udev rules, with the disks that its links lead to now.
 
     udev cannot follow such links when it applies a rule.
     """
-    return noted(machine, config.site, followed)
+    return expand_site_for_udev(machine, config.site, resolve_link)
 
 
-def waiting_for(claim: Claim) -> str:
+def describe_wait(claim: Claim) -> str:
     """Return the reason why an endpoint with a stuck writer of an earlier run is not read."""
     return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
 
 
-def peek(path: Path, machine: Machine) -> Journal:
+def peek_journal(path: Path, machine: Machine) -> Journal:
     """Return this boot's journal, or an empty one if there is no journal.
 
     Raises JournalError if it cannot be read.
     """
-    return journal.load_for(path, machine)[0]
+    return journal.load_with_current_ids(path, machine)[0]
 
 
 def require_readable(files: Paths, *extra_files: Path) -> None:
@@ -402,14 +419,14 @@ def require_readable(files: Paths, *extra_files: Path) -> None:
 
     The answer depends on hbatune's records and on the ``extra_files``.
     """
-    if (path := unreadable(files, *extra_files)) is not None:
+    if (path := find_unreadable(files, *extra_files)) is not None:
         raise UsageError(
             f"{path} is root's to read, and without it the answer would be another one",
             hint="run it with sudo",
         )
 
 
-def unreadable(files: Paths, *extra_files: Path) -> Path | None:
+def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:
     """Return the first record that this user may not read, or None."""
     records = (files.rollbacks, files.hands_off_targets)
     for path in (files.journal, *records, files.claims, files.locked, *extra_files):
@@ -422,19 +439,19 @@ def unreadable(files: Paths, *extra_files: Path) -> Path | None:
     return None
 
 
-def resolved(name: str) -> str:
+def resolve_target_name(name: str) -> str:
     """Return the kernel's name for a link such as /dev/disk/by-id/…; other names are unchanged.
 
     A link's own name is enough for a map (``mpatha``) and for udev's name of a disk.
     """
     links = (name, *(f"{folder}/{name}" for folder in _LINKS if "/" not in name))
     for link in links:
-        target = followed(link)
+        target = resolve_link(link)
         if target != link:
             return target
     return name
 
 
-def followed_site(config: Config, machine: Machine) -> Site:
+def follow_site_links(config: Config, machine: Machine) -> Site:
     """Return the site with the disks that its links lead to now."""
-    return leading(machine, config.site, followed)
+    return resolve_site_links(machine, config.site, resolve_link)

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from hbatune import __version__
 from hbatune.act import interrupts, journal, lock, marks, rollback_record, system
 from hbatune.checks.finding import CheckInput
-from hbatune.facts.health import Counted, counted, earlier
-from hbatune.facts.machine import gather
+from hbatune.facts.health import ErrorCounters, collect_counters, find_earlier_counters
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import TargetKind
-from hbatune.facts.observe import observe
-from hbatune.facts.targets import choose
+from hbatune.facts.observe import observe_health
+from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
-    advice_for,
-    followed_site,
-    peek,
+    describe_wait,
+    follow_site_links,
+    list_advice,
+    peek_journal,
     require_readable,
-    waiting_for,
 )
 from hbatune.plan.rows import Plan
-from hbatune.policy.chosen import configuration
-from hbatune.policy.library import installed_library, load_profile, profiles
-from hbatune.policy.vendors import rules_followed
-from hbatune.settings.table import attributes
+from hbatune.policy.chosen import load_configuration
+from hbatune.policy.library import installed_library, list_profiles, load_profile
+from hbatune.policy.vendors import load_followed_rules
+from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot
 
 
@@ -35,33 +35,33 @@ def take_snapshot(context: Context) -> Snapshot:
     """
     paths = context.paths
     require_readable(paths, paths.counters)
-    config, library = configuration(), installed_library()
-    rules = rules_followed(library, config.site)
+    config, library = load_configuration(), installed_library()
+    rules = load_followed_rules(library, config.site)
     all_profiles = tuple(
-        load_profile(profile.name, library, rules) for profile in profiles(library)
+        load_profile(profile.name, library, rules) for profile in list_profiles(library)
     )
     deadline = config.act.deadline_seconds
     # Not settled, since that kills writers and is only allowed under the lock.
-    stuck = lock.outstanding_claims(paths.claims)
-    avoid = {claim.target: waiting_for(claim) for claim in stuck}
-    gathered = gather(
-        attributes(),
-        of={kind: attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
+    stuck = lock.find_outstanding_claims(paths.claims)
+    avoid = {claim.target: describe_wait(claim) for claim in stuck}
+    gathered = gather_machine(
+        list_attributes(),
+        of={kind: list_attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=deadline,
         avoid=avoid,
     )
     machine = interrupts.with_immovable(gathered, paths.locked)
-    filed = peek(paths.journal, machine)
+    filed = peek_journal(paths.journal, machine)
     record = rollback_record.load(paths)
     context.reporter.note(InterruptedRuns(filed, record, machine, tuple(stuck)))
     return Snapshot(
         machine=machine,
-        health=observe(machine, deadline=deadline, avoid=avoid),
+        health=observe_health(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
             profiles=all_profiles,
-            site=followed_site(config, machine),
-            rolled_back=journal.current_records(filed, record, machine).ids,
+            site=follow_site_links(config, machine),
+            rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple(
                 (*key, text) for key, text in system.read_module_options(paths.modprobe).items()
@@ -73,20 +73,20 @@ def take_snapshot(context: Context) -> Snapshot:
     )
 
 
-def counted_in(snapshot: Snapshot) -> Counted:
+def get_error_counters(snapshot: Snapshot) -> ErrorCounters:
     """Return the error counters of a snapshot."""
-    return counted(snapshot.machine, snapshot.health, snapshot.taken)
+    return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
-def check_input(
+def make_check_input(
     snapshot: Snapshot, situation: Situation | None, targets: Sequence[str]
 ) -> CheckInput:
     """Return the input of the checks for the targets, or for all.
 
     Without a situation it has no profile. Raises UsageError for a target that does not exist.
     """
-    machine, counters = snapshot.machine, counted_in(snapshot)
-    chosen = choose(machine, targets)
+    machine, counters = snapshot.machine, get_error_counters(snapshot)
+    chosen = choose_targets(machine, targets)
     plan = situation.plan() if situation else Plan("", ())
     return CheckInput(
         machine=machine,
@@ -97,7 +97,7 @@ def check_input(
         profile=situation.profile if situation else None,
         rows=plan.rows,
         counted=counters,
-        earlier=earlier(snapshot.looks, counters),
+        earlier=find_earlier_counters(snapshot.looks, counters),
         arrays=installed_library().arrays(),
-        advice=advice_for(machine, snapshot.policy.site, plan, chosen.ids),
+        advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )

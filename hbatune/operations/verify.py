@@ -20,14 +20,14 @@ from msgspec.structs import replace
 
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key, Means
-from hbatune.act.trial import Trial, Values, now, switchable
+from hbatune.act.trial import Trial, Values, can_switch, read_affected_values
 from hbatune.errors import UsageError
 from hbatune.operations.context import ComparisonsAhead, Context, Phase
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run
-from hbatune.probe.guard import scratch_file, with_links
+from hbatune.probe.guard import make_scratch_file, resolve_links
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
 from hbatune.probe.result import (
@@ -43,29 +43,29 @@ from hbatune.probe.result import (
 from hbatune.probe.run import TimeBudget, fit_time
 from hbatune.probe.selection import (
     Selection,
-    medium_of,
-    one_for_each_adapter,
-    prefer,
-    subjects_of,
+    get_medium,
+    list_subjects,
+    order_by_adapter,
+    prefer_subject,
 )
-from hbatune.probe.verdict import FEWEST, PAIRS
-from hbatune.probe.workloads import follow_plan, unexercised_settings
+from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
+from hbatune.probe.workloads import find_unexercised, follow_plan
 
 if TYPE_CHECKING:
     # Not at run time: `probe` and `autotune` import this module without an apply.
     from hbatune.operations.apply import ComparisonRequest
 
-RAMP = 0.2
+RAMP_S = 0.2
 """Seconds at the start of each run that do not count, since settings have just changed."""
-QUICK = 120
+QUICK_TIME_S = 120
 """The maximum seconds for comparisons without `--verify`, if there is no regression."""
-QUICK_LIMIT = 300
+QUICK_LIMIT_S = 300
 """The maximum seconds including the second comparisons of regressions."""
-QUICK_RUN = 0.5
-"""The minimum seconds of a run: four representatives fit into ``QUICK``."""
+QUICK_RUN_S = 0.5
+"""The minimum seconds of a run: four representatives fit into ``QUICK_TIME_S``."""
 
 
-class Verified(Struct):
+class VerificationResult(Struct):
     """The verdicts: the rows, and the reverted settings with the proof for each.
 
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
@@ -97,7 +97,7 @@ class Verification:
         self._open = ExitStack()
         config = situation.config.probe
         self._selection, self._filed = _select_representatives(situation, plan, request)
-        self._limit = config.verify_limit if request.thorough else QUICK_LIMIT
+        self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
         self._pairs, self._budget = _fit_pairs(self._selection.subjects, config, request)
         parts = self._make_parts(plan.drift)
         self._workloads = {part.subject.target: self._follow(part) for part in parts}
@@ -110,7 +110,7 @@ class Verification:
             tolerance=situation.profile.tolerance,
             limit=float(self._limit),
             pair=2 * run.estimate_seconds(1, self._budget.workload),
-            idle=run.disturbed,
+            idle=run.find_disturbance,
             pairs=self._pairs,
         )
 
@@ -118,7 +118,7 @@ class Verification:
         folder, filed = self._asked.folder, self._filed
         if folder is not None and filed is not None:
             with self._context.reporter.progress(Phase.WRITING_FILE, 1):
-                file = self._open.enter_context(scratch_file(folder))
+                file = self._open.enter_context(make_scratch_file(folder))
             # The same disk, through the file, with the disk's adapters, CPUs and settings.
             endpoint = replace(filed.endpoint, device_node=file.path, size=file.size)
             self._places[filed.target] = replace(filed, endpoint=endpoint)
@@ -148,20 +148,20 @@ class Verification:
         if subjects:
             ahead = ComparisonsAhead(len(subjects), self._pairs, self.seconds, self._limit)
             self._context.reporter.note(ahead)
-        self._before = now(self._situation.machine, self._plan.drift, means)
+        self._before = read_affected_values(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
         for part in self._make_parts(self._plan.drift):
             # It has to be now: after the writes, the previous state cannot be set again for a run.
             if self._asked.thorough and not self._can_switch(part):
                 self._blocks[part.subject.target] = self._proving.block(part.subject)[0]
 
-    def after(self, rows: tuple[Row, ...], means: Means) -> Verified:
+    def after(self, rows: tuple[Row, ...], means: Means) -> VerificationResult:
         """Judge every representative, revert changes that are worse twice, and return the results.
 
         Raises JournalError and HoldError if the switching could not begin: then nothing was
         switched.
         """
-        verified = Verified(
+        verified = VerificationResult(
             rows,
             unmeasured=(
                 *self._selection.skipped,
@@ -189,7 +189,7 @@ class Verification:
         verified.rows = tuple(_mark_failed(row, trial.failed) for row in verified.rows)
         return verified
 
-    def _judge(self, trial: Trial, part: Representative, verified: Verified) -> None:
+    def _judge(self, trial: Trial, part: Representative, verified: VerificationResult) -> None:
         if not self._can_switch(part) and not self._asked.thorough:
             verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
@@ -227,16 +227,16 @@ class Verification:
         """Add the settings that the probe does not exercise, and whether the disk is blank."""
         rows = [row for row in part.own if row.setting in proof.settings]
         last = None if proof.last is None else replace(proof.last, blank=first.blank)
-        unseen = unexercised_settings(rows, self._workloads[part.subject.target])
+        unseen = find_unexercised(rows, self._workloads[part.subject.target])
         return replace(proof, last=last, unexercised=unseen)
 
     def _measure(self, subject: Subject) -> ProbeOutcome:
         workload, place = self._workloads[subject.target], self._places.get(subject.target)
         if place is not None:
-            return run.probe([place], workload, write=True, idle=True)[0]
+            return run.probe_subjects([place], workload, write=True, idle=True)[0]
         look = subject.target not in self._looked
         self._looked.add(subject.target)
-        names = with_links(self._asked.names)
+        names = resolve_links(self._asked.names)
         return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
     def _follow(self, part: Representative) -> Workload:
@@ -248,7 +248,7 @@ class Verification:
         workload = follow_plan(
             part.own,
             self._situation.profile.probe,
-            medium_of(subject),
+            get_medium(subject),
             cpus=len(subject.cpus) or 1,
             writable=writable,
         )
@@ -258,30 +258,30 @@ class Verification:
         return make_representatives(self._budget.subjects, self._situation.machine.endpoints, rows)
 
     def _can_switch(self, part: Representative) -> bool:
-        return switchable(self._situation.machine, part.own, self._before)
+        return can_switch(self._situation.machine, part.own, self._before)
 
 
 def _select_representatives(
     situation: Situation, plan: Plan, request: ComparisonRequest
 ) -> tuple[Selection, Subject | None]:
     """Return the representatives, and the representative that is measured through a file."""
-    machine, targets = situation.machine, touched(situation, plan)
+    machine, targets = situation.machine, find_changed_endpoints(situation, plan)
     selection = run.choose_subjects(machine, targets, shared=request.shared)
     filed = None
     if request.folder is not None:
-        mount = mount_point(request.folder)
-        subjects = subjects_of(machine, targets)
+        mount = find_mount_point(request.folder)
+        subjects = list_subjects(machine, targets)
         filed = next((disk for disk in subjects if mount in disk.endpoint.mounts), None)
         if filed is None:
             raise UsageError(
                 f"{str(request.folder)!r} is on no disk that this apply changes",
                 hint="name a folder on one of those, or leave --file out",
             )
-        selection = prefer(selection, filed)
-    return replace(selection, subjects=one_for_each_adapter(selection.subjects)), filed
+        selection = prefer_subject(selection, filed)
+    return replace(selection, subjects=order_by_adapter(selection.subjects)), filed
 
 
-def mount_point(folder: Path) -> str:
+def find_mount_point(folder: Path) -> str:
     """Return the mount point of a directory's filesystem."""
     path = Path(os.path.realpath(folder))
     while not os.path.ismount(path) and path != path.parent:
@@ -294,7 +294,7 @@ def _fit_pairs(
 ) -> tuple[int, TimeBudget]:
     """Return the number of pairs, and the representatives and duration of a run that fit."""
     short = Workload(
-        ramp=RAMP,
+        ramp=RAMP_S,
         runtime=config.verify_seconds,
         # Drawn for each apply: the same blocks would still be cached from the last one.
         seed=Random().randrange(1, 1 << 31),
@@ -304,15 +304,15 @@ def _fit_pairs(
         pairs = config.verify_pairs
         return pairs, fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
     # Extra pairs limit the effect of a single outlier, if there is time for all representatives.
-    pairs, budget = FEWEST, TimeBudget((), short, 0.0)
-    for pairs in range(PAIRS, FEWEST - 1, -1):
-        budget = fit_time(subjects, short, 2 * pairs + 1, QUICK, shortest=QUICK_RUN)
+    pairs, budget = MIN_PAIRS, TimeBudget((), short, 0.0)
+    for pairs in range(DEFAULT_PAIRS, MIN_PAIRS - 1, -1):
+        budget = fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
         if not budget.left_out:
             break
     return pairs, budget
 
 
-def touched(situation: Situation, plan: Plan) -> set[str]:
+def find_changed_endpoints(situation: Situation, plan: Plan) -> set[str]:
     """Return the endpoints that the plan changes; an adapter's setting changes all its disks."""
     endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
     rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
-from hbatune.plan.make import Key, Resolve, considered, judge, unsafe
+from hbatune.plan.make import Key, Resolve, evaluate_setting, explain_unsafe, resolve_targets
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import (
@@ -64,7 +64,7 @@ class Advice(Struct, frozen=True):
     rule: str
 
 
-def advise(
+def find_advice(
     machine: Machine,
     rules: Collection[VendorRule],
     plan: Plan,
@@ -85,11 +85,11 @@ def advise(
     matcher = Matcher(_make_profile(vendor_rule.rule for vendor_rule in rules))
     rows = {(row.id, row.setting): row for row in plan.rows}
     skipped_ids = {
-        endpoint.id for endpoint in machine.endpoints if unsafe(endpoint) is not None
+        endpoint.id for endpoint in machine.endpoints if explain_unsafe(endpoint) is not None
     } | {*excluded}
     ids_by_use = _resolve_uses(machine, uses or {})
     advice: list[Advice] = []
-    for target, matched, resolve in considered(machine, matcher.matched):
+    for target, matched, resolve in resolve_targets(machine, matcher.matched):
         if target.id in skipped_ids or (only is not None and target.id not in only):
             continue
         vendor_rules = [rules_by_name[rule.name] for rule in matched]
@@ -160,7 +160,7 @@ def _make_advice(
     value: Value | None = None
     limit: str | None = None
     if not isinstance(rule.effect, Leave):
-        verdict = judge(SETTINGS[rule.setting], rule.effect, current, scheduler, resolve)
+        verdict = evaluate_setting(SETTINGS[rule.setting], rule.effect, current, scheduler, resolve)
         advised, value, limit = rule.effect.value, verdict.value, verdict.limit
     stance = _find_stance(rule.effect, current, value, planned, row)
     return Advice(

@@ -36,7 +36,7 @@ _ALLOCATING = (SCHEDULER, NR_REQUESTS)
 _MIB = 1 << 20
 
 
-def request_memory(
+def sum_request_memory(
     machine: Machine, planned: Mapping[str, Collection[Row]], allowed: int, elsewhere: int = 0
 ) -> RequestMemory:
     """Add up the memory of requests before and after the plan. ``planned`` are the rows by id.
@@ -55,7 +55,9 @@ def request_memory(
     return RequestMemory(added, total, allowed, frozenset(growing))
 
 
-def beyond_defaults(machine: Machine, planned: Mapping[str, Collection[Row]]) -> Mapping[str, int]:
+def sum_beyond_defaults(
+    machine: Machine, planned: Mapping[str, Collection[Row]]
+) -> Mapping[str, int]:
     """Return, by endpoint id, the bytes that count against the limit after the plan."""
     return {id: requests.beyond_default for id, requests in _list_requests(machine, planned)}
 
@@ -181,7 +183,7 @@ class Decision(Struct, frozen=True):
     limit: str
 
 
-def level(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
+def level_paths(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
     """Return, by target, the changes to the plan that give all paths of a map the same value.
 
     The common value is the maximum that every path accepts. It never lowers a path that may only be

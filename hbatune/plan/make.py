@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.attributes import errors
+from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism, Parameters
 from hbatune.facts.model import (
@@ -28,15 +28,23 @@ from hbatune.facts.model import (
     Role,
     TargetKind,
 )
-from hbatune.facts.targets import Target, target_of
-from hbatune.plan.joint_limits import Decision, PathSetting, level, request_memory
-from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State, left_alone, unidentified
-from hbatune.policy.budget import decides
-from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
+from hbatune.facts.targets import Target, make_target
+from hbatune.plan.joint_limits import Decision, PathSetting, level_paths, sum_request_memory
+from hbatune.plan.rows import (
+    BASELINE_RULE,
+    Plan,
+    RevertedValue,
+    Row,
+    State,
+    explain_unidentified,
+    find_skipped_disks,
+)
+from hbatune.policy.budget import has_priority
+from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
-from hbatune.settings.limits import scheduler_of, spread
+from hbatune.settings.limits import find_scheduler, spread_vectors
 from hbatune.settings.resolve import resolve_control, resolve_vector, resolve_with
-from hbatune.settings.setting import Fixed, Legal, Room
+from hbatune.settings.setting import FixedSetting, LegalValue, VectorCpus
 from hbatune.settings.table import (
     NR_REQUESTS,
     QUEUE_DEPTH,
@@ -44,12 +52,16 @@ from hbatune.settings.table import (
     SETTINGS,
     Setting,
     Value,
-    disturbed,
+    list_affected_settings,
 )
 
-LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
-NCQ_OFF = "native command queuing is off: an administrator's decision, until `apply {}` names it"
-ONE_COMMAND = "one command at a time: the drive queues nothing, or somebody has switched it off"
+LOWERED_REASON = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
+NCQ_OFF_REASON = (
+    "native command queuing is off: an administrator's decision, until `apply {}` names it"
+)
+ONE_COMMAND_REASON = (
+    "one command at a time: the drive queues nothing, or somebody has switched it off"
+)
 
 QUEUE_FULL_THRESHOLD = 11
 """TASK SET FULL answers after which the kernel lowers a depth (drivers/scsi/scsi.c:
@@ -58,7 +70,7 @@ scsi_track_queue_full): more than ten. Each counts as an error."""
 _RQ = 128  # include/linux/blkdev.h: BLKDEV_DEFAULT_RQ
 
 
-def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
+def find_decisions(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
     """Return the lowered settings of an endpoint, each with the reason to keep it.
 
     ``parameters`` are the parameters of its driver's module.
@@ -68,7 +80,7 @@ def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
         NR_REQUESTS: _find_default_requests(endpoint),
     }
     reasons = {
-        name: LOWERED.format(default, endpoint.target)
+        name: LOWERED_REASON.format(default, endpoint.target)
         for name, default in defaults.items()
         if default is not None
         and isinstance(current := SETTINGS[name].read(endpoint.attributes), int)
@@ -77,7 +89,9 @@ def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
     # With every driver, a depth of 1 disables command queuing.
     if endpoint.protocol is Protocol.SATA and SETTINGS[QUEUE_DEPTH].read(endpoint.attributes) == 1:
         can_queue = endpoint.ncq_depth is not None and endpoint.ncq_depth > 1
-        reasons[QUEUE_DEPTH] = NCQ_OFF.format(endpoint.target) if can_queue else ONE_COMMAND
+        reasons[QUEUE_DEPTH] = (
+            NCQ_OFF_REASON.format(endpoint.target) if can_queue else ONE_COMMAND_REASON
+        )
     return reasons
 
 
@@ -96,7 +110,7 @@ def overrides_rule(
 
 def _find_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     family = family_named(endpoint.family)
-    if family.depth_ramps and (errors(endpoint.attributes) or 0) >= QUEUE_FULL_THRESHOLD:
+    if family.depth_ramps and (parse_error_count(endpoint.attributes) or 0) >= QUEUE_FULL_THRESHOLD:
         return None  # the kernel may have lowered it
     return family.depth_default(endpoint, parameters)
 
@@ -108,7 +122,7 @@ def _find_default_requests(endpoint: Endpoint) -> int | None:
     accident, since it applies to the whole adapter.
     """
     tags = endpoint.tags
-    if scheduler_of(endpoint.attributes) in (None, "none") or not isinstance(tags, int):
+    if find_scheduler(endpoint.attributes) in (None, "none") or not isinstance(tags, int):
         return None
     return 2 * min(tags, _RQ)
 
@@ -118,7 +132,7 @@ T = TypeVar("T")
 Key = tuple[str, str]
 """A target's id and a setting."""
 
-Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
+Resolve = Callable[[str, Value, Value, Value | None], LegalValue | FixedSetting]
 """A function of setting, profile value, current value and planned scheduler to the legal value."""
 
 
@@ -138,11 +152,11 @@ class PlanLimits(Struct, frozen=True):
     """The limits of a plan, in addition to the limits of the devices.
 
     ``excluded`` has, by id, the reason why a target is not changed. ``site_rules`` are, by id, the
-    rules that follow from the site's facts (``budget.site_rules``). ``disrupt`` allows settings
-    that disrupt the I/O of a whole adapter. ``will_not_write`` (of an id and a setting) means that
-    a setting will not be written. Settings that depend on it are planned for its current value.
-    Requests may take the fraction ``memory_share`` of the machine's memory. ``elsewhere`` is the
-    number of bytes that the requests of disks outside of the machine take of it.
+    rules that follow from the site's facts (``budget.make_site_rules``). ``disrupt`` allows
+    settings that disrupt the I/O of a whole adapter. ``will_not_write`` (of an id and a setting)
+    means that a setting will not be written. Settings that depend on it are planned for its current
+    value. Requests may take the fraction ``memory_share`` of the machine's memory. ``elsewhere`` is
+    the number of bytes that the requests of disks outside of the machine take of it.
     """
 
     excluded: Mapping[str, str] = {}
@@ -163,13 +177,13 @@ class EarlierChanges(Struct, frozen=True):
     (``targets_named``).
     """
 
-    reverted: Mapping[Reverted, str] = {}
+    reverted: Mapping[RevertedValue, str] = {}
     set_before: Mapping[Key, SetBefore] = {}
     set_by_us: Callable[[str, str], bool] = lambda id, setting: False
     targets_named: bool = False
 
 
-def make(
+def make_plan(
     machine: Machine,
     profile: Profile,
     *,
@@ -190,7 +204,7 @@ def make(
     excluded = limits.excluded
     history = _History(earlier.reverted, earlier.set_before, limits.will_not_write)
     parameters = {module.name: module.parameters for module in machine.modules}
-    for target, won, resolve in considered(machine, matcher.won):
+    for target, won, resolve in resolve_targets(machine, matcher.won):
         rules = _add_site_rule(won, limits.site_rules.get(target.id))
         # Before ``only`` is checked: an unnamed path still limits the other paths of its map.
         if target.map is not None:
@@ -200,11 +214,11 @@ def make(
         endpoint = endpoints.get(target.id)
         reason = excluded.get(target.id)
         target_history = history
-        if endpoint is not None and (unsafe_reason := unsafe(endpoint)) is not None:
+        if endpoint is not None and (unsafe_reason := explain_unsafe(endpoint)) is not None:
             # An endpoint that must not be changed is not restored to its baseline, either.
             reason, target_history = reason or unsafe_reason, replace(history, set_before={})
         if endpoint is not None and not earlier.targets_named:
-            lowered = decided(endpoint, parameters.get(endpoint.family, {}))
+            lowered = find_decisions(endpoint, parameters.get(endpoint.family, {}))
             decisions = {
                 name: text
                 for name, text in lowered.items()
@@ -214,7 +228,11 @@ def make(
                 replace(target_history, decided=decisions) if decisions else target_history
             )
         target_rows = _make_rows(target, rules, reason, resolve, target_history)
-        if endpoint is not None and endpoint.unread is not None and reason == unsafe(endpoint):
+        if (
+            endpoint is not None
+            and endpoint.unread is not None
+            and reason == explain_unsafe(endpoint)
+        ):
             target_rows = (replace(row, state=State.UNREADABLE) for row in target_rows)
         planned[target.id] = list(
             target_rows if limits.disrupt else map(_exclude_disruptive, target_rows)
@@ -228,8 +246,8 @@ def make(
     )
     rows = (*(row for path_rows in planned.values() for row in path_rows), *unsettable)
     allowed = int(machine.memory * limits.memory_share)
-    memory = request_memory(machine, planned, allowed, limits.elsewhere)
-    unidentified_disks = left_alone(machine.endpoints, excluded)
+    memory = sum_request_memory(machine, planned, allowed, limits.elsewhere)
+    unidentified_disks = find_skipped_disks(machine.endpoints, excluded)
     skipped = tuple(disk for disk in unidentified_disks if only is None or disk.id in only)
     return Plan(profile.name, rows, memory, skipped)
 
@@ -252,10 +270,14 @@ def _level_paths(
     }
     for name in list(dict.fromkeys(name for by_setting in rows.values() for name in by_setting)):
         if any(
-            by_setting[name].rule == BASELINE for by_setting in rows.values() if name in by_setting
+            by_setting[name].rule == BASELINE_RULE
+            for by_setting in rows.values()
+            if name in by_setting
         ):
             continue  # each path is restored to its own original value
-        decisions = level([_make_path_setting(path, name, rows[path.target.id]) for path in paths])
+        decisions = level_paths(
+            [_make_path_setting(path, name, rows[path.target.id]) for path in paths]
+        )
         for path in paths:
             by_setting = rows[path.target.id]
             if (decision := decisions.get(path.target.name)) is not None:
@@ -280,7 +302,7 @@ def _make_path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathS
         if value is not None and not raised_only and _lowers(value, goal):
             return value  # the rule's value is the maximum for the path
         legal = path.resolve(name, goal, current, scheduler)
-        return current if isinstance(legal, Fixed) else legal.value
+        return current if isinstance(legal, FixedSetting) else legal.value
 
     return PathSetting(path.target.name, current, value, clamp, lowers=not raised_only)
 
@@ -295,7 +317,7 @@ def _rejudge_rows(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
         if row is None or rule is None or isinstance(rule.effect, Leave):
             continue
         current = SETTINGS[name].read(path.target.attributes)
-        verdict = judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
+        verdict = evaluate_setting(SETTINGS[name], rule.effect, current, planned, path.resolve)
         updated[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
     return updated
 
@@ -306,36 +328,36 @@ def _apply_decision(row: Row, decision: Decision) -> Row:
 
 
 def _add_site_rule(rules: Mapping[str, Rule], site_rule: Rule | None) -> Mapping[str, Rule]:
-    if site_rule is None or not decides(site_rule, rules.get(site_rule.setting)):
+    if site_rule is None or not has_priority(site_rule, rules.get(site_rule.setting)):
         return rules
     return {**rules, site_rule.setting: site_rule}
 
 
-def considered(
+def resolve_targets(
     machine: Machine, decide: Callable[[Traits], T]
 ) -> Iterator[tuple[Target, T, Resolve]]:
     """Yield every target, the result of ``decide`` for its traits, and the clamp function."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
-        properties = traits(endpoint, adapters.get(endpoint.adapter or ""))
-        target = target_of(endpoint)
+        properties = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+        target = make_target(endpoint)
         yield target, decide(properties), partial(resolve_with, endpoint, target.attributes)
     for control in machine.controls:
-        decision = decide(adapter_traits(adapters[control.adapter], control.kind))
-        yield target_of(control), decision, partial(resolve_control, control)
+        decision = decide(build_adapter_traits(adapters[control.adapter], control.kind))
+        yield make_target(control), decision, partial(resolve_control, control)
     # Use all vectors, so the result does not depend on the named targets.
-    placed = spread(machine.vectors, machine.processors, machine.local_cpus)
+    placed = spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
-            decision = decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
+            decision = decide(build_adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
             local = machine.local_cpus.get(vector.adapter, ())
-            room = Room(placed, machine.processors, local)
-            yield target_of(vector), decision, partial(resolve_vector, vector, room)
+            room = VectorCpus(placed, machine.processors, local)
+            yield make_target(vector), decision, partial(resolve_vector, vector, room)
 
 
-def unsafe(endpoint: Endpoint) -> str | None:
+def explain_unsafe(endpoint: Endpoint) -> str | None:
     """Return the reason why no rule may change an endpoint, or None."""
-    if (reason := unidentified(endpoint)) is not None:
+    if (reason := explain_unidentified(endpoint)) is not None:
         return reason
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     if endpoint.zoned is True:
@@ -346,10 +368,10 @@ def unsafe(endpoint: Endpoint) -> str | None:
 class _History(Struct, frozen=True):
     """The earlier changes that also decide the rows of a target.
 
-    ``decided`` has the reasons to keep the settings that an administrator lowered.
+    ``find_decisions`` has the reasons to keep the settings that an administrator lowered.
     """
 
-    reverted: Mapping[Reverted, str]
+    reverted: Mapping[RevertedValue, str]
     set_before: Mapping[Key, SetBefore]
     will_not_write: Callable[[str, str], bool]
     decided: Mapping[str, str] = {}
@@ -379,17 +401,19 @@ def _make_rows(
             row = _make_restore_row(target, setting, earlier, current, scheduler, resolve)
         if row is None and rule is not None and effect is not None:
             verdict = (
-                Judged(State.EXCLUDED, limit=reason)
+                EvaluatedSetting(State.EXCLUDED, limit=reason)
                 if reason is not None
-                else judge(setting, effect, current, scheduler, resolve, earlier)
+                else evaluate_setting(setting, effect, current, scheduler, resolve, earlier)
             )
             # The value counts, not the setting: a changed rule may try another value.
             if verdict.state is State.DRIFT and verdict.value is not None:
-                tried = history.reverted.get(Reverted(target.id, name, verdict.value))
-                verdict = verdict if tried is None else Judged(State.EXCLUDED, limit=tried)
+                tried = history.reverted.get(RevertedValue(target.id, name, verdict.value))
+                verdict = (
+                    verdict if tried is None else EvaluatedSetting(State.EXCLUDED, limit=tried)
+                )
             low = history.decided.get(name) if verdict.state is State.DRIFT else None
             if low is not None and overrides_rule(rule, name, scheduler=before, planned=scheduler):
-                verdict = Judged(State.EXCLUDED, limit=low)
+                verdict = EvaluatedSetting(State.EXCLUDED, limit=low)
             row = _make_row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
@@ -412,7 +436,7 @@ def _find_earlier_changes(
     change them again.
     """
     wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
-    reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
+    reset = frozenset[str]() if reason is not None else frozenset(list_affected_settings(wanted))
     changes = {name: history.set_before.get((target.id, name)) for name in SETTINGS}
     return {
         name: earlier
@@ -431,7 +455,7 @@ def _sort_for_writing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _make_row(
-    target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "Judged"
+    target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "EvaluatedSetting"
 ) -> Row:
     return Row(
         target=target.name,
@@ -468,17 +492,19 @@ def _make_restore_row(
         return None
     planned = None if isinstance(scheduler, Missing) else scheduler
     if isinstance(current, Missing):
-        verdict = Judged(State.UNREADABLE, limit=_describe_missing(current))
+        verdict = EvaluatedSetting(State.UNREADABLE, limit=_describe_missing(current))
     elif not earlier.ours(current):
-        verdict = Judged(State.EXCLUDED, limit="changed since hbatune had set it: it stays")
+        verdict = EvaluatedSetting(
+            State.EXCLUDED, limit="changed since hbatune had set it: it stays"
+        )
     elif (
-        isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
+        isinstance(legal := resolve(setting.name, earlier.before, current, planned), FixedSetting)
         or legal.value == current
     ):
-        verdict = Judged(_find_unset_state(legal), limit=legal.limit)
+        verdict = EvaluatedSetting(_find_unset_state(legal), limit=legal.limit)
     else:
-        verdict = Judged(State.DRIFT, legal.value, legal.limit)
-    rule = Rule(BASELINE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
+        verdict = EvaluatedSetting(State.DRIFT, legal.value, legal.limit)
+    rule = Rule(BASELINE_RULE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
     return _make_row(target, rule, earlier.before, current, verdict)
 
 
@@ -494,7 +520,7 @@ def _exclude_disruptive(row: Row) -> Row:
     return replace(row, state=State.EXCLUDED, value=None, limit=limit)
 
 
-class Judged(Struct, frozen=True):
+class EvaluatedSetting(Struct, frozen=True):
     """The state of a setting under a rule, the value to set, and its limit."""
 
     state: State
@@ -502,14 +528,14 @@ class Judged(Struct, frozen=True):
     limit: str | None = None
 
 
-def judge(
+def evaluate_setting(
     setting: Setting,
     effect: Exactly | AtLeast | AtMost,
     current: Value | Missing,
     scheduler: Value | Missing,
     resolve: Resolve,
     earlier: SetBefore | None = None,
-) -> Judged:
+) -> EvaluatedSetting:
     """Evaluate a setting under the deciding rule.
 
     If hbatune set the current value, "at least" and "at most" are compared with the original value.
@@ -517,11 +543,11 @@ def judge(
     """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
-        return Judged(state, limit=_describe_missing(current))
+        return EvaluatedSetting(state, limit=_describe_missing(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
     legal = resolve(setting.name, effect.value, current, planned)
-    if isinstance(legal, Fixed):
-        return Judged(_find_unset_state(legal), limit=legal.limit)
+    if isinstance(legal, FixedSetting):
+        return EvaluatedSetting(_find_unset_state(legal), limit=legal.limit)
     reference = current if earlier is None or not earlier.ours(current) else earlier.before
     kept_reason = None
     if isinstance(effect, AtLeast) and _lowers(legal.value, reference):
@@ -529,19 +555,19 @@ def judge(
     elif isinstance(effect, AtMost) and _lowers(reference, legal.value):
         kept_reason = "within what the array takes, as far as is known"
     if kept_reason is not None and reference == current:
-        return Judged(State.OK, current, kept_reason)
+        return EvaluatedSetting(State.OK, current, kept_reason)
     if kept_reason is not None:
         # Restore the original value, which the planned scheduler may not allow.
         legal = resolve(setting.name, reference, current, planned)
-        if isinstance(legal, Fixed):
-            return Judged(_find_unset_state(legal), limit=legal.limit)
+        if isinstance(legal, FixedSetting):
+            return EvaluatedSetting(_find_unset_state(legal), limit=legal.limit)
     state = State.OK if legal.value == current else State.DRIFT
-    return Judged(state, legal.value, kept_reason or legal.limit)
+    return EvaluatedSetting(state, legal.value, kept_reason or legal.limit)
 
 
-def _find_unset_state(legal: Legal | Fixed) -> State:
+def _find_unset_state(legal: LegalValue | FixedSetting) -> State:
     """Return the state of a setting that cannot be set, or whose limit could not be read."""
-    return State.UNREADABLE if isinstance(legal, Fixed) and legal.unread else State.FIXED
+    return State.UNREADABLE if isinstance(legal, FixedSetting) and legal.unread else State.FIXED
 
 
 def _lowers(value: Value, current: Value) -> bool:
@@ -568,7 +594,7 @@ def _list_unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[
             continue
         levers = family.coalescing
         settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
-        rule = matcher.won(adapter_traits(adapter, TargetKind.CONTROLLER)).get("coalescing")
+        rule = matcher.won(build_adapter_traits(adapter, TargetKind.CONTROLLER)).get("coalescing")
         if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
             continue
         yield Row(

@@ -25,12 +25,12 @@ from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
 from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
 
-UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"
-EXCLUDED = "{} is excluded in [site]"
-NOT_SHOWN = "a loaded module does not say what is in use"
-BY_DRIVE = "the option gives each drive a depth of its own (tag_info)"
+UNDER_ROOT_REASON = "the root disk hangs on {}: name that adapter to have it set"
+EXCLUDED_REASON = "{} is excluded in [site]"
+NOT_SHOWN_REASON = "a loaded module does not say what is in use"
+BY_DRIVE_REASON = "the option gives each drive a depth of its own (tag_info)"
 
-Rendered = Mapping[tuple[str, str], str]
+RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""
 
 
@@ -49,7 +49,7 @@ class OptionLine(Struct, frozen=True):
     rule: str
 
 
-class Planned(NamedTuple):
+class PlannedOption(NamedTuple):
     """A planned module option. ``asked`` is whether one of its adapters was requested."""
 
     rule: OptionRule
@@ -60,12 +60,12 @@ class Planned(NamedTuple):
 def plan_options(
     machine: Machine,
     profile: Profile,
-    rendered: Rendered,
+    rendered: RenderedOptions,
     *,
     only: Collection[str] | None = None,
     named: Collection[str] = (),
     excluded: Collection[str] = (),
-) -> tuple[Planned, ...]:
+) -> tuple[PlannedOption, ...]:
     """Plan the profile's module options for the adapters of this machine.
 
     ``only`` contains the requested adapters, or None for all. ``named`` are the names that a person
@@ -98,17 +98,19 @@ def plan_options(
         excluded_names = _find_excluded(machine, adapters, excluded)
         if row.state is State.DRIFT and (excluded_names or unnamed):
             reason = (
-                EXCLUDED.format(excluded_names[0])
+                EXCLUDED_REASON.format(excluded_names[0])
                 if excluded_names
-                else UNDER_ROOT.format(unnamed[0].target)
+                else UNDER_ROOT_REASON.format(unnamed[0].target)
             )
             row = replace(row, state=State.EXCLUDED, value=None, limit=reason)
         is_requested = only is None or any(adapter.target in only for adapter in adapters)
-        planned.append(Planned(rule, row, is_requested))
+        planned.append(PlannedOption(rule, row, is_requested))
     return tuple(planned)
 
 
-def option_lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[OptionLine, ...]:
+def make_option_lines(
+    planned: Sequence[PlannedOption], rendered: RenderedOptions
+) -> tuple[OptionLine, ...]:
     """Return the lines of the generated file.
 
     An option that an earlier file set stays in the file, or the next load would lose it. Options
@@ -126,7 +128,9 @@ def option_lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[Option
     return tuple(sorted(lines, key=lambda line: (line.module, line.option)))
 
 
-def written(rows: Sequence[Row], rendered: Rendered, errno: int | None) -> tuple[Row, ...]:
+def set_outcomes(
+    rows: Sequence[Row], rendered: RenderedOptions, errno: int | None
+) -> tuple[Row, ...]:
     """Return the rows with their outcomes. ``rendered`` are the options in the written file.
 
     ``errno`` is the error of the write, or None.
@@ -134,7 +138,7 @@ def written(rows: Sequence[Row], rendered: Rendered, errno: int | None) -> tuple
     return tuple(_set_outcome(row, rendered, errno) for row in rows)
 
 
-def roots_modules(machine: Machine) -> frozenset[str]:
+def find_root_modules(machine: Machine) -> frozenset[str]:
     """Return the modules that the root disk needs.
 
     They are loaded from the initramfs, which has its own copy of modprobe.d.
@@ -145,7 +149,7 @@ def roots_modules(machine: Machine) -> frozenset[str]:
     )
 
 
-def _set_outcome(row: Row, rendered: Rendered, errno: int | None) -> Row:
+def _set_outcome(row: Row, rendered: RenderedOptions, errno: int | None) -> Row:
     if row.state in (State.OK, State.PENDING):
         return replace(row, outcome=Outcome.KEPT)
     if row.state is not State.DRIFT:
@@ -190,7 +194,7 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
             if not deeper and text in ("", _NO_TEXT):
                 continue
             # A text that is deep enough stays unchanged, also in hbatune's file.
-            effect = Exactly(composed(text, option.key, wanted) if deeper else text)
+            effect = Exactly(compose_option(text, option.key, wanted) if deeper else text)
         origin = (rule.because, rule.source, rule.file)
         yield OptionRule(rule.name, family.name, option.name, effect, *origin)
 
@@ -204,7 +208,7 @@ def _read_text(machine: Machine, module: str, option: Option) -> str:
     return attribute.text if isinstance(attribute, Attribute) else ""
 
 
-def composed(text: str, key: str, number: int) -> str:
+def compose_option(text: str, key: str, number: int) -> str:
     """Return an option's text of several parts with ``KEY:NUMBER`` and unchanged other parts.
 
     The depth is only raised. Parts are separated by commas or dots (drivers/scsi/aic7xxx/
@@ -242,9 +246,9 @@ def _make_unshown_row(
     used = option.default if witnessed is None and written is None else witnessed
     evidence = "seen in the LUNs" if witnessed is not None else f"{used} is the driver's own"
     if used is not None and _satisfies(rule.effect, used, option):
-        return replace(row, state=State.OK, value=used, limit=f"{NOT_SHOWN}; {evidence}")
+        return replace(row, state=State.OK, value=used, limit=f"{NOT_SHOWN_REASON}; {evidence}")
     state = State.PENDING if written == str(row.value) else State.DRIFT
-    return replace(row, state=state, limit=NOT_SHOWN)
+    return replace(row, state=state, limit=NOT_SHOWN_REASON)
 
 
 def _make_blank_row(rule: OptionRule, adapters: Sequence[Adapter], current: Value | None) -> Row:
@@ -274,7 +278,7 @@ def _make_row(
     option = known_options()[rule.module][rule.option]
     row = _make_blank_row(rule, adapters, current)
     if isinstance(current, str) and _BY_DRIVE in current and rule.effect.value != current:
-        return replace(row, state=State.EXCLUDED, value=None, limit=BY_DRIVE)
+        return replace(row, state=State.EXCLUDED, value=None, limit=BY_DRIVE_REASON)
     if isinstance(attribute, Missing):
         state = State.ABSENT if attribute.reason is Reason.ABSENT else State.UNREADABLE
         return replace(row, state=state, value=None, limit=attribute.text)

@@ -37,10 +37,10 @@ class Outcome(StrEnum):
     REVERTED = "reverted"
 
 
-DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
+DONE_OUTCOMES = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 """Outcomes after which the setting has its planned value."""
 
-BASELINE = "baseline"
+BASELINE_RULE = "baseline"
 """The rule of a row that restores the original value."""
 
 
@@ -72,15 +72,15 @@ class Row(Struct, frozen=True):
     @property
     def to_baseline(self) -> bool:
         """Whether the row restores the original value."""
-        return self.rule == BASELINE and self.state is State.DRIFT
+        return self.rule == BASELINE_RULE and self.state is State.DRIFT
 
     @property
     def taken_over(self) -> bool:
         """Whether the row is not restored because the value changed after hbatune set it."""
-        return self.rule == BASELINE and self.state is State.EXCLUDED
+        return self.rule == BASELINE_RULE and self.state is State.EXCLUDED
 
 
-class Reverted(Struct, frozen=True):
+class RevertedValue(Struct, frozen=True):
     """A value that was tried on a target and reverted because it cost more than tolerated."""
 
     id: str
@@ -88,7 +88,7 @@ class Reverted(Struct, frozen=True):
     value: Value
 
 
-class LeftAlone(Struct, frozen=True):
+class SkippedDisk(Struct, frozen=True):
     """A disk that no rule may change, with the reason and the evidence.
 
     ``unread`` is whether this is a failure: the data that identifies the disk could not be read.
@@ -102,27 +102,27 @@ class LeftAlone(Struct, frozen=True):
     unread: bool = False
 
 
-NOT_KNOWN = "not known what it is"
+UNIDENTIFIED_REASON = "not known what it is"
 """The reason why an unclassified disk is not changed."""
 
 
-def unidentified(endpoint: Endpoint) -> str | None:
+def explain_unidentified(endpoint: Endpoint) -> str | None:
     """Return the reason why a disk cannot be identified, or None."""
     if endpoint.unread is not None:
         return f"cannot be identified: {endpoint.unread} cannot be read"
-    return NOT_KNOWN if endpoint.protocol is Protocol.UNKNOWN else None
+    return UNIDENTIFIED_REASON if endpoint.protocol is Protocol.UNKNOWN else None
 
 
-def left_alone(
+def find_skipped_disks(
     endpoints: Iterable[Endpoint], excluded: Collection[str] = ()
-) -> Iterator[LeftAlone]:
+) -> Iterator[SkippedDisk]:
     """Yield the disks that cannot be identified. It is not a failure for ``excluded`` ids."""
     for endpoint in endpoints:
-        if (reason := unidentified(endpoint)) is not None:
+        if (reason := explain_unidentified(endpoint)) is not None:
             unread = endpoint.unread is not None and endpoint.id not in excluded
             evidence = endpoint.evidence
             name, id = endpoint.target, endpoint.id
-            yield LeftAlone(name, id, endpoint.adapter, reason, evidence, unread)
+            yield SkippedDisk(name, id, endpoint.adapter, reason, evidence, unread)
 
 
 class RequestMemory(Struct, frozen=True):
@@ -157,7 +157,7 @@ class Plan(Struct, frozen=True):
     profile: str
     rows: tuple[Row, ...]
     memory: RequestMemory = RequestMemory()
-    left_alone: tuple[LeftAlone, ...] = ()
+    left_alone: tuple[SkippedDisk, ...] = ()
 
     @property
     def drift(self) -> tuple[Row, ...]:
@@ -194,4 +194,4 @@ class Restored(Struct, frozen=True):
     @property
     def done(self) -> bool:
         """Whether nothing remains to restore."""
-        return self.gone or self.outcome in DONE
+        return self.gone or self.outcome in DONE_OUTCOMES

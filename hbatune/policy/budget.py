@@ -9,31 +9,31 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hbatune.facts.ids import WORLD_WIDE, stable_part
+from hbatune.facts.ids import WORLD_WIDE, extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, Storage
 from hbatune.facts.names import matches_glob
-from hbatune.policy.config import Counting, Site, SiteArray, Vendors
-from hbatune.policy.library import ArrayModel, model_of
-from hbatune.policy.match import SiteNames, traits
+from hbatune.policy.config import LimitScope, Site, SiteArray, Vendors
+from hbatune.policy.library import ArrayModel, find_model
+from hbatune.policy.match import SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, a former default of FC cards. Current drivers have 64."""
 
-MOST = 256
+MAX_LUN_DEPTH = 256
 """The maximum depth of a LUN (D2-2), even if few hosts share the array."""
 
-PER_MEMBER = 16
+DEPTH_PER_DRIVE = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
 
 The document gives no value for Gen2, for links later than Gen3 or for unreadable links. They get
 the same value."""
 
-GEN1_ARRAY = 64
+GEN1_ARRAY_DEPTH = 64
 """The minimum depth of an array in a Gen1 slot, even with few drives (D4-1)."""
 
-SHARE_OF = "site-array-"
+SHARE_RULE_PREFIX = "site-array-"
 """The prefix of the name of a rule for a LUN's share of its array's limit."""
 
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
@@ -107,7 +107,7 @@ class DepthBudget(Struct, frozen=True):
         return min(self._list_limits())[1]
 
     def _list_limits(self) -> list[tuple[int, str]]:
-        limits = [(MOST, "D2-2")]
+        limits = [(MAX_LUN_DEPTH, "D2-2")]
         if self.port:
             limits.append((self.port.depth, self.port.source or "D2-4"))
         if self.lun:
@@ -122,7 +122,9 @@ class _Nexus(NamedTuple):
     port: str
 
 
-def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, DepthBudget]:
+def compute_budgets(
+    machine: Machine, site: Site, arrays: Collection[ArrayModel]
+) -> dict[str, DepthBudget]:
     """Return, by id, the budget of each path to a LUN of an array described by the site.
 
     All of the machine's LUNs count. Untuned LUNs load the array, too.
@@ -154,7 +156,7 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     return result
 
 
-def site_rules(
+def make_site_rules(
     machine: Machine, site: Site, arrays: Collection[ArrayModel], file: str
 ) -> dict[str, Rule]:
     """Return, by endpoint id, the rule for queue_depth that follows from the site's facts.
@@ -163,18 +165,19 @@ def site_rules(
     """
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     rules = {
-        id: _make_budget_rule(budget, file) for id, budget in budgets(machine, site, arrays).items()
+        id: _make_budget_rule(budget, file)
+        for id, budget in compute_budgets(machine, site, arrays).items()
     }
     volumes = _find_volumes(machine, site.members) if site.members else {}
     for endpoint in machine.endpoints:
         members = volumes.get(endpoint.id)
-        properties = traits(endpoint, adapters.get(endpoint.adapter or ""))
+        properties = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
         if members and properties.family == "ipr":
             rules[endpoint.id] = _make_members_rule(members, file, gen1=properties.gen == 1)
     return rules
 
 
-def decides(site_rule: Rule, shipped: Rule | None) -> bool:
+def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
     """Return whether the site's facts override the winning rule.
 
     They do if this rule leaves the depth to the site, belongs to a vendor, or has the same source
@@ -225,7 +228,7 @@ def _identify_lun(endpoint: Endpoint) -> str:
     The key is the LUN's world-wide name, which a path has even before multipathd adds it to the
     map. Without such a name, the key is the map.
     """
-    name = stable_part(endpoint.id)
+    name = extract_stable_part(endpoint.id)
     return name if name.startswith(WORLD_WIDE) else endpoint.map or name
 
 
@@ -255,10 +258,10 @@ def _compute_port_share(
     vendors: Vendors,
 ) -> PortShare | None:
     """Return the share of the site's limit, or of the vendor's if the site follows vendors."""
-    counted = luns if array.counting is Counting.TARGET else 1
+    counted = luns if array.counting is LimitScope.TARGET else 1
     if array.port_limit is not None:
         return PortShare(array.port_limit, array.hosts, counted)
-    make = model_of(endpoint.vendor, endpoint.model, arrays)
+    make = find_model(endpoint.vendor, endpoint.model, arrays)
     if vendors is not Vendors.FOLLOW or make is None or make.port_limit is None:
         return None
     return PortShare(make.port_limit, array.hosts, counted, make.name, make.port_source)
@@ -270,7 +273,7 @@ def _compute_lun_limit(
     """Return the site's limit, or the make's, or None if it depends on an unknown drive count."""
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, paths, None)
-    make = model_of(endpoint.vendor, endpoint.model, arrays)
+    make = find_model(endpoint.vendor, endpoint.model, arrays)
     if make is None or (make.per_data_drive and array.data_drives is None):
         return None
     drives = (array.data_drives or 0) if make.per_data_drive else 0
@@ -282,7 +285,7 @@ def _make_budget_rule(budget: DepthBudget, file: str) -> Rule:
     # LUN does not cover the other LUNs behind the port, so it only lowers.
     effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
     return Rule(
-        name=f"{SHARE_OF}{budget.array}",
+        name=f"{SHARE_RULE_PREFIX}{budget.array}",
         when=Match(),
         setting=QUEUE_DEPTH,
         effect=effect,
@@ -305,14 +308,14 @@ def _find_volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int
 
 
 def _make_members_rule(members: int, file: str, *, gen1: bool) -> Rule:
-    depth = max(PER_MEMBER * members, GEN1_ARRAY if gen1 else 0)
-    because = f"{PER_MEMBER} for each of the {members} drives in the array"
+    depth = max(DEPTH_PER_DRIVE * members, GEN1_ARRAY_DEPTH if gen1 else 0)
+    because = f"{DEPTH_PER_DRIVE} for each of the {members} drives in the array"
     return Rule(
         name="site-members",
         when=Match(),
         setting=QUEUE_DEPTH,
         effect=AtLeast(depth),
-        because=f"{because}, and {GEN1_ARRAY} at least in a Gen1 slot" if gen1 else because,
+        because=f"{because}, and {GEN1_ARRAY_DEPTH} at least in a Gen1 slot" if gen1 else because,
         source="D4-1",
         file=file,
         origin=Origin.SITE,

@@ -11,10 +11,10 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.library import Commands, Library
 from hbatune.policy.profile import Name, Text
-from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted
-from hbatune.settings.table import SETTINGS, known
+from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
+from hbatune.settings.table import SETTINGS, is_setting
 
-FILE = "hbatune.toml"
+CONFIG_FILE = "hbatune.toml"
 
 
 class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,11 +28,11 @@ class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The length of each short fio run in seconds; ``verify_`` is for the verdicts of `apply`.
 
-    If time is short, runs of an apply without `--verify` are shorter than ``verify_seconds``.
-    The other options apply only to `--verify`. ``verify_pairs`` is the number of comparisons with
-    and without a change (``verdict.PAIRS``). ``verify_limit`` limits the total time of all verdicts
-    of one run, in seconds. ``isolated`` lets probes use isolated CPUs, as the load of the document
-    did (D0-13). Without it these CPUs are reserved for other processes.
+    If time is short, runs of an apply without `--verify` are shorter than ``verify_seconds``. The
+    other options apply only to `--verify`. ``verify_pairs`` is the number of comparisons with and
+    without a change (``verdict.DEFAULT_PAIRS``). ``verify_limit`` limits the total time of all
+    verdicts of one run, in seconds. ``isolated`` lets probes use isolated CPUs, as the load of the
+    document did (D0-13). Without it these CPUs are reserved for other processes.
     """
 
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
@@ -85,7 +85,7 @@ class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     listen: Listen | None = None
 
 
-class Approved(Struct, frozen=True, forbid_unknown_fields=True):
+class ApprovedVersions(Struct, frozen=True, forbid_unknown_fields=True):
     """Versions approved by a site for adapters of one family: globs, at least one must match.
 
     ``product`` is a glob, too. Without ``firmware`` or ``driver`` any version of it is approved.
@@ -97,7 +97,7 @@ class Approved(Struct, frozen=True, forbid_unknown_fields=True):
     driver: tuple[Text, ...] = ()
 
 
-class Counting(StrEnum):
+class LimitScope(StrEnum):
     """The scope of an array's limit: all LUNs behind a port together, or each LUN."""
 
     TARGET = "target"
@@ -118,7 +118,7 @@ class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
     model: Text = "*"
     targets: tuple[Text, ...] = ()
     port_limit: Commands | None = None
-    counting: Counting = Counting.TARGET
+    counting: LimitScope = LimitScope.TARGET
     data_drives: Annotated[int, Meta(ge=1, le=1024)] | None = None
     lun_limit: Commands | None = None
 
@@ -144,12 +144,12 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     exclude: tuple[Text, ...] = ()
     array: tuple[SiteArray, ...] = ()
     members: dict[Text, Annotated[int, Meta(ge=1, le=256)]] = {}
-    approved: tuple[Approved, ...] = ()
+    approved: tuple[ApprovedVersions, ...] = ()
     vendors: Vendors = Vendors.OFF
     uses: dict[Text, tuple[Text, ...]] = {}
 
 
-class Drift(StrEnum):
+class DriftReaction(StrEnum):
     """The reaction to a setting that was changed after it had been tuned."""
 
     REPAIR = "repair"
@@ -168,20 +168,20 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     audit_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
-    drift: Drift = Drift.REPAIR
-    drift_of: dict[Text, Drift] = {}
+    drift: DriftReaction = DriftReaction.REPAIR
+    drift_of: dict[Text, DriftReaction] = {}
     rollback_on_stop: bool = False
     probe: bool = True
     probe_shared: bool = False
     probe_seconds: Annotated[int, Meta(ge=0, le=3600)] = 60
     buffer_mib: Annotated[float, Meta(gt=0, le=1024)] = 16.0
 
-    def about(self, setting: str) -> Drift:
+    def about(self, setting: str) -> DriftReaction:
         """Return the reaction to drift of this setting."""
         return self.drift_of.get(setting, self.drift)
 
 
-class Unmatched(Struct, frozen=True):
+class UnmatchedName(Struct, frozen=True):
     """A name in ``[site]`` that matches nothing on this machine, and its key."""
 
     key: str
@@ -203,12 +203,12 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 def load_config(library: Library) -> Config:
     """Return the site's configuration, or the defaults. Raise ``PolicyError`` if it is invalid."""
     try:
-        file = library.read_site(library.site / FILE)
+        file = library.read_site(library.site / CONFIG_FILE)
     except FileNotFoundError:
         return Config()
-    from hbatune.policy.schema import decode  # a machine may have no configuration
+    from hbatune.policy.schema import decode_file  # a machine may have no configuration
 
-    config = decode(file, Config)
+    config = decode_file(file, Config)
     _require_settings(file, config.daemon.drift_of)
     return config
 
@@ -219,15 +219,16 @@ def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
     The shape of the file cannot check it: a setting is a key there, and a key may be any text.
     """
     for name in names:
-        if not known(name):
+        if not is_setting(name):
             raise PolicyError(
-                f"unknown setting {quoted(name)}, expected one of {', '.join(sorted(SETTINGS))}",
+                f"unknown setting {quote_value(name)}, expected one of "
+                f"{', '.join(sorted(SETTINGS))}",
                 file=file.path,
                 line=file.line(("daemon", "drift_of", name)),
                 place="table [daemon.drift_of]",
-                found=quoted(name),
+                found=quote_value(name),
                 allowed=", ".join(sorted(SETTINGS)),
-                hint=nearest(name, SETTINGS),
+                hint=suggest_nearest(name, SETTINGS),
             )
 
 

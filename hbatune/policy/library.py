@@ -28,14 +28,14 @@ from msgspec import Meta, Raw, Struct
 from hbatune import __version__
 from hbatune.facts.names import matches_glob
 from hbatune.policy.profile import (
-    NAME,
+    NAME_PATTERN,
     LinkMatch,
-    Listed,
+    ListedProfile,
     Match,
     Origin,
-    Part,
     ProbeSpec,
     Profile,
+    ProfilePart,
     Rule,
     Source,
     Text,
@@ -45,12 +45,12 @@ from hbatune.policy.toml_files import (
     ROOT,
     PolicyError,
     TomlFile,
-    nearest,
-    quoted,
+    quote_value,
     read_text,
     read_toml,
+    suggest_nearest,
 )
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 COMPILED_FILE = Path(__file__).resolve().parent / "compiled.msgpack"
 
@@ -66,11 +66,11 @@ class CompiledProfiles(Struct, frozen=True):
     parts: Mapping[str, Raw]
     sources: Raw
 
-    def part(self, path: Path, text: str) -> Part | None:
+    def part(self, path: Path, text: str) -> ProfilePart | None:
         """Return the part compiled from a file with this text, or None."""
         if path.stem not in self.parts or self.texts[path.name] != text:
             return None
-        return msgspec.msgpack.decode(self.parts[path.stem], type=Part).placed(path)
+        return msgspec.msgpack.decode(self.parts[path.stem], type=ProfilePart).placed(path)
 
     def all_sources(self) -> Mapping[str, Source]:
         """Return the sources that parts may cite, by id."""
@@ -91,7 +91,7 @@ def load_compiled(sources: Path) -> CompiledProfiles | None:
     return compiled if is_current else None
 
 
-SOURCES, ARRAYS, YARDSTICKS, SIZING = FILES = (
+SOURCES, ARRAYS, YARDSTICKS, SIZING = LIBRARY_FILES = (
     *("sources.toml", "arrays.toml"),
     *("yardsticks.toml", "sizing.toml"),
 )
@@ -105,10 +105,10 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
     """
     if (ready := load_compiled(shipped / SOURCES)) is not None:
         return ready.all_sources()
-    from hbatune.policy.schema import SourcesFile, decode  # needed only for parsing
+    from hbatune.policy.schema import SourcesFile, decode_file  # needed only for parsing
 
     file = read_toml(shipped / SOURCES)
-    table = decode(file, SourcesFile)
+    table = decode_file(file, SourcesFile)
     sources = {}
     for name, entry in table.source.items():
         document = table.document.get(entry.document)
@@ -117,7 +117,7 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
                 f"cites document {entry.document}, which has no table",
                 file=file.path,
                 place=f"source {name}",
-                hint=nearest(entry.document, table.document),
+                hint=suggest_nearest(entry.document, table.document),
             )
         sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
     return sources
@@ -151,10 +151,10 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
     """Return the known makes of arrays. Raise ``PolicyError`` if the file is invalid."""
-    from hbatune.policy.schema import decode
+    from hbatune.policy.schema import decode_file
 
     file = read_toml(shipped / ARRAYS)
-    arrays = decode(file, _File).array
+    arrays = decode_file(file, _File).array
     sources = load_sources(shipped)
     for number, array in enumerate(arrays):
         for key in ("source", "port_source"):
@@ -164,12 +164,12 @@ def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
                     f"cites {source}, which is no source",
                     file=file.path,
                     line=file.line(("array", number, key)),
-                    hint=nearest(source, sources),
+                    hint=suggest_nearest(source, sources),
                 )
     return arrays
 
 
-def model_of(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayModel | None:
+def find_model(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayModel | None:
     """Return the make of array of a LUN with this vendor and model, or None if it is unknown."""
     fitting = (a for a in arrays if matches_glob(vendor, a.vendor) and matches_glob(model, a.model))
     return next(fitting, None)
@@ -247,10 +247,10 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_yardsticks(shipped: Path) -> Yardsticks:
     """Return the documents' measurements. Raise ``PolicyError`` if the file is invalid."""
-    from hbatune.policy.schema import decode
+    from hbatune.policy.schema import decode_file
 
     file = read_toml(shipped / YARDSTICKS)
-    yardsticks = decode(file, Yardsticks)
+    yardsticks = decode_file(file, Yardsticks)
     sources = load_sources(shipped)
     for table in ("medium", "link", "raid"):
         for number, figures in enumerate(getattr(yardsticks, table)):
@@ -259,7 +259,7 @@ def load_yardsticks(shipped: Path) -> Yardsticks:
                     f"cites {figures.source}, which is no source",
                     file=file.path,
                     line=file.line((table, number, "source")),
-                    hint=nearest(figures.source, sources),
+                    hint=suggest_nearest(figures.source, sources),
                 )
     return yardsticks
 
@@ -304,17 +304,17 @@ class Library(Struct, frozen=True):
 
 def installed_library() -> Library:
     """Return the library of this system. A root process trusts only root's files."""
-    return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
+    return Library(find_shipped("rules"), owner=0 if os.geteuid() == 0 else None)
 
 
-def profiles(library: Library) -> tuple[Listed, ...]:
+def list_profiles(library: Library) -> tuple[ListedProfile, ...]:
     """Return the available profiles, sorted by name. Raise ``PolicyError`` if one is invalid."""
-    listed: dict[str, Listed] = {}
+    listed: dict[str, ListedProfile] = {}
     for name in _list_names(library):
         if (location := _find_file(library, name)) is not None:
             title = _load_title(library, *location)
             if title is not None:
-                listed[name] = Listed(name, title, location[1], str(location[0]))
+                listed[name] = ListedProfile(name, title, location[1], str(location[0]))
     return tuple(listed[name] for name in sorted(listed))
 
 
@@ -322,10 +322,10 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     """Return a complete profile: its includes, its own rules, then the site's ``rules.d``.
 
     The order matters, since the last matching rule wins. ``followed`` are the vendor rules that the
-    site follows (``vendors.rules_followed``). They precede the local rules. Raise ``PolicyError``
-    if a file is invalid.
+    site follows (``vendors.load_followed_rules``). They precede the local rules. Raise
+    ``PolicyError`` if a file is invalid.
     """
-    parts: dict[Path, Part] = {}
+    parts: dict[Path, ProfilePart] = {}
     path, origin = _find_file(library, name) or _raise_unknown(library, name)
     _gather_parts(library, (path, origin), parts, stack=())
     main_part = parts[path]
@@ -357,7 +357,7 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
 def _gather_parts(
     library: Library,
     location: tuple[Path, Origin],
-    parts: dict[Path, Part],
+    parts: dict[Path, ProfilePart],
     stack: tuple[Path, ...],
 ) -> None:
     """Add the file to ``parts``, after its includes, each file once."""
@@ -370,12 +370,13 @@ def _gather_parts(
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
         if included is None:
             raise PolicyError(
-                f"found {quoted(name)}, which is no file in {library.site}/profiles or shipped",
+                f"found {quote_value(name)}, which is no file in "
+                f"{library.site}/profiles or shipped",
                 file=path,
                 line=_find_include_line(library, path, origin),
                 key="include",
-                found=quoted(name),
-                hint=nearest(name, _list_names(library)),
+                found=quote_value(name),
+                hint=suggest_nearest(name, _list_names(library)),
             )
         if included[0] in (*stack, path):
             circle = " → ".join(file.stem for file in (*stack, path, included[0]))
@@ -389,36 +390,36 @@ def _find_include_line(library: Library, path: Path, origin: Origin) -> int | No
     return _read_file(library, path, origin).line(("include",))
 
 
-def _load_part(library: Library, path: Path, origin: Origin) -> Part:
+def _load_part(library: Library, path: Path, origin: Origin) -> ProfilePart:
     """Return a checked profile file, either compiled by the build or parsed."""
     if (part := _load_compiled_part(library, path, origin)) is not None:
         return part
-    from hbatune.policy.rules import part_of  # needed only for parsing
+    from hbatune.policy.rules import check_part  # needed only for parsing
 
-    return part_of(_read_file(library, path, origin), origin, library.sources())
+    return check_part(_read_file(library, path, origin), origin, library.sources())
 
 
 def _load_title(library: Library, path: Path, origin: Origin) -> str | None:
     """Return the title of a profile file, whose rules may be invalid."""
     if (part := _load_compiled_part(library, path, origin)) is not None:
         return part.title
-    from hbatune.policy.schema import ProfileFile, decode
+    from hbatune.policy.schema import ProfileFile, decode_file
 
-    return decode(_read_file(library, path, origin), ProfileFile).title
+    return decode_file(_read_file(library, path, origin), ProfileFile).title
 
 
-def _load_compiled_part(library: Library, path: Path, origin: Origin) -> Part | None:
+def _load_compiled_part(library: Library, path: Path, origin: Origin) -> ProfilePart | None:
     """Return a shipped file compiled by the build, or None if it must be parsed."""
     if origin is Origin.SITE or (compiled := load_compiled(library.shipped / SOURCES)) is None:
         return None
     return compiled.part(path, read_text(path))
 
 
-def _load_site_rules(library: Library) -> Iterator[Part]:
+def _load_site_rules(library: Library) -> Iterator[ProfilePart]:
     for file in library.site_files("rules.d"):
-        from hbatune.policy.rules import rules_of  # few sites have such files
+        from hbatune.policy.rules import check_rules_file  # few sites have such files
 
-        yield rules_of(file, library.sources())
+        yield check_rules_file(file, library.sources())
 
 
 def _list_folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
@@ -429,22 +430,24 @@ def _find_file(
     library: Library, name: str, not_in: Path | None = None
 ) -> tuple[Path, Origin] | None:
     """Return the file of a profile or part, the site's first, except the file ``not_in``."""
-    if not re.match(NAME, name):  # this also rejects ../../x, which leads out of the directories
+    if not re.match(
+        NAME_PATTERN, name
+    ):  # this also rejects ../../x, which leads out of the directories
         return None
     for origin, folder in reversed(_list_folders(library)):
         path = folder / f"{name}.toml"
-        if path.name not in FILES and path != not_in and _exists(path):
+        if path.name not in LIBRARY_FILES and path != not_in and _exists(path):
             return path, origin
     return None
 
 
 def _raise_unknown(library: Library, name: str) -> tuple[Path, Origin]:
-    names = [profile.name for profile in profiles(library)]
+    names = [profile.name for profile in list_profiles(library)]
     raise PolicyError(
-        f"there is no profile {quoted(name)}, only {', '.join(names) or 'none at all'}",
-        found=quoted(name),
+        f"there is no profile {quote_value(name)}, only {', '.join(names) or 'none at all'}",
+        found=quote_value(name),
         allowed=", ".join(names),
-        hint=nearest(name, names),
+        hint=suggest_nearest(name, names),
     )
 
 

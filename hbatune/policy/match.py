@@ -3,8 +3,8 @@
 Thousands of identical LUNs are matched once.
 
 A name is any TARGET of a command. Stable names are case-insensitive and may have any prefix that
-links and tools use (``ids.canonical``). A map, or the visible disk of an NVMe subsystem, includes
-its paths. Names that match nothing on the machine are reported.
+links and tools use (``ids.normalise_name``). A map, or the visible disk of an NVMe subsystem,
+includes its paths. Names that match nothing on the machine are reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.classify import Evidence, storage
-from hbatune.facts.ids import canonical, lasting, stable_part
+from hbatune.facts.classify import Evidence, classify_storage
+from hbatune.facts.ids import extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
@@ -26,10 +26,10 @@ from hbatune.facts.model import (
     TargetKind,
 )
 from hbatune.facts.names import matches_glob
-from hbatune.facts.targets import adapter_names, all_names
-from hbatune.policy.config import Site, Unmatched
+from hbatune.facts.targets import list_adapter_names, list_all_names
+from hbatune.policy.config import Site, UnmatchedName
 from hbatune.policy.profile import LinkMatch, Match, Multipath, Objective, Profile, Rule
-from hbatune.settings.table import kind_of
+from hbatune.settings.table import find_target_kind
 
 
 class Traits(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Traits(Struct, frozen=True):
     transport: str = ""
 
 
-def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
+def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     """Return the traits of an adapter's vectors, controllers and hosts.
 
     The traits are family and link. An NVMe controller also has protocol, medium, model and
@@ -76,10 +76,10 @@ def _find_storage(adapter: Adapter) -> Storage:
     if adapter.controller is None:
         return Storage.LOCAL
     evidence = Evidence("nvme", pci=adapter.pci is not None, model=adapter.product or "")
-    return storage(evidence, Protocol.NVME)
+    return classify_storage(evidence, Protocol.NVME)
 
 
-def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
+def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
     """Return the traits of ``endpoint``. ``adapter`` is None if it spans several."""
     link = None if adapter is None else adapter.link
     return Traits(
@@ -108,12 +108,12 @@ def _find_multipath(endpoint: Endpoint) -> Multipath:
     return Multipath.DM if endpoint.map.startswith("dm-") else Multipath.NVME
 
 
-def matches(condition: Match, properties: Traits) -> bool:
+def is_match(condition: Match, properties: Traits) -> bool:
     """Return whether the condition matches a target with these traits."""
     return all(holds for _, holds in _check_conditions(condition, properties))
 
 
-def unmet(condition: Match, properties: Traits) -> tuple[str, ...]:
+def list_unmet_keys(condition: Match, properties: Traits) -> tuple[str, ...]:
     """Return the TOML keys of the condition that do not match these traits."""
     return tuple(name for name, holds in _check_conditions(condition, properties) if not holds)
 
@@ -140,7 +140,9 @@ class NearRule(Struct, frozen=True):
     unmet: tuple[str, ...]
 
 
-def near_rules(rules: Iterable[Rule], properties: Traits, limit: int = 5) -> tuple[NearRule, ...]:
+def find_near_rules(
+    rules: Iterable[Rule], properties: Traits, limit: int = 5
+) -> tuple[NearRule, ...]:
     """Return at most ``limit`` rules that nearly match these traits.
 
     They have the fewest unmet conditions of all rules for this type of target, at least one each.
@@ -148,8 +150,8 @@ def near_rules(rules: Iterable[Rule], properties: Traits, limit: int = 5) -> tup
     candidates = [
         NearRule(rule, unmet_keys)
         for rule in rules
-        if kind_of(rule.setting) is properties.target
-        and (unmet_keys := unmet(rule.when, properties))
+        if find_target_kind(rule.setting) is properties.target
+        and (unmet_keys := list_unmet_keys(rule.when, properties))
     ]
     fewest = min((len(candidate.unmet) for candidate in candidates), default=0)
     return tuple(candidate for candidate in candidates if len(candidate.unmet) == fewest)[:limit]
@@ -165,23 +167,23 @@ def _matches_globs(globs: tuple[str, ...], text: str) -> bool:
     return not globs or matches_glob(text, globs)
 
 
-def matching(rules: Iterable[Rule], properties: Traits) -> tuple[Rule, ...]:
+def find_matching_rules(rules: Iterable[Rule], properties: Traits) -> tuple[Rule, ...]:
     """Return the rules for a target with these traits, in order. The last of a setting wins."""
     return tuple(
         rule
         for rule in rules
-        if kind_of(rule.setting) is properties.target and matches(rule.when, properties)
+        if find_target_kind(rule.setting) is properties.target and is_match(rule.when, properties)
     )
 
 
-def winners(matched: Iterable[Rule]) -> dict[str, Rule]:
+def select_winners(matched: Iterable[Rule]) -> dict[str, Rule]:
     """Return the deciding rule of each setting: the last of the matching rules."""
     return {rule.setting: rule for rule in matched}
 
 
-def objective(profile: Profile, properties: Traits) -> Objective | None:
+def find_objective(profile: Profile, properties: Traits) -> Objective | None:
     """Return the profile's objective for an endpoint with these traits, or None."""
-    goals = [goal for goal in profile.objectives if matches(goal.when, properties)]
+    goals = [goal for goal in profile.objectives if is_match(goal.when, properties)]
     return goals[-1] if goals else None
 
 
@@ -194,11 +196,11 @@ class Matcher:
 
     def matching(self, endpoint: Endpoint, adapter: Adapter | None) -> tuple[Rule, ...]:
         """Return all matching rules, in order (``explain`` shows them)."""
-        return self.decide(traits(endpoint, adapter))[0]
+        return self.decide(build_traits(endpoint, adapter))[0]
 
     def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
         """Return the rule that decides each setting."""
-        return self.decide(traits(endpoint, adapter))[1]
+        return self.decide(build_traits(endpoint, adapter))[1]
 
     def won(self, key: Traits) -> Mapping[str, Rule]:
         """Return the rule that decides each setting of a target with these traits."""
@@ -211,14 +213,14 @@ class Matcher:
     def decide(self, key: Traits) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
         """Return all rules that match these traits, and the deciding rule of each setting."""
         if key not in self._known:
-            matched = matching(self.profile.rules, key)
-            self._known[key] = (matched, winners(matched))
+            matched = find_matching_rules(self.profile.rules, key)
+            self._known[key] = (matched, select_winners(matched))
         return self._known[key]
 
 
 _RAID = Traits("megaraid_sas", Protocol.VOLUME, Medium.SSD)
 
-ENDPOINTS: Mapping[str, Traits] = {
+TYPICAL_ENDPOINTS: Mapping[str, Traits] = {
     "NVMe drive, native": Traits("nvme", Protocol.NVME, Medium.NVME),
     "NVMe path of a native multipath": Traits(
         "nvme", Protocol.NVME, Medium.NVME, Kind.PATH, Multipath.NVME
@@ -253,16 +255,18 @@ class OverviewRow(Struct, frozen=True):
     objective: Objective | None
 
 
-def overview(profile: Profile) -> tuple[OverviewRow, ...]:
+def build_overview(profile: Profile) -> tuple[OverviewRow, ...]:
     """Return a row for each type of endpoint, with the settings that the profile has rules for.
 
     Rules that require a vendor or model match no row.
     """
     return tuple(
         OverviewRow(
-            name, winners(matching(profile.rules, properties)), objective(profile, properties)
+            name,
+            select_winners(find_matching_rules(profile.rules, properties)),
+            find_objective(profile, properties),
         )
-        for name, properties in ENDPOINTS.items()
+        for name, properties in TYPICAL_ENDPOINTS.items()
     )
 
 
@@ -273,44 +277,50 @@ class SiteNames:
         self._ids: dict[str, set[str]] = {}
         self._stable: dict[str, set[str]] = {}
         self._paths: dict[str, set[str]] = {}
-        for id, names in all_names(machine).items():
+        for id, names in list_all_names(machine).items():
             for name in names:
                 self._ids.setdefault(name, set()).add(id)
         by_target = {endpoint.target: endpoint.id for endpoint in machine.endpoints}
         for endpoint in machine.endpoints:
-            for text in (stable_part(endpoint.id), endpoint.id, lasting(endpoint.id)):
-                self._stable.setdefault(canonical(text), set()).add(endpoint.id)
+            for text in (
+                extract_stable_part(endpoint.id),
+                endpoint.id,
+                extract_lasting_part(endpoint.id),
+            ):
+                self._stable.setdefault(normalise_name(text), set()).add(endpoint.id)
             if endpoint.paths:
                 self._paths[endpoint.id] = {
                     by_target[path] for path in endpoint.paths if path in by_target
                 }
-        self._adapters = {name for adapter in machine.adapters for name in adapter_names(adapter)}
+        self._adapters = {
+            name for adapter in machine.adapters for name in list_adapter_names(adapter)
+        }
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
         """Return the ids of all targets that match any of the names."""
         ids: set[str] = set()
         for name in names:
-            ids |= self._ids.get(name, set()) | self._stable.get(canonical(name), set())
+            ids |= self._ids.get(name, set()) | self._stable.get(normalise_name(name), set())
         # A map includes its paths, because a write to a path would reach an excluded map.
         path_ids = (self._paths.get(id, set()) for id in tuple(ids))
         return frozenset(ids.union(*path_ids))
 
-    def unmatched(self, site: Site) -> Iterator[Unmatched]:
+    def unmatched(self, site: Site) -> Iterator[UnmatchedName]:
         """Yield the site's names that match nothing on this machine."""
         for key, names in _list_site_names(site):
             for name in names:
                 if not self.meant((name,)) and name not in self._adapters:
-                    yield Unmatched(key, name)
+                    yield UnmatchedName(key, name)
 
 
-def unmatched(machine: Machine, site: Site) -> tuple[Unmatched, ...]:
+def list_unmatched_names(machine: Machine, site: Site) -> tuple[UnmatchedName, ...]:
     """Return the site's names that match nothing on this machine."""
     if not any(names for _, names in _list_site_names(site)):
         return ()
     return tuple(SiteNames(machine).unmatched(site))
 
 
-def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
+def resolve_site_links(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
     """Return the site with each link to one of the machine's disks replaced by the disk's name.
 
     ``follow`` returns a disk's kernel name, or the given name if it is currently not a link.
@@ -333,15 +343,15 @@ def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
     )
 
 
-def noted(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
+def expand_site_for_udev(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
     """Return the site for udev rules, which cannot resolve links and do not know a map's paths.
 
-    ``follow`` is as for ``leading``. If such a name excludes a disk, the ids that currently match
-    it are excluded as well. The name stays, since it may match another disk later.
+    ``follow`` is as for ``resolve_site_links``. If such a name excludes a disk, the ids that
+    currently match it are excluded as well. The name stays, since it may match another disk later.
     """
     if not site.exclude:
         return site
-    names, followed = SiteNames(machine), leading(machine, site, follow).exclude
+    names, followed = SiteNames(machine), resolve_site_links(machine, site, follow).exclude
     maps = {endpoint.id for endpoint in machine.endpoints if endpoint.kind is Kind.MAP}
     ids: list[str] = []
     for name, disk in zip(site.exclude, followed, strict=True):

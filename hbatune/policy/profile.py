@@ -16,9 +16,12 @@ Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 
-NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[
-    str, Meta(pattern=NAME, description="a name of letters, digits, dots, dashes and underscores")
+    str,
+    Meta(
+        pattern=NAME_PATTERN, description="a name of letters, digits, dots, dashes and underscores"
+    ),
 ]
 
 
@@ -187,7 +190,7 @@ class Profile(Struct, frozen=True):
     tolerance: Tolerance = Tolerance()
 
 
-class Listed(Struct, frozen=True):
+class ListedProfile(Struct, frozen=True):
     """An available profile, before its rules are read."""
 
     name: str
@@ -210,7 +213,7 @@ class Source(Struct, frozen=True):
     says: str
 
 
-class Part(Struct, frozen=True):
+class ProfilePart(Struct, frozen=True):
     """One checked file of a profile. ``include`` contains the names of the included parts.
 
     A part without a ``title`` cannot be chosen as a profile.
@@ -226,7 +229,7 @@ class Part(Struct, frozen=True):
     objectives: tuple[Objective, ...] = ()
     options: tuple[OptionRule, ...] = ()
 
-    def placed(self, path: Path) -> "Part":
+    def placed(self, path: Path) -> "ProfilePart":
         """Return the part as if it was read from ``path``."""
         file = str(path)
         return replace(

@@ -20,7 +20,7 @@ from hbatune.policy.profile import (
     Objective,
     OptionRule,
     Origin,
-    Part,
+    ProfilePart,
     Rule,
 )
 from hbatune.policy.schema import (
@@ -28,19 +28,19 @@ from hbatune.policy.schema import (
     ProfileFile,
     RulesFile,
     RuleTable,
-    decode,
-    place,
-    wrong_value,
+    decode_file,
+    describe_table,
+    make_value_error,
 )
-from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted
-from hbatune.settings.table import SETTINGS, kind_of
+from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
+from hbatune.settings.table import SETTINGS, find_target_kind
 
-SITE = "site"
+SITE_SOURCE = "site"
 _TEXT = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
 _EFFECTS = ("value", "at_least", "at_most")
 
 
-def checked_rules(
+def check_rules(
     file: TomlFile,
     tables: Collection[RuleTable],
     origin: Origin,
@@ -69,7 +69,7 @@ def checked_rules(
     return tuple(rules)
 
 
-def checked_objectives(
+def check_objectives(
     file: TomlFile, objectives: tuple[Objective, ...], origin: Origin, sources: Collection[str]
 ) -> tuple[Objective, ...]:
     """Return the file's objectives. Raise ``PolicyError`` if one cites an unknown source."""
@@ -83,8 +83,8 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
     setting = SETTINGS.get(table.setting)
     if setting is None:
         expected = f"one of {', '.join(sorted(SETTINGS))}"
-        hint = nearest(table.setting, SETTINGS)
-        raise wrong_value(
+        hint = suggest_nearest(table.setting, SETTINGS)
+        raise make_value_error(
             file, ("rule", number, "setting"), "setting", table.setting, expected, hint
         )
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
@@ -106,7 +106,7 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
         allowed = None if table.leave else "true, or no `leave`"
     if allowed is not None:
         key = keys[0]
-        raise wrong_value(file, ("rule", number, key), key, getattr(table, key), allowed)
+        raise make_value_error(file, ("rule", number, key), key, getattr(table, key), allowed)
     return effect
 
 
@@ -121,13 +121,15 @@ def require_source(
 
     Only a site's file may cite the site. A shipped rule always cites a document.
     """
-    cites_site = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
+    cites_site = origin is Origin.SITE and (
+        source == SITE_SOURCE or source.startswith(f"{SITE_SOURCE}:")
+    )
     if source in sources or cites_site:
         return
     allowed = "the id of a shipped source such as D0-1"
     if origin is Origin.SITE:
-        allowed += f', "{SITE}" or "{SITE}: " and a text of your own'
-    raise wrong_value(file, steps, "source", source, allowed, nearest(source, sources))
+        allowed += f', "{SITE_SOURCE}" or "{SITE_SOURCE}: " and a text of your own'
+    raise make_value_error(file, steps, "source", source, allowed, suggest_nearest(source, sources))
 
 
 def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
@@ -135,7 +137,7 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
 
     Such a rule would never match, and an administrator would not notice it.
     """
-    kind, condition = kind_of(rule.setting), rule.when
+    kind, condition = find_target_kind(rule.setting), rule.when
     if kind is TargetKind.ENDPOINT:
         if condition.transport:
             problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
@@ -174,7 +176,8 @@ def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rul
             raise _make_error(
                 file,
                 number,
-                f"contradicts {quoted(earlier_rule.name)}, {_locate_rule(file, index)}: the same "
+                f"contradicts {quote_value(earlier_rule.name)}, "
+                f"{_locate_rule(file, index)}: the same "
                 f"`when` and setting {rule.setting}, but another value",
             )
 
@@ -196,10 +199,12 @@ def _normalise_condition(condition: Match) -> tuple[object, ...]:
 
 def _make_error(file: TomlFile, number: int, problem: str) -> PolicyError:
     steps = ("rule", number)
-    return PolicyError(problem, file=file.path, line=file.line(steps), place=place(file, steps))
+    return PolicyError(
+        problem, file=file.path, line=file.line(steps), place=describe_table(file, steps)
+    )
 
 
-def checked_options(
+def check_options(
     file: TomlFile, tables: Collection[OptionTable], origin: Origin, sources: Collection[str]
 ) -> tuple[OptionRule, ...]:
     """Return the file's module options. Raise ``PolicyError`` for the first invalid option.
@@ -224,7 +229,7 @@ def checked_options(
     return tuple(rules)
 
 
-def allowed(option: Option, value: object) -> str | None:
+def describe_allowed(option: Option, value: object) -> str | None:
     """Return None if the option accepts the value, or a description of the accepted values."""
     # A plain word, because it is written to modprobe.d without quotes and a blank ends an option.
     if isinstance(value, str):
@@ -244,7 +249,7 @@ def _require_known(file: TomlFile, number: int, table: OptionTable) -> None:
         if value not in names:
             expected = f"one of {', '.join(names)}"
             steps = ("option", number, key)
-            raise wrong_value(file, steps, key, value, expected, nearest(value, names))
+            raise make_value_error(file, steps, key, value, expected, suggest_nearest(value, names))
 
 
 def _make_option_effect(
@@ -257,45 +262,45 @@ def _make_option_effect(
             "expected exactly one of `value`, `at_least` and `at_most`",
             file=file.path,
             line=file.line(steps),
-            place=place(file, steps),
+            place=describe_table(file, steps),
         )
     [key] = keys
     value = getattr(table, key)
-    expected = allowed(known_options()[table.module][table.option], value)
+    expected = describe_allowed(known_options()[table.module][table.option], value)
     if expected is not None:
-        raise wrong_value(file, ("option", number, key), key, value, expected)
+        raise make_value_error(file, ("option", number, key), key, value, expected)
     if key == "value":
         # The type that a bool of a loaded module is read as (plan/module_options.py).
         return Exactly(int(value) if isinstance(value, bool) else value)
     return AtLeast(value) if key == "at_least" else AtMost(value)
 
 
-def part_of(file: TomlFile, origin: Origin, sources: Collection[str]) -> Part:
+def check_part(file: TomlFile, origin: Origin, sources: Collection[str]) -> ProfilePart:
     """Return a profile, or a part that profiles include.
 
     ``sources`` are the ids that may be cited. Raise ``PolicyError`` for the first invalid entry.
     """
-    content = decode(file, ProfileFile)
-    return Part(
+    content = decode_file(file, ProfileFile)
+    return ProfilePart(
         file=str(file.path),
         origin=origin,
         title=content.title,
         include=content.include,
         probe=content.probe,
         tolerance=content.tolerance,
-        rules=checked_rules(file, content.rule, origin, sources),
-        objectives=checked_objectives(file, content.objective, origin, sources),
-        options=checked_options(file, content.option, origin, sources),
+        rules=check_rules(file, content.rule, origin, sources),
+        objectives=check_objectives(file, content.objective, origin, sources),
+        options=check_options(file, content.option, origin, sources),
     )
 
 
-def rules_of(file: TomlFile, sources: Collection[str]) -> Part:
-    """Return a file of a site's ``rules.d``. Raise the same errors as ``part_of``."""
-    content, origin = decode(file, RulesFile), Origin.SITE
-    return Part(
+def check_rules_file(file: TomlFile, sources: Collection[str]) -> ProfilePart:
+    """Return a file of a site's ``rules.d``. Raise the same errors as ``check_part``."""
+    content, origin = decode_file(file, RulesFile), Origin.SITE
+    return ProfilePart(
         file=str(file.path),
         origin=origin,
-        rules=checked_rules(file, content.rule, origin, sources),
-        objectives=checked_objectives(file, content.objective, origin, sources),
-        options=checked_options(file, content.option, origin, sources),
+        rules=check_rules(file, content.rule, origin, sources),
+        objectives=check_objectives(file, content.objective, origin, sources),
+        options=check_options(file, content.option, origin, sources),
     )

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from hbatune.policy.profile import Match, Name, Objective, ProbeSpec, Text, Tolerance
-from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted
+from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
 
 T = TypeVar("T")
 
@@ -92,13 +92,13 @@ class SourcesFile(Struct, frozen=True, forbid_unknown_fields=True):
     source: dict[Name, SourceTable]
 
 
-def decode(file: TomlFile, shape: type[T]) -> T:
+def decode_file(file: TomlFile, shape: type[T]) -> T:
     """Return the file as ``shape``. Raise ``PolicyError`` with line, key and allowed values."""
     data = {key: _wrap_conditions(value) for key, value in file.data.items()}
     try:
         return msgspec.convert(data, shape)
     except msgspec.ValidationError as error:
-        raise explained(file, shape, str(error)) from error
+        raise explain_error(file, shape, str(error)) from error
 
 
 def _wrap_conditions(tables: Any) -> Any:
@@ -124,7 +124,7 @@ def _wrap_words(condition: dict[str, Any]) -> dict[str, Any]:
     return wrapped
 
 
-def place(file: TomlFile, steps: Steps) -> str | None:
+def describe_table(file: TomlFile, steps: Steps) -> str | None:
     """Describe the table that contains ``steps``, for example ``rule "nvme-scheduler"``."""
     table = _walk_data(file.data, steps[:1])[0]
     if isinstance(table, dict):
@@ -133,10 +133,10 @@ def place(file: TomlFile, steps: Steps) -> str | None:
     if not isinstance(table, dict) or len(steps) < 2 or not isinstance(steps[1], int):
         return None
     name = table.get("name")
-    return f"{steps[0]} {quoted(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
+    return f"{steps[0]} {quote_value(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
 
 
-def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
+def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
     """Convert msgspec's message, which has a path but no line, to a readable error."""
     steps: Steps = ()
     if match := _PATH.search(message):
@@ -150,7 +150,7 @@ def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
             f"found none, expected {allowed}",
             file=file.path,
             line=file.line(steps),
-            place=place(file, steps),
+            place=describe_table(file, steps),
             key=missing[1],
             found="none",
             allowed=allowed,
@@ -158,7 +158,7 @@ def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
     # A single word in a ``when`` became a list, so msgspec's path may have an extra step.
     value, reached = _walk_data(file.data, steps)
     keys = [step for step in reached if isinstance(step, str)]
-    return wrong_value(
+    return make_value_error(
         file, steps, keys[-1] if keys else None, value, _describe_allowed(shape, steps)
     )
 
@@ -166,17 +166,17 @@ def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
 def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
     keys = _list_keys(shape, steps)
     return PolicyError(
-        f"unknown key {quoted(key)}, expected {_join_words(keys)}",
+        f"unknown key {quote_value(key)}, expected {_join_words(keys)}",
         file=file.path,
         line=file.line((*steps, key)),
-        place=place(file, steps),
+        place=describe_table(file, steps),
         found=key,
         allowed=_join_words(keys),
-        hint=nearest(key, keys),
+        hint=suggest_nearest(key, keys),
     )
 
 
-def wrong_value(
+def make_value_error(
     file: TomlFile,
     steps: Steps,
     key: str | None,
@@ -186,12 +186,12 @@ def wrong_value(
 ) -> PolicyError:
     """Return the error for a value that is not allowed."""
     return PolicyError(
-        f"found {quoted(value)}, expected {allowed}",
+        f"found {quote_value(value)}, expected {allowed}",
         file=file.path,
         line=file.line(steps),
-        place=place(file, steps),
+        place=describe_table(file, steps),
         key=key,
-        found=quoted(value),
+        found=quote_value(value),
         allowed=allowed,
         hint=hint,
     )

@@ -31,7 +31,7 @@ _MOST_LINKS = 40
 _LONGEST = 80
 
 
-class Fault(Struct, frozen=True):
+class TrustFault(Struct, frozen=True):
     """The reason why a path is not trusted, and the remedy.
 
     ``found`` and ``allowed`` are its owner or its mode. There is no ``remedy`` for a directory
@@ -52,7 +52,7 @@ class FollowedPath(Struct, frozen=True):
     end: Path
 
 
-def follow(path: Path, root: Path = ROOT) -> FollowedPath:
+def resolve_links(path: Path, root: Path = ROOT) -> FollowedPath:
     """Resolve all links of an absolute path, for a process whose / is ``root``.
 
     ``path`` is relative to that root directory. A missing name is kept unchanged. Raise OSError
@@ -81,12 +81,12 @@ def follow(path: Path, root: Path = ROOT) -> FollowedPath:
     return FollowedPath(tuple(folders), current)
 
 
-def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
+def find_fault(path: Path, status: os.stat_result, owner: int) -> TrustFault | None:
     """Return why users other than ``owner`` (a uid) can change this path, or None."""
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != owner:
-        return Fault(
+        return TrustFault(
             path,
             f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}",
             found=str(status.st_uid),
@@ -94,7 +94,7 @@ def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
             remedy=f"chown the {kind} to uid {owner}",
         )
     if mode & _WRITABLE_BY_OTHERS:
-        return Fault(
+        return TrustFault(
             path,
             f"this {kind} has mode {mode:04o}, expected none but its owner to have write access",
             found=f"{mode:04o}",
@@ -104,22 +104,22 @@ def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
     return None
 
 
-def fault_on_way(
+def find_fault_on_path(
     path: Path, owner: int, *, root: Path = ROOT, top: Path = ROOT, end: bool = True
-) -> Fault | None:
+) -> TrustFault | None:
     """Return why users other than ``owner`` can change the end of an absolute path, or None.
 
-    ``root`` is as for ``follow``. Directories above ``top`` are not checked. Without ``end`` only
-    the parent directories are checked. A missing name is not a fault, because its checked directory
-    determines who can create it. Raise OSError as ``follow`` does.
+    ``root`` is as for ``resolve_links``. Directories above ``top`` are not checked. Without ``end``
+    only the parent directories are checked. A missing name is not a fault, because its checked
+    directory determines who can create it. Raise OSError as ``resolve_links`` does.
     """
-    followed = follow(path, root)
+    followed = resolve_links(path, root)
     unchecked = set(top.parents)
     for place in (*followed.folders, followed.end) if end else followed.folders:
         if place in unchecked:
             continue
         try:
-            fault = fault_of(place, place.lstat(), owner)
+            fault = find_fault(place, place.lstat(), owner)
         except (FileNotFoundError, NotADirectoryError):
             continue
         if fault is not None:
@@ -146,7 +146,7 @@ class PolicyError(UsageError):
         allowed: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.file = None if file is None else printable(file)
+        self.file = None if file is None else escape_name(file)
         self.line = line
         self.place = place
         self.key = key
@@ -162,13 +162,13 @@ class PolicyError(UsageError):
         super().__init__(": ".join(part for part in parts if part), hint=hint)
 
 
-def printable(name: Path | str) -> str:
+def escape_name(name: Path | str) -> str:
     """Return a file's name as text without control characters and invalid bytes."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
-def quoted(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return a value from a file as short ASCII text, strings in double quotes."""
     if isinstance(value, bool):
         text = "true" if value else "false"
@@ -180,7 +180,7 @@ def quoted(value: object) -> str:
 
         text = json.dumps(value[: 2 * _LONGEST])
     elif isinstance(value, list):
-        text = "[" + ", ".join(quoted(item) for item in value[:8]) + "]"
+        text = "[" + ", ".join(quote_value(item) for item in value[:8]) + "]"
     elif isinstance(value, dict):
         text = "a table"
     else:
@@ -188,15 +188,15 @@ def quoted(value: object) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
+def suggest_nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Return a hint with the candidate most similar to ``name``, or None."""
     from difflib import get_close_matches  # needed only for errors
 
     close = get_close_matches(name[:_LONGEST], list(candidates), n=1)
-    return f"did you mean {quoted(close[0])}?" if close else None
+    return f"did you mean {quote_value(close[0])}?" if close else None
 
 
-LARGEST = 1 << 20  # bytes; a rule file has a few thousand
+MAX_FILE_BYTES = 1 << 20  # bytes; a rule file has a few thousand
 
 # Only errors need these patterns, so they are compiled on use.
 _HEADER = r"\s*\[\[?([^\[\]]*)\]"
@@ -275,10 +275,10 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
     directories. Directories above ``top`` are not checked. Raise ``PolicyError`` unless the file is
     readable, small, trusted and valid TOML, and ``FileNotFoundError`` if it is missing.
     """
-    return parsed(path, read_text(path, top=top, owner=owner))
+    return parse_toml(path, read_text(path, top=top, owner=owner))
 
 
-def parsed(path: Path, text: str) -> TomlFile:
+def parse_toml(path: Path, text: str) -> TomlFile:
     """Parse the text of the file at ``path``. Raise ``PolicyError`` if it is not TOML."""
     import tomllib  # often not needed: shipped profiles are compiled, and a site may have no files
 
@@ -297,20 +297,22 @@ def parsed(path: Path, text: str) -> TomlFile:
 def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
     """Return the text of a file for ``read_toml``. Raise the same errors."""
     try:
-        with loader.opened(path) as descriptor:
+        with loader.open_file(path) as descriptor:
             if owner is not None:
                 # Check the open file, since the path could be replaced between check and read.
-                _require_trusted(fault_of(path, os.fstat(descriptor), owner))
-                _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
-            raw = loader.beginning(descriptor, LARGEST + 1)
+                _require_trusted(find_fault(path, os.fstat(descriptor), owner))
+                _require_trusted(find_fault_on_path(path.absolute(), owner, top=top, end=False))
+            raw = loader.read_beginning(descriptor, MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise  # the caller decides whether a missing file is an error
     except UnusableFileError as error:
         raise PolicyError(str(error), file=path) from error
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
-    if len(raw) > LARGEST:
-        raise PolicyError(f"larger than {LARGEST} bytes, which no file of rules is", file=path)
+    if len(raw) > MAX_FILE_BYTES:
+        raise PolicyError(
+            f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is", file=path
+        )
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -318,7 +320,7 @@ def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
         raise PolicyError("not valid UTF-8", file=path, line=line) from error
 
 
-def _require_trusted(fault: Fault | None) -> None:
+def _require_trusted(fault: TrustFault | None) -> None:
     if fault is not None:
         raise PolicyError(
             fault.problem,

@@ -12,15 +12,15 @@ from collections.abc import Collection
 from hbatune.policy.config import Site, Vendors
 from hbatune.policy.library import Library
 from hbatune.policy.profile import Rule, VendorRule
-from hbatune.policy.toml_files import PolicyError, nearest, quoted
+from hbatune.policy.toml_files import PolicyError, quote_value, suggest_nearest
 
 
-def uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
+def list_uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
     """Return the uses that the rules know for disks."""
     return tuple(sorted({rule.use for rule in rules if rule.use is not None}))
 
 
-def asked(library: Library, site: Site) -> tuple[VendorRule, ...]:
+def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
     """Return the vendor rules that a site enables, without rules for uses it does not list.
 
     Raise ``PolicyError`` for a use that no rule has.
@@ -30,25 +30,27 @@ def asked(library: Library, site: Site) -> tuple[VendorRule, ...]:
     from hbatune.policy.vendor_files import load_vendors  # few sites need it
 
     rules = load_vendors(library.shipped)
-    use_names = uses(rules)
+    use_names = list_uses(rules)
     for name in site.uses:
         if name not in use_names:
             raise PolicyError(
-                f"unknown use {quoted(name)}, expected one of {', '.join(use_names)}",
+                f"unknown use {quote_value(name)}, expected one of {', '.join(use_names)}",
                 place="table [site.uses]",
-                found=quoted(name),
+                found=quote_value(name),
                 allowed=", ".join(use_names),
-                hint=nearest(name, use_names),
+                hint=suggest_nearest(name, use_names),
             )
     if site.vendors is Vendors.OFF:
         return ()
     return tuple(rule for rule in rules if rule.use is None or rule.use in site.uses)
 
 
-def rules_followed(library: Library, site: Site) -> tuple[Rule, ...]:
+def load_followed_rules(library: Library, site: Site) -> tuple[Rule, ...]:
     """Return the vendor rules that are part of every profile of the site (default: no rules)."""
     if site.vendors is not Vendors.FOLLOW:
         return ()
     return tuple(
-        vendor_rule.rule for vendor_rule in asked(library, site) if vendor_rule.use is None
+        vendor_rule.rule
+        for vendor_rule in load_enabled_rules(library, site)
+        if vendor_rule.use is None
     )

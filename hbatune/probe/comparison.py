@@ -13,12 +13,18 @@ from msgspec.structs import replace
 from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
 from hbatune.loader import Count, Figure
 from hbatune.policy.library import LinkFigures, MediumFigures, RaidFigures, Yardsticks
-from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
+from hbatune.policy.match import (
+    Traits,
+    build_adapter_traits,
+    build_traits,
+    find_objective,
+    is_match,
+)
 from hbatune.policy.profile import Match, Objective, Profile
 from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
-from hbatune.probe.selection import subjects_of
+from hbatune.probe.selection import list_subjects
 
-HEADROOM = (0.20, 0.40)
+HEADROOM_LIMITS = (0.20, 0.40)
 """Fractions of the objective that stay free: enough from the first, ample beyond the second."""
 
 _BLOCK, _LARGE = 4096, 1 << 20
@@ -99,7 +105,7 @@ class MixCost(Struct, frozen=True):
     source: str
 
 
-def mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> MixCost | None:
+def compute_mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> MixCost | None:
     """Return the cost of a 4K mix on one disk, or None without a measurement that can be trusted.
 
     The documents' values are for random I/O (D0-15). The two runs may differ only in their reads.
@@ -123,28 +129,30 @@ def compare_result(
     result: ProbeResult, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing:
     """Return the comparisons of a result; without a profile there is no objective."""
-    disk_traits = subject_traits(subject)
+    disk_traits = get_subject_traits(subject)
     without_writer = result.workload.writer is None
     comparable = without_writer and result.workload.pattern is Pattern.RANDOM_READ
     comparable = comparable and result.workload.block_size == _BLOCK
     comparable = comparable and result.workload.issued <= _DEEPEST
-    figures = document_figures(disk_traits, yardsticks) if comparable else None
+    figures = find_medium_figures(disk_traits, yardsticks) if comparable else None
     # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
     usual = profile is not None and result.workload.issued <= max(_USUAL, profile.probe.depth)
     wanted = (
-        objective(profile, disk_traits) if profile is not None and comparable and usual else None
+        find_objective(profile, disk_traits)
+        if profile is not None and comparable and usual
+        else None
     )
     gb_per_s = result.figures.bandwidth / 1e9
     return Standing(
         document=figures,
         same_depth=figures is not None and result.workload.issued == figures.depth,
-        goal=None if wanted is None else judge_objective(wanted, result.figures.p99_us / 1000),
+        goal=None if wanted is None else evaluate_objective(wanted, result.figures.p99_us / 1000),
         links=tuple(
             share
             for adapter in subject.adapters
             if (share := _compare_link(adapter, gb_per_s, yardsticks)) is not None
         ),
-        raid=raid_figures(result.workload, disk_traits, subject, yardsticks),
+        raid=find_raid_figures(result.workload, disk_traits, subject, yardsticks),
     )
 
 
@@ -152,7 +160,7 @@ def compare_on_machine(
     result: ProbeResult, machine: Machine, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing | None:
     """Return the comparisons on this machine, or None if the disk is missing."""
-    subjects = subjects_of(machine, {result.target})
+    subjects = list_subjects(machine, {result.target})
     # The kernel may have reused the name for another disk since: only the id identifies it.
     subject = next(
         (candidate for candidate in subjects if candidate.endpoint.id == result.id), None
@@ -160,23 +168,23 @@ def compare_on_machine(
     return None if subject is None else compare_result(result, subject, profile, yardsticks)
 
 
-def subject_traits(subject: Subject) -> Traits:
+def get_subject_traits(subject: Subject) -> Traits:
     """Return the traits of a subject; a map takes protocol and medium from its paths."""
     # A rule about one adapter must not match a map with several.
     adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
-    endpoint_traits = traits(subject.endpoint, adapter)
+    endpoint_traits = build_traits(subject.endpoint, adapter)
     if not subject.paths:
         return endpoint_traits
-    below = traits(subject.paths[0], adapter)
+    below = build_traits(subject.paths[0], adapter)
     return replace(endpoint_traits, protocol=below.protocol, medium=below.medium)
 
 
-def document_figures(disk_traits: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
+def find_medium_figures(disk_traits: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
     """Return the documents' values for such a medium, or None."""
-    return next((entry for entry in yardsticks.medium if matches(entry.when, disk_traits)), None)
+    return next((entry for entry in yardsticks.medium if is_match(entry.when, disk_traits)), None)
 
 
-def raid_figures(
+def find_raid_figures(
     workload: Workload, disk_traits: Traits, subject: Subject, yardsticks: Yardsticks
 ) -> tuple[RaidFigures, ...]:
     """Return the documents' values for a volume's adapter and slot, if they cover the workload.
@@ -189,13 +197,13 @@ def raid_figures(
         return ()
     cards = {adapter.document for adapter in subject.adapters}
     candidates = (entry for entry in yardsticks.raid if entry.card in cards)
-    return tuple(entry for entry in candidates if matches(Match(link=entry.when), disk_traits))
+    return tuple(entry for entry in candidates if is_match(Match(link=entry.when), disk_traits))
 
 
-def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
+def evaluate_objective(wanted: Objective, measured_ms: float) -> Goal:
     """Compare a p99 in ms with an objective."""
     spare = 1 - measured_ms / wanted.p99_ms
-    enough, ample = HEADROOM
+    enough, ample = HEADROOM_LIMITS
     if spare < 0:
         headroom = Headroom.MISSED
     elif spare < enough:
@@ -205,7 +213,7 @@ def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
     return Goal(wanted.p99_ms, measured_ms, spare, headroom, wanted.source)
 
 
-def link_ceiling(link: Link) -> float | None:
+def compute_link_ceiling(link: Link) -> float | None:
     """Return the maximum throughput of a link in each direction in GB/s, or None if unknown."""
     if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
@@ -213,7 +221,7 @@ def link_ceiling(link: Link) -> float | None:
 
 
 def _compare_link(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> LinkShare | None:
-    ceiling = None if adapter.link is None else link_ceiling(adapter.link)
+    ceiling = None if adapter.link is None else compute_link_ceiling(adapter.link)
     if adapter.link is None or ceiling is None:
         return None
     figures = _find_link_figures(adapter, yardsticks)
@@ -227,7 +235,7 @@ def _compare_link(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> 
 
 
 def _find_link_figures(adapter: Adapter, yardsticks: Yardsticks) -> LinkFigures | None:
-    link_traits = adapter_traits(adapter, TargetKind.HOST)
+    link_traits = build_adapter_traits(adapter, TargetKind.HOST)
     return next(
-        (entry for entry in yardsticks.link if matches(Match(link=entry.when), link_traits)), None
+        (entry for entry in yardsticks.link if is_match(Match(link=entry.when), link_traits)), None
     )

@@ -39,7 +39,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune import children
-from hbatune.facts.sampler import CpuTime, cpu_time
+from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -50,15 +50,15 @@ from hbatune.probe.result import (
     Workload,
     merge_histograms,
 )
-from hbatune.render import render
-from hbatune.workers import Process, process
+from hbatune.render import render_template
+from hbatune.workers import Process, find_process
 
-BESIDE = "beside"
+WRITER_JOB = "beside"
 """The name of the job of a bulk writer, which is not included in the figures."""
-QUOTED = 500  # characters of another program's output to keep
-SHORTEST = 0.5
+MAX_QUOTED = 500  # characters of another program's output to keep
+MIN_WINDOW_FRACTION = 0.5
 """Fraction of the longest window: shorter ones, such as the last, join the previous one."""
-LATE = 1.02
+LATE_FACTOR = 1.02
 """Factor on the requested time: a later status includes the wait for the last I/Os in flight."""
 
 
@@ -88,13 +88,13 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
     try:
         job_lists = [
             msgspec.convert(document, _Output, strict=False).jobs
-            for document in json_documents(output)
+            for document in parse_documents(output)
         ]
         if not job_lists:
             raise ValueError(output.strip() or "fio wrote nothing")
         counts = [_sum_counters(_select_measured(jobs)) for jobs in job_lists]
     except ValueError as error:  # not JSON at all, or not fio's
-        return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
+        return Failed(target, Failure.GARBAGE, text=str(error)[:MAX_QUOTED])
     jobs = job_lists[-1]
     for job in jobs:
         if job.error:
@@ -106,11 +106,11 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
     if counts[-1].seconds <= 0:
         return Failed(target, Failure.GARBAGE, text="I/Os that took no time")
     return replace(
-        _make_figures(counts_in_time(counts, requested)), written_beside=_compute_writer_rate(jobs)
+        _make_figures(select_counts(counts, requested)), written_beside=_compute_writer_rate(jobs)
     )
 
 
-def json_documents(output: str) -> Iterator[object]:
+def parse_documents(output: str) -> Iterator[object]:
     """Yield the JSON objects in fio's output; text between them is skipped.
 
     A truncated or broken object ends the search: its end cannot be found.
@@ -127,15 +127,15 @@ def json_documents(output: str) -> Iterator[object]:
         match = start.search(output, end)
 
 
-def counts_in_time(counts: Sequence[Count], requested: float) -> list[Count]:
+def select_counts(counts: Sequence[Count], requested: float) -> list[Count]:
     """Return the counts of a run within the ``requested`` seconds after its warm-up.
 
     The last count, of the entire run, is used only if the others cover less than half of the time.
     It can have more latencies than I/Os: fio waited for these I/Os when the time was up.
     """
     *statuses, final = _drop_warm_up(counts)
-    in_time = [count for count in statuses if count.seconds <= LATE * requested]
-    if not in_time or in_time[-1].seconds < SHORTEST * requested:
+    in_time = [count for count in statuses if count.seconds <= LATE_FACTOR * requested]
+    if not in_time or in_time[-1].seconds < MIN_WINDOW_FRACTION * requested:
         waited = final.histogram.count > final.ios
         # With fio's own runtime, which includes the wait, the rate would be too low.
         in_time.append(replace(final, seconds=min(final.seconds, requested)) if waited else final)
@@ -181,12 +181,12 @@ class _Output(Struct, frozen=True):
 
 
 def _select_measured(jobs: Sequence[_Job]) -> list[_Job]:
-    return [job for job in jobs if job.jobname != BESIDE]
+    return [job for job in jobs if job.jobname != WRITER_JOB]
 
 
 def _compute_writer_rate(jobs: Sequence[_Job]) -> float | None:
     """Return the bytes/s of the bulk writer, or None if there is no writer."""
-    sides = [job.write for job in jobs if job.jobname == BESIDE and job.write is not None]
+    sides = [job.write for job in jobs if job.jobname == WRITER_JOB and job.write is not None]
     return sum(side.io_bytes * 1000 / side.runtime for side in sides if side.runtime) or None
 
 
@@ -249,7 +249,7 @@ def _choose_marks(counts: Sequence[Count]) -> list[Count]:
     longest = max(second - first for first, second in pairwise(ends))
     marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
     for count in counts:
-        if count.seconds - marks[-1].seconds >= SHORTEST * longest:
+        if count.seconds - marks[-1].seconds >= MIN_WINDOW_FRACTION * longest:
             marks.append(count)
     if len(marks) > 1:
         # The remainder joins the last window, so no I/O is lost between two windows.
@@ -268,11 +268,14 @@ def _make_window(first: Count, second: Count) -> Window:
     )
 
 
-OLDEST = (3, 23)  # older ones interpret flow differently, and their JSON lacks percentiles of lat
-MARGIN = 15.0  # seconds added to the workload's own, to start and to wait for slow I/O
-GRACE = 2.0  # seconds for a killed fio to exit
+MIN_FIO_VERSION = (
+    3,
+    23,
+)  # older ones interpret flow differently, and their JSON lacks percentiles of lat
+TIME_MARGIN_S = 15.0  # seconds added to the workload's own, to start and to wait for slow I/O
+KILL_GRACE_S = 2.0  # seconds for a killed fio to exit
 _PR_SET_PDEATHSIG = 1
-START = 0.25
+START_TIME_S = 0.25
 """Seconds allowed for the start of fio, or a quarter of a run of less than one second."""
 Wait = Callable[[float], int | None]
 """Waits for a process to end, for at most the given seconds; returns its status or None."""
@@ -309,7 +312,7 @@ class Meter:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        start = min(START, workload.runtime / 4)
+        start = min(START_TIME_S, workload.runtime / 4)
         self._pauses = (workload.ramp + start, workload.runtime - start)
         self._cpus = cpus
         self._clock = clock
@@ -321,7 +324,7 @@ class Meter:
             status = wait(pause)
             if status is not None:
                 return status
-            spent = cpu_time(self._cpus)
+            spent = read_cpu_time(self._cpus)
             self._marks += [(self._clock(), spent)] if spent else []
         return wait(seconds - sum(self._pauses))
 
@@ -348,16 +351,16 @@ def find() -> Fio | UnusableOutput:
     with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         try:
-            ended = _run_command([path, "--version"], directory, MARGIN)
+            ended = _run_command([path, "--version"], directory, TIME_MARGIN_S)
         except OSError as error:
             return UnusableOutput(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
         output, errors = (_read_text(directory / stream).strip() for stream in ("stdout", "stderr"))
     match = re.match(r"fio-(\d+)\.(\d+)", output)
     if match is None:
         return UnusableOutput(Skip.BROKEN_FIO, _explain_broken(ended, errors or output))
-    if (int(match[1]), int(match[2])) < OLDEST:
-        return UnusableOutput(Skip.OLD_FIO, output[:QUOTED])
-    return Fio(path, output.removeprefix("fio-")[:QUOTED])
+    if (int(match[1]), int(match[2])) < MIN_FIO_VERSION:
+        return UnusableOutput(Skip.OLD_FIO, output[:MAX_QUOTED])
+    return Fio(path, output.removeprefix("fio-")[:MAX_QUOTED])
 
 
 def measure(
@@ -367,7 +370,7 @@ def measure(
     size: int,
     workload: Workload,
     *,
-    margin: float = MARGIN,
+    margin: float = TIME_MARGIN_S,
     write: bool = False,
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
@@ -381,11 +384,11 @@ def measure(
     a workload that writes; a caller that allows writes must have checked that the device is empty
     (``guard``).
 
-    Returns within the workload's seconds plus ``margin`` and ``GRACE``, even if the device hangs.
-    Raises ``UnsafeNameError`` for a node that a job file cannot name.
+    Returns within the workload's seconds plus ``margin`` and ``KILL_GRACE_S``, even if the device
+    hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
     values = {"workload": workload, "node": node, "size": size, "cpus": cpus, "others": other_nodes}
-    job = render("templates", "probe.fio.j2", **values)
+    job = render_template("templates", "probe.fio.j2", **values)
     try:
         for path in (node, *other_nodes):
             os.stat(path)  # fio calls a missing file EINVAL
@@ -422,8 +425,8 @@ class _Overdue(Struct, frozen=True):
 def _explain_broken(ended: _Ended | _Overdue, output: str) -> str:
     """Return why fio reported no version: its own message, if there is one."""
     if isinstance(ended, _Overdue):
-        return f"no answer within {MARGIN:g} s"
-    return output[:QUOTED] or f"it says nothing, with exit status {ended.status}"
+        return f"no answer within {TIME_MARGIN_S:g} s"
+    return output[:MAX_QUOTED] or f"it says nothing, with exit status {ended.status}"
 
 
 def _read_outcome(
@@ -437,7 +440,7 @@ def _read_outcome(
     # An errno that fio has reported is more precise than the exit status that it causes.
     if ended.status and not has_errno:
         text = _read_text(directory / "stderr").strip() or _read_text(directory / "out").strip()
-        return Failed(target, Failure.EXIT, status=ended.status, text=text[-QUOTED:] or None)
+        return Failed(target, Failure.EXIT, status=ended.status, text=text[-MAX_QUOTED:] or None)
     return parsed if isinstance(parsed, Failed) else _add_cost(parsed, meter.cost)
 
 
@@ -465,11 +468,13 @@ def _run_command(
     except BaseException:
         # Not even an interrupt may leave fio running: it would continue to load the disk.
         if running is not None:
-            children.stop(running, GRACE)
+            children.stop(running, KILL_GRACE_S)
         raise
     if status is not None:
         return _Ended(status)
-    return _Overdue(process(running.pid) if children.stop(running, GRACE) is None else None)
+    return _Overdue(
+        find_process(running.pid) if children.stop(running, KILL_GRACE_S) is None else None
+    )
 
 
 @contextlib.contextmanager

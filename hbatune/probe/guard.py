@@ -26,9 +26,9 @@ from msgspec import Struct
 from hbatune import children
 from hbatune.errors import UsageError
 from hbatune.facts.devices import SWAP
-from hbatune.facts.ids import stable_part
+from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Missing
-from hbatune.facts.sampler import Activity, activity
+from hbatune.facts.sampler import Activity, read_activity
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS
 from hbatune.workers import Pool, Replied
@@ -37,21 +37,21 @@ _NOTHING = 2  # blkid(8): nothing was recognised
 _AMBIVALENT = 8  # blkid(8): several signatures contradict each other
 _SECONDS = 10.0  # for blkid, which waits in the kernel if the disk does not answer
 
-Look = Callable[[str], "str | OSError | None"]
+SignatureReader = Callable[[str], "str | OSError | None"]
 """Takes a device node; returns its content's type, None if empty, or the error of a failed read."""
 
-BLOCKS = 64
+SAMPLED_BLOCKS = 64
 """Number of blocks to read, evenly spread over the disk; a disk in use has data in one of them."""
 _READ_BLOCK = 4096
 _DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
-UTILISATION = 0.10  # busy above this fraction of time
-SAMPLES = 4
-INTERVAL = 0.1  # seconds between two samples
+MAX_UTILISATION = 0.10  # busy above this fraction of time
+LOAD_SAMPLES = 4
+SAMPLE_INTERVAL_S = 0.1  # seconds between two samples
 Reader = Callable[[str], Activity | Missing]
 
 
-def guarded(
-    subject: Subject, target_names: Collection[str], *, look: Look | None = None
+def find_write_refusal(
+    subject: Subject, target_names: Collection[str], *, look: SignatureReader | None = None
 ) -> Skipped | None:
     """Return why the subject must not be written to, or None if writes are allowed.
 
@@ -64,7 +64,7 @@ def guarded(
     node = endpoint.device_node
     if node is None:
         return Skipped(endpoint.target, Skip.NO_NODE)
-    content = (look or signature)(node)
+    content = (look or read_signature)(node)
     if isinstance(content, OSError):
         return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=_describe_error(content))
     if content is not None:
@@ -72,7 +72,7 @@ def guarded(
     return None
 
 
-def with_links(names: Iterable[str]) -> tuple[str, ...]:
+def resolve_links(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names that a user gave, and for links in /dev also the paths behind them.
 
     A link to a disk also counts as the name of that disk, but a link to a partition does not.
@@ -82,7 +82,7 @@ def with_links(names: Iterable[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def exclusively(subject: Subject) -> Iterator[Skipped | None]:
+def claim_device(subject: Subject) -> Iterator[Skipped | None]:
     """Claim the device during a run, or yield why that is impossible.
 
     During the claim, the kernel refuses to mount it, to swap on it or to stack a device on it
@@ -109,7 +109,7 @@ def _check_facts(
     endpoint: Endpoint, subject: Subject, target_names: Collection[str]
 ) -> Skipped | None:
     """Return the reason among the facts for not writing to it, or None."""
-    stable = stable_part(endpoint.id)
+    stable = extract_stable_part(endpoint.id)
     # Only a name of this disk counts: an adapter or a pattern that includes it is not enough.
     if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(target_names):
         return Skipped(endpoint.target, Skip.NOT_NAMED)
@@ -134,7 +134,7 @@ def _has_partitions(sysfs: str) -> bool:
         return True  # missing or unreadable: not to be written to either
 
 
-def signature(node: str) -> "str | OSError | None":
+def read_signature(node: str) -> "str | OSError | None":
     """Return the type that libblkid finds, None if it finds none, or the error if it failed."""
     command = ["blkid", "--probe", "--output", "export", "--", node]
     try:
@@ -181,8 +181,8 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
     return True if len(replies) == _count_samples(size) else None
 
 
-def busy_subjects(
-    subjects: Sequence[Subject], *, read: Reader = activity, clock: Clock | None = None
+def find_busy_subjects(
+    subjects: Sequence[Subject], *, read: Reader = read_activity, clock: Clock | None = None
 ) -> dict[str, Skipped]:
     """Sample all subjects together for 0.3 s; return the reasons by target not to probe them.
 
@@ -195,9 +195,9 @@ def busy_subjects(
     directories = {device.sysfs for devices in counted.values() for device in devices}
     series: dict[str, list[Activity | Missing]] = {directory: [] for directory in directories}
     started = clock.now()
-    for number in range(SAMPLES):
+    for number in range(LOAD_SAMPLES):
         if number:
-            clock.sleep(INTERVAL)
+            clock.sleep(SAMPLE_INTERVAL_S)
         for directory, samples in series.items():
             # Alternately, not disk by disk: the full set takes 0.3 s for any number of disks.
             samples.append(read(directory))
@@ -209,7 +209,7 @@ def busy_subjects(
     return refusals
 
 
-def load_of(samples: Sequence[Activity], seconds: float) -> Load:
+def compute_load(samples: Sequence[Activity], seconds: float) -> Load:
     """Return the load over samples taken at even intervals in ``seconds``."""
     ticks = (samples[-1].io_ticks_ms - samples[0].io_ticks_ms) / 1000
     return Load(
@@ -225,7 +225,9 @@ def is_busy(samples: Sequence[Activity], seconds: float) -> bool:
     I/O when it completes.
     """
     waiting = sum(sample.in_flight > 0 for sample in samples)
-    return load_of(samples, seconds).utilisation > UTILISATION or 2 * waiting >= len(samples)
+    return compute_load(samples, seconds).utilisation > MAX_UTILISATION or 2 * waiting >= len(
+        samples
+    )
 
 
 class _Place(Struct, frozen=True):
@@ -234,7 +236,7 @@ class _Place(Struct, frozen=True):
 
 
 def _count_samples(size: int) -> int:
-    return max(1, min(BLOCKS, size // _READ_BLOCK))
+    return max(1, min(SAMPLED_BLOCKS, size // _READ_BLOCK))
 
 
 def _check_zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
@@ -272,7 +274,7 @@ def _find_refusal(
         if len(samples) < len(readings):
             return Skipped(target, Skip.UNREADABLE)
         if is_busy(samples, seconds):
-            return Skipped(target, Skip.BUSY, load=load_of(samples, seconds))
+            return Skipped(target, Skip.BUSY, load=compute_load(samples, seconds))
     return None
 
 
@@ -284,10 +286,10 @@ def _has_iostats(endpoint: Endpoint) -> bool:
     return SETTINGS["iostats"].read(endpoint.attributes) != 0
 
 
-LARGEST = 1 << 30
+MAX_SCRATCH_SIZE = 1 << 30
 """Maximum size of the file in bytes: a probe of a few seconds does not read it twice."""
-LEAST = 64 << 20
-SHARE = 10
+MIN_SCRATCH_SIZE = 64 << 20
+FREE_SPACE_DIVISOR = 10
 """The file takes at most one part in SHARE of the free space."""
 
 _WRITE_BLOCK = 1 << 20
@@ -301,8 +303,8 @@ class ScratchFile(Struct, frozen=True):
 
 
 @contextmanager
-def scratch_file(
-    folder: Path, *, largest: int = LARGEST, smallest: int = LEAST
+def make_scratch_file(
+    folder: Path, *, largest: int = MAX_SCRATCH_SIZE, smallest: int = MIN_SCRATCH_SIZE
 ) -> Iterator[ScratchFile]:
     """Make a file of random bytes in the directory; it disappears with this process.
 
@@ -310,7 +312,11 @@ def scratch_file(
     """
     try:
         free = os.statvfs(folder)
-        size = min(largest, free.f_bavail * free.f_frsize // SHARE) // _WRITE_BLOCK * _WRITE_BLOCK
+        size = (
+            min(largest, free.f_bavail * free.f_frsize // FREE_SPACE_DIVISOR)
+            // _WRITE_BLOCK
+            * _WRITE_BLOCK
+        )
         if size < smallest:
             raise UsageError(
                 f"{str(folder)!r} has too little free space for a file to probe",

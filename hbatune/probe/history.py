@@ -157,7 +157,7 @@ class KeptTogether(Struct, frozen=True):
 
 
 SCHEMA = "hbatune.history/1"
-MOST = 4 << 20
+MAX_HISTORY_SIZE = 4 << 20
 """Maximum size of the file in bytes: every command that shows results reads all of it."""
 
 
@@ -212,7 +212,7 @@ class HistoryError(HbatuneError):
     """The history cannot be read or written; the old file is unchanged."""
 
 
-def record(
+def make_record(
     machine: Machine, profile: str | None, command: str, result: ProbeResult, timestamp: float
 ) -> Record:
     """Return the record of one probe on this machine.
@@ -231,7 +231,7 @@ def record(
     )
 
 
-def record_together(
+def make_adapter_record(
     machine: Machine,
     profile: str | None,
     command: str,
@@ -239,7 +239,7 @@ def record_together(
     measured: KeptTogether,
     timestamp: float,
 ) -> Record:
-    """Return the record of a run on all disks of an adapter; ``timestamp`` is as for ``record``."""
+    """Return the record of a run on all disks of an adapter, with the time of ``make_record``."""
     return Record(
         time=timestamp,
         command=command,
@@ -260,7 +260,7 @@ def load(path: Path) -> History:
     than root.
     """
     try:
-        history = loader.load(path, History, loader.HISTORY)
+        history = loader.load(path, History, loader.HISTORY_BOUNDS)
     except FileNotFoundError:
         return History()
     except PermissionError as error:
@@ -283,7 +283,7 @@ def load(path: Path) -> History:
 def load_named(path: Path) -> History:
     """Return the history in a file that a person named; raise UsageError if it is unusable."""
     try:
-        history = loader.load(path, History, loader.HISTORY)
+        history = loader.load(path, History, loader.HISTORY_BOUNDS)
     except UnusableFileError as error:
         raise UsageError(f"{str(path)!r} is no history that can be used: {error}") from error
     except OSError as error:
@@ -296,7 +296,7 @@ def load_named(path: Path) -> History:
     return _slim_history(history)
 
 
-def append(path: Path, records: Iterable[Record], *, max_bytes: int = MOST) -> int:
+def append(path: Path, records: Iterable[Record], *, max_bytes: int = MAX_HISTORY_SIZE) -> int:
     """Add records, durably, and return the number of oldest records removed to free space.
 
     The windows of each result are omitted: they take a thousand times the space of its figures.
@@ -308,12 +308,12 @@ def append(path: Path, records: Iterable[Record], *, max_bytes: int = MOST) -> i
         return 0
     try:
         # Read and written under one lock: a command and the daemon may both add at the same time.
-        with files.alone(path):
+        with files.lock_path(path):
             old = load(path).records
             retained = _select_latest((*old, *new), max_bytes)
-            before = loader.read(path, loader.HISTORY) if old else b""
+            before = loader.read(path, loader.HISTORY_BOUNDS) if old else b""
             # Fields that a newer version has added are kept.
-            files.replace(path, loader.encode_keeping(History(retained), before))
+            files.replace(path, loader.encode_merged(History(retained), before))
     except (OSError, UnusableFileError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(
@@ -323,7 +323,7 @@ def append(path: Path, records: Iterable[Record], *, max_bytes: int = MOST) -> i
     return len(old) + len(new) - len(retained)
 
 
-def latest_knees(records: Iterable[Record], spec: ProbeSpec) -> dict[str, int]:
+def find_latest_knees(records: Iterable[Record], spec: ProbeSpec) -> dict[str, int]:
     """Return by endpoint id the depth at which the latest sweep just saturated the endpoint.
 
     Only sweeps of such a workload count: 1 MiB writes saturate a disk at depth 1, and reads of a
@@ -409,7 +409,7 @@ class HistoryEntry(Struct, frozen=True):
     stale: tuple[StaleReason, ...]
 
 
-def history_entries(records: Iterable[Record], machine: Machine) -> list[HistoryEntry]:
+def list_entries(records: Iterable[Record], machine: Machine) -> list[HistoryEntry]:
     """Return the records, the oldest first, compared with the current machine."""
     last: dict[object, ProbeResult] = {}
     entries = []

@@ -24,7 +24,7 @@ from hbatune.probe.result import ProbeResult
 
 RESAMPLES = 999
 CONFIDENCE = 0.95
-FEWEST = 3  # with fewer depths the curve has no usable shape
+MIN_POINTS = 3  # with fewer depths the curve has no usable shape
 
 
 class Point(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Knee(Struct, frozen=True):
     p99: Figure | None
 
 
-def sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
+def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O."""
     return [
         Point(
@@ -66,7 +66,7 @@ def sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
 def find_knee(points: Sequence[Point]) -> Knee | None:
     """Return the knee of a sweep, or None if fewer than three depths were measured."""
     points = sorted((point for point in points if _is_usable(point)), key=lambda point: point.depth)
-    if len(points) < FEWEST:
+    if len(points) < MIN_POINTS:
         return None
     iops = [statistics.median(point.iops) for point in points]
     p99 = [statistics.median(point.p99_us) for point in points]

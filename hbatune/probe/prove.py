@@ -25,10 +25,10 @@ from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.history import Proof
 from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
-from hbatune.probe.verdict import PAIRS, judge_blocks, judge_pairs
-from hbatune.settings.table import group_of
+from hbatune.probe.verdict import DEFAULT_PAIRS, evaluate_blocks, evaluate_pairs
+from hbatune.settings.table import find_group
 
-LOST = 2
+MAX_LOST_PAIRS = 2
 """Pairs that may fail before a comparison is stopped: one failure may be a passing load."""
 
 
@@ -68,7 +68,7 @@ class Proving(Struct):
     advance: Callable[[str], None] = lambda target: None
     random: Random = field(default_factory=Random)
     clock: Callable[[], float] = time.monotonic
-    pairs: int = PAIRS
+    pairs: int = DEFAULT_PAIRS
     due: float | None = None
 
     def prove(self, trial: Switching, part: Representative) -> tuple[list[Proof], list[Row]]:
@@ -84,7 +84,7 @@ class Proving(Struct):
         )
         guilty = {proof.group for proof in single if proof.verdict.beyond}
         if guilty:
-            to_revert = [row for row in part.all if group_of(row.setting) in guilty]
+            to_revert = [row for row in part.all if find_group(row.setting) in guilty]
             return [combined, *single], to_revert
         # If only the combination regresses, no group caused it: keeping any would be a guess.
         second = replace(self.compare(trial, part, part.own, None), again=True)
@@ -113,7 +113,7 @@ class Proving(Struct):
             id=part.subject.endpoint.id,
             group=group,
             settings=tuple(dict.fromkeys(row.setting for row in rows)),
-            verdict=judge_pairs(pairs, self.tolerance, self.pair),
+            verdict=evaluate_pairs(pairs, self.tolerance, self.pair),
             last=runs.last,
             outcome=runs.outcome,
             written=runs.written,
@@ -146,7 +146,7 @@ class Proving(Struct):
             id=part.subject.endpoint.id,
             group=None,
             settings=tuple(dict.fromkeys(row.setting for row in part.own)),
-            verdict=judge_blocks(before, after, self.tolerance, self.pair),
+            verdict=evaluate_blocks(before, after, self.tolerance, self.pair),
             last=last if isinstance(last, ProbeResult) else None,
             outcome=None if isinstance(last, ProbeResult) else last,
         )
@@ -168,7 +168,7 @@ class _Runs:
     def pairs(self, count: int) -> Iterator[tuple[Figures, Figures]]:
         """Yield ``count`` pairs, before and after, or fewer if the comparison has to end."""
         lost = completed = 0
-        while completed < count and lost <= LOST and not self._means.stop():
+        while completed < count and lost <= MAX_LOST_PAIRS and not self._means.stop():
             pair = self._measure_pair()
             if pair is not None:
                 # This pair replaces an earlier one that failed, which did not end the comparison.
@@ -270,5 +270,5 @@ def _is_same_group(first: Endpoint, second: Endpoint) -> bool:
 def _group_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(group_of(row.setting), []).append(row)
+        groups.setdefault(find_group(row.setting), []).append(row)
     return groups

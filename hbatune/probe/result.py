@@ -48,7 +48,7 @@ class Histogram(Struct, frozen=True):
 
         Counts as fio does (stat.c: calc_clat_percentiles). Raises ``ValueError`` if empty.
         """
-        return percentile(self.counts, percent)
+        return find_percentile(self.counts, percent)
 
     def minus(self, earlier: "Histogram") -> "Histogram":
         """Return the difference to ``earlier``, an older state of the same counters.
@@ -68,7 +68,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     return Histogram(dict(total))
 
 
-def percentile(rising: Mapping[int, int], percent: float) -> int:
+def find_percentile(rising: Mapping[int, int], percent: float) -> int:
     """Return the lowest value of a rising histogram that ``percent`` of the counts do not exceed.
 
     Raises ``ValueError`` if empty.
@@ -82,17 +82,17 @@ def percentile(rising: Mapping[int, int], percent: float) -> int:
     raise ValueError("a percentile of nothing")
 
 
-WINDOWS = 4  # parts of a run
-MOST_WINDOWS = 64
+RUN_WINDOWS = 4  # parts of a run
+MAX_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this fraction is impossible
-LEAST_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
+MIN_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
 FILE_ID = "file:"
 """Prefix of the id of a result that was measured on a file, not a disk; its directory follows."""
 ADAPTER_ID = "adapter:"
 """Prefix of the id of a result of all disks of an adapter in parallel; its name follows."""
-HELD = 0.95
+MIN_RATE_FRACTION = 0.95
 """Minimum fraction of an open loop's rate to count as achieved."""
-FULL = 0.9  # D3-6: above this fraction of the issued depth, the pipe is full
+FULL_FRACTION = 0.9  # D3-6: above this fraction of the issued depth, the pipe is full
 
 
 class Pattern(StrEnum):
@@ -196,7 +196,7 @@ class Workload(Struct, frozen=True):
     @property
     def window_ms(self) -> int:
         """The length of one window of the measured time, in milliseconds."""
-        return max(LEAST_WINDOW_MS, round(self.runtime * 1000 / WINDOWS))
+        return max(MIN_WINDOW_MS, round(self.runtime * 1000 / RUN_WINDOWS))
 
 
 class InForce(Struct, frozen=True):
@@ -293,7 +293,7 @@ class Figures(Struct, frozen=True):
     ios: Count
     runtime: Seconds
     job_iops: tuple[Figure, ...]
-    windows: Annotated[tuple[Window, ...], Meta(max_length=MOST_WINDOWS)] = ()
+    windows: Annotated[tuple[Window, ...], Meta(max_length=MAX_WINDOWS)] = ()
     interrupt_us_per_io: Figure | None = None
     busy: Figure | None = None
     written_beside: Figure | None = None
@@ -339,8 +339,8 @@ def find_doubt(workload: Workload, figures: Figures, *, disks: int = 1) -> Doubt
     if figures.concurrency > (1 + LITTLE_MARGIN + figures.ends) * issued:
         return Doubt.TOO_MANY
     if workload.rate is not None:
-        return None if figures.iops >= HELD * disks * workload.rate else Doubt.RATE
-    full = figures.concurrency >= (FULL - figures.ends) * issued
+        return None if figures.iops >= MIN_RATE_FRACTION * disks * workload.rate else Doubt.RATE
+    full = figures.concurrency >= (FULL_FRACTION - figures.ends) * issued
     return None if full else Doubt.TOO_FEW
 
 

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from hbatune.facts import names
 from hbatune.facts.model import Machine, Missing
-from hbatune.facts.sampler import activity, temperature
+from hbatune.facts.sampler import read_activity, read_temperature
 from hbatune.probe import fio
 from hbatune.probe.guard import (
-    INTERVAL,
-    SAMPLES,
+    LOAD_SAMPLES,
+    SAMPLE_INTERVAL_S,
     Clock,
     Reader,
-    busy_subjects,
-    exclusively,
-    guarded,
+    claim_device,
+    find_busy_subjects,
+    find_write_refusal,
     is_blank,
 )
 from hbatune.probe.result import (
@@ -35,14 +35,19 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
+from hbatune.probe.selection import (
+    Selection,
+    choose_representatives,
+    find_probe_refusal,
+    list_subjects,
+)
 from hbatune.render import UnsafeNameError
 
-OVERHEAD = 0.7  # seconds for fio to start and to write its results
+RUN_OVERHEAD_S = 0.7  # seconds for fio to start and to write its results
 Progress = Callable[[int, int, str], None]  # number done, total number, and next target
 TogetherOutcome = Figures | Skipped | Failed
 """The outcome of a parallel run on several endpoints."""
-SHORTEST = 1.0
+MIN_RUN_S = 1.0
 """Seconds below which a single run is too noisy."""
 
 
@@ -60,7 +65,7 @@ def choose_subjects(
     targets: Collection[str],
     *,
     shared: bool = False,
-    read: Reader = activity,
+    read: Reader = read_activity,
     clock: Clock | None = None,
 ) -> Selection:
     """Choose one endpoint for each adapter, medium and model, preferably an idle one.
@@ -68,25 +73,25 @@ def choose_subjects(
     ``targets`` and ``shared`` are as for ``choose_representatives``. Takes 0.3 s.
     """
     candidates = [
-        s for s in subjects_of(machine, targets) if probe_refusal(s, shared=shared) is None
+        s for s in list_subjects(machine, targets) if find_probe_refusal(s, shared=shared) is None
     ]
-    busy = busy_subjects(candidates, read=read, clock=clock) if candidates else {}
+    busy = find_busy_subjects(candidates, read=read, clock=clock) if candidates else {}
     return choose_representatives(machine, targets, shared=shared, busy=busy)
 
 
 def estimate_seconds(count: int, workload: Workload) -> float:
     """Return the approximate seconds to probe ``count`` endpoints."""
-    return count * (workload.seconds + OVERHEAD + INTERVAL * (SAMPLES - 1))
+    return count * (workload.seconds + RUN_OVERHEAD_S + SAMPLE_INTERVAL_S * (LOAD_SAMPLES - 1))
 
 
-def probe(
+def probe_subjects(
     subjects: Sequence[Subject],
     workload: Workload,
     progress: Progress | None = None,
     *,
-    read: Reader = activity,
+    read: Reader = read_activity,
     clock: Clock | None = None,
-    margin: float = fio.MARGIN,
+    margin: float = fio.TIME_MARGIN_S,
     write: bool = False,
     look: bool = False,
     idle: bool = False,
@@ -95,7 +100,7 @@ def probe(
 
     ``margin`` are the seconds that fio may take in addition to the workload's own. Nothing is
     written without ``write``. With ``look``, blocks are sampled for zeros (``blank``). ``idle``
-    means that the caller has just checked that the subjects are idle (``disturbed``).
+    means that the caller has just checked that the subjects are idle (``find_disturbance``).
     """
     executable = fio.find()
     if isinstance(executable, fio.UnusableOutput):
@@ -107,17 +112,17 @@ def probe(
         if progress:
             progress(index, len(subjects), subject.target)
         # Checked again right before its run: the choice may be minutes old.
-        busy = None if idle else disturbed(subject, read=read, clock=clock)
+        busy = None if idle else find_disturbance(subject, read=read, clock=clock)
         outcome = busy or _measure_subject(executable, subject, workload, margin, write=write)
         outcomes.append(_add_blank(outcome, subject) if look else outcome)
     return outcomes
 
 
-def disturbed(
-    subject: Subject, *, read: Reader = activity, clock: Clock | None = None
+def find_disturbance(
+    subject: Subject, *, read: Reader = read_activity, clock: Clock | None = None
 ) -> Skipped | None:
     """Return why a probe would disturb the subject or be disturbed, or None if it is idle."""
-    return busy_subjects([subject], read=read, clock=clock).get(subject.target)
+    return find_busy_subjects([subject], read=read, clock=clock).get(subject.target)
 
 
 def probe_guarded(
@@ -130,16 +135,17 @@ def probe_guarded(
 ) -> ProbeOutcome:
     """Do one run; before one that writes, check again that the disk is empty and named.
 
-    ``look`` and ``idle`` are as for ``probe``; a run that writes does not sample for zeros.
+    ``look`` and ``idle`` are as for ``probe_subjects``; a run that writes does not sample for
+    zeros.
     """
     if not workload.writes:
-        return probe([subject], workload, look=look, idle=idle)[0]
+        return probe_subjects([subject], workload, look=look, idle=idle)[0]
     # Opened exclusively before the check: nothing can be mounted between check and write.
-    with exclusively(subject) as refusal:
+    with claim_device(subject) as refusal:
         return (
             refusal
-            or guarded(subject, names)
-            or probe([subject], workload, write=True, idle=idle)[0]
+            or find_write_refusal(subject, names)
+            or probe_subjects([subject], workload, write=True, idle=idle)[0]
         )
 
 
@@ -154,8 +160,8 @@ def probe_together(
     with ExitStack() as claims:
         for subject in subjects if workload.writes else ():
             # Opened exclusively first, as for a single disk.
-            refusal = claims.enter_context(exclusively(subject))
-            if (refused := refusal or guarded(subject, names)) is not None:
+            refusal = claims.enter_context(claim_device(subject))
+            if (refused := refusal or find_write_refusal(subject, names)) is not None:
                 return refused
         return _measure_together(target, subjects, workload)
 
@@ -166,7 +172,7 @@ def _measure_together(
     executable = fio.find()
     if isinstance(executable, fio.UnusableOutput):
         return Skipped(target, executable.reason, executable.detail)
-    busy = busy_subjects(subjects)
+    busy = find_busy_subjects(subjects)
     nodes = tuple(
         subject.endpoint.device_node for subject in subjects if subject.endpoint.device_node
     )
@@ -208,7 +214,7 @@ def fit_time(
     runs: int,
     limit: float,
     *,
-    shortest: float = SHORTEST,
+    shortest: float = MIN_RUN_S,
 ) -> TimeBudget:
     """Return the subjects and the workload that fit ``runs`` times into ``limit`` seconds.
 
@@ -292,7 +298,7 @@ def _measure_subject(
 
 def _read_temperature(subject: Subject) -> float | None:
     """Return the drive's temperature in °C, or the temperature of a map's warmest path."""
-    readings = (temperature(path.sysfs) for path in (subject.endpoint, *subject.paths))
+    readings = (read_temperature(path.sysfs) for path in (subject.endpoint, *subject.paths))
     return max((reading for reading in readings if reading is not None), default=None)
 
 

@@ -28,9 +28,9 @@ from hbatune.plan.rows import Outcome, Row
 from hbatune.probe.result import InForce, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS, Value
 
-SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
-ELSEWHERE = frozenset({Storage.ARRAY, Storage.FABRIC})
-RUNNING = frozenset({"running", "live"})  # a usable device's state in SCSI and NVMe
+SHARED_PROTOCOLS = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
+REMOTE_STORAGE = frozenset({Storage.ARRAY, Storage.FABRIC})
+RUNNING_STATES = frozenset({"running", "live"})  # a usable device's state in SCSI and NVMe
 _Group = tuple[str | None, Medium, str]
 
 
@@ -55,14 +55,14 @@ def choose_representatives(
     only if ``shared``.
     """
     groups: dict[_Group, list[Subject]] = {}
-    for subject in subjects_of(machine, targets):
+    for subject in list_subjects(machine, targets):
         for group in _list_groups(subject):
             groups.setdefault(group, []).append(subject)
     chosen: dict[str, Subject] = {}
     skipped: dict[str, Skipped] = {}
     for members in groups.values():
         members.sort(key=lambda subject: _rank_endpoint(subject.endpoint, busy))
-        refusals = [probe_refusal(subject, shared=shared) for subject in members]
+        refusals = [find_probe_refusal(subject, shared=shared) for subject in members]
         usable = [m for m, refused in zip(members, refusals, strict=True) if refused is None]
         if usable:
             chosen[usable[0].target] = usable[0]
@@ -75,7 +75,7 @@ def choose_representatives(
     )
 
 
-def prefer(selection: Selection, subject: Subject) -> Selection:
+def prefer_subject(selection: Selection, subject: Subject) -> Selection:
     """Return the selection with this subject instead of all that only represent its groups."""
     groups = _list_groups(subject)
     retained = [
@@ -85,7 +85,7 @@ def prefer(selection: Selection, subject: Subject) -> Selection:
     return replace(selection, subjects=tuple(chosen))
 
 
-def one_for_each_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+def order_by_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     """Return the subjects in order of measurement: first one for each adapter."""
     covered: set[str] = set()
     first: list[Subject] = []
@@ -97,13 +97,13 @@ def one_for_each_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     return (*first, *(subject for subject in subjects if subject not in first))
 
 
-def medium_of(subject: Subject) -> Medium:
+def get_medium(subject: Subject) -> Medium:
     """Return the medium; a map has the medium of its paths."""
     media = (path.medium for path in (subject.endpoint, *subject.paths))
     return next((medium for medium in media if medium is not Medium.UNKNOWN), Medium.UNKNOWN)
 
 
-def subjects_of(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
+def list_subjects(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
     """Yield the subjects of ``targets``, each map once and instead of its paths."""
     endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
     adapters = {adapter.target: adapter for adapter in machine.adapters}
@@ -117,13 +117,13 @@ def subjects_of(machine: Machine, targets: Collection[str]) -> Iterator[Subject]
             yield _make_subject(top, endpoints, adapters, machine)
 
 
-def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
+def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     """Return why the subject must not be probed, or None if it may be."""
     endpoint = subject.endpoint
     protocols = _collect_protocols(subject)
     # An array that is attached by SAS, and NVMe over fabrics, are shared too.
-    elsewhere = {member.storage for member in (endpoint, *subject.paths)} & ELSEWHERE
-    shared_by = [*sorted(protocols & SHARED), *sorted(elsewhere)]
+    elsewhere = {member.storage for member in (endpoint, *subject.paths)} & REMOTE_STORAGE
+    shared_by = [*sorted(protocols & SHARED_PROTOCOLS), *sorted(elsewhere)]
     unread = [fact for fact in (endpoint.state, endpoint.zoned, endpoint.size) if _is_unread(fact)]
     if shared_by and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=shared_by[0])
@@ -131,7 +131,7 @@ def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
         return Skipped(endpoint.target, Skip.UNCLASSIFIED)
     if unread:
         return Skipped(endpoint.target, Skip.UNREADABLE)
-    if isinstance(endpoint.state, str) and endpoint.state not in RUNNING:
+    if isinstance(endpoint.state, str) and endpoint.state not in RUNNING_STATES:
         return Skipped(endpoint.target, Skip.NOT_RUNNING, detail=endpoint.state)
     if endpoint.zoned is True:
         return Skipped(endpoint.target, Skip.ZONED)
@@ -142,7 +142,7 @@ def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     return None
 
 
-def settings_in_force(
+def list_current_settings(
     machine: Machine, endpoints: Sequence[Endpoint], adapters: Collection[str]
 ) -> tuple[InForce, ...]:
     """Return the settings of these endpoints and their adapters that could be read."""
@@ -161,7 +161,7 @@ def settings_in_force(
     )
 
 
-def with_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForce, ...]:
+def merge_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForce, ...]:
     """Return the values, updated with the values that an apply has written."""
     new = {
         (row.target, row.setting): row.value
@@ -178,7 +178,7 @@ def with_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForc
     )
 
 
-def with_value(
+def replace_value(
     before: Iterable[InForce], target: str, setting: str, value: Value
 ) -> tuple[InForce, ...]:
     """Return the values with one setting replaced."""
@@ -208,7 +208,7 @@ def _make_subject(
         serving_adapters,
         _choose_probe_cpus(machine, interrupted),
         interrupted or (),
-        settings_in_force(machine, (endpoint, *paths), serving),
+        list_current_settings(machine, (endpoint, *paths), serving),
     )
 
 
@@ -243,7 +243,7 @@ def _choose_probe_cpus(machine: Machine, serving: Collection[int] | None) -> tup
 def _list_groups(subject: Subject) -> list[_Group]:
     """Return the groups that the subject can represent: for a map, one for each adapter below."""
     members = (subject.endpoint, *subject.paths)
-    medium = medium_of(subject)
+    medium = get_medium(subject)
     model = next((member.model for member in members if member.model), "")
     serving = _drop_duplicates(member.adapter for member in members if member.adapter is not None)
     return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]
@@ -253,7 +253,9 @@ def _collect_protocols(subject: Subject) -> set[Protocol]:
     """Return the protocols of the endpoint; for a map without one, the protocols of its paths."""
     protocol = subject.endpoint.protocol
     below = {path.protocol for path in subject.paths}
-    return below if below and protocol is Protocol.UNKNOWN else {protocol, *(below & SHARED)}
+    return (
+        below if below and protocol is Protocol.UNKNOWN else {protocol, *(below & SHARED_PROTOCOLS)}
+    )
 
 
 def _rank_endpoint(

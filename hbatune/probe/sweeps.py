@@ -15,22 +15,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.probe.history import Record
-from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
+from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
 from hbatune.probe.result import Pattern, ProbeResult, Workload
 
 MIN_SWEEP_VALUES = 3
 """The minimum number of values in a sweep."""
-MOST_RUNS = 64
+MAX_SWEEP_RUNS = 64
 """Maximum number of runs in a sweep; no command makes more, and the remainder is another."""
-ENOUGH = 0.95
+SUFFICIENT_FRACTION = 0.95
 """The fraction of the maximum IOPS at which more jobs are not worthwhile."""
-PAUSE = 900.0
+MAX_PAUSE_S = 900.0
 """Maximum seconds of idle time between two runs of a sweep."""
 
 _RANDOM, _IN_ORDER = (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE), (Pattern.READ, Pattern.WRITE)
 
 
-class Swept(StrEnum):
+class SweptParameter(StrEnum):
     """The parameter in which the runs differ."""
 
     DEPTH = "depth"
@@ -39,19 +39,19 @@ class Swept(StrEnum):
 
     def of(self, workload: Workload) -> int:
         """Return the value: I/Os in flight, bytes, or the percentage of reads."""
-        if self is Swept.DEPTH:
+        if self is SweptParameter.DEPTH:
             return workload.issued
-        return workload.block_size if self is Swept.BLOCK else workload.reads
+        return workload.block_size if self is SweptParameter.BLOCK else workload.reads
 
     def follows(self, before: int, after: int) -> bool:
         """Return whether a sweep may go from one value to the other."""
-        return before > after if self is Swept.MIX else before < after
+        return before > after if self is SweptParameter.MIX else before < after
 
     def without(self, workload: Workload) -> Workload:
         """Return the workload with this parameter neutralised, to compare the others."""
-        if self is Swept.DEPTH:
+        if self is SweptParameter.DEPTH:
             return replace(workload, depth=1)
-        if self is Swept.BLOCK:
+        if self is SweptParameter.BLOCK:
             return replace(workload, block_size=512)
         return replace(workload, reads=100)
 
@@ -62,7 +62,7 @@ class Sweep(Struct, frozen=True):
     ``kept`` is the recorded knee: the windows that it needs are not stored.
     """
 
-    swept: Swept
+    swept: SweptParameter
     results: tuple[ProbeResult, ...]
     records: tuple[Record, ...]
     kept: Knee | None = None
@@ -80,11 +80,11 @@ class Sweep(Struct, frozen=True):
     @property
     def knee(self) -> Knee | None:
         """The knee of a depth sweep: the recorded one, or else one without a range."""
-        if self.swept is not Swept.DEPTH:
+        if self.swept is not SweptParameter.DEPTH:
             return None
         return (
             self.kept
-            or find_knee(sweep_points(self.results))
+            or find_knee(list_sweep_points(self.results))
             or find_knee(list(map(_make_run_point, self.results)))
         )
 
@@ -127,17 +127,19 @@ class DepthSweep(Struct, frozen=True):
         return self.target if self.queue_depth is None else f"{self.target} at {self.queue_depth}"
 
 
-def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
+def list_depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
     """Return the depth sweeps among the results."""
     groups: dict[tuple[str, Workload], list[ProbeResult]] = {}
     for result in results:
-        groups.setdefault((result.target, Swept.DEPTH.without(result.workload)), []).append(result)
+        groups.setdefault(
+            (result.target, SweptParameter.DEPTH.without(result.workload)), []
+        ).append(result)
     sweeps = []
     for (target, workload), members in groups.items():
         if len(members) >= MIN_SWEEP_VALUES:
             members.sort(key=lambda result: result.workload.depth)
             sweep = DepthSweep(
-                target, workload.queue_depth, tuple(members), find_knee(sweep_points(members))
+                target, workload.queue_depth, tuple(members), find_knee(list_sweep_points(members))
             )
             sweeps.append(sweep)
     return sweeps
@@ -146,8 +148,8 @@ def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
 class JobsAdvice(Struct, frozen=True):
     """The recommended number of jobs for a disk, and the depth of each (D0-14).
 
-    It is the smallest ``jobs``, with the smallest ``depth`` of each, that reaches ``ENOUGH`` of the
-    maximum IOPS with up to ``most`` jobs.
+    It is the smallest ``jobs``, with the smallest ``depth`` of each, that reaches
+    ``SUFFICIENT_FRACTION`` of the maximum IOPS with up to ``most`` jobs.
     """
 
     jobs: int
@@ -165,20 +167,22 @@ def advise_jobs(sweeps: Iterable[DepthSweep | Sweep]) -> JobsAdvice | None:
     if len(tried) < 2:
         return None
     top = max(result.figures.iops for result in trusted)
-    enough = [result.workload for result in trusted if result.figures.iops >= ENOUGH * top]
+    enough = [
+        result.workload for result in trusted if result.figures.iops >= SUFFICIENT_FRACTION * top
+    ]
     smallest = min(enough, key=lambda workload: (workload.jobs, workload.depth))
     return JobsAdvice(smallest.jobs, smallest.depth, max(tried))
 
 
-def by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
+def group_by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
     """Return the depth sweeps on one disk that differ in their jobs, by rising number of jobs.
 
     Loads with a single number of jobs are omitted.
     """
     groups: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
-        if sweep.swept is Swept.DEPTH:
-            load = replace(Swept.DEPTH.without(sweep.workload), jobs=1)
+        if sweep.swept is SweptParameter.DEPTH:
+            load = replace(SweptParameter.DEPTH.without(sweep.workload), jobs=1)
             groups.setdefault((sweep.records[0].id, load), []).append(sweep)
     return [
         tuple(sorted(group, key=lambda sweep: sweep.workload.jobs))
@@ -195,7 +199,7 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
     ordered = sorted(records, key=lambda record: record.time)
     sweeps = [
         sweep
-        for swept in Swept
+        for swept in SweptParameter
         for runs in _split_runs(ordered, swept)
         if (sweep := _make_sweep(swept, runs)) is not None
     ]
@@ -211,7 +215,7 @@ def find_corners(sweeps: Iterable[Sweep]) -> list[Corners]:
     """Return the depth sweeps that belong together, the latest first."""
     groups: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
-        if sweep.swept is Swept.DEPTH and sweep.workload.queue_depth is None:
+        if sweep.swept is SweptParameter.DEPTH and sweep.workload.queue_depth is None:
             groups.setdefault(_make_command_key(sweep.records[0]), []).append(sweep)
     corners = (
         Corners(_select_patterns(group, *_RANDOM), _select_patterns(group, *_IN_ORDER))
@@ -232,7 +236,7 @@ def _get_origin(sweep: Sweep) -> tuple[str, str]:
     return sweep.records[0].id, sweep.records[0].command
 
 
-def lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> list[Record]:
+def list_lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> list[Record]:
     """Return each disk's latest record with a result, preferably one outside of sweeps.
 
     In the order of the disks' first appearance.
@@ -243,7 +247,7 @@ def lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> list[Rec
     return list({record.id: record for record in ordered if record.result is not None}.values())
 
 
-def _split_runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record]]:
+def _split_runs(ordered: Iterable[Record], swept: SweptParameter) -> Iterator[list[Record]]:
     """Yield groups of records that may form one sweep, each in order of time."""
     open_: dict[str, list[Record]] = {}
     for record in ordered:
@@ -251,14 +255,14 @@ def _split_runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record
         if record.result is None or record.proof is not None:
             continue
         runs = open_.setdefault(record.id, [])
-        if runs and (len(runs) == MOST_RUNS or not _continues_sweep(runs[-1], record, swept)):
+        if runs and (len(runs) == MAX_SWEEP_RUNS or not _continues_sweep(runs[-1], record, swept)):
             yield runs
             runs = open_[record.id] = []
         runs.append(record)
     yield from open_.values()
 
 
-def _continues_sweep(last: Record, next_: Record, swept: Swept) -> bool:
+def _continues_sweep(last: Record, next_: Record, swept: SweptParameter) -> bool:
     """Return whether a run continues the sweep of the previous one."""
     if last.result is None or next_.result is None:
         return False
@@ -268,11 +272,11 @@ def _continues_sweep(last: Record, next_: Record, swept: Swept) -> bool:
         next_.boot_id,
         swept.without(after),
     )
-    soon = next_.time - last.time <= after.seconds + PAUSE
+    soon = next_.time - last.time <= after.seconds + MAX_PAUSE_S
     return same_origin and soon and swept.follows(swept.of(before), swept.of(after))
 
 
-def _make_sweep(swept: Swept, runs: Sequence[Record]) -> Sweep | None:
+def _make_sweep(swept: SweptParameter, runs: Sequence[Record]) -> Sweep | None:
     results = [record.result for record in runs if record.result is not None]
     rising = sorted(results, key=lambda result: swept.of(result.workload))
     return Sweep(swept, tuple(rising), tuple(runs)) if len(rising) >= MIN_SWEEP_VALUES else None
@@ -286,7 +290,7 @@ def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterato
             knees.setdefault(_make_command_key(record), []).append(record)
     groups: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
-        if sweep.swept is Swept.DEPTH:
+        if sweep.swept is SweptParameter.DEPTH:
             groups.setdefault(_make_command_key(sweep.records[0]), []).append(sweep)
         else:
             yield sweep

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Link
 from hbatune.loader import Figure
-from hbatune.probe.comparison import link_ceiling
+from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.probe.history import Bottleneck, KeptTogether
 from hbatune.probe.result import Doubt, Figures, ProbeResult, Workload, find_doubt
 
-WHOLE = 0.95
+DISK_BOUND_FRACTION = 0.95
 """The fraction of the disks' sum at or above which only the disks are the bottleneck."""
-LINK_FULL = 0.8
+LINK_FULL_FRACTION = 0.8
 """The approximate maximum fraction of a link's bits for data. The others are headers and
 acknowledgments of small packets (PCI Express base: transaction and data link layers)."""
-CPUS_BUSY = 0.9
+CPUS_BUSY_FRACTION = 0.9
 """The utilisation of the CPUs involved at or above which they are the bottleneck."""
 
 
@@ -46,7 +46,7 @@ class TogetherResult(Struct, frozen=True):
     doubt: Doubt | None = None
 
 
-def kept_together(measured: TogetherResult) -> KeptTogether:
+def make_kept_together(measured: TogetherResult) -> KeptTogether:
     """Return the stored part of a result."""
     serving = (adapter for result in measured.alone for adapter in result.served)
     return KeptTogether(
@@ -62,12 +62,12 @@ def kept_together(measured: TogetherResult) -> KeptTogether:
     )
 
 
-def judge_together(
+def evaluate_together(
     adapter: str, link: Link | None, singles: Sequence[ProbeResult], figures: Figures
 ) -> TogetherResult:
     """Return the result of a parallel run on all disks of ``singles``, their single results."""
     share = figures.iops / sum(single.figures.iops for single in singles)
-    ceiling = None if link is None else link_ceiling(link)
+    ceiling = None if link is None else compute_link_ceiling(link)
     threads = sum(single.workload.jobs for single in singles)
     thread_busy = figures.iops * figures.cpu_us_per_io / 1e6 / threads
     busy = max(thread_busy, figures.busy or 0.0)
@@ -93,10 +93,10 @@ def find_bottleneck(
     ``share`` is the parallel rate as a fraction of the sum of the single rates. ``ceiling`` is the
     throughput of the link in GB/s, and ``busy`` the utilisation of the CPUs involved.
     """
-    if share >= WHOLE:
+    if share >= DISK_BOUND_FRACTION:
         return Bottleneck.DISKS
-    if ceiling is not None and gb_per_s >= LINK_FULL * ceiling:
+    if ceiling is not None and gb_per_s >= LINK_FULL_FRACTION * ceiling:
         return Bottleneck.LINK
-    if busy >= CPUS_BUSY:
+    if busy >= CPUS_BUSY_FRACTION:
         return Bottleneck.CPU
     return Bottleneck.ADAPTER

@@ -4,8 +4,8 @@ Two runs that differ only in the change make a pair, in random order. The pairs 
 ways, each for IOPS, mean and p99:
 
 - The chance of such an effect without a change: a randomisation test over the exchanges of the
-  pairs, for all metrics together at ``ALPHA`` (``chance``). Its rate of false alarms is valid under
-  any kind of noise.
+  pairs, for all metrics together at ``ALPHA`` (``compute_chance``). Its rate of false alarms is
+  valid under any kind of noise.
 - The size of the effect: a bootstrap interval of the ratio, divided among the metrics (Bonferroni).
 - This machine's noise: a noise floor from consecutive runs of the same setting.
 
@@ -34,23 +34,23 @@ from hbatune.probe.result import Figures
 
 ALPHA = 0.01
 """False alarms per verdict, all metrics together."""
-PAIRS = 10
+DEFAULT_PAIRS = 10
 """Two more than the minimum for ``ALPHA``, so one outlier does not decide."""
-FEWEST = 8
-"""The minimum for ``ALPHA`` (``fewest_pairs``), if time is short."""
-DRIFT = 3.0
+MIN_PAIRS = 8
+"""The minimum for ``ALPHA`` (``compute_min_pairs``), if time is short."""
+DRIFT_FACTOR = 3.0
 """Factor from the drift between the halves of one block to the drift allowed between two blocks.
 
 Two blocks with a linear drift are twice as far apart as the halves of each.
 """
 
-EXACT = 12
-"""Maximum number of pairs to try every exchange; with more, ``DRAWN`` random ones are tried."""
-DRAWN = 4095
+MAX_EXACT_PAIRS = 12
+"""With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
+RANDOM_EXCHANGES = 4095
 RESAMPLES = 1999
 
 
-MOST_METRICS = 16
+MAX_METRICS = 16
 """Maximum number of metrics of a verdict, in a file of any version."""
 
 
@@ -96,8 +96,8 @@ class Design(StrEnum):
 class MetricChange(Struct, frozen=True):
     """One metric: the ratio of after to before with its interval, and its conclusion.
 
-    ``floor`` is the ratio minus one that this machine reaches without a change. ``chance`` is the
-    probability of as large an effect on any metric by chance, or None if the runs were not
+    ``floor`` is the ratio minus one that this machine reaches without a change. ``compute_chance``
+    is the probability of as large an effect on any metric by chance, or None if the runs were not
     interleaved. ``beyond`` is whether it is worse than the profile tolerates.
     """
 
@@ -123,7 +123,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
     word: Conclusion
     design: Design
     runs: Count
-    changes: Annotated[tuple[MetricChange, ...], Meta(max_length=MOST_METRICS)]
+    changes: Annotated[tuple[MetricChange, ...], Meta(max_length=MAX_METRICS)]
     more_runs: Count | None = None
     more_seconds: Figure | None = None
 
@@ -133,7 +133,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
         return tuple(change.metric for change in self.changes if change.beyond)
 
 
-def judge_pairs(
+def evaluate_pairs(
     pairs: Sequence[tuple[Figures, Figures]], tolerance: Tolerance, seconds: float
 ) -> Verdict:
     """Return the verdict of pairs of runs, before and after, in the order of the runs.
@@ -141,14 +141,14 @@ def judge_pairs(
     The order within each pair was random; ``seconds`` is the time of one pair.
     """
     if len(pairs) < 2:
-        return _make_undecided(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA), seconds)
+        return _make_undecided(Design.INTERLEAVED, len(pairs), compute_min_pairs(ALPHA), seconds)
     logs = [[_compute_gap(metric, *pair) for metric in Metric] for pair in pairs]
-    rare = chance(logs)
+    rare = compute_chance(logs)
     changes = []
     for number, metric in enumerate(Metric):
         gaps = [log[number] for log in logs]
-        floor = noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
-        low, high = bootstrap_interval(gaps, _CONFIDENCE)
+        floor = compute_noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
+        low, high = compute_interval(gaps, _CONFIDENCE)
         # Test and interval come from different methods; a change counts only if both show it.
         significant = rare[number] <= ALPHA and not low <= 0 <= high
         mean = statistics.fmean(gaps)
@@ -159,19 +159,19 @@ def judge_pairs(
     return _make_verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
 
 
-def judge_blocks(
+def evaluate_blocks(
     before: Sequence[Figures], after: Sequence[Figures], tolerance: Tolerance, seconds: float
 ) -> Verdict:
     """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
     runs = min(len(before), len(after))
     # Drift is measured between the halves of a block, and each half needs two runs.
     if runs < 4:
-        return _make_undecided(Design.BLOCKS, runs, PAIRS, seconds)
+        return _make_undecided(Design.BLOCKS, runs, DEFAULT_PAIRS, seconds)
     changes = []
     for metric in Metric:
         first, second = ([math.log(metric.of(run)) for run in block] for block in (before, after))
-        drift = DRIFT * max(_measure_drift(first), _measure_drift(second))
-        low, high = bootstrap_difference(first, second, _CONFIDENCE)
+        drift = DRIFT_FACTOR * max(_measure_drift(first), _measure_drift(second))
+        low, high = compute_difference_interval(first, second, _CONFIDENCE)
         low, high = low - drift, high + drift
         gap = _Gap(low, statistics.fmean(second) - statistics.fmean(first), high)
         significant = not low <= 0 <= high
@@ -179,7 +179,7 @@ def judge_blocks(
     return _make_verdict(Design.BLOCKS, runs, changes, tolerance, seconds)
 
 
-def noise_floor(sides: Iterable[Sequence[float]]) -> float:
+def compute_noise_floor(sides: Iterable[Sequence[float]]) -> float:
     """Return the smallest log ratio that exceeds this machine's own noise.
 
     ``sides`` are the runs of each setting in their order. Consecutive runs of one setting differ
@@ -188,7 +188,7 @@ def noise_floor(sides: Iterable[Sequence[float]]) -> float:
     steps = [math.log(b / a) for side in sides for a, b in pairwise(side)]
     spread = math.sqrt(statistics.fmean(step**2 for step in steps))
     runs = len(steps) // 2 + 1
-    return student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
+    return compute_student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
 
 
 # Divided among the metrics (Bonferroni), so ALPHA is valid for all of them together.
@@ -286,7 +286,7 @@ def _estimate_runs(change: MetricChange, runs: int, allowed: float) -> float:
     reach = (math.log(change.high) - math.log(change.low)) / 2
     small = reach / max(math.log1p(allowed) - gap, 1e-9)
     large = max(reach, math.log1p(change.floor)) / max(gap, 1e-9)
-    return max(fewest_pairs(ALPHA), runs * min(small, large) ** 2)
+    return max(compute_min_pairs(ALPHA), runs * min(small, large) ** 2)
 
 
 def _combine_conclusions(conclusions: Sequence[Conclusion]) -> Conclusion:
@@ -305,7 +305,7 @@ def _make_undecided(design: Design, runs: int, needed: int, seconds: float) -> V
     return Verdict(Conclusion.CANNOT_TELL, design, runs, (), more_runs, more_runs * seconds)
 
 
-def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Return for each metric the probability of as large an effect on any metric by chance.
 
     ``pairs`` has the differences of each pair, one for each metric. If the order within each pair
@@ -320,7 +320,9 @@ def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     scale = [math.sqrt(sum(pair[k] ** 2 for pair in pairs)) or 1.0 for k in range(metrics)]
     scaled = [[pair[k] / scale[k] for k in range(metrics)] for pair in pairs]
     observed = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
-    largest = _enumerate_exchanges(scaled) if len(pairs) <= EXACT else _draw_exchanges(scaled)
+    largest = (
+        _enumerate_exchanges(scaled) if len(pairs) <= MAX_EXACT_PAIRS else _draw_exchanges(scaled)
+    )
     # A rounding error must not make the observed order look rarer than its own mirror image.
     return tuple(
         sum(statistic >= value - 1e-12 for statistic in largest) / len(largest)
@@ -328,15 +330,15 @@ def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     )
 
 
-def fewest_pairs(alpha: float) -> int:
-    """Return the minimum number of pairs for ``chance`` to reach ``alpha``.
+def compute_min_pairs(alpha: float) -> int:
+    """Return the minimum number of pairs for ``compute_chance`` to reach ``alpha``.
 
     With n pairs there are 2^(n-1) exchanges up to mirror images, always including the observed one.
     """
     return math.ceil(1 - math.log2(alpha))
 
 
-def bootstrap_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+def compute_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
     """Return the bootstrap-t confidence interval for the mean of at least two values.
 
     Studentised, since percentile intervals of so few values are too narrow (Hall, The Annals of
@@ -352,7 +354,7 @@ def bootstrap_interval(values: Sequence[float], confidence: float) -> tuple[floa
     ) * error
 
 
-def bootstrap_difference(
+def compute_difference_interval(
     first: Sequence[float], second: Sequence[float], confidence: float
 ) -> tuple[float, float]:
     """Return the bootstrap-t interval for the mean of ``second`` minus the mean of ``first``."""
@@ -374,7 +376,7 @@ def bootstrap_difference(
     return gap - upper * error, gap + lower * error
 
 
-def student_quantile(confidence: float, freedom: int) -> float:
+def compute_student_quantile(confidence: float, freedom: int) -> float:
     """Return the two-sided quantile of Student's t (Abramowitz and Stegun, 1964, 26.7.5)."""
     x, v = statistics.NormalDist().inv_cdf((1 + confidence) / 2), freedom
     terms = (
@@ -408,7 +410,7 @@ def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     random = Random(len(pairs))
     columns = list(zip(*pairs, strict=True))
     largest = [max(abs(sum(column)) for column in columns)]
-    for _ in range(DRAWN):
+    for _ in range(RANDOM_EXCHANGES):
         signs = [
             1 if bit == "1" else -1 for bit in f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
         ]

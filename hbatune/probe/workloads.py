@@ -23,21 +23,21 @@ from msgspec.structs import replace
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Row
 from hbatune.policy.library import Library, load_sources
-from hbatune.policy.profile import NAME, Origin, ProbeSpec, Text
+from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text
 from hbatune.policy.rules import require_source
-from hbatune.policy.schema import decode
-from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted, read_toml
+from hbatune.policy.schema import decode_file
+from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, read_toml, suggest_nearest
 from hbatune.probe.result import BulkWriter, Pattern, Workload, Zone
 
-FOLDER = "workloads"
+WORKLOADS_FOLDER = "workloads"
 
 Depth = Annotated[int, Meta(ge=1, le=4096)]
-LARGEST_BLOCK = 16 << 20
-Block = Annotated[int, Meta(ge=512, le=LARGEST_BLOCK, multiple_of=512)]
+MAX_BLOCK_SIZE = 16 << 20
+Block = Annotated[int, Meta(ge=512, le=MAX_BLOCK_SIZE, multiple_of=512)]
 Jobs = Annotated[int, Meta(ge=1, le=256)]
 Share = Annotated[int, Meta(ge=0, le=100)]
 Rate = Annotated[int, Meta(ge=1, le=100_000_000)]
-WAITING = 256
+DEFAULT_MAX_WAITING = 256
 """Default number of I/Os of an open loop that may wait."""
 _DEFAULT = Workload()
 
@@ -90,7 +90,7 @@ def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
     A local file replaces the shipped one of its name.
     """
     by_name = {workload.name: workload for workload in _load_shipped(library.shipped)}
-    for file in library.site_files(FOLDER):
+    for file in library.site_files(WORKLOADS_FOLDER):
         local = _load_file(file, library.shipped, Origin.SITE)
         by_name[local.name] = local
     return tuple(by_name[name] for name in sorted(by_name))
@@ -98,7 +98,7 @@ def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
 
 @cache
 def _load_shipped(folder: Path) -> tuple[NamedWorkload, ...]:
-    paths = sorted((folder / FOLDER).glob("*.toml"))
+    paths = sorted((folder / WORKLOADS_FOLDER).glob("*.toml"))
     return tuple(_load_file(read_toml(path), folder, Origin.SHIPPED) for path in paths)
 
 
@@ -107,15 +107,15 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
     by_name = {workload.name: workload for workload in load_workloads(library)}
     if name not in by_name:
         raise PolicyError(
-            f"there is no workload {quoted(name)}, only {', '.join(by_name)}",
-            found=quoted(name),
+            f"there is no workload {quote_value(name)}, only {', '.join(by_name)}",
+            found=quote_value(name),
             allowed=", ".join(by_name),
-            hint=nearest(name, by_name),
+            hint=suggest_nearest(name, by_name),
         )
     return by_name[name]
 
 
-def short_form(spec: ProbeSpec, seconds: float) -> Workload:
+def shorten_workload(spec: ProbeSpec, seconds: float) -> Workload:
     """Return the short probe that a profile specifies, ``seconds`` long."""
     return Workload(
         pattern=Pattern(spec.pattern),
@@ -127,7 +127,7 @@ def short_form(spec: ProbeSpec, seconds: float) -> Workload:
 
 def is_like(workload: Workload, spec: ProbeSpec) -> bool:
     """Return whether a workload differs from a profile's probe only in depth and time."""
-    profile_probe = short_form(spec, workload.runtime)
+    profile_probe = shorten_workload(spec, workload.runtime)
     neutralised = replace(
         workload,
         depth=profile_probe.depth,
@@ -140,12 +140,12 @@ def is_like(workload: Workload, spec: ProbeSpec) -> bool:
 
 
 def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
-    if not re.match(NAME, file.path.stem):  # it is shown on terminals and pages
+    if not re.match(NAME_PATTERN, file.path.stem):  # it is shown on terminals and pages
         raise PolicyError(
             "has a name that no workload can have: letters, digits, dots, dashes and underscores",
             file=file.path,
         )
-    content = decode(file, _File)
+    content = decode_file(file, _File)
     source_ids = load_sources(shipped)
     for number, source in enumerate(content.sources):
         require_source(file, ("sources", number), source, origin, source_ids)
@@ -157,7 +157,7 @@ def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
 
 def _expand_runs(table: RunTable) -> tuple[Workload, ...]:
     blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
-    usual = _DEFAULT.depth if table.rate is None else WAITING
+    usual = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
     depths = table.depth if isinstance(table.depth, tuple) else (table.depth or usual,)
     counts = table.jobs if isinstance(table.jobs, tuple) else (table.jobs,)
     shares = table.reads if isinstance(table.reads, tuple) else (table.reads,)
@@ -202,13 +202,13 @@ def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
         raise PolicyError(wrong, file=file.path, line=file.line(key), key="zones")
 
 
-DEEPEST = 1024
+MAX_DEPTH = 1024
 """Maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second."""
-DEEPEST_SPINNING = 128
+MAX_HDD_DEPTH = 128
 """The same on an HDD: 128 at 150 a second already wait for most of a second."""
-READS = 70
+DEFAULT_READS = 70
 """Percentage of reads if a probe may write: the mix of the documents' third OLTP (D4-7)."""
-MOST_JOBS = 4
+MAX_JOBS = 4
 """Maximum jobs if the plan moves interrupts: one submitter uses only one of them."""
 
 _LIMITS = ("queue_depth", "nr_requests")
@@ -253,23 +253,25 @@ def follow_plan(
     minimum. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
     that writes, for a file or an empty disk.
     """
-    minimum = short_form(spec, Workload().runtime)
-    deepest = DEEPEST_SPINNING if medium is Medium.HDD else DEEPEST
+    minimum = shorten_workload(spec, Workload().runtime)
+    deepest = MAX_HDD_DEPTH if medium is Medium.HDD else MAX_DEPTH
     limit = max((_find_upper(rows, name) for name in _LIMITS), default=0)
     depth = max(minimum.depth, min(deepest, limit))
     jobs = 1
     if any(row.setting in _SPREAD for row in rows):
         # All jobs together keep as many in flight as one would.
-        jobs = max(1, min(MOST_JOBS, cpus, depth))
+        jobs = max(1, min(MAX_JOBS, cpus, depth))
     block = minimum.block_size
     if rows and all(row.setting in (_SIZE, *_BUFFERED) for row in rows):
         # Larger I/Os would hide other effects, so they are used only for request sizes.
-        block = max(block, min(LARGEST_BLOCK, _find_upper(rows, _SIZE) * 1024))
+        block = max(block, min(MAX_BLOCK_SIZE, _find_upper(rows, _SIZE) * 1024))
     workload = replace(minimum, depth=-(-depth // jobs), jobs=jobs, block_size=block)
-    return replace(workload, pattern=Pattern.RANDOM_MIX, reads=READS) if writable else workload
+    return (
+        replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS) if writable else workload
+    )
 
 
-def unexercised_settings(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:
+def find_unexercised(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:
     """Return the settings of these rows that a workload does not exercise, each once."""
     by_setting: dict[str, Unexercised] = {}
     for row in rows:

@@ -13,24 +13,24 @@ from msgspec import Struct
 from hbatune.report import svg
 from hbatune.report.page import Figure, ShownValue
 from hbatune.report.svg import (
-    LINE,
-    TEXT,
-    WIDTH,
+    LINE_HEIGHT,
+    PICTURE_WIDTH,
+    TEXT_SIZE,
     Axis,
     Box,
+    LabelRequest,
     LegendEntry,
     Shape,
-    Wish,
-    apart,
-    beside,
-    centred,
-    fitted,
-    width,
+    estimate_width,
+    fit_text,
+    make_centred_box,
+    place_labels,
+    select_apart,
 )
 
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
-MOST = len(_STYLES)
+MAX_SERIES = len(_STYLES)
 """Maximum number of series in one chart."""
 _SHAPES = tuple(Shape)
 _SAMPLES = 12
@@ -70,7 +70,7 @@ class Guide(Struct, frozen=True):
 
 
 class Curves(Struct, frozen=True):
-    """The content of a chart: at most ``MOST`` series, and highlights.
+    """The content of a chart: at most ``MAX_SERIES`` series, and highlights.
 
     ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
     """
@@ -101,14 +101,14 @@ class _CurveDrawing:
             if several
             else []
         )
-        self._legend, high = svg.legend(keys, LINE + 4)
-        top = LINE + 10 + high + (LINE if chart.upright else 0)
-        left = max(width(tick.label, TEXT) for tick in chart.y.ticks) + 10
-        right = WIDTH - max(14.0, width(chart.x.ticks[-1].label, TEXT) / 2)
+        self._legend, high = svg.draw_legend(keys, LINE_HEIGHT + 4)
+        top = LINE_HEIGHT + 10 + high + (LINE_HEIGHT if chart.upright else 0)
+        left = max(estimate_width(tick.label, TEXT_SIZE) for tick in chart.y.ticks) + 10
+        right = PICTURE_WIDTH - max(14.0, estimate_width(chart.x.ticks[-1].label, TEXT_SIZE) / 2)
         self._plot = Box(left, top, right, top + _PLOT)
 
     def picture(self) -> Markup:
-        height = self._plot.bottom + 2 * LINE + 8
+        height = self._plot.bottom + 2 * LINE_HEIGHT + 8
         parts = [
             *self._draw_frame(),
             *self._legend,
@@ -116,7 +116,7 @@ class _CurveDrawing:
             *self._draw_curves(),
             *self._draw_labels(),
         ]
-        return svg.picture(self._chart.title, height, parts)
+        return svg.draw_picture(self._chart.title, height, parts)
 
     def _locate(self, dot: Dot) -> tuple[float, float]:
         return self._x(dot.x), self._y(dot.y)
@@ -129,57 +129,63 @@ class _CurveDrawing:
 
     def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
-        yield svg.text(chart.y.title, 0, LINE - 5, "axis")
+        yield svg.draw_text(chart.y.title, 0, LINE_HEIGHT - 5, "axis")
         if chart.band is not None:
             low, high = map(self._x, chart.band)
-            yield svg.rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
+            yield svg.draw_rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
         heights = [self._y(tick.value) for tick in chart.y.ticks]
-        labelled = set(apart([Box(0, y - LINE / 2, 1, y + LINE / 2) for y in heights]))
+        labelled = set(
+            select_apart([Box(0, y - LINE_HEIGHT / 2, 1, y + LINE_HEIGHT / 2) for y in heights])
+        )
         for number, (tick, y) in enumerate(zip(chart.y.ticks, heights, strict=True)):
-            yield svg.line(plot.left, y, plot.right, y, "grid")
+            yield svg.draw_line(plot.left, y, plot.right, y, "grid")
             if number in labelled:
-                yield svg.text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
-        yield svg.line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from upright_ticks(chart.x, self._x, plot)
+                yield svg.draw_text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
+        yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
+        yield from draw_upright_ticks(chart.x, self._x, plot)
 
     def _draw_guides(self) -> Iterator[Element]:
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
         if upright is not None:
             x = self._x(upright.value)
-            yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
-            name = fitted(upright.text, WIDTH - plot.left, TEXT)
-            half = width(name, TEXT) / 2
-            middle = min(max(x, plot.left + half), WIDTH - half)
-            yield svg.text(name, middle, plot.top - 8, "strong", "middle")
+            yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
+            name = fit_text(upright.text, PICTURE_WIDTH - plot.left, TEXT_SIZE)
+            half = estimate_width(name, TEXT_SIZE) / 2
+            middle = min(max(x, plot.left + half), PICTURE_WIDTH - half)
+            yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
         if level is not None:
             y = self._y(level.value)
-            yield svg.line(plot.left, y, plot.right, y, "guide")
+            yield svg.draw_line(plot.left, y, plot.right, y, "guide")
             box = self._place_level_box(level)
-            yield svg.text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
+            yield svg.draw_text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
 
     def _fit_level_name(self, level: Guide) -> str:
-        return fitted(level.text, self._plot.right - self._plot.left - 8, TEXT)
+        return fit_text(level.text, self._plot.right - self._plot.left - 8, TEXT_SIZE)
 
     def _place_level_box(self, level: Guide) -> Box:
         """Return the box of a level line's label, at the end where it covers fewer points."""
-        y, across, plot = self._y(level.value), width(self._fit_level_name(level), TEXT), self._plot
+        y, across, plot = (
+            self._y(level.value),
+            estimate_width(self._fit_level_name(level), TEXT_SIZE),
+            self._plot,
+        )
         boxes = [
-            Box(left, top, left + across, top + LINE - 2)
-            for top in (y - LINE, y + 2)
+            Box(left, top, left + across, top + LINE_HEIGHT - 2)
+            for top in (y - LINE_HEIGHT, y + 2)
             for left in (plot.right - across, plot.left + 6)
-            if plot.top <= top and top + LINE - 2 <= plot.bottom
+            if plot.top <= top and top + LINE_HEIGHT - 2 <= plot.bottom
         ]
         points = self._sample_lines()
         return min(boxes, key=lambda box: box.held(points))
 
     def _draw_curves(self) -> Iterator[Element]:
         for series, style, shape in zip(self._chart.series, _STYLES, _SHAPES, strict=False):
-            yield svg.polyline([self._locate(dot) for dot in series.dots], f"curve {style}")
+            yield svg.draw_polyline([self._locate(dot) for dot in series.dots], f"curve {style}")
             for dot in series.dots:
                 x, y = self._locate(dot)
                 if dot.chosen:
-                    yield svg.mark(Shape.CIRCLE, x, y, "chosen")
-                yield svg.mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
+                    yield svg.draw_mark(Shape.CIRCLE, x, y, "chosen")
+                yield svg.draw_mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
 
     def _draw_labels(self) -> Iterator[Element]:
         dots = [dot for series in self._chart.series for dot in series.dots]
@@ -190,15 +196,17 @@ class _CurveDrawing:
         if self._chart.level is not None:
             obstacles.append(self._place_level_box(self._chart.level))
         plot = self._plot
-        frame = Box(plot.left + 2, plot.top, WIDTH, plot.bottom - 2)
-        wishes = [Wish(*self._locate(dot), dot.label) for dot in labelled]
+        frame = Box(plot.left + 2, plot.top, PICTURE_WIDTH, plot.bottom - 2)
+        wishes = [LabelRequest(*self._locate(dot), dot.label) for dot in labelled]
         for dot, box in zip(
-            labelled, beside(wishes, frame, obstacles, self._sample_lines(), TEXT), strict=True
+            labelled,
+            place_labels(wishes, frame, obstacles, self._sample_lines(), TEXT_SIZE),
+            strict=True,
         ):
             if box is not None:
                 middle = (box.left + box.right) / 2
                 style = "strong" if dot.chosen else "dot"
-                yield svg.text(dot.label, middle, box.bottom - 3.2, style, "middle")
+                yield svg.draw_text(dot.label, middle, box.bottom - 3.2, style, "middle")
 
     def _sample_lines(self) -> list[tuple[float, float]]:
         """Return points along the curves and the guides."""
@@ -227,20 +235,20 @@ def _sample_line(
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
-def upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
+def draw_upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
     """Yield the ticks below a plot, the labels that fit, and the axis title."""
     places = [place(tick.value) for tick in axis.ticks]
-    baseline = plot.bottom + LINE
+    baseline = plot.bottom + LINE_HEIGHT
     boxes = [
-        centred(f"{tick.label} ", x, baseline, TEXT)
+        make_centred_box(f"{tick.label} ", x, baseline, TEXT_SIZE)
         for tick, x in zip(axis.ticks, places, strict=True)
     ]
-    visible = set(apart(boxes))
+    visible = set(select_apart(boxes))
     for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
-        yield svg.line(x, plot.bottom, x, plot.bottom + 4, "base")
+        yield svg.draw_line(x, plot.bottom, x, plot.bottom + 4, "base")
         if number in visible:
-            yield svg.text(tick.label, x, baseline, "tick", "middle")
-    yield svg.text(axis.title, plot.right, baseline + LINE, "axis", "end")
+            yield svg.draw_text(tick.label, x, baseline, "tick", "middle")
+    yield svg.draw_text(axis.title, plot.right, baseline + LINE_HEIGHT, "axis", "end")
 
 
 class Bar(Struct, frozen=True):
@@ -295,18 +303,22 @@ class _RowDrawing:
 
     def __init__(self, chart: Rows) -> None:
         self._chart = chart
-        self._legend, high = svg.legend(chart.keys, 0)
-        top = high + 8 + (LINE if chart.upright else 0)
+        self._legend, high = svg.draw_legend(chart.keys, 0)
+        top = high + 8 + (LINE_HEIGHT if chart.upright else 0)
         names = [text for row in chart.rows for text in (row.name, row.note)]
-        self._names = min(_NAMES, max(width(name, TEXT) for name in names))
+        self._names = min(_NAMES, max(estimate_width(name, TEXT_SIZE) for name in names))
         # Half of each outer tick's label extends beyond the plot.
-        first, last = (width(chart.axis.ticks[end].label, TEXT) / 2 for end in (0, -1))
+        first, last = (
+            estimate_width(chart.axis.ticks[end].label, TEXT_SIZE) / 2 for end in (0, -1)
+        )
         bottom = top + chart.pitch * len(chart.rows) + 6
-        self._plot = Box(max(self._names + 12, first), top, WIDTH - max(_SIDE, last), bottom)
+        self._plot = Box(
+            max(self._names + 12, first), top, PICTURE_WIDTH - max(_SIDE, last), bottom
+        )
 
     def picture(self) -> Markup:
-        height = self._plot.bottom + 2 * LINE + 8
-        return svg.picture(
+        height = self._plot.bottom + 2 * LINE_HEIGHT + 8
+        return svg.draw_picture(
             self._chart.title, height, [*self._draw_frame(), *self._legend, *self._draw_rows()]
         )
 
@@ -320,28 +332,33 @@ class _RowDrawing:
         chart, plot = self._chart, self._plot
         for low, high in chart.bands:
             x = self._x(low)
-            yield svg.rectangle(x, plot.top, self._x(high) - x, plot.bottom - plot.top, "band")
+            yield svg.draw_rectangle(x, plot.top, self._x(high) - x, plot.bottom - plot.top, "band")
         for tick in chart.axis.ticks:
             x = self._x(tick.value)
-            yield svg.line(x, plot.top, x, plot.bottom, "grid")
-        yield svg.line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from upright_ticks(chart.axis, self._x, plot)
+            yield svg.draw_line(x, plot.top, x, plot.bottom, "grid")
+        yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
+        yield from draw_upright_ticks(chart.axis, self._x, plot)
         if chart.upright is not None:
             x = self._x(chart.upright.value)
-            name = fitted(chart.upright.text, WIDTH, TEXT)
-            half = width(name, TEXT) / 2
-            middle = min(max(x, half), WIDTH - half)
-            yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
-            yield svg.text(name, middle, plot.top - 8, "strong", "middle")
+            name = fit_text(chart.upright.text, PICTURE_WIDTH, TEXT_SIZE)
+            half = estimate_width(name, TEXT_SIZE) / 2
+            middle = min(max(x, half), PICTURE_WIDTH - half)
+            yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
+            yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
 
     def _draw_rows(self) -> Iterator[Element]:
         rows = self._chart.rows
         boxes = [
-            Box(0, self._get_middle(number) - TEXT / 2, 1, self._get_middle(number) + TEXT / 2)
+            Box(
+                0,
+                self._get_middle(number) - TEXT_SIZE / 2,
+                1,
+                self._get_middle(number) + TEXT_SIZE / 2,
+            )
             for number in range(len(rows))
         ]
         # Rows can be thinner than text. In this case only the names that fit are drawn.
-        visible = set(apart(boxes))
+        visible = set(select_apart(boxes))
         for number, row in enumerate(rows):
             y = self._get_middle(number)
             if number in visible:
@@ -349,28 +366,30 @@ class _RowDrawing:
             yield from self._draw_row(row, y)
 
     def _draw_name(self, row: ChartRow, y: float) -> Iterator[Element]:
-        shift = LINE / 2 if row.note else 0
-        name = fitted(row.name, self._names, TEXT)
-        yield svg.text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
+        shift = LINE_HEIGHT / 2 if row.note else 0
+        name = fit_text(row.name, self._names, TEXT_SIZE)
+        yield svg.draw_text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
         if row.note:
-            yield svg.text(fitted(row.note, self._names, TEXT), 0, y + 4.5 + shift, "tick")
+            yield svg.draw_text(
+                fit_text(row.note, self._names, TEXT_SIZE), 0, y + 4.5 + shift, "tick"
+            )
 
     def _draw_row(self, row: ChartRow, y: float) -> Iterator[Element]:
         for bar in row.bars:
             x = self._x(bar.low)
             across = max(self._x(bar.high) - x, _MIN_BAR_WIDTH)
-            yield svg.rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
+            yield svg.draw_rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
         for mark in row.marks:
             style = f"{mark.style} doubted" if mark.doubted else mark.style
-            yield svg.mark(mark.shape, self._x(mark.value), y, style)
+            yield svg.draw_mark(mark.shape, self._x(mark.value), y, style)
 
 
-def curves_figure(chart: Curves, caption: str) -> Figure:
+def make_curves_figure(chart: Curves, caption: str) -> Figure:
     """Return a figure of curves over two axes, named after the chart's title."""
     return Figure(chart.title, draw_curves(chart), caption, tuple(_list_points(chart)))
 
 
-def rows_figure(chart: Rows, caption: str) -> Figure:
+def make_rows_figure(chart: Rows, caption: str) -> Figure:
     """Return a figure of rows along one axis, named after the chart's title."""
     return Figure(chart.title, draw_rows(chart), caption, tuple(_list_signs(chart)))
 

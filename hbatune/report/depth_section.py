@@ -13,7 +13,13 @@ from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import Goal
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import ProbeResult
-from hbatune.probe.sweeps import Interference, Sweep, Swept, by_jobs, find_interference
+from hbatune.probe.sweeps import (
+    Interference,
+    Sweep,
+    SweptParameter,
+    find_interference,
+    group_by_jobs,
+)
 from hbatune.report.charts import (
     Bar,
     ChartRow,
@@ -23,58 +29,60 @@ from hbatune.report.charts import (
     Mark,
     Rows,
     Series,
-    curves_figure,
-    rows_figure,
+    make_curves_figure,
+    make_rows_figure,
 )
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
-from hbatune.report.svg import LegendEntry, Shape, linear, logarithmic
+from hbatune.report.svg import LegendEntry, Shape, make_linear_axis, make_log_axis
 from hbatune.report.sweep_sections import (
-    HOLLOW,
-    MOST,
-    chosen,
-    doubts,
+    HOLLOW_NOTE,
+    MAX_SWEEPS,
+    choose_sweeps,
+    draw_rate_by_cpu,
     is_mix,
-    jobs_block,
-    lun_depths,
-    older,
-    over,
-    rate_by_cpu,
-    series,
-    table,
+    make_jobs_block,
+    make_lun_blocks,
+    make_series,
+    make_sweep_axis,
+    make_sweep_table,
+    note_doubts,
+    note_older_sweeps,
 )
-from hbatune.text.plan_tables import shown
-from hbatune.text.probe_tables import knee_line, limits, stale_notes
+from hbatune.text.plan_tables import format_value
+from hbatune.text.probe_tables import describe_cpu_limits, describe_knee, describe_stale
 from hbatune.text.units import (
-    block,
-    brief,
-    digits,
+    format_block_size,
+    format_change,
+    format_conditions,
+    format_digits,
+    format_latency,
+    format_pattern,
+    format_rate,
+    format_short_workload,
     format_time,
-    latency,
-    measurement_conditions,
-    pattern,
-    percent_change,
-    rate,
 )
 
 
-def depth(data: ReportData) -> PageSection:
+def make_depth_section(data: ReportData) -> PageSection:
     """Return the section, the latest sweep first."""
-    sweeps = chosen(data, Swept.DEPTH)
+    sweeps = choose_sweeps(data, SweptParameter.DEPTH)
     corner_sweeps = [sweep for corners in data.corners for sweep in corners.sweeps]
     pure = [sweep for sweep in sweeps if not is_mix(sweep) and sweep not in corner_sweeps]
-    job_groups = by_jobs(pure)
+    job_groups = group_by_jobs(pure)
     job_sweeps = [sweep for group in job_groups for sweep in group]
     single = [
         sweep for sweep in pure if sweep.workload.queue_depth is None and sweep not in job_sweeps
     ]
     howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {data.disk}")
-    depth_blocks = tuple(_make_depth_block(data, sweep) for sweep in single[:MOST])
+    depth_blocks = tuple(_make_depth_block(data, sweep) for sweep in single[:MAX_SWEEPS])
     name = "What depth buys, and where the knee is"
-    jobs = (jobs_block(data, group) for group in job_groups[:MOST])
-    lun_blocks = lun_depths(
+    jobs = (make_jobs_block(data, group) for group in job_groups[:MAX_SWEEPS])
+    lun_blocks = make_lun_blocks(
         data, [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
     )
-    return PageSection("depth", name, (*depth_blocks, *older(single), *jobs, *lun_blocks), howto)
+    return PageSection(
+        "depth", name, (*depth_blocks, *note_older_sweeps(single), *jobs, *lun_blocks), howto
+    )
 
 
 def _make_depth_block(data: ReportData, sweep: Sweep) -> Block:
@@ -86,30 +94,32 @@ def _make_depth_block(data: ReportData, sweep: Sweep) -> Block:
         _draw_rate(sweep, knee),
         _draw_latency(sweep, knee, goal, "" if data.profile is None else data.profile.name),
         _draw_cpu(sweep, knee),
-        rate_by_cpu(sweep),
+        draw_rate_by_cpu(sweep),
     )
     return Block(
-        name=f"{sweep.results[0].target}: {block(workload.block_size)} {pattern(workload)}",
-        notes=(*_describe_depth(sweep, knee), *stale_notes(data.stale(sweep.records[-1]))),
+        name=f"{sweep.results[0].target}: {format_block_size(workload.block_size)} "
+        f"{format_pattern(workload)}",
+        notes=(*_describe_depth(sweep, knee), *describe_stale(data.stale(sweep.records[-1]))),
         figures=figures,
-        folded=(table(sweep),),
+        folded=(make_sweep_table(sweep),),
     )
 
 
 def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
     if knee is not None:
-        line = knee_line(knee)
+        line = describe_knee(knee)
         yield f"{line[0].upper()}{line[1:]}."
         figures = next(
             result for result in sweep.results if result.workload.issued == knee.depth
         ).figures
         yield (
-            f"At depth {knee.depth} there are {rate(figures.iops)} IOPS with a p99 of "
-            f"{latency(figures.p99_us)}, for {digits(figures.cost_us_per_io)} µs of CPU time each."
+            f"At depth {knee.depth} there are {format_rate(figures.iops)} IOPS with a p99 of "
+            f"{format_latency(figures.p99_us)}, for "
+            f"{format_digits(figures.cost_us_per_io)} µs of CPU time each."
         )
-    for line in limits(sweep.results):
+    for line in describe_cpu_limits(sweep.results):
         yield f"{line[0].upper()}{line[1:]}."
-    yield measurement_conditions(sweep.records[-1])
+    yield format_conditions(sweep.records[-1])
 
 
 def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -124,27 +134,27 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     name = "Throughput against latency"
     chart = Curves(
         name,
-        linear("IOPS, I/Os per second", [dot.x for dot in dots]),
-        logarithmic("p99 latency, ms", [dot.y for dot in dots]),
+        make_linear_axis("IOPS, I/Os per second", [dot.x for dot in dots]),
+        make_log_axis("p99 latency, ms", [dot.y for dot in dots]),
         (Series("p99", tuple(dots)),),
     )
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
-    return curves_figure(chart, caption + doubts(sweep))
+    return make_curves_figure(chart, caption + note_doubts(sweep))
 
 
 def _draw_rate(sweep: Sweep, knee: Knee | None) -> Figure:
-    name, curve = "IOPS over depth", series(sweep, "IOPS", lambda figures: figures.iops)
+    name, curve = "IOPS over depth", make_series(sweep, "IOPS", lambda figures: figures.iops)
     chart = Curves(
         name,
-        over(sweep),
-        linear("IOPS, I/Os per second", [dot.y for dot in curve.dots]),
+        make_sweep_axis(sweep),
+        make_linear_axis("IOPS, I/Os per second", [dot.y for dot in curve.dots]),
         (curve,),
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
     )
-    return curves_figure(chart, _caption_rate(knee, ranged=sweep.ranged) + doubts(sweep))
+    return make_curves_figure(chart, _caption_rate(knee, ranged=sweep.ranged) + note_doubts(sweep))
 
 
 def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
@@ -162,16 +172,16 @@ def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
 def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> Figure:
     name = "Latency over depth"
     curves = (
-        series(sweep, "p50", lambda figures: figures.p50_us / 1000),
-        series(sweep, "p99", lambda figures: figures.p99_us / 1000),
-        series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
+        make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
+        make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
+        make_series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
     )
     values = [dot.y for curve in curves for dot in curve.dots]
     level = None if goal is None else Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
-    axis = logarithmic("latency, ms", [*values, *([] if level is None else [level.value])])
+    axis = make_log_axis("latency, ms", [*values, *([] if level is None else [level.value])])
     chart = Curves(
         name,
-        over(sweep),
+        make_sweep_axis(sweep),
         axis,
         curves,
         band=_get_knee_range(knee),
@@ -181,22 +191,24 @@ def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: s
     caption = "From submission to completion, on logarithmic axes."
     if goal is not None:
         caption += f" The line across is the objective of {profile} for p99 ({goal.source})."
-    return curves_figure(chart, caption + doubts(sweep))
+    return make_curves_figure(chart, caption + note_doubts(sweep))
 
 
 def _draw_cpu(sweep: Sweep, knee: Knee | None) -> Figure:
     name = "CPU time per I/O over depth"
-    curves = [series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
+    curves = [make_series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
     caption = "User and system time of the load's own threads"
     if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
-        curve = series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
+        curve = make_series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
         curves.append(curve)
         caption += ", and with it what the cores involved spend in interrupts."
     else:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
-    axis = linear("CPU time per I/O, µs", [dot.y for curve in curves for dot in curve.dots])
-    chart = Curves(name, over(sweep), axis, tuple(curves), upright=_mark_knee(knee))
-    return curves_figure(chart, caption + doubts(sweep))
+    axis = make_linear_axis(
+        "CPU time per I/O, µs", [dot.y for curve in curves for dot in curve.dots]
+    )
+    chart = Curves(name, make_sweep_axis(sweep), axis, tuple(curves), upright=_mark_knee(knee))
+    return make_curves_figure(chart, caption + note_doubts(sweep))
 
 
 def _get_knee_range(knee: Knee | None) -> tuple[float, float] | None:
@@ -218,7 +230,7 @@ _KEYS = (
 )
 
 
-def interference(data: ReportData) -> PageSection:
+def make_interference_section(data: ReportData) -> PageSection:
     """Return the section, by disk and scheduler."""
     pairs = sorted(
         find_interference(data.records),
@@ -236,7 +248,7 @@ def interference(data: ReportData) -> PageSection:
 def _make_interference_block(data: ReportData, pairs: Sequence[Interference]) -> Block:
     drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
     return Block(
-        notes=tuple(dict.fromkeys(stale_notes(data.stale(*(pair.record for pair in pairs))))),
+        notes=tuple(dict.fromkeys(describe_stale(data.stale(*(pair.record for pair in pairs))))),
         figures=(_draw_interference(drawn),) if drawn else (),
         tables=(_make_interference_table(pairs),),
     )
@@ -253,7 +265,7 @@ def _draw_interference(pairs: Sequence[Interference]) -> Figure:
     name = "Latency of a reader, with and without a bulk writer"
     chart = Rows(
         name,
-        logarithmic("latency, ms", values),
+        make_log_axis("latency, ms", values),
         tuple(map(_make_interference_row, pairs)),
         _KEYS,
         pitch=44,
@@ -263,7 +275,7 @@ def _draw_interference(pairs: Sequence[Interference]) -> Figure:
         "those alone, the less its scheduler protects the reader (I-schedulers)."
     )
     doubted = any(pair.alone.doubt or pair.beside.doubt for pair in pairs)
-    return rows_figure(chart, caption + (HOLLOW if doubted else ""))
+    return make_rows_figure(chart, caption + (HOLLOW_NOTE if doubted else ""))
 
 
 def _make_interference_row(pair: Interference) -> ChartRow:
@@ -278,7 +290,7 @@ def _make_interference_row(pair: Interference) -> ChartRow:
 
 
 def _name_scheduler(pair: Interference) -> str:
-    return f"scheduler {shown(pair.scheduler)}"
+    return f"scheduler {format_value(pair.scheduler)}"
 
 
 def _make_interference_table(pairs: Sequence[Interference]) -> PageTable:
@@ -296,15 +308,15 @@ def _make_interference_table(pairs: Sequence[Interference]) -> PageTable:
     rows = tuple(
         (
             pair.beside.target,
-            shown(pair.scheduler),
-            brief(pair.alone.workload),
+            format_value(pair.scheduler),
+            format_short_workload(pair.alone.workload),
             format_time(pair.record.time),
-            f"{rate(pair.alone.figures.iops)} → {rate(pair.beside.figures.iops)}",
+            f"{format_rate(pair.alone.figures.iops)} → {format_rate(pair.beside.figures.iops)}",
             _show_both(pair.alone.figures.p50_us, pair.beside.figures.p50_us),
             _show_both(pair.alone.figures.p99_us, pair.beside.figures.p99_us),
-            percent_change(pair.beside.figures.p99_us / pair.alone.figures.p99_us)
+            format_change(pair.beside.figures.p99_us / pair.alone.figures.p99_us)
             if pair.alone.figures.p99_us
-            else shown(None),
+            else format_value(None),
             _show_written(pair.beside),
         )
         for pair in pairs
@@ -313,9 +325,9 @@ def _make_interference_table(pairs: Sequence[Interference]) -> PageTable:
 
 
 def _show_both(lone: float, loaded: float) -> str:
-    return f"{latency(lone)} → {latency(loaded)}"
+    return f"{format_latency(lone)} → {format_latency(loaded)}"
 
 
 def _show_written(result: ProbeResult) -> str:
     written = result.figures.written_beside
-    return shown(None) if written is None else f"{digits(written / 1e6)} MB/s"
+    return format_value(None) if written is None else f"{format_digits(written / 1e6)} MB/s"

@@ -13,7 +13,7 @@ from hbatune.policy.library import MediumFigures
 from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
-from hbatune.probe.sweeps import Swept, lone_results
+from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report.charts import (
     Bar,
     ChartRow,
@@ -23,27 +23,38 @@ from hbatune.report.charts import (
     Mark,
     Rows,
     Series,
-    curves_figure,
-    rows_figure,
+    make_curves_figure,
+    make_rows_figure,
 )
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
-from hbatune.report.svg import LegendEntry, Shape, linear, logarithmic, measured
-from hbatune.report.sweep_sections import CPU, HOLLOW, cpu_percent
-from hbatune.text.basic_output import quantity
-from hbatune.text.plan_tables import shown, targets_text
-from hbatune.text.probe_tables import bottleneck_text, doubt_text, load_text, stale_notes
-from hbatune.text.tables import NOTHING
+from hbatune.report.svg import (
+    LegendEntry,
+    Shape,
+    make_linear_axis,
+    make_log_axis,
+    make_measured_axis,
+)
+from hbatune.report.sweep_sections import CPU_TITLE, HOLLOW_NOTE, get_cpu_percent
+from hbatune.text.basic_output import format_count
+from hbatune.text.plan_tables import format_targets, format_value
+from hbatune.text.probe_tables import (
+    describe_bottleneck,
+    describe_doubt,
+    describe_stale,
+    format_load,
+)
+from hbatune.text.tables import EMPTY_CELL
 from hbatune.text.units import (
-    block,
-    brief,
-    digits,
+    format_block_size,
+    format_change,
+    format_digits,
+    format_latency,
+    format_pattern,
+    format_percent,
+    format_rate,
+    format_short_workload,
     format_time,
-    latency,
-    pattern,
-    percent,
-    percent_change,
-    rate,
-    workload_text,
+    format_workload,
 )
 
 MAX_DISKS = 24
@@ -57,10 +68,10 @@ _KEYS = (
 )
 
 
-def newest(data: ReportData) -> PageSection:
+def make_latest_section(data: ReportData) -> PageSection:
     """Return the section."""
     records = sorted(
-        lone_results(data.records, data.sweeps), key=lambda record: natural_key(record.target)
+        list_lone_results(data.records, data.sweeps), key=lambda record: natural_key(record.target)
     )
     howto = Howto("No disk has been measured yet.", f"hbatune probe reference-short {data.disk}")
     blocks = (_make_latency_block(data, records),) if records else ()
@@ -81,7 +92,7 @@ def _find_baselines(data: ReportData) -> list[Record]:
         if result is None or record.proof is not None or id(record) in swept:
             continue
         if result.workload.issued == 1 and result.workload.rate is None:
-            latest[record.id, load_text(result.workload)] = record
+            latest[record.id, format_load(result.workload)] = record
     return sorted(latest.values(), key=lambda record: natural_key(record.target))
 
 
@@ -92,7 +103,7 @@ def _make_latency_block(data: ReportData, records: list[Record]) -> Block:
         _make_standings_table(data, records),
     ]
     return Block(
-        notes=tuple(dict.fromkeys(stale_notes(data.stale(*records)))),
+        notes=tuple(dict.fromkeys(describe_stale(data.stale(*records)))),
         figures=(_draw_percentiles(drawn),) if drawn else (),
         tables=tuple(table for table in tables if table.rows),
     )
@@ -111,23 +122,23 @@ def _make_standings_table(data: ReportData, records: list[Record]) -> PageTable:
         ):
             figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
             goal, document = _describe_goal(standing.goal), _describe_document(standing.document)
-            first = (record.target, latency(figures.p99_us), goal)
-            rows.append((*first, rate(figures.iops), document, shown(links or None)))
+            first = (record.target, format_latency(figures.p99_us), goal)
+            rows.append((*first, format_rate(figures.iops), document, format_value(links or None)))
     return PageTable("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))
 
 
 def _describe_goal(goal: Goal | None) -> str:
     if goal is None:
-        return NOTHING
+        return EMPTY_CELL
     met = "met" if goal.met else "missed"
-    spare = percent_change(1 + abs(goal.spare)).removeprefix("+")
+    spare = format_change(1 + abs(goal.spare)).removeprefix("+")
     margin = f"{spare} to spare" if goal.met else f"by {spare}"
     return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {margin}"
 
 
 def _describe_document(document: MediumFigures | None) -> str:
     if document is None:
-        return NOTHING
+        return EMPTY_CELL
     low, high = document.iops
     text = f"p99 {document.p99_ms:g} ms, {low:,} to {high:,} IOPS at depth {document.depth}"
     mean = ""
@@ -139,8 +150,8 @@ def _describe_document(document: MediumFigures | None) -> str:
 
 
 def _describe_link(link: LinkShare) -> str:
-    used = percent_change(1 + link.used).removeprefix("+")
-    return f"{used} of {digits(link.ceiling)} GB/s"
+    used = format_change(1 + link.used).removeprefix("+")
+    return f"{used} of {format_digits(link.ceiling)} GB/s"
 
 
 def _list_quantiles(figures: Figures) -> tuple[float, ...]:
@@ -158,7 +169,7 @@ def _draw_percentiles(records: list[Record]) -> Figure:
     name = "Percentiles of latency"
     chart = Rows(
         name,
-        logarithmic("latency, ms", values),
+        make_log_axis("latency, ms", values),
         tuple(map(_make_latency_row, results)),
         _KEYS,
         pitch=44,
@@ -167,7 +178,7 @@ def _draw_percentiles(records: list[Record]) -> Figure:
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
     )
-    return rows_figure(chart, caption)
+    return make_rows_figure(chart, caption)
 
 
 def _make_latency_row(result: ProbeResult) -> ChartRow:
@@ -175,7 +186,7 @@ def _make_latency_row(result: ProbeResult) -> ChartRow:
     marks = zip(times, _KEYS, strict=True)
     return ChartRow(
         result.target,
-        brief(result.workload),
+        format_short_workload(result.workload),
         (Bar(min(times), max(times), "spread", 3),),
         tuple(Mark(value, key.shape or Shape.CIRCLE, key.style) for value, key in marks),
     )
@@ -187,10 +198,14 @@ def _make_latency_table(records: list[Record], caption: str) -> PageTable:
     for record in records:
         if record.result is not None:
             figures = record.result.figures
-            times = map(latency, (figures.mean_us, *_list_quantiles(figures)))
-            first = (record.target, workload_text(record.result.workload), format_time(record.time))
-            cpu = f"{digits(figures.cost_us_per_io)} µs"
-            rows.append((*first, rate(figures.iops), *times, cpu))
+            times = map(format_latency, (figures.mean_us, *_list_quantiles(figures)))
+            first = (
+                record.target,
+                format_workload(record.result.workload),
+                format_time(record.time),
+            )
+            cpu = f"{format_digits(figures.cost_us_per_io)} µs"
+            rows.append((*first, format_rate(figures.iops), *times, cpu))
     return PageTable(caption, heads, tuple(rows), frozenset(range(2, 10)))
 
 
@@ -222,7 +237,7 @@ class _Run(Struct, frozen=True):
         return self.found.figures.bandwidth / 1e9
 
 
-def together(data: ReportData) -> PageSection:
+def make_together_section(data: ReportData) -> PageSection:
     """Return the section, the latest measured adapter first."""
     runs = [
         _Run(record, record.together)
@@ -263,7 +278,7 @@ def _make_adapter_block(data: ReportData, runs: Sequence[_Run]) -> Block:
     notes = [note for sweep in (*sweeps, single_runs) if sweep for note in _describe_adapter(sweep)]
     return Block(
         name=runs[0].record.target,
-        notes=(*notes, *stale_notes(stale)),
+        notes=(*notes, *describe_stale(stale)),
         figures=tuple(figures),
         folded=(_make_adapter_table([run for command_runs in newest for run in command_runs]),),
     )
@@ -288,7 +303,7 @@ def _group_by_load(runs: Sequence[_Run]) -> list[list[_Run]]:
     """Group the runs of one command by load. The runs of a load differ only in block size."""
     runs_by_load: dict[Workload, list[_Run]] = {}
     for run in runs:
-        runs_by_load.setdefault(Swept.BLOCK.without(run.found.workload), []).append(run)
+        runs_by_load.setdefault(SweptParameter.BLOCK.without(run.found.workload), []).append(run)
     return list(runs_by_load.values())
 
 
@@ -300,25 +315,33 @@ def _is_sweep(load: Sequence[_Run]) -> bool:
 
 def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     first = runs[0]
-    disks, time_text = quantity(len(first.found.targets), "disk"), format_time(first.record.time)
-    targets, sweep = targets_text(first.found.targets), _is_sweep(runs)
-    heading = f"{disks} at once, {pattern(first.found.workload)}" if sweep else f"{disks} at once"
+    disks, time_text = (
+        format_count(len(first.found.targets), "disk"),
+        format_time(first.record.time),
+    )
+    targets, sweep = format_targets(first.found.targets), _is_sweep(runs)
+    heading = (
+        f"{disks} at once, {format_pattern(first.found.workload)}" if sweep else f"{disks} at once"
+    )
     yield f"{heading}, measured {time_text} on kernel {first.record.kernel}: {targets}."
-    for text in dict.fromkeys(bottleneck_text(run.found) for run in runs):
-        matching = [run for run in runs if bottleneck_text(run.found) == text]
-        names = [_name_block_size(run) if sweep else brief(run.found.workload) for run in matching]
+    for text in dict.fromkeys(describe_bottleneck(run.found) for run in runs):
+        matching = [run for run in runs if describe_bottleneck(run.found) == text]
+        names = [
+            _name_block_size(run) if sweep else format_short_workload(run.found.workload)
+            for run in matching
+        ]
         prefix = "" if len(matching) == len(runs) else f"{', '.join(names)}: "
         sentence = f"{prefix}{text}."
         yield f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def _name_block_size(run: _Run) -> str:
-    return block(run.found.workload.block_size)
+    return format_block_size(run.found.workload.block_size)
 
 
 def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
     """Yield the pictures of a load over block size. With ``apart``, their names show the load."""
-    kind = f": {pattern(runs[0].found.workload)}" if apart else ""
+    kind = f": {format_pattern(runs[0].found.workload)}" if apart else ""
     untrusted = _caption_untrusted(runs)
     caption = f"Where the lines part, the disks hold each other back (D1-5).{untrusted}"
     name = f"IOPS of all disks over block size{kind}"
@@ -326,7 +349,7 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
     ceiling = runs[0].found.ceiling
     caption = "Large blocks show what adapter and link carry (D4-9)."
     if ceiling is not None:
-        caption += f" The adapter's link carries {digits(ceiling)} GB/s."
+        caption += f" The adapter's link carries {format_digits(ceiling)} GB/s."
     caption += untrusted
     name = f"Throughput of all disks over block size{kind}"
     yield _draw_against_sum(
@@ -334,7 +357,7 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
     )
     dots = tuple(
         Dot(
-            cpu_percent(run.found.figures),
+            get_cpu_percent(run.found.figures),
             run.found.figures.iops,
             _name_block_size(run),
             doubted=run.found.doubt is not None,
@@ -343,11 +366,11 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
     )
     chart = Curves(
         f"IOPS of all disks over CPU time{kind}",
-        linear(CPU, [dot.x for dot in dots]),
-        linear(_RATE, [dot.y for dot in dots]),
+        make_linear_axis(CPU_TITLE, [dot.x for dot in dots]),
+        make_linear_axis(_RATE, [dot.y for dot in dots]),
         (Series("all at once", dots),),
     )
-    yield curves_figure(
+    yield make_curves_figure(
         chart,
         "Each point is a block size, which stands beside it. The steeper, the less an I/O costs "
         f"the CPUs (D1-5).{untrusted}",
@@ -356,7 +379,7 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
 
 def _caption_untrusted(runs: Iterable[_Run]) -> str:
     """Return the caption for hollow points, or an empty text if all points are trusted."""
-    return HOLLOW if any(run.found.doubt for run in runs) else ""
+    return HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
 
 
 def _draw_against_sum(
@@ -381,32 +404,32 @@ def _draw_against_sum(
     values = [dot.y for dot in (*at_once, *added)]
     level = None
     if ceiling is not None and ceiling <= _NEAR * max(values):
-        level = Guide(ceiling, f"link: {digits(ceiling)} GB/s")
+        level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
         values.append(ceiling)
     chart = Curves(
         name,
-        measured("block size, bytes", {size: block(size) for size in sizes}),
-        linear(unit, values),
+        make_measured_axis("block size, bytes", {size: format_block_size(size) for size in sizes}),
+        make_linear_axis(unit, values),
         (Series("all at once", tuple(at_once)), Series("sum of each alone", tuple(added))),
         level=level,
     )
-    return curves_figure(chart, caption)
+    return make_curves_figure(chart, caption)
 
 
 def _draw_side_by_side(runs: Sequence[_Run]) -> Figure:
     """Draw a row for each load, with the disks in parallel and the sum of single disks."""
     rows = tuple(
         ChartRow(
-            brief(run.found.workload),
-            percent(run.found.share) + (", untrusted" if run.found.doubt else ""),
+            format_short_workload(run.found.workload),
+            format_percent(run.found.share) + (", untrusted" if run.found.doubt else ""),
             (Bar(0, run.alone, "room", 14), Bar(0, run.found.figures.iops, "s0", 8)),
         )
         for run in runs
     )
     values = [value for run in runs for value in (run.alone, run.found.figures.iops)]
     keys = (LegendEntry("all at once", "s0", None), LegendEntry("sum of each alone", "room", None))
-    chart = Rows("All disks at once", linear(_RATE, values), rows, keys, pitch=44)
-    return rows_figure(
+    chart = Rows("All disks at once", make_linear_axis(_RATE, values), rows, keys, pitch=44)
+    return make_rows_figure(
         chart, "Where the bar ends before its outline, the disks hold each other back."
     )
 
@@ -436,12 +459,15 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> Figure | None:
     values = [dot.y for dot in (*at_once, *in_proportion)]
     chart = Curves(
         "IOPS over the number of disks",
-        linear("disks at once", [1, *counts], integral=True),
-        linear(_RATE, values),
+        make_linear_axis("disks at once", [1, *counts], integral=True),
+        make_linear_axis(_RATE, values),
         (Series("at once", tuple(at_once)), Series("in proportion", tuple(in_proportion))),
     )
-    caption = f"{brief(last.found.workload)} on each disk (D4-10).{_caption_untrusted(several)}"
-    return curves_figure(chart, caption)
+    caption = (
+        f"{format_short_workload(last.found.workload)} on each disk "
+        f"(D4-10).{_caption_untrusted(several)}"
+    )
+    return make_curves_figure(chart, caption)
 
 
 def _make_adapter_table(runs: Sequence[_Run]) -> PageTable:
@@ -457,14 +483,14 @@ def _make_adapter_table(runs: Sequence[_Run]) -> PageTable:
     )
     rows = tuple(
         (
-            brief(run.found.workload),
-            rate(run.found.figures.iops),
-            digits(run.gb_per_s),
-            rate(run.alone),
-            percent(run.found.share),
-            percent(run.found.busy),
-            f"{digits(run.found.figures.cost_us_per_io)} µs",
-            doubt_text(run.found),
+            format_short_workload(run.found.workload),
+            format_rate(run.found.figures.iops),
+            format_digits(run.gb_per_s),
+            format_rate(run.alone),
+            format_percent(run.found.share),
+            format_percent(run.found.busy),
+            f"{format_digits(run.found.figures.cost_us_per_io)} µs",
+            describe_doubt(run.found),
         )
         for run in runs
     )

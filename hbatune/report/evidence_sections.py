@@ -28,23 +28,35 @@ from hbatune.report.charts import (
     Mark,
     Rows,
     Series,
-    curves_figure,
-    rows_figure,
+    make_curves_figure,
+    make_rows_figure,
 )
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
-from hbatune.report.svg import Axis, LegendEntry, Shape, linear, logarithmic, measured
+from hbatune.report.svg import (
+    Axis,
+    LegendEntry,
+    Shape,
+    make_linear_axis,
+    make_log_axis,
+    make_measured_axis,
+)
 from hbatune.settings.setting import Value
-from hbatune.text.basic_output import quantity
-from hbatune.text.plan_tables import shown, targets_text
-from hbatune.text.probe_tables import stale_notes
-from hbatune.text.units import digits, format_time, latency, percent
-from hbatune.text.verdict_tables import METRICS, change_text, verdict_line, what_text
+from hbatune.text.basic_output import format_count
+from hbatune.text.plan_tables import format_targets, format_value
+from hbatune.text.probe_tables import describe_stale
+from hbatune.text.units import format_digits, format_latency, format_percent, format_time
+from hbatune.text.verdict_tables import (
+    METRIC_NAMES,
+    format_compared_settings,
+    format_metric_change,
+    format_verdict,
+)
 
-AFFINITY = "irq_affinity"
+AFFINITY_SETTING = "irq_affinity"
 _WHY = "Why (source)"
 
 
-def changes(data: ReportData) -> PageSection:
+def make_changes_section(data: ReportData) -> PageSection:
     """Return the section: changed settings, reverted settings, and the remaining plan."""
     blocks = [
         _make_change_block(
@@ -100,7 +112,7 @@ def _list_set(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
 def _list_change_cells(rows: Iterable[Row]) -> Iterator[list[str]]:
     """Yield one line for all targets with the same change and reason."""
     for group in _group_rows(rows):
-        targets = targets_text([row.target for row in group])
+        targets = format_targets([row.target for row in group])
         row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
         yield [targets, row.setting, current, value, _explain_row(row)]
 
@@ -109,7 +121,7 @@ def _group_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Yield groups of equal rows. The CPUs of vectors may differ within a group."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
-        values = () if row.setting == AFFINITY else (row.current, row.value)
+        values = () if row.setting == AFFINITY_SETTING else (row.current, row.value)
         key = (row.adapter, row.setting, row.limit, row.rule, *values)
         groups.setdefault(key, []).append(row)
     for group in groups.values():
@@ -118,7 +130,7 @@ def _group_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _show_span(rows: Sequence[Row], field: str) -> str:
     """Return the common value of the rows, or the first and the last value."""
-    values = list(dict.fromkeys(shown(getattr(row, field)) for row in rows))
+    values = list(dict.fromkeys(format_value(getattr(row, field)) for row in rows))
     return values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
 
 
@@ -168,8 +180,8 @@ def _list_reverted(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
         [
             change.target,
             change.setting,
-            shown(change.before),
-            shown(change.after),
+            format_value(change.before),
+            format_value(change.after),
             _describe_cost(record),
         ]
         for change, record in reverts.items()
@@ -179,11 +191,11 @@ def _list_reverted(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
 
 def _describe_cost(record: Record) -> str:
     if record.proof is None:
-        return shown(None)
+        return format_value(None)
     beyond = [change for change in record.proof.verdict.changes if change.beyond]
     return "; ".join(
-        f"{METRICS[change.metric]} {change_text(change)}" for change in beyond
-    ) or shown(None)
+        f"{METRIC_NAMES[change.metric]} {format_metric_change(change)}" for change in beyond
+    ) or format_value(None)
 
 
 def _list_drift(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -195,9 +207,11 @@ def _list_fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     heads = ("Target", "Setting", "Current", "Wanted", "Why not")
     rows = []
     for group in _group_rows(_select_state(data, State.FIXED)):
-        row, targets = group[0], targets_text([row.target for row in group])
+        row, targets = group[0], format_targets([row.target for row in group])
         current = _show_span(group, "current")
-        rows.append([targets, row.setting, current, shown(row.wanted), shown(row.limit)])
+        rows.append(
+            [targets, row.setting, current, format_value(row.wanted), format_value(row.limit)]
+        )
     return heads, rows
 
 
@@ -223,9 +237,9 @@ _SIGNS = {
 }
 
 
-def proofs(data: ReportData) -> PageSection:
+def make_proofs_section(data: ReportData) -> PageSection:
     """Return the section, the latest verdict first."""
-    verdicts = newest(data)
+    verdicts = find_latest_proofs(data)
     blocks = [_make_proof_block(data, record, proof) for record, proof in verdicts[:MAX_VERDICTS]]
     if len(verdicts) > MAX_VERDICTS:
         blocks.append(
@@ -235,7 +249,7 @@ def proofs(data: ReportData) -> PageSection:
     return PageSection("before-after", "Before and after", tuple(blocks), howto)
 
 
-def newest(data: ReportData) -> list[tuple[Record, Proof]]:
+def find_latest_proofs(data: ReportData) -> list[tuple[Record, Proof]]:
     """Return the latest proof of each disk and set of settings, the latest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
     latest: dict[object, tuple[Record, Proof]] = {}
@@ -249,7 +263,7 @@ def newest(data: ReportData) -> list[tuple[Record, Proof]]:
 
 
 def _make_proof_block(data: ReportData, record: Record, proof: Proof) -> Block:
-    subject = what_text(proof)
+    subject = format_compared_settings(proof)
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
     notes = list(_describe_proof(data, record, proof))
     values = [
@@ -282,24 +296,27 @@ def _describe_proof(data: ReportData, record: Record, proof: Proof) -> Iterator[
         if verdict.design is Design.INTERLEAVED
         else "all runs before, then all after, since it cannot be switched back and forth"
     )
-    yield f"Measured {format_time(record.time)}: {quantity(verdict.runs, 'run')} of each, {order}."
+    yield (
+        f"Measured {format_time(record.time)}: {format_count(verdict.runs, 'run')} of "
+        f"each, {order}."
+    )
     if proof.doubted:
-        doubted = quantity(proof.doubted, "run")
+        doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
     if record.reverted:
         yield f"Put back: {', '.join(record.reverted)}."
     if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
-        yield f"{verdict_line(verdict)}."
-    yield from stale_notes(data.stale(record))
+        yield f"{format_verdict(verdict)}."
+    yield from describe_stale(data.stale(record))
 
 
 def _list_proof_cells(change: MetricChange) -> tuple[str, ...]:
-    unit = "" if METRICS[change.metric] == "IOPS" else " µs"
+    unit = "" if METRIC_NAMES[change.metric] == "IOPS" else " µs"
     return (
-        METRICS[change.metric],
+        METRIC_NAMES[change.metric],
         f"{change.before:,.0f}{unit}",
         f"{change.after:,.0f}{unit}",
-        change_text(change),
+        format_metric_change(change),
         str(change.word),
     )
 
@@ -318,7 +335,9 @@ def _draw_proof(data: ReportData, record: Record, proof: Proof) -> Figure:
     tolerated = (
         [] if tolerance is None else [_get_tolerated(change, tolerance) for change in changes]
     )
-    axis = linear("change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)])
+    axis = make_linear_axis(
+        "change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)]
+    )
     conclusions = list(dict.fromkeys(change.word for change in changes))
     keys = [
         LegendEntry(str(conclusion), _SIGNS[conclusion][1], _SIGNS[conclusion][0])
@@ -343,7 +362,7 @@ def _draw_proof(data: ReportData, record: Record, proof: Proof) -> Figure:
         abs(_to_percent(ratio)) > _EDGE for change in changes for ratio in (change.low, change.high)
     ):
         caption += " A bar that reaches the edge goes on beyond it."
-    return rows_figure(chart, caption)
+    return make_rows_figure(chart, caption)
 
 
 def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:
@@ -356,7 +375,7 @@ def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> ChartR
         allowed = _get_tolerated(change, tolerance)
         bars.insert(0, Bar(-allowed, allowed, "tolerated", 22))
     mark = Mark(middle, shape, style)
-    return ChartRow(METRICS[change.metric], change_text(change), tuple(bars), (mark,))
+    return ChartRow(METRIC_NAMES[change.metric], format_metric_change(change), tuple(bars), (mark,))
 
 
 def _get_tolerated(change: MetricChange, tolerance: Tolerance) -> float:
@@ -382,7 +401,7 @@ _WORDS = {
 _LEADER, _REST = ("s2", Shape.DIAMOND), ("s0", Shape.CIRCLE)
 
 
-def search(data: ReportData) -> PageSection:
+def make_search_section(data: ReportData) -> PageSection:
     """Return the section with the latest search of each disk, the latest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
     newest = {record.id: (record, record.search) for record in ordered if record.search is not None}
@@ -412,7 +431,7 @@ def _make_search_block(data: ReportData, record: Record, searched: Searched) -> 
             figures.append(figure)
     return Block(
         name=record.target,
-        notes=(*_describe_search(record, searched), *stale_notes(data.stale(record))),
+        notes=(*_describe_search(record, searched), *describe_stale(data.stale(record))),
         figures=tuple(figures),
         folded=tuple(tables),
     )
@@ -423,7 +442,7 @@ def _describe_search(record: Record, searched: Searched) -> Iterator[str]:
     if (depth := searched.depth) is not None:
         conclusion = _describe_conclusion(depth.word)
         yield (
-            f"queue_depth {depth.depth}: {conclusion}, {percent(depth.chance)} sure; "
+            f"queue_depth {depth.depth}: {conclusion}, {format_percent(depth.chance)} sure; "
             f"in force was {depth.current}."
         )
     for setting in searched.settings:
@@ -448,17 +467,17 @@ def _is_drawable(searched: SearchedDepth) -> bool:
 
 def _draw_depths(searched: SearchedDepth, objective_us: float | None) -> Iterator[Figure]:
     depths = {probe.depth: str(probe.depth) for probe in searched.probes}
-    axis = measured(
+    axis = make_measured_axis(
         "depth, I/Os in flight", {**depths, max(searched.depth, 1): str(searched.depth)}
     )
     answer = Guide(searched.depth, f"answer: {searched.depth}")
     rates = [(probe.depth, probe.iops) for probe in searched.probes]
     times = [(probe.depth, probe.p99_us / 1000) for probe in searched.probes]
-    yield curves_figure(
+    yield make_curves_figure(
         Curves(
             "IOPS at the depths tried",
             axis,
-            linear("IOPS, I/Os per second", [rate for _, rate in rates]),
+            make_linear_axis("IOPS, I/Os per second", [rate for _, rate in rates]),
             (_make_series("IOPS", rates, searched.depth),),
             upright=answer,
         ),
@@ -472,11 +491,11 @@ def _draw_depths(searched: SearchedDepth, objective_us: float | None) -> Iterato
     caption = "No objective: the highest rate was searched."
     if level is not None:
         caption = "The best depth has the highest rate of those below the objective."
-    yield curves_figure(
+    yield make_curves_figure(
         Curves(
             "p99 at the depths tried",
             axis,
-            logarithmic("p99 latency, ms", values),
+            make_log_axis("p99 latency, ms", values),
             (_make_series("p99", times, searched.depth),),
             upright=answer,
             level=level,
@@ -496,7 +515,7 @@ def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> Ser
 
 def _make_depth_table(searched: SearchedDepth) -> PageTable:
     rows = tuple(
-        (str(number), str(probe.depth), digits(probe.iops), latency(probe.p99_us))
+        (str(number), str(probe.depth), format_digits(probe.iops), format_latency(probe.p99_us))
         for number, probe in enumerate(searched.probes, 1)
     )
     heads = ("Probe", "Depth", "IOPS", "p99")
@@ -511,11 +530,11 @@ def _draw_candidates(searched: SearchedSettings) -> Figure | None:
     axis: Axis
     if searched.interference:
         name = "Candidates beside a bulk writer"
-        axis = logarithmic("p99 of the reader, ms", [score / 1000 for score in scores])
+        axis = make_log_axis("p99 of the reader, ms", [score / 1000 for score in scores])
         caption = "Less is better; the rates below the names are the writer's. "
     else:
         name = "Candidates by their rate"
-        axis = linear("IOPS, less where p99 misses the objective", scores)
+        axis = make_linear_axis("IOPS, less where p99 misses the objective", scores)
         caption = "More is better. "
     rows = tuple(
         _make_search_row(candidate, searched, leads=number == searched.leader)
@@ -526,7 +545,7 @@ def _draw_candidates(searched: SearchedSettings) -> Figure | None:
         "Each mark is a probe, in an order drawn by lot; the worse half goes after each round. "
         "Whether the last one is better is judged by pairs with what was in force."
     )
-    return rows_figure(Rows(name, axis, rows, keys, pitch=44), caption)
+    return make_rows_figure(Rows(name, axis, rows, keys, pitch=44), caption)
 
 
 def _make_search_row(
@@ -538,9 +557,9 @@ def _make_search_row(
     bars = (Bar(min(values), max(values), "spread", 3),) if values else ()
     notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
-        notes.append(f"{digits(candidate.written / 1e6)} MB/s")
+        notes.append(f"{format_digits(candidate.written / 1e6)} MB/s")
     else:
-        notes.append(quantity(len(candidate.scores), "probe"))
+        notes.append(format_count(len(candidate.scores), "probe"))
     marks = tuple(Mark(value, shape, style) for value in values)
     return ChartRow(_show_values(candidate, searched.in_force), ", ".join(notes), bars, marks)
 
@@ -548,4 +567,4 @@ def _make_search_row(
 def _show_values(candidate: CandidateTried, in_force: Mapping[str, Value]) -> str:
     """Return a candidate's settings. The current settings show the values that others change."""
     values = candidate.values or in_force
-    return ", ".join(f"{name} {value}" for name, value in values.items()) or shown(None)
+    return ", ".join(f"{name} {value}" for name, value in values.items()) or format_value(None)

@@ -15,26 +15,26 @@ from hbatune import __version__
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import Audit, AuditedHost
 from hbatune.report.page import PageTable, Tile
-from hbatune.text.basic_output import quantity
+from hbatune.text.basic_output import format_count
 from hbatune.text.fleet_tables import (
-    about,
-    adapters_text,
-    drift_values,
-    found_text,
-    hosts_text,
-    nearest_text,
-    share_text,
-    stock_value,
-    values_text,
+    describe_nearest,
+    format_adapters,
+    format_drift,
+    format_fact_values,
+    format_hosts,
+    format_share,
+    format_stock_value,
+    format_values,
+    name_fact,
     with_text,
 )
-from hbatune.text.plan_tables import shown
+from hbatune.text.plan_tables import format_value
 from hbatune.text.units import format_time
 
-MOST_OPTIONS = 40
+MAX_OPTIONS = 40
 """Maximum number of filter options. The largest groups and most common profiles come first."""
 
-MOST_FACTS = 12
+MAX_FACTS = 12
 """Maximum number of facts in a host's row. The table of outliers has all of them."""
 
 
@@ -79,13 +79,14 @@ _HEADS = ("Host", "Group", "Profile", "Drift", "Critical", "Warnings", "Kernel",
 _RIGHT = frozenset({1, 3, 4, 5})
 
 
-def fleet_page(audit: Audit) -> FleetPage:
+def make_fleet_page(audit: Audit) -> FleetPage:
     """Return the page of an audit."""
     marks = {profile: f"p{n}" for n, (profile, _) in enumerate(_count_profiles(audit), 1)}
     odd: dict[str, list[str]] = defaultdict(list)
     for outlier in audit.odd:
         text = (
-            f"{about(outlier)}: {found_text(outlier.found)}, usually {values_text(outlier.usual)}"
+            f"{name_fact(outlier)}: {format_fact_values(outlier.found)}, usually "
+            f"{format_values(outlier.usual)}"
         )
         odd[outlier.host].append(text)
     return FleetPage(
@@ -113,7 +114,7 @@ def _list_tiles(audit: Audit) -> Iterator[Tile]:
         (len(audit.unusable), "file", " not audited"),
     ):
         if number or noun != "file":
-            count, label = quantity(number, noun).split(" ", 1)
+            count, label = format_count(number, noun).split(" ", 1)
             yield Tile(count, f"{label}{suffix}")
 
 
@@ -146,30 +147,30 @@ def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFi
     groups = (
         FilterOption(
             f"g{group.number}",
-            f"{group.number}: {adapters_text(group.adapters)}",
+            f"{group.number}: {format_adapters(group.adapters)}",
             len(group.hosts),
         )
-        for group in audit.groups[:MOST_OPTIONS]
+        for group in audit.groups[:MAX_OPTIONS]
     )
     yield HostFilter("group", "Alike hosts", (everyone, *groups))
     profiles = (
         FilterOption(marks[profile], profile or "none", count)
-        for profile, count in _count_profiles(audit)[:MOST_OPTIONS]
+        for profile, count in _count_profiles(audit)[:MAX_OPTIONS]
     )
     yield HostFilter("profile", "Profile", (everyone, *profiles))
 
 
 def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
     cells = (
-        *(host.name, str(host.group), shown(host.profile), str(host.drift)),
+        *(host.name, str(host.group), format_value(host.profile), str(host.drift)),
         *(
             str(host.findings.get(severity, 0))
             for severity in (Severity.CRITICAL, Severity.WARNING)
         ),
         *(host.kernel, format_time(host.taken)),
     )
-    hidden = len(odd) - MOST_FACTS
-    facts = [*odd[:MOST_FACTS], f"and {hidden} more"] if hidden > 0 else odd
+    hidden = len(odd) - MAX_FACTS
+    facts = [*odd[:MAX_FACTS], f"and {hidden} more"] if hidden > 0 else odd
     return HostRow(tuple(_list_marks(host, profile)), cells, tuple(facts))
 
 
@@ -180,7 +181,13 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
             "Odd among alike hosts",
             ("Host", "Here", "Usual", "Hosts", "Differs in"),
             tuple(
-                (e.host, found_text(e.found), values_text(e.usual), share_text(e), about(e))
+                (
+                    e.host,
+                    format_fact_values(e.found),
+                    format_values(e.usual),
+                    format_share(e),
+                    name_fact(e),
+                )
                 for e in audit.odd
             ),
             right=frozenset({3}),
@@ -192,7 +199,7 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
         PageTable(
             "Like no other, or too few to compare",
             ("Host", "Adapters", "Nearest group"),
-            tuple((e.host, adapters_text(e.adapters), nearest_text(e)) for e in audit.lone),
+            tuple((e.host, format_adapters(e.adapters), describe_nearest(e)) for e in audit.lone),
             wide=True,
         ),
     )
@@ -203,8 +210,8 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
             ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On"),
             tuple(
                 (
-                    *(e.setting, *drift_values(e), e.profile, str(len(e.hosts)), str(e.targets)),
-                    *(e.source, hosts_text(e.hosts)),
+                    *(e.setting, *format_drift(e), e.profile, str(len(e.hosts)), str(e.targets)),
+                    *(e.source, format_hosts(e.hosts)),
                 )
                 for e in audit.drift
             ),
@@ -236,7 +243,13 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
             "What there is",
             ("What", "Of", "Value", "Count", "Hosts"),
             tuple(
-                (str(e.what), shown(e.of), stock_value(e), str(e.count), str(len(e.hosts)))
+                (
+                    str(e.what),
+                    format_value(e.of),
+                    format_stock_value(e),
+                    str(e.count),
+                    str(len(e.hosts)),
+                )
                 for e in audit.inventory
             ),
             right=frozenset({3, 4}),
@@ -257,5 +270,5 @@ def _list_finding_rows(audit: Audit) -> Iterable[tuple[str, ...]]:
     for finding in map(with_text, audit.findings):
         yield (
             *(str(finding.severity), finding.id, str(len(finding.hosts)), finding.source),
-            *(hosts_text(finding.hosts), finding.evidence, finding.advice),
+            *(format_hosts(finding.hosts), finding.evidence, finding.advice),
         )

@@ -9,7 +9,7 @@ from hbatune.plan.rows import Plan
 from hbatune.policy.library import Yardsticks
 from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing, compare_on_machine
-from hbatune.probe.history import HistoryEntry, Record, history_entries
+from hbatune.probe.history import HistoryEntry, Record, list_entries
 from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
 
@@ -57,7 +57,7 @@ class ReportData(Struct, frozen=True):
 
     def stale(self, *records: Record) -> list[HistoryEntry]:
         """Return the stale records."""
-        return [entry for entry in history_entries(records, self.machine) if entry.stale]
+        return [entry for entry in list_entries(records, self.machine) if entry.stale]
 
 
 class PageTable(Struct, frozen=True):

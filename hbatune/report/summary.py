@@ -9,30 +9,40 @@ from collections.abc import Iterator
 
 from hbatune import __version__
 from hbatune.policy.profile import ProbeSpec
-from hbatune.probe.sweeps import Swept
+from hbatune.probe.sweeps import SweptParameter
 from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import is_like
-from hbatune.report.depth_section import depth, interference
-from hbatune.report.disk_sections import newest, together
-from hbatune.report.evidence_sections import changes, proofs, search, set_count
-from hbatune.report.evidence_sections import newest as newest_proofs
+from hbatune.report.depth_section import make_depth_section, make_interference_section
+from hbatune.report.disk_sections import make_latest_section, make_together_section
+from hbatune.report.evidence_sections import find_latest_proofs as newest_proofs
+from hbatune.report.evidence_sections import (
+    make_changes_section,
+    make_proofs_section,
+    make_search_section,
+    set_count,
+)
 from hbatune.report.page import Page, ReportData, Tile
-from hbatune.report.sweep_sections import blocks, corners, load, mixes
-from hbatune.report.topology import interrupts, topology
-from hbatune.text.basic_output import quantity
-from hbatune.text.plan_tables import shown
-from hbatune.text.terminal import Field, csv_text
+from hbatune.report.sweep_sections import (
+    make_blocks_section,
+    make_corners_section,
+    make_load_section,
+    make_mixes_section,
+)
+from hbatune.report.topology import make_interrupts_section, make_topology_section
+from hbatune.text.basic_output import format_count
+from hbatune.text.plan_tables import format_value
+from hbatune.text.terminal import Field, format_csv
 
-HEAD = (
+CSV_COLUMNS = (
     *("section", "part", "picture", "series", "sign"),
     *("x_axis", "x", "x_end", "y_axis", "y", "trusted"),
 )
 """The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
 
-def values_csv(page: Page) -> str:
+def format_values_csv(page: Page) -> str:
     """Return a line for each point, mark and bar in the page's pictures."""
-    return csv_text(HEAD, _list_rows(page))
+    return format_csv(CSV_COLUMNS, _list_rows(page))
 
 
 def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
@@ -46,13 +56,25 @@ def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
 
 
 _SECTIONS = (
-    *(proofs, changes, newest, depth, load, corners, together, blocks, mixes, interference, search),
-    *(topology, interrupts),
+    *(
+        make_proofs_section,
+        make_changes_section,
+        make_latest_section,
+        make_depth_section,
+        make_load_section,
+        make_corners_section,
+        make_together_section,
+        make_blocks_section,
+        make_mixes_section,
+        make_interference_section,
+        make_search_section,
+    ),
+    *(make_topology_section, make_interrupts_section),
 )
 _GIB = 1 << 30
 
 
-def page(data: ReportData) -> Page:
+def make_page(data: ReportData) -> Page:
     """Return the complete report."""
     return Page(
         hostname=data.machine.hostname,
@@ -71,12 +93,12 @@ def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
     yield "Memory", f"{machine.memory / _GIB:.0f} GiB"
     yield "Adapters", str(len(machine.adapters))
     yield "Disks and paths", str(len(machine.endpoints))
-    yield "Profile", shown(None if data.profile is None else data.profile.name)
+    yield "Profile", format_value(None if data.profile is None else data.profile.name)
 
 
 def _list_tiles(data: ReportData) -> Iterator[Tile]:
     changed = set_count(data)
-    number, noun = quantity(changed, "setting").split()
+    number, noun = format_count(changed, "setting").split()
     yield Tile(number, f"{noun} changed")
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
@@ -84,10 +106,10 @@ def _list_tiles(data: ReportData) -> Iterator[Tile]:
     counts = Counter(proof.verdict.word for proof in single)
     for conclusion in Conclusion:
         if counts[conclusion]:
-            number, noun = quantity(counts[conclusion], "verdict").split()
+            number, noun = format_count(counts[conclusion], "verdict").split()
             yield Tile(number, f"{noun}: {conclusion}")
     spec = ProbeSpec() if data.profile is None else data.profile.probe
-    sweeps = (sweep for sweep in data.sweeps if sweep.swept is Swept.DEPTH)
+    sweeps = (sweep for sweep in data.sweeps if sweep.swept is SweptParameter.DEPTH)
     for sweep in sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.
         if is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:

@@ -15,11 +15,11 @@ from xml.etree.ElementTree import Element, tostring
 from markupsafe import Markup
 from msgspec import Struct
 
-WIDTH = 460.0
+PICTURE_WIDTH = 460.0
 """The width of every picture. A phone scales it to three quarters, which is still readable."""
-TEXT = 13.0
+TEXT_SIZE = 13.0
 """The font size in pixels. The style sheet must use the same size."""
-LINE = 18.0
+LINE_HEIGHT = 18.0
 _KEY = 22.0
 """The width of a legend's mark with its gap, in pixels."""
 
@@ -50,9 +50,9 @@ class LegendEntry(Struct, frozen=True):
     shape: Shape | None
 
 
-def picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
+def draw_picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
     """Return a complete picture. Screen readers announce its ``title``."""
-    svg = Element("svg", {"viewBox": f"0 0 {WIDTH:g} {round(height)}", "role": "img"})
+    svg = Element("svg", {"viewBox": f"0 0 {PICTURE_WIDTH:g} {round(height)}", "role": "img"})
     heading = Element("title")
     heading.text = title
     svg.append(heading)
@@ -61,7 +61,7 @@ def picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
     return Markup(tostring(svg, encoding="unicode"))
 
 
-def text(content: str, x: float, y: float, style: str = "", anchor: str = "start") -> Element:
+def draw_text(content: str, x: float, y: float, style: str = "", anchor: str = "start") -> Element:
     """Return a text whose baseline starts at, ends at or is centred on the point."""
     element = _make_element("text", style, x=x, y=y)
     if anchor != "start":
@@ -70,24 +70,24 @@ def text(content: str, x: float, y: float, style: str = "", anchor: str = "start
     return element
 
 
-def line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
+def draw_line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
     """Return a straight line."""
     return _make_element("line", style, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
-def rectangle(x: float, y: float, across: float, high: float, style: str) -> Element:
+def draw_rectangle(x: float, y: float, across: float, high: float, style: str) -> Element:
     """Return a rectangle from its upper left corner."""
     return _make_element("rect", style, x=x, y=y, width=max(across, 0.0), height=high)
 
 
-def polyline(points: Sequence[tuple[float, float]], style: str) -> Element:
+def draw_polyline(points: Sequence[tuple[float, float]], style: str) -> Element:
     """Return the line through the points."""
     element = _make_element("polyline", style)
     element.set("points", " ".join(f"{_format_number(x)},{_format_number(y)}" for x, y in points))
     return element
 
 
-def mark(shape: Shape, x: float, y: float, style: str) -> Element:
+def draw_mark(shape: Shape, x: float, y: float, style: str) -> Element:
     """Return a mark centred on the point."""
     if shape is Shape.CIRCLE:
         return _make_element("circle", f"mark {style}", cx=x, cy=y, r=4.2)
@@ -97,23 +97,23 @@ def mark(shape: Shape, x: float, y: float, style: str) -> Element:
     return element
 
 
-def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], float]:
+def draw_legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], float]:
     """Return a legend, broken into lines as needed, and its height."""
     elements, x, y = list[Element](), 0.0, top
     for key in keys:
-        name = fitted(key.text, WIDTH - _KEY, TEXT)
-        across = _KEY + width(name, TEXT) + 12
-        if x and x + across - 12 > WIDTH:
-            x, y = 0.0, y + LINE
-        middle = y + LINE / 2
+        name = fit_text(key.text, PICTURE_WIDTH - _KEY, TEXT_SIZE)
+        across = _KEY + estimate_width(name, TEXT_SIZE) + 12
+        if x and x + across - 12 > PICTURE_WIDTH:
+            x, y = 0.0, y + LINE_HEIGHT
+        middle = y + LINE_HEIGHT / 2
         if key.shape is None:
-            elements.append(rectangle(x, middle - 4, 14, 8, key.style))
+            elements.append(draw_rectangle(x, middle - 4, 14, 8, key.style))
         else:
-            elements.append(line(x, middle, x + 16, middle, f"curve {key.style}"))
-            elements.append(mark(key.shape, x + 8, middle, key.style))
-        elements.append(text(name, x + _KEY, middle + 4.5))
+            elements.append(draw_line(x, middle, x + 16, middle, f"curve {key.style}"))
+            elements.append(draw_mark(key.shape, x + 8, middle, key.style))
+        elements.append(draw_text(name, x + _KEY, middle + 4.5))
         x += across
-    return elements, (y + LINE - top) if keys else 0.0
+    return elements, (y + LINE_HEIGHT - top) if keys else 0.0
 
 
 def _make_element(tag: str, style: str, **numbers: float) -> Element:
@@ -169,7 +169,9 @@ class Axis(Struct, frozen=True):
         return start + (clamped - low) / (high - low) * (end - start)
 
 
-def linear(title: str, values: Iterable[float], *, count: int = 5, integral: bool = False) -> Axis:
+def make_linear_axis(
+    title: str, values: Iterable[float], *, count: int = 5, integral: bool = False
+) -> Axis:
     """Return an axis from zero, or the lowest negative value, to just beyond the highest value.
 
     It has about ``count`` ticks. With ``integral`` their distance is at least one.
@@ -186,7 +188,7 @@ def linear(title: str, values: Iterable[float], *, count: int = 5, integral: boo
     return Axis(title, ticks[0], ticks[-1], _label_ticks(ticks, step))
 
 
-def logarithmic(title: str, values: Iterable[float]) -> Axis:
+def make_log_axis(title: str, values: Iterable[float]) -> Axis:
     """Return an axis over positive values, in steps of 1, 2 and 5 if they fit, otherwise of 10.
 
     Raise ValueError if no value is positive.
@@ -198,10 +200,12 @@ def logarithmic(title: str, values: Iterable[float]) -> Axis:
         high = _round_up(low * 1.01)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _list_ticks(low, high, _STEPS if full else _STEPS[:1])
-    return Axis(title, low, high, tuple(Tick(tick, plain(tick)) for tick in ticks), True)
+    return Axis(
+        title, low, high, tuple(Tick(tick, format_short_number(tick)) for tick in ticks), True
+    )
 
 
-def measured(title: str, labels: Mapping[int, str]) -> Axis:
+def make_measured_axis(title: str, labels: Mapping[int, str]) -> Axis:
     """Return a logarithmic axis with a tick at each measured value. All are positive."""
     ticks = tuple(Tick(value, labels[value]) for value in sorted(labels))
     low, high = ticks[0].value, ticks[-1].value
@@ -210,7 +214,7 @@ def measured(title: str, labels: Mapping[int, str]) -> Axis:
     return Axis(title, low, high, ticks, True)
 
 
-def plain(value: float) -> str:
+def format_short_number(value: float) -> str:
     """Format a number in short form: ``0.5``, ``20``, ``1.5k``."""
     factor, prefix = next((entry for entry in _PREFIXES if abs(value) >= entry[0]), (1.0, ""))
     return f"{value / factor:.3g}{prefix}"
@@ -272,7 +276,7 @@ class Box(Struct, frozen=True):
         return sum(1 for x, y in points if left <= x <= right and top <= y <= bottom)
 
 
-class Wish(Struct, frozen=True):
+class LabelRequest(Struct, frozen=True):
     """A point that needs a label."""
 
     x: float
@@ -280,7 +284,7 @@ class Wish(Struct, frozen=True):
     text: str
 
 
-def width(text: str, size: float) -> float:
+def estimate_width(text: str, size: float) -> float:
     """Return the maximum width of a text in pixels, in a font of this size."""
     return size * sum(map(_estimate_em, text))
 
@@ -295,22 +299,22 @@ def _estimate_em(char: str) -> float:
     return 0.65 if char.isascii() else 1.05
 
 
-def fitted(text: str, room: float, size: float) -> str:
+def fit_text(text: str, room: float, size: float) -> str:
     """Return the text, cut with an ellipsis if it is wider than ``room``."""
-    if width(text, size) <= room:
+    if estimate_width(text, size) <= room:
         return text
-    while text and width(text + ELLIPSIS, size) > room:
+    while text and estimate_width(text + ELLIPSIS, size) > room:
         text = text[:-1]
     return text + ELLIPSIS
 
 
-def centred(text: str, x: float, baseline: float, size: float) -> Box:
+def make_centred_box(text: str, x: float, baseline: float, size: float) -> Box:
     """Return the box of a text centred on ``x``."""
-    half = width(text, size) / 2
+    half = estimate_width(text, size) / 2
     return Box(x - half, baseline - 0.8 * size, x + half, baseline + 0.25 * size)
 
 
-def apart(boxes: Sequence[Box]) -> list[int]:
+def select_apart(boxes: Sequence[Box]) -> list[int]:
     """Return the indices of boxes that do not overlap.
 
     The first and the last box have priority, then earlier boxes over later boxes.
@@ -323,8 +327,8 @@ def apart(boxes: Sequence[Box]) -> list[int]:
     return sorted(retained)
 
 
-def beside(
-    wishes: Iterable[Wish],
+def place_labels(
+    wishes: Iterable[LabelRequest],
     frame: Box,
     obstacles: Sequence[Box],
     lines: Sequence[tuple[float, float]],
@@ -348,9 +352,9 @@ def beside(
     return labels
 
 
-def _list_positions(wish: Wish, size: float) -> list[Box]:
+def _list_positions(wish: LabelRequest, size: float) -> list[Box]:
     """Return the positions next to a point: above, right, left, below, and the four corners."""
-    across, high = width(wish.text, size), _HEIGHT * size
+    across, high = estimate_width(wish.text, size), _HEIGHT * size
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []
     for right, down in middles:

@@ -11,99 +11,108 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from hbatune.probe.comparison import mix_cost
+from hbatune.probe.comparison import compute_mix_cost
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
-from hbatune.probe.sweeps import Corners, Sweep, Swept, advise_jobs
+from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
 from hbatune.report import charts
-from hbatune.report.charts import Curves, Dot, Guide, Series, curves_figure
+from hbatune.report.charts import Curves, Dot, Guide, Series, make_curves_figure
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
-from hbatune.report.svg import Axis, Tick, linear, logarithmic, measured
-from hbatune.text.basic_output import quantity
+from hbatune.report.svg import Axis, Tick, make_linear_axis, make_log_axis, make_measured_axis
+from hbatune.text.basic_output import format_count
 from hbatune.text.probe_tables import (
-    doubt_text,
-    jobs_line,
-    knee_line,
-    limits,
-    mix_line,
-    stale_notes,
-    standing_lines,
+    describe_cpu_limits,
+    describe_doubt,
+    describe_jobs,
+    describe_knee,
+    describe_mix,
+    describe_stale,
+    describe_standing,
 )
-from hbatune.text.units import block, digits, latency, measurement_conditions, pattern, rate
+from hbatune.text.units import (
+    format_block_size,
+    format_conditions,
+    format_digits,
+    format_latency,
+    format_pattern,
+    format_rate,
+)
 
-MOST = 6
+MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
 
-HOLLOW = " Hollow points break Little's law: they must not be trusted."
-CPU = "CPU time, % of one CPU"
-Take = Callable[[Figures], float]
+HOLLOW_NOTE = " Hollow points break Little's law: they must not be trusted."
+CPU_TITLE = "CPU time, % of one CPU"
+MetricGetter = Callable[[Figures], float]
 
 
-def blocks(data: ReportData) -> PageSection:
+def make_blocks_section(data: ReportData) -> PageSection:
     """Return the section on block sizes."""
     howto = Howto(
         "No block size sweep has been made yet.", f"hbatune probe block-sweep {data.disk}"
     )
-    return _make_section(data, Swept.BLOCK, "What block size buys", howto, _draw_blocks)
+    return _make_section(data, SweptParameter.BLOCK, "What block size buys", howto, _draw_blocks)
 
 
-def mixes(data: ReportData) -> PageSection:
+def make_mixes_section(data: ReportData) -> PageSection:
     """Return the section on the read share. Its workload destroys data on the disk."""
     howto = Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "No sweep of the read share has been made yet. It writes: name an empty disk.",
         "hbatune probe mix-sweep DISK --destructive",
     )
-    return _make_section(data, Swept.MIX, "What writes cost", howto, _draw_mixes)
+    return _make_section(data, SweptParameter.MIX, "What writes cost", howto, _draw_mixes)
 
 
-def chosen(data: ReportData, swept: Swept) -> list[Sweep]:
+def choose_sweeps(data: ReportData, swept: SweptParameter) -> list[Sweep]:
     """Return the latest sweeps of a type that can be drawn."""
-    return [sweep for sweep in data.sweeps if sweep.swept is swept and drawable(sweep)]
+    return [sweep for sweep in data.sweeps if sweep.swept is swept and is_drawable(sweep)]
 
 
-def drawable(sweep: Sweep) -> bool:
+def is_drawable(sweep: Sweep) -> bool:
     """Return whether all figures of a sweep are above zero, as logarithmic axes require."""
     figures = [result.figures for result in sweep.results]
     return all(min(figure.iops, figure.p50_us, figure.p99_us) > 0 for figure in figures)
 
 
-def older(sweeps: Sequence[Sweep]) -> Iterator[Block]:
+def note_older_sweeps(sweeps: Sequence[Sweep]) -> Iterator[Block]:
     """Yield a note if some sweeps are not drawn."""
-    if len(sweeps) > MOST:
-        yield Block(notes=(f"{len(sweeps) - MOST} more sweeps are in `hbatune history`.",))
+    if len(sweeps) > MAX_SWEEPS:
+        yield Block(notes=(f"{len(sweeps) - MAX_SWEEPS} more sweeps are in `hbatune history`.",))
 
 
-def series(sweep: Sweep, name: str, take: Take) -> Series:
+def make_series(sweep: Sweep, name: str, take: MetricGetter) -> Series:
     """Return one metric of every run as a curve over the swept value."""
     return Series(name, tuple(_make_dot(sweep, result, take) for result in sweep.results))
 
 
-def doubts(sweep: Sweep) -> str:
+def note_doubts(sweep: Sweep) -> str:
     """Return a note on untrusted points, or an empty text if all are trusted."""
-    return HOLLOW if any(result.doubt for result in sweep.results) else ""
+    return HOLLOW_NOTE if any(result.doubt for result in sweep.results) else ""
 
 
-def over(sweep: Sweep) -> Axis:
+def make_sweep_axis(sweep: Sweep) -> Axis:
     """Return the axis of the swept value."""
     values = [sweep.swept.of(result.workload) for result in sweep.results]
-    if sweep.swept is Swept.MIX:
+    if sweep.swept is SweptParameter.MIX:
         ticks = tuple(Tick(value, str(value)) for value in sorted(values))
         return Axis("share of reads, %", min(values), max(values), ticks)
-    if sweep.swept is Swept.DEPTH:
-        return measured("depth, I/Os in flight", {value: str(value) for value in values})
-    return measured("block size, bytes", {value: block(value) for value in values})
+    if sweep.swept is SweptParameter.DEPTH:
+        return make_measured_axis("depth, I/Os in flight", {value: str(value) for value in values})
+    return make_measured_axis(
+        "block size, bytes", {value: format_block_size(value) for value in values}
+    )
 
 
-def cpu_percent(figures: Figures) -> float:
+def get_cpu_percent(figures: Figures) -> float:
     """Return the CPU time of a run in percent of one CPU."""
     return figures.iops * figures.cost_us_per_io / 10_000
 
 
-def rate_by_cpu(sweep: Sweep) -> Figure:
+def draw_rate_by_cpu(sweep: Sweep) -> Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
     dots = tuple(
         Dot(
-            cpu_percent(result.figures),
+            get_cpu_percent(result.figures),
             result.figures.iops,
             _show_value(sweep.swept, result.workload),
             doubted=result.doubt is not None,
@@ -112,22 +121,30 @@ def rate_by_cpu(sweep: Sweep) -> Figure:
     )
     chart = Curves(
         "IOPS over CPU time",
-        linear(CPU, [dot.x for dot in dots]),
-        linear("IOPS, I/Os per second", [dot.y for dot in dots]),
+        make_linear_axis(CPU_TITLE, [dot.x for dot in dots]),
+        make_linear_axis("IOPS, I/Os per second", [dot.y for dot in dots]),
         (Series("IOPS", dots),),
     )
-    labels = {Swept.DEPTH: "depth", Swept.BLOCK: "block size", Swept.MIX: "share of reads"}
+    labels = {
+        SweptParameter.DEPTH: "depth",
+        SweptParameter.BLOCK: "block size",
+        SweptParameter.MIX: "share of reads",
+    }
     caption = (
         f"Each point is a {labels[sweep.swept]}, which stands beside it. The steeper, the less an "
         "I/O costs the CPUs (D1-1)."
     )
-    return curves_figure(chart, caption + doubts(sweep))
+    return make_curves_figure(chart, caption + note_doubts(sweep))
 
 
-def table(sweep: Sweep) -> PageTable:
+def make_sweep_table(sweep: Sweep) -> PageTable:
     """Return a table of the values in the curves."""
     heads = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
-    first = {Swept.DEPTH: "Depth", Swept.BLOCK: "Block", Swept.MIX: "Reads"}[sweep.swept]
+    first = {
+        SweptParameter.DEPTH: "Depth",
+        SweptParameter.BLOCK: "Block",
+        SweptParameter.MIX: "Reads",
+    }[sweep.swept]
     rows = tuple(
         (_show_value(sweep.swept, result.workload), *_list_cells(result))
         for result in sweep.results
@@ -135,9 +152,11 @@ def table(sweep: Sweep) -> PageTable:
     return PageTable("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
 
 
-def joined_table(sweeps: Sequence[Sweep], head: str, name: Callable[[Sweep], str]) -> PageTable:
+def make_joined_table(
+    sweeps: Sequence[Sweep], head: str, name: Callable[[Sweep], str]
+) -> PageTable:
     """Return a table of the values in several curves. Each row starts with its curve's name."""
-    tables = [table(sweep) for sweep in sweeps]
+    tables = [make_sweep_table(sweep) for sweep in sweeps]
     rows = tuple(
         (name(sweep), *row)
         for sweep, sweep_table in zip(sweeps, tables, strict=True)
@@ -150,41 +169,41 @@ def joined_table(sweeps: Sequence[Sweep], head: str, name: Callable[[Sweep], str
 
 def _make_section(
     data: ReportData,
-    swept: Swept,
+    swept: SweptParameter,
     name: str,
     howto: Howto,
     figures: Callable[[Sweep], Iterable[Figure]],
 ) -> PageSection:
-    sweeps = chosen(data, swept)
+    sweeps = choose_sweeps(data, swept)
     drawn_blocks = [
         Block(
             name=_name_sweep(sweep),
             notes=(
                 *_describe_costs(data, sweep),
-                measurement_conditions(sweep.records[-1]),
-                *stale_notes(data.stale(sweep.records[-1])),
+                format_conditions(sweep.records[-1]),
+                *describe_stale(data.stale(sweep.records[-1])),
             ),
             figures=tuple(figures(sweep)),
-            folded=(table(sweep),),
+            folded=(make_sweep_table(sweep),),
         )
-        for sweep in sweeps[:MOST]
+        for sweep in sweeps[:MAX_SWEEPS]
     ]
-    return PageSection(str(swept), name, (*drawn_blocks, *older(sweeps)), howto)
+    return PageSection(str(swept), name, (*drawn_blocks, *note_older_sweeps(sweeps)), howto)
 
 
 def _describe_costs(data: ReportData, sweep: Sweep) -> Iterator[str]:
     """Yield the cost of writes compared with the source documents (D0-15), if it was measured."""
-    if (cost := mix_cost(sweep.results, data.yardsticks)) is not None:
-        line = mix_line(cost)
+    if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
+        line = describe_mix(cost)
         yield f"{line[0].upper()}{line[1:]}."
 
 
 def _name_sweep(sweep: Sweep) -> str:
     workload = sweep.workload
     target = sweep.results[0].target
-    if sweep.swept is Swept.BLOCK:
-        return f"{target}: {pattern(workload)}, {workload.issued} deep"
-    return f"{target}: {block(workload.block_size)} random I/O, {workload.issued} deep"
+    if sweep.swept is SweptParameter.BLOCK:
+        return f"{target}: {format_pattern(workload)}, {workload.issued} deep"
+    return f"{target}: {format_block_size(workload.block_size)} random I/O, {workload.issued} deep"
 
 
 def _draw_blocks(sweep: Sweep) -> Iterator[Figure]:
@@ -205,11 +224,11 @@ def _draw_blocks(sweep: Sweep) -> Iterator[Figure]:
     yield _draw_curve(
         sweep,
         "CPU time over block size",
-        CPU,
-        cpu_percent,
+        CPU_TITLE,
+        get_cpu_percent,
         "What the load and its interrupts take; several CPUs together may take more than 100 %.",
     )
-    yield rate_by_cpu(sweep)
+    yield draw_rate_by_cpu(sweep)
 
 
 def _draw_mixes(sweep: Sweep) -> Iterator[Figure]:
@@ -222,66 +241,73 @@ def _draw_mixes(sweep: Sweep) -> Iterator[Figure]:
     )
     name = "Latency over the share of reads"
     curves = (
-        series(sweep, "p50", lambda figures: figures.p50_us / 1000),
-        series(sweep, "p99", lambda figures: figures.p99_us / 1000),
+        make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
+        make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
     )
     values = [dot.y for curve in curves for dot in curve.dots]
-    chart = Curves(name, over(sweep), logarithmic("latency, ms", values), curves)
-    yield curves_figure(chart, f"Reads and writes together.{doubts(sweep)}")
+    chart = Curves(name, make_sweep_axis(sweep), make_log_axis("latency, ms", values), curves)
+    yield make_curves_figure(chart, f"Reads and writes together.{note_doubts(sweep)}")
 
 
-def _draw_curve(sweep: Sweep, name: str, unit: str, take: Take, caption: str) -> Figure:
-    curve = series(sweep, unit, take)
-    chart = Curves(name, over(sweep), linear(unit, [dot.y for dot in curve.dots]), (curve,))
-    return curves_figure(chart, caption + doubts(sweep))
+def _draw_curve(sweep: Sweep, name: str, unit: str, take: MetricGetter, caption: str) -> Figure:
+    curve = make_series(sweep, unit, take)
+    chart = Curves(
+        name,
+        make_sweep_axis(sweep),
+        make_linear_axis(unit, [dot.y for dot in curve.dots]),
+        (curve,),
+    )
+    return make_curves_figure(chart, caption + note_doubts(sweep))
 
 
-def _make_dot(sweep: Sweep, result: ProbeResult, take: Take) -> Dot:
+def _make_dot(sweep: Sweep, result: ProbeResult, take: MetricGetter) -> Dot:
     value = sweep.swept.of(result.workload)
     return Dot(value, take(result.figures), doubted=result.doubt is not None)
 
 
-def _show_value(swept: Swept, workload: Workload) -> str:
+def _show_value(swept: SweptParameter, workload: Workload) -> str:
     value = swept.of(workload)
-    return {Swept.BLOCK: block(value), Swept.MIX: f"{value} %"}.get(swept, str(value))
+    return {SweptParameter.BLOCK: format_block_size(value), SweptParameter.MIX: f"{value} %"}.get(
+        swept, str(value)
+    )
 
 
 def _list_cells(result: ProbeResult) -> tuple[str, ...]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     return (
-        rate(figures.iops),
-        digits(figures.bandwidth / 1e6),
-        *map(latency, times),
-        f"{digits(figures.cost_us_per_io)} µs",
-        doubt_text(result),
+        format_rate(figures.iops),
+        format_digits(figures.bandwidth / 1e6),
+        *map(format_latency, times),
+        f"{format_digits(figures.cost_us_per_io)} µs",
+        describe_doubt(result),
     )
 
 
 _CurveName = Callable[[Sweep], str]
 
 
-def lun_depths(data: ReportData, sweeps: Sequence[Sweep]) -> Iterator[Block]:
+def make_lun_blocks(data: ReportData, sweeps: Sequence[Sweep]) -> Iterator[Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
         disks.setdefault(sweep.records[0].id, []).append(sweep)
-    for disk_sweeps in list(disks.values())[:MOST]:
-        yield _make_lun_block(data, sorted(disk_sweeps, key=_get_lun_depth)[: charts.MOST])
+    for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
+        yield _make_lun_block(data, sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES])
 
 
-def jobs_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
+def make_jobs_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
     notes: tuple[str, ...] = ()
     if advice is not None:
-        line = jobs_line(advice)
+        line = describe_jobs(advice)
         notes = (f"{line[0].upper()}{line[1:]}.",)
     return _make_several_block(
         data,
-        sweeps[: charts.MOST],
+        sweeps[: charts.MAX_SERIES],
         "by number of jobs",
-        lambda sweep: quantity(sweep.workload.jobs, "job"),
+        lambda sweep: format_count(sweep.workload.jobs, "job"),
         ("The same I/Os in flight, by one thread or by several (D0-14).", "The same for p99."),
         notes,
     )
@@ -313,11 +339,12 @@ def _make_several_block(
     notes: tuple[str, ...] = (),
 ) -> Block:
     workload, last = sweeps[0].workload, sweeps[-1].records[-1]
-    stale = dict.fromkeys(stale_notes(data.stale(*(sweep.records[-1] for sweep in sweeps))))
+    stale = dict.fromkeys(describe_stale(data.stale(*(sweep.records[-1] for sweep in sweeps))))
     variable = criterion.removeprefix("by ").removesuffix(" itself")
     return Block(
-        name=f"{last.target}: {block(workload.block_size)} {pattern(workload)}, {criterion}",
-        notes=(*notes, *_describe_several(sweeps, name), measurement_conditions(last), *stale),
+        name=f"{last.target}: {format_block_size(workload.block_size)} "
+        f"{format_pattern(workload)}, {criterion}",
+        notes=(*notes, *_describe_several(sweeps, name), format_conditions(last), *stale),
         figures=(
             _draw_several(
                 sweeps,
@@ -336,31 +363,36 @@ def _make_several_block(
                 captions[1],
             ),
         ),
-        folded=(joined_table(sweeps, "Curve", name),),
+        folded=(make_joined_table(sweeps, "Curve", name),),
     )
 
 
 def _describe_several(sweeps: Sequence[Sweep], name: _CurveName) -> Iterator[str]:
     for sweep in sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{name(sweep)}: {knee_line(knee)}."
-        for line in limits(sweep.results):
+            yield f"{name(sweep)}: {describe_knee(knee)}."
+        for line in describe_cpu_limits(sweep.results):
             yield f"{name(sweep)}: {line}."
 
 
 def _draw_several(
-    sweeps: Sequence[Sweep], title: str, unit: str, name: _CurveName, take: Take, caption: str
+    sweeps: Sequence[Sweep],
+    title: str,
+    unit: str,
+    name: _CurveName,
+    take: MetricGetter,
+    caption: str,
 ) -> Figure:
-    curves = tuple(series(sweep, name(sweep), take) for sweep in sweeps)
+    curves = tuple(make_series(sweep, name(sweep), take) for sweep in sweeps)
     values = [dot.y for curve in curves for dot in curve.dots]
-    make = logarithmic if "latency" in unit else linear
+    make = make_log_axis if "latency" in unit else make_linear_axis
     chart = Curves(title, _make_depth_axis(sweeps), make(unit, values), curves)
-    return curves_figure(chart, caption + next(filter(None, map(doubts, sweeps)), ""))
+    return make_curves_figure(chart, caption + next(filter(None, map(note_doubts, sweeps)), ""))
 
 
 def _make_depth_axis(sweeps: Sequence[Sweep]) -> Axis:
     depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    return measured(
+    return make_measured_axis(
         "depth of the workload, I/Os in flight", {depth: str(depth) for depth in depths}
     )
 
@@ -370,18 +402,22 @@ _NEAR = 3.0
 far above would flatten the curves."""
 
 
-def corners(data: ReportData) -> PageSection:
+def make_corners_section(data: ReportData) -> PageSection:
     """Return the section, the latest disk first."""
-    measured_corners = [corner for corner in data.corners if all(map(drawable, corner.sweeps))]
+    measured_corners = [corner for corner in data.corners if all(map(is_drawable, corner.sweeps))]
     howto = Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "The four corners have not been measured yet. They write: name an empty disk.",
         "hbatune probe four-corners DISK --destructive",
     )
-    blocks = [_make_corners_block(data, corner) for corner in measured_corners[:MOST]]
-    if len(measured_corners) > MOST:
+    blocks = [_make_corners_block(data, corner) for corner in measured_corners[:MAX_SWEEPS]]
+    if len(measured_corners) > MAX_SWEEPS:
         blocks.append(
-            Block(notes=(f"{len(measured_corners) - MOST} more disks are in `hbatune history`.",))
+            Block(
+                notes=(
+                    f"{len(measured_corners) - MAX_SWEEPS} more disks are in `hbatune history`.",
+                )
+            )
         )
     name = "What it does at most: the four corners"
     return PageSection("corners", name, tuple(blocks), howto)
@@ -394,8 +430,8 @@ def _make_corners_block(data: ReportData, corners: Corners) -> Block:
         name=last.target,
         notes=(
             *_describe_corners(data, corners),
-            measurement_conditions(last),
-            *stale_notes(data.stale(last)),
+            format_conditions(last),
+            *describe_stale(data.stale(last)),
         ),
         figures=(
             _draw_corners(
@@ -415,20 +451,20 @@ def _make_corners_block(data: ReportData, corners: Corners) -> Block:
                 ceiling,
             ),
         ),
-        folded=(joined_table(corners.sweeps, "Load", _name_load),),
+        folded=(make_joined_table(corners.sweeps, "Load", _name_load),),
     )
 
 
 def _describe_corners(data: ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{_name_load(sweep)}: {knee_line(knee)}."
+            yield f"{_name_load(sweep)}: {describe_knee(knee)}."
         best = max(sweep.results, key=lambda result: result.figures.iops)
         standing = data.standing(best)
         if standing is not None and standing.raid:
             # The results of such pairs of adapters by RAID level (D4-12).
             raid = replace(standing, goal=None, document=None, links=())
-            yield from standing_lines(best, raid, "")
+            yield from describe_standing(best, raid, "")
 
 
 def _find_ceiling(data: ReportData, corners: Corners) -> float | None:
@@ -439,49 +475,51 @@ def _find_ceiling(data: ReportData, corners: Corners) -> float | None:
 
 
 def _describe_ceiling(ceiling: float | None) -> str:
-    return "" if ceiling is None else f" The adapter's link carries {digits(ceiling)} GB/s."
+    return "" if ceiling is None else f" The adapter's link carries {format_digits(ceiling)} GB/s."
 
 
 def _draw_corners(
     sweeps: Sequence[Sweep],
     name: str,
     unit: str,
-    take: Take,
+    take: MetricGetter,
     caption: str,
     ceiling: float | None = None,
 ) -> Figure:
-    curves = tuple(series(sweep, _name_load(sweep), take) for sweep in sweeps)
+    curves = tuple(make_series(sweep, _name_load(sweep), take) for sweep in sweeps)
     values = [dot.y for curve in curves for dot in curve.dots]
     level = None
     if ceiling is not None and ceiling <= _NEAR * max(values):
-        level = Guide(ceiling, f"link: {digits(ceiling)} GB/s")
+        level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
         values.append(ceiling)
     depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    axis = measured("depth, I/Os in flight", {depth: str(depth) for depth in depths})
+    axis = make_measured_axis("depth, I/Os in flight", {depth: str(depth) for depth in depths})
     doubted = any(result.doubt for sweep in sweeps for result in sweep.results)
-    chart = Curves(name, axis, linear(unit, values), curves, level=level)
-    return curves_figure(chart, caption + (HOLLOW if doubted else ""))
+    chart = Curves(name, axis, make_linear_axis(unit, values), curves, level=level)
+    return make_curves_figure(chart, caption + (HOLLOW_NOTE if doubted else ""))
 
 
 def _name_load(sweep: Sweep) -> str:
-    return f"{block(sweep.workload.block_size)} {pattern(sweep.workload)}"
+    return f"{format_block_size(sweep.workload.block_size)} {format_pattern(sweep.workload)}"
 
 
-def load(data: ReportData) -> PageSection:
+def make_load_section(data: ReportData) -> PageSection:
     """Return the section, the latest load first."""
     loads: dict[Workload, list[Sweep]] = {}
     elsewhere = [sweep for corners in data.corners for sweep in corners.sweeps]
-    for sweep in chosen(data, Swept.DEPTH):
+    for sweep in choose_sweeps(data, SweptParameter.DEPTH):
         if sweep.workload.queue_depth is None and sweep not in elsewhere:
-            loads.setdefault(Swept.DEPTH.without(sweep.workload), []).append(sweep)
+            loads.setdefault(SweptParameter.DEPTH.without(sweep.workload), []).append(sweep)
     groups = [group for group in loads.values() if is_mix(group[0]) or len(group) > 1]
     howto = Howto(
         "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
         "hbatune probe oltp1-load --file DIR",
     )
-    blocks = [_make_load_block(data, group) for group in groups[:MOST]]
-    if len(groups) > MOST:
-        blocks.append(Block(notes=(f"{len(groups) - MOST} more loads are in `hbatune history`.",)))
+    blocks = [_make_load_block(data, group) for group in groups[:MAX_SWEEPS]]
+    if len(groups) > MAX_SWEEPS:
+        blocks.append(
+            Block(notes=(f"{len(groups) - MAX_SWEEPS} more loads are in `hbatune history`.",))
+        )
     return PageSection("load", "Response time as the load rises", tuple(blocks), howto)
 
 
@@ -491,10 +529,10 @@ def is_mix(sweep: Sweep) -> bool:
 
 
 def _make_load_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
-    drawn = sweeps[: charts.MOST]
+    drawn = sweeps[: charts.MAX_SERIES]
     workload = sweeps[0].workload
     return Block(
-        name=f"{block(workload.block_size)} {pattern(workload)}",
+        name=f"{format_block_size(workload.block_size)} {format_pattern(workload)}",
         notes=tuple(_describe_load(data, sweeps, drawn)),
         figures=(
             _draw_load(
@@ -502,7 +540,7 @@ def _make_load_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
             ),
             _draw_load(drawn, "p99 over IOPS", "p99", lambda figures: figures.p99_us),
         ),
-        folded=(joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
+        folded=(make_joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
     )
 
 
@@ -513,16 +551,16 @@ def _describe_load(
         last = sweep.records[-1]
         # The section on depth reports the knee of a read-only load.
         knee = sweep.knee if is_mix(sweep) else None
-        knee_text = "" if knee is None else f"{knee_line(knee)}. "
-        yield f"{last.target}: {knee_text}{measurement_conditions(last)}"
+        knee_text = "" if knee is None else f"{describe_knee(knee)}. "
+        yield f"{last.target}: {knee_text}{format_conditions(last)}"
     if len(sweeps) > len(drawn):
         omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
         yield f"Not drawn, for there are only so many curves in a picture: {omitted}."
-    stale = stale_notes(data.stale(*(sweep.records[-1] for sweep in drawn)))
+    stale = describe_stale(data.stale(*(sweep.records[-1] for sweep in drawn)))
     yield from dict.fromkeys(stale)
 
 
-def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: Take) -> Figure:
+def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> Figure:
     curves = tuple(
         Series(
             sweep.results[0].target,
@@ -541,12 +579,14 @@ def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: Take) -> F
     dots = [dot for curve in curves for dot in curve.dots]
     chart = Curves(
         name,
-        linear("IOPS, I/Os per second", [dot.x for dot in dots]),
-        logarithmic(f"{metric} response time, ms", [dot.y for dot in dots]),
+        make_linear_axis("IOPS, I/Os per second", [dot.x for dot in dots]),
+        make_log_axis(f"{metric} response time, ms", [dot.y for dot in dots]),
         curves,
     )
     caption = (
         "Each point is a depth, whose number stands beside it where there is room. Further right "
         "is more, further up is slower; where a curve turns up, the disk is full."
     )
-    return curves_figure(chart, caption + (HOLLOW if any(dot.doubted for dot in dots) else ""))
+    return make_curves_figure(
+        chart, caption + (HOLLOW_NOTE if any(dot.doubted for dot in dots) else "")
+    )

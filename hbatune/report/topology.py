@@ -14,15 +14,15 @@ from hbatune.facts.model import (
     Missing,
     Role,
     Vector,
-    known,
+    get_fact,
 )
 from hbatune.facts.names import natural_key
-from hbatune.probe.comparison import link_ceiling
-from hbatune.report.charts import Bar, ChartRow, Mark, Rows, rows_figure
+from hbatune.probe.comparison import compute_link_ceiling
+from hbatune.report.charts import Bar, ChartRow, Mark, Rows, make_rows_figure
 from hbatune.report.page import Block, Figure, Howto, Node, PageSection, ReportData
-from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, linear
-from hbatune.text.basic_output import quantity
-from hbatune.text.plan_tables import medium_text, targets_text
+from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
+from hbatune.text.basic_output import format_count
+from hbatune.text.plan_tables import format_medium, format_targets
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
@@ -38,7 +38,7 @@ _SIGNS = {
 _OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
 
 
-def topology(data: ReportData) -> PageSection:
+def make_topology_section(data: ReportData) -> PageSection:
     """Return the section."""
     machine = data.machine
     howto = Howto("No storage adapter was found.", "hbatune list")
@@ -49,7 +49,7 @@ def topology(data: ReportData) -> PageSection:
     return PageSection("adapters", "Adapters and links", (block,), howto)
 
 
-def interrupts(data: ReportData) -> PageSection:
+def make_interrupts_section(data: ReportData) -> PageSection:
     """Return the section: a map of each adapter that has interrupts."""
     machine = data.machine
     figures = [
@@ -87,9 +87,9 @@ def _list_facts(adapter: Adapter) -> Iterator[str]:
     if adapter.link is not None:
         yield _describe_link(adapter.link)
     if isinstance(adapter.hw_queues, int):
-        yield quantity(adapter.hw_queues, "hardware queue")
+        yield format_count(adapter.hw_queues, "hardware queue")
     for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
-        if (value := known(fact)) is not None:
+        if (value := get_fact(fact)) is not None:
             yield f"{label} {value}"
 
 
@@ -109,21 +109,23 @@ def _group_endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
     targets_by_facts: dict[tuple[str, ...], list[str]] = {}
     for endpoint in endpoints:
         model = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        targets_by_facts.setdefault((medium_text(endpoint), str(endpoint.kind), model), []).append(
-            endpoint.target
-        )
+        targets_by_facts.setdefault(
+            (format_medium(endpoint), str(endpoint.kind), model), []
+        ).append(endpoint.target)
     for facts, targets in targets_by_facts.items():
-        yield Node(targets_text(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
+        yield Node(format_targets(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
 
 def _draw_links(adapters: Sequence[Adapter]) -> Figure | None:
     rows, values = [], []
     for adapter in adapters:
         link = adapter.link
-        current = None if link is None else link_ceiling(link)
+        current = None if link is None else compute_link_ceiling(link)
         if link is None or current is None:
             continue
-        maximum = link_ceiling(Link(link.max_speed, link.max_width, link.max_speed, link.max_width))
+        maximum = compute_link_ceiling(
+            Link(link.max_speed, link.max_width, link.max_speed, link.max_width)
+        )
         bars = (
             *(() if maximum is None else (Bar(0, maximum, "room", 14),)),
             Bar(0, current, "s0", 8),
@@ -139,12 +141,12 @@ def _draw_links(adapters: Sequence[Adapter]) -> Figure | None:
         LegendEntry("as it runs", "s0", None),
         LegendEntry("as fast as the card can", "room", None),
     )
-    axis = linear("GB/s each way", values)
+    axis = make_linear_axis("GB/s each way", values)
     caption = (
         "What a link carries at most after its encoding; packet headers take a further share. "
         "Where the outline goes beyond the bar, the link runs below what the card can."
     )
-    return rows_figure(Rows(name, axis, tuple(rows), keys, pitch=44), caption)
+    return make_rows_figure(Rows(name, axis, tuple(rows), keys, pitch=44), caption)
 
 
 def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
@@ -171,12 +173,12 @@ def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machi
     caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
     if machine.processors.isolated:
         caption += f" Isolated CPUs: {names.join_cpus(machine.processors.isolated)}."
-    return rows_figure(chart, caption)
+    return make_rows_figure(chart, caption)
 
 
 def _make_cpu_axis(last: int) -> Axis:
     """Return an axis on which each CPU has a width of one."""
-    ticks = linear("", [max(last, 1)], count=8, integral=True).ticks
+    ticks = make_linear_axis("", [max(last, 1)], count=8, integral=True).ticks
     fits = tuple(Tick(tick.value, f"{tick.value:.0f}") for tick in ticks if tick.value <= last)
     return Axis("CPU", -0.5, last + 0.5, fits)
 

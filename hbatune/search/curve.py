@@ -21,9 +21,9 @@ from msgspec import Struct
 from hbatune.loader import Count, Figure
 from hbatune.probe.result import ProbeResult
 
-LEAST_IOPS_NOISE = 0.01
+MIN_IOPS_NOISE = 0.01
 """The minimum noise of a rate that is assumed on any machine, as a fraction."""
-LEAST_P99_NOISE = 0.03
+MIN_P99_NOISE = 0.03
 """The minimum noise of a p99, as a fraction."""
 
 
@@ -82,7 +82,7 @@ class Curve(Struct, frozen=True):
         return right - 1, right, math.log(depth / low) / math.log(high / low)
 
 
-def measurement(result: ProbeResult) -> Measurement:
+def make_measurement(result: ProbeResult) -> Measurement:
     """Convert a probe to a measurement; its errors are 0 if it has fewer than two windows."""
     figures = result.figures
     windows = [window for window in figures.windows if window.ios]
@@ -90,12 +90,12 @@ def measurement(result: ProbeResult) -> Measurement:
         depth=result.workload.issued,
         iops=figures.iops,
         p99_us=figures.p99_us,
-        iops_error=log_error([window.iops for window in windows]),
-        p99_error=log_error([window.percentile_us(99) for window in windows]),
+        iops_error=compute_log_error([window.iops for window in windows]),
+        p99_error=compute_log_error([window.percentile_us(99) for window in windows]),
     )
 
 
-def log_error(values: Sequence[float]) -> float:
+def compute_log_error(values: Sequence[float]) -> float:
     """Return the standard error of the mean logarithm, or 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
@@ -108,7 +108,7 @@ def estimate_curve(measured: Sequence[Measurement]) -> Curve:
     for probe in measured:
         by_depth.setdefault(probe.depth, []).append(probe)
     groups = [by_depth[depth] for depth in sorted(by_depth)]
-    p99 = level(
+    p99 = pool_falling_values(
         [statistics.fmean(math.log(probe.p99_us) for probe in probes) for probes in groups],
         [len(probes) for probes in groups],
     )
@@ -123,12 +123,12 @@ def estimate_curve(measured: Sequence[Measurement]) -> Curve:
     )
     return Curve(
         points,
-        max(LEAST_IOPS_NOISE, _calculate_rms([probe.iops_error for probe in measured])),
-        max(LEAST_P99_NOISE, _calculate_rms([probe.p99_error for probe in measured])),
+        max(MIN_IOPS_NOISE, _calculate_rms([probe.iops_error for probe in measured])),
+        max(MIN_P99_NOISE, _calculate_rms([probe.p99_error for probe in measured])),
     )
 
 
-def level(values: Sequence[float], weights: Sequence[int]) -> list[float]:
+def pool_falling_values(values: Sequence[float], weights: Sequence[int]) -> list[float]:
     """Return the nearest values that do not fall, by pooling the values that fall."""
     pools: list[tuple[float, int, int]] = []
     for value, weight in zip(values, weights, strict=True):
@@ -145,12 +145,12 @@ def _calculate_rms(values: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(value**2 for value in values))
 
 
-LOST = 0.03
+ALLOWED_LOSS = 0.03
 """The relative loss of rate that is allowed for a depth to count as good as the best one."""
-MISSED = 0.04
+ALLOWED_EXCESS = 0.04
 """The relative excess of its p99 over the objective that is allowed."""
-DRAWS = 200
-ALIKE = 0.05
+RANDOM_DRAWS = 200
+PREFERENCE_MARGIN = 0.05
 """The current depth or a measured one is preferred even if its chance is lower by this much."""
 _APART = 0.05
 """The relative distance between the depths that are evaluated."""
@@ -183,13 +183,14 @@ def choose_depth(curve: Curve, limit: float, current: int) -> Choices:
     depths = _list_depths(curve, current)
     counts, none = _count_draws(curve, limit, depths)
     chances = {
-        depth: Choice(depth, count / DRAWS) for depth, count in zip(depths, counts, strict=True)
+        depth: Choice(depth, count / RANDOM_DRAWS)
+        for depth, count in zip(depths, counts, strict=True)
     }
     best = _find_likeliest(list(chances.values()))
     measured = _find_likeliest([chances[depth] for depth in curve.depths])
-    if measured.chance >= best.chance - ALIKE:
+    if measured.chance >= best.chance - PREFERENCE_MARGIN:
         best = measured
-    return Choices(best, chances.get(current), none / DRAWS)
+    return Choices(best, chances.get(current), none / RANDOM_DRAWS)
 
 
 def _find_likeliest(choices: Sequence[Choice]) -> Choice:
@@ -213,17 +214,20 @@ def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[lis
     weights = [point.probes for point in curve.points]
     counts, none = [0] * len(depths), 0
     random = Random(len(weights))
-    for _ in range(DRAWS):
+    for _ in range(RANDOM_DRAWS):
         iops = [random.gauss(p.iops, curve.iops_noise / math.sqrt(p.probes)) for p in curve.points]
         p99 = [random.gauss(p.p99, curve.p99_noise / math.sqrt(p.probes)) for p in curve.points]
-        p99 = level(p99, weights)
+        p99 = pool_falling_values(p99, weights)
         rates = [iops[a] + share * (iops[b] - iops[a]) for a, b, share in places]
         waits = [p99[a] + share * (p99[b] - p99[a]) for a, b, share in places]
         within = [rate for rate, wait in zip(rates, waits, strict=True) if wait <= limit]
         if not within:
             none += 1
             continue
-        lowest_rate, highest_wait = max(within) + math.log1p(-LOST), limit + math.log1p(MISSED)
+        lowest_rate, highest_wait = (
+            max(within) + math.log1p(-ALLOWED_LOSS),
+            limit + math.log1p(ALLOWED_EXCESS),
+        )
         for number, rate in enumerate(rates):
             if rate >= lowest_rate and waits[number] <= highest_wait:
                 counts[number] += 1

@@ -1,9 +1,9 @@
 """Search the depth with the highest rate within an objective, in at most eight probes. Pure.
 
-The search first climbs. It starts at a low depth and multiplies it by ``STEP`` until the p99
-exceeds the objective, the rate gains less than ``GAIN``, or the device allows no more. Then it
-refines: the next probe is at the depth with the largest possible gain over the best one so far, by
-the laws of a closed loop. Bisection on the objective would fail on a device that thrashes, since
+The search first climbs. It starts at a low depth and multiplies it by ``CLIMB_FACTOR`` until the
+p99 exceeds the objective, the rate gains less than ``MIN_GAIN``, or the device allows no more. Then
+it refines: the next probe is at the depth with the largest possible gain over the best one so far,
+by the laws of a closed loop. Bisection on the objective would fail on a device that thrashes, since
 its deepest depth within the objective is not its fastest. The remaining probes repeat the likeliest
 depth until it is likely enough.
 """
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure, Seconds
 from hbatune.search.curve import (
-    ALIKE,
+    PREFERENCE_MARGIN,
     Choice,
     Choices,
     Curve,
@@ -27,30 +27,30 @@ from hbatune.search.curve import (
     estimate_curve,
 )
 
-STEP = 4
-FIRST = 8
+CLIMB_FACTOR = 4
+FIRST_DEPTH = 8
 """The maximum depth at the start of the climb, which then includes the current depth."""
-GAIN = 0.02
-"""The relative gain of rate, for ``STEP`` times the depth, below which the curve is a plateau."""
-WORTH = 0.025
+MIN_GAIN = 0.02
+"""The curve is a plateau if ``CLIMB_FACTOR`` times the depth gains a smaller part of the rate."""
+MIN_PROBE_GAIN = 0.025
 """The relative gain of rate below which a probe is not worth its time."""
-NEAR = 1.15
+MIN_DEPTH_FACTOR = 1.15
 """The minimum factor between the depth of a probe and the depths measured before."""
-REFINED = 6
+REFINING_PROBES = 6
 """The number of probes after which the search stops refining."""
-MOST = 8
-LIKELY = 0.85
+MAX_PROBES = 8
+SUFFICIENT_CHANCE = 0.85
 """The chance at which an answer needs no more probes."""
-DOUBTFUL = 0.45
-"""The chance below which an answer is worth more than ``REFINED`` probes."""
+DOUBTFUL_CHANCE = 0.45
+"""The chance below which an answer is worth more than ``REFINING_PROBES`` probes."""
 MIN_CONFIDENCE = 0.5
 """The chance below which the answer is ``CANNOT_TELL``."""
 KEEP_CURRENT_CONFIDENCE = 0.75
 """The chance at which the current depth is kept, even if another one is likelier."""
 
-LEAST_SECONDS = 2.0
-MOST_SECONDS = 10.0
-LEAST_IOS = 1000
+MIN_PROBE_S = 2.0
+MAX_PROBE_S = 10.0
+MIN_IOS = 1000
 """The minimum number of I/Os in a probe. Ten of them are beyond its p99."""
 
 _EDGE = 1.96
@@ -124,16 +124,16 @@ def add_measurement(search: DepthSearch, measured: Measurement) -> DepthSearch:
     return replace(search, measured=(*search.measured, measured))
 
 
-def next_probe(search: DepthSearch) -> DepthProbe | None:
+def choose_next_probe(search: DepthSearch) -> DepthProbe | None:
     """Return the next probe, or None if the search has ended."""
     if not search.measured:
-        return DepthProbe(_choose_first(search), LEAST_SECONDS)
-    if len(search.measured) >= MOST:
+        return DepthProbe(_choose_first(search), MIN_PROBE_S)
+    if len(search.measured) >= MAX_PROBES:
         return None
     curve = estimate_curve(search.measured)
     depth = _climb(search, curve)
     if depth is None:
-        depth = _refine(curve, search.limit) if len(search.measured) < REFINED else None
+        depth = _refine(curve, search.limit) if len(search.measured) < REFINING_PROBES else None
     if depth is None:
         depth = _repeat(search, curve)
     return None if depth is None else DepthProbe(depth, _choose_seconds(curve, depth))
@@ -161,7 +161,7 @@ def _conclude(choices: Choices, lowest: int) -> tuple[DepthConclusion, Choice]:
     if lowest == 1 and choices.none >= max(MIN_CONFIDENCE, best.chance):
         return DepthConclusion.OUT_OF_REACH, Choice(lowest, choices.none)
     if current is not None and current.chance >= min(
-        KEEP_CURRENT_CONFIDENCE, max(MIN_CONFIDENCE, best.chance - ALIKE)
+        KEEP_CURRENT_CONFIDENCE, max(MIN_CONFIDENCE, best.chance - PREFERENCE_MARGIN)
     ):
         return DepthConclusion.AS_GOOD, current
     return (
@@ -172,8 +172,8 @@ def _conclude(choices: Choices, lowest: int) -> tuple[DepthConclusion, Choice]:
 def _choose_first(search: DepthSearch) -> int:
     """Return a low depth for a climb that reaches the current depth, or comes close to it."""
     depth = search.current
-    while depth > FIRST:
-        depth = round(depth / STEP)
+    while depth > FIRST_DEPTH:
+        depth = round(depth / CLIMB_FACTOR)
     return max(1, min(depth, search.deepest))
 
 
@@ -181,14 +181,14 @@ def _climb(search: DepthSearch, curve: Curve) -> int | None:
     """Return the next depth of the climb, or a lower one if the first one was too deep."""
     bottom, top = curve.points[0], curve.points[-1]
     if bottom.p99 > search.limit:
-        return None if bottom.depth == 1 else max(1, round(bottom.depth / STEP))
+        return None if bottom.depth == 1 else max(1, round(bottom.depth / CLIMB_FACTOR))
     if top.p99 > search.limit or top.depth >= search.deepest:
         return None
-    if len(curve.points) > 1 and top.iops - curve.points[-2].iops < math.log1p(GAIN):
+    if len(curve.points) > 1 and top.iops - curve.points[-2].iops < math.log1p(MIN_GAIN):
         # On a plateau only the current depth is still of interest.
         inside = search.current <= top.depth
         return None if inside else min(search.current, search.deepest)
-    return min(search.deepest, top.depth * STEP)
+    return min(search.deepest, top.depth * CLIMB_FACTOR)
 
 
 def _refine(curve: Curve, limit: float) -> int | None:
@@ -206,7 +206,7 @@ def _refine(curve: Curve, limit: float) -> int | None:
     if not gains:
         return None
     rate, depth = max(gains)
-    return depth if rate - best.iops > math.log1p(WORTH) else None
+    return depth if rate - best.iops > math.log1p(MIN_PROBE_GAIN) else None
 
 
 def _find_highest_gain(
@@ -234,7 +234,11 @@ def _space_depths(low: int, high: int) -> Iterator[int]:
     steps = 20
     for step in range(1, steps):
         depth = round(low * (high / low) ** (step / steps))
-        if low < depth < high and depth >= low * NEAR and depth * NEAR <= high:
+        if (
+            low < depth < high
+            and depth >= low * MIN_DEPTH_FACTOR
+            and depth * MIN_DEPTH_FACTOR <= high
+        ):
             yield depth
 
 
@@ -264,16 +268,16 @@ def _repeat(search: DepthSearch, curve: Curve) -> int | None:
     best = choices.best
     if choices.none > best.chance:
         if curve.depths[0] > 1:
-            return max(1, round(curve.depths[0] / STEP))
+            return max(1, round(curve.depths[0] / CLIMB_FACTOR))
         best = Choice(1, choices.none)
-    enough = LIKELY if len(search.measured) < REFINED else DOUBTFUL
+    enough = SUFFICIENT_CHANCE if len(search.measured) < REFINING_PROBES else DOUBTFUL_CHANCE
     return None if best.chance >= enough else best.depth
 
 
 def _choose_seconds(curve: Curve, depth: int) -> float:
     """Return the seconds to measure a depth: enough for its I/Os at the rate of the nearest one."""
     nearest = min(curve.points, key=lambda point: abs(math.log(point.depth / depth)))
-    return min(MOST_SECONDS, max(LEAST_SECONDS, LEAST_IOS / math.exp(nearest.iops)))
+    return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_IOS / math.exp(nearest.iops)))
 
 
 def _make_range(value: float, noise: float, estimate: Estimate) -> FigureRange:

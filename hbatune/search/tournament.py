@@ -5,10 +5,10 @@ show where a request completes and whether it is merged. They show neither read-
 They show a scheduler only with other work, which has its own tournament.
 
 Each round probes all remaining candidates in random order, so drift, cache warm-up and other load
-affect all of them equally. Only probes of one round are compared. After ``HALVED`` rounds the worse
-half is eliminated (successive halving: Karnin, Koren and Somekh, ICML 2013). Any candidate that is
-clearly behind is eliminated before that (successive elimination: Even-Dar, Mannor and Mansour,
-Journal of Machine Learning Research 7, 2006).
+affect all of them equally. Only probes of one round are compared. After ``HALVING_ROUNDS`` rounds
+the worse half is eliminated (successive halving: Karnin, Koren and Somekh, ICML 2013). Any
+candidate that is clearly behind is eliminated before that (successive elimination: Even-Dar, Mannor
+and Mansour, Journal of Machine Learning Research 7, 2006).
 
 The leader of many noisy candidates looks better than it is. Only fresh probes therefore compare it
 with the current candidate: pairs in random order, evaluated with the randomisation test and the
@@ -42,19 +42,19 @@ from hbatune.probe.history import (
     ValueChange,
 )
 from hbatune.probe.result import Failed, ProbeResult, Skipped
-from hbatune.probe.verdict import ALPHA, bootstrap_interval, chance
+from hbatune.probe.verdict import ALPHA, compute_chance, compute_interval
 from hbatune.search.curve import Measurement
 from hbatune.search.depth import DepthAnswer
-from hbatune.settings.limits import SCHEDULER_FILE, scheduler_of
+from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
 from hbatune.settings.resolve import resolve_endpoint
-from hbatune.settings.setting import Legal, Value, choices
+from hbatune.settings.setting import LegalValue, Value, parse_choices
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS
 
-SEEN_BY_READS = ("rq_affinity", "nomerges")
+READ_SETTINGS = ("rq_affinity", "nomerges")
 """Settings whose effect the rate of a single reader shows."""
-SEEN_BESIDE_WRITES = (SCHEDULER, NR_REQUESTS)
+WRITE_SETTINGS = (SCHEDULER, NR_REQUESTS)
 """Settings that order or delay requests. They only matter if several types of requests wait."""
-REQUESTS = (64, 256, 1024)
+REQUEST_NUMBERS = (64, 256, 1024)
 """Numbers of requests to try with the current scheduler, in addition to the profile's."""
 
 
@@ -64,12 +64,12 @@ class Candidate(Struct, frozen=True):
     values: dict[str, Value]
 
 
-def seen_by_reads(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
+def list_read_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
     """Return the candidates: the current values, the profile's, then each other value by itself.
 
     ``rows`` are the plan's for this endpoint. A tournament needs at least two candidates.
     """
-    current = _read_current(endpoint, SEEN_BY_READS)
+    current = _read_current(endpoint, READ_SETTINGS)
     wanted = _find_wanted(rows, current)
     alternatives: list[dict[str, Value]] = [
         {name: value}
@@ -80,32 +80,32 @@ def seen_by_reads(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, .
     return _select_distinct(endpoint, [{}, wanted, *alternatives])
 
 
-def seen_beside_writes(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
+def list_write_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
     """Return the candidates: the current values, the profile's, other schedulers, then requests.
 
     Without a scheduler, the number of requests is the adapter's tag set. It is never lowered, since
     it would stay low. A disk below it has no other candidates.
     """
-    current = _read_current(endpoint, SEEN_BESIDE_WRITES)
+    current = _read_current(endpoint, WRITE_SETTINGS)
     if SCHEDULER not in current:
         return (Candidate({}),)
     if current[SCHEDULER] == "none" and current.get(NR_REQUESTS) != endpoint.tags:
         return (Candidate({}),)
     wanted = _find_wanted(rows, current)
     attribute = endpoint.attributes[SCHEDULER_FILE]
-    offered = choices(attribute.text) if isinstance(attribute, Attribute) else ()
+    offered = parse_choices(attribute.text) if isinstance(attribute, Attribute) else ()
     schedulers: list[dict[str, Value]] = [
         {SCHEDULER: name} for name in offered if name != current[SCHEDULER]
     ]
     numbers: list[dict[str, Value]] = [
         {NR_REQUESTS: number}
-        for number in REQUESTS
+        for number in REQUEST_NUMBERS
         if current[SCHEDULER] != "none" and number != current.get(NR_REQUESTS, number)
     ]
     return _select_distinct(endpoint, [{}, wanted, *schedulers, *numbers])
 
 
-def rate_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> float:
+def compute_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> float:
     """Return a rate, divided by the ratio of its p99 to the objective if the p99 misses it."""
     return iops if objective_us is None else iops * min(1.0, objective_us / p99_us)
 
@@ -143,31 +143,31 @@ def _select_distinct(
     for values in legal:
         if Candidate(values) not in candidates:
             candidates.append(Candidate(values))
-    return tuple(candidates[:MOST_CANDIDATES])
+    return tuple(candidates[:MAX_CANDIDATES])
 
 
 def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
     """Return whether the device takes exactly these values."""
     current = _read_current(endpoint, values)
-    scheduler = values.get(SCHEDULER, scheduler_of(endpoint.attributes))
+    scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
     return all(
-        resolve_endpoint(endpoint, name, value, current[name], scheduler) == Legal(value)
+        resolve_endpoint(endpoint, name, value, current[name], scheduler) == LegalValue(value)
         for name, value in values.items()
     )
 
 
-MOST_PROBES = 30
+MAX_ROUND_PROBES = 30
 """The maximum number of probes in all rounds."""
-HALVED = 2
+HALVING_ROUNDS = 2
 """The number of rounds after which the worse half of the candidates is eliminated."""
 LAST_ROUNDS = 4
 """The number of rounds for the last two candidates, if enough probes remain."""
-CLEAR = 4.0
+ELIMINATION_ERRORS = 4.0
 """The standard errors behind the leader at which a candidate is eliminated immediately."""
-MOST_CANDIDATES = 8
+MAX_CANDIDATES = 8
 """With more candidates, two rounds and two halvings do not fit into the probes."""
-SECONDS = 2.0
-LOOKS = (10, 16, 24, 36)
+PROBE_S = 2.0
+COMPARISON_PAIRS = (10, 16, 24, 36)
 """Numbers of pairs, leader and current candidate, after which both are compared.
 
 The last number is for runs in which something else delays one probe in ten. Then 24 pairs detect
@@ -207,7 +207,7 @@ class Tournament(Struct, frozen=True):
     scores of all probes, in the order of their requests.
     """
 
-    candidates: Annotated[int, Meta(ge=1, le=MOST_CANDIDATES)]
+    candidates: Annotated[int, Meta(ge=1, le=MAX_CANDIDATES)]
     current: Count
     interference: bool = False
     tolerance: Share = 0.05
@@ -268,13 +268,13 @@ def add_score(tournament: Tournament, score: float) -> Tournament:
     return replace(tournament, scores=(*tournament.scores, Score(due[0], score)))
 
 
-def next_candidate(tournament: Tournament) -> TournamentProbe | None:
+def choose_next_candidate(tournament: Tournament) -> TournamentProbe | None:
     """Return the next probe, or None if the tournament has ended."""
     due = _replay_scores(tournament).due
-    return TournamentProbe(due[0], SECONDS, tournament.interference) if due else None
+    return TournamentProbe(due[0], PROBE_S, tournament.interference) if due else None
 
 
-def leader(tournament: Tournament) -> int | None:
+def find_leader(tournament: Tournament) -> int | None:
     """Return the winner of the rounds, or None if they have not ended."""
     remaining = _replay_scores(tournament).left
     return remaining[0] if len(remaining) == 1 else None
@@ -313,8 +313,8 @@ def _replay_scores(tournament: Tournament) -> _Stage:
         position, rounds = position + len(order), rounds + 1
         enough = (
             LAST_ROUNDS
-            if len(remaining) == 2 and position + len(remaining) <= MOST_PROBES
-            else HALVED
+            if len(remaining) == 2 and position + len(remaining) <= MAX_ROUND_PROBES
+            else HALVING_ROUNDS
         )
         halve = rounds >= enough
         ranked = _rank_remaining({candidate: table[candidate] for candidate in remaining}, halve)
@@ -332,8 +332,8 @@ def _replay_pairs(
     random: Random,
 ) -> _Stage:
     pairs: tuple[float, ...] = ()
-    while len(pairs) not in LOOKS or (
-        len(pairs) < LOOKS[-1]
+    while len(pairs) not in COMPARISON_PAIRS or (
+        len(pairs) < COMPARISON_PAIRS[-1]
         and _judge(pairs, tournament.tolerance)[0] is TournamentConclusion.CANNOT_TELL
     ):
         order = random.sample((remaining[0], tournament.current), 2)
@@ -352,11 +352,11 @@ def _judge(
 
     The allowed errors are divided among the looks (Bonferroni).
     """
-    alpha, error = ALPHA / len(LOOKS), AS_GOOD_ERROR / len(LOOKS)
-    rare = chance([[pair] for pair in pairs])[0]
-    low, high = bootstrap_interval(pairs, 1 - alpha)
+    alpha, error = ALPHA / len(COMPARISON_PAIRS), AS_GOOD_ERROR / len(COMPARISON_PAIRS)
+    rare = compute_chance([[pair] for pair in pairs])[0]
+    low, high = compute_interval(pairs, 1 - alpha)
     # One side of an interval with twice the error has exactly the error (Schuirmann 1987).
-    if bootstrap_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
+    if compute_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
         return TournamentConclusion.AS_GOOD, low, high, rare
     if rare <= alpha and low > 0:
         return TournamentConclusion.BEST, low, high, rare
@@ -373,7 +373,7 @@ def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ..
     ranked = sorted(means, key=lambda candidate: -means[candidate])
     rounds = len(table[ranked[0]])
     if rounds > 1:
-        behind = CLEAR * _estimate_noise(table) * math.sqrt(2 / rounds)
+        behind = ELIMINATION_ERRORS * _estimate_noise(table) * math.sqrt(2 / rounds)
         ranked = [
             candidate for candidate in ranked if means[candidate] >= means[ranked[0]] - behind
         ]
@@ -509,7 +509,7 @@ class DiskSearchResult(Struct):
         return (self.whole or timed_out) and not self.not_restored
 
 
-def searched(search: DiskSearchResult) -> Searched:
+def make_stored_search(search: DiskSearchResult) -> Searched:
     """Return the part of a search that the history stores."""
     tournaments = (search.settings, search.schedulers)
     return Searched(

@@ -4,6 +4,6 @@
 ``resolve`` the entry points for plans and workers. Nothing here reads or writes.
 """
 
-from hbatune.settings.table import SETTINGS, Setting, Value, attributes, setting
+from hbatune.settings.table import SETTINGS, Setting, Value, find_setting, list_attributes
 
-__all__ = ["SETTINGS", "Setting", "Value", "attributes", "setting"]
+__all__ = ["SETTINGS", "Setting", "Value", "find_setting", "list_attributes"]

@@ -12,25 +12,34 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
 from hbatune.facts import names
-from hbatune.facts.model import TAGS, Attribute, Kind, Missing, Processors, Reason, Role, Vector
+from hbatune.facts.model import (
+    TAG_COUNT_FILE,
+    Attribute,
+    Kind,
+    Missing,
+    Processors,
+    Reason,
+    Role,
+    Vector,
+)
 from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.settings.setting import (
-    LOCAL,
+    LOCAL_CPUS,
     Attributes,
     Device,
-    Fixed,
-    Legal,
+    FixedSetting,
+    LegalValue,
     Limit,
-    Room,
     Value,
-    choices,
+    VectorCpus,
+    parse_choices,
+    parse_selected,
     read_with,
-    selected,
 )
 
 SCHEDULER_FILE = "queue/scheduler"
 
-LOADABLE = frozenset({"kyber", "bfq"})
+LOADABLE_SCHEDULERS = frozenset({"kyber", "bfq"})
 """Schedulers that distributions build as modules, which a write of their name loads
 (block/elevator.c: elv_iosched_load_module). The other schedulers are built in or missing."""
 
@@ -55,102 +64,106 @@ MAX_SCHEDULER_REQUESTS = 2048
 PAGE_KB = 4
 _BELOW_MAP = "lowering it on a path of a live map fails I/O"
 
-INFERRED = "; inferred from the driver and the vector's name: this kernel says so only at a write"
+INFERRED_NOTE = (
+    "; inferred from the driver and the vector's name: this kernel says so only at a write"
+)
 
 _Rank = tuple[int, int, int]
 
 
-def numeric(limit: Callable[[int, int, Device], Legal | Fixed]) -> Limit:
+def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]) -> Limit:
     """Convert a limit of numbers to one that accepts values of other types unchanged."""
 
     @wraps(limit)
-    def checked(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+    def checked(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
         if isinstance(wanted, int) and isinstance(current, int):
             return limit(wanted, current, device)
-        return Legal(wanted)
+        return LegalValue(wanted)
 
     return checked
 
 
-def at_most(path: str, limit: str) -> Limit:
+def limit_to_file(path: str, limit: str) -> Limit:
     """Return the limit to the number in the file at ``path``.
 
     ``limit`` is the reason as text, with ``{}`` for the number.
     """
 
-    def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    def checked(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
         attribute = device.attributes.get(path)
         maximum = _parse_number(attribute)
         if maximum is None:
-            return Fixed(f"{path} is not known", _is_unread(attribute))
+            return FixedSetting(f"{path} is not known", _is_unread(attribute))
         return _limit_value(wanted, maximum, limit)
 
     # docs/settings.md prints a limit's docstring.
     checked.__doc__ = f"At most what `{path}` says."
-    return numeric(checked)
+    return limit_numbers(checked)
 
 
-def at_least_or_zero(minimum: int) -> Limit:
+def limit_minimum_or_zero(minimum: int) -> Limit:
     """Return the limit of a number that is 0 or at least ``minimum``."""
 
-    def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    def checked(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
         if 0 < wanted < minimum:
-            return Legal(minimum, f"the driver takes {minimum} at least")
-        return Legal(wanted)
+            return LegalValue(minimum, f"the driver takes {minimum} at least")
+        return LegalValue(wanted)
 
     checked.__doc__ = f"At least {minimum}, or 0."
-    return numeric(checked)
+    return limit_numbers(checked)
 
 
-def offered(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
     """One that the kernel has; a device that passes I/O on, such as a bio-based map, has none."""
     attribute = device.attributes.get(SCHEDULER_FILE)
     if not isinstance(attribute, Attribute):
-        return Legal(wanted)
-    schedulers = choices(attribute.text)
+        return LegalValue(wanted)
+    schedulers = parse_choices(attribute.text)
     if not schedulers:
         # Writes succeed without effect (block/elevator.c: elv_iosched_store).
-        return Fixed("this device passes I/O on and has no scheduler")
+        return FixedSetting("this device passes I/O on and has no scheduler")
     # The file lists the loaded schedulers; the write of another name loads its module, if any.
-    if wanted not in schedulers and wanted not in LOADABLE:
-        return Fixed(f"this kernel offers {', '.join(schedulers)} here")
-    return Legal(wanted)
+    if wanted not in schedulers and wanted not in LOADABLE_SCHEDULERS:
+        return FixedSetting(f"this kernel offers {', '.join(schedulers)} here")
+    return LegalValue(wanted)
 
 
-@numeric
-def requests(wanted: int, current: int, device: Device) -> Legal | Fixed:
+@limit_numbers
+def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
     if device.scheduler != "none":
         return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, "{} with a scheduler")
-    attribute = device.attributes.get(TAGS)
+    attribute = device.attributes.get(TAG_COUNT_FILE)
     tags = _parse_number(attribute)
     if tags is None:
-        return Fixed("the size of the tag set is not known", _is_unread(attribute))
+        return FixedSetting("the size of the tag set is not known", _is_unread(attribute))
     # With `none` the number is the size of the tag set that all LUNs of the adapter share
     # (block/blk-mq.c: blk_mq_update_nr_requests). Lowering it for one LUN lowers it for all, and it
     # stays low after a switch to another scheduler. A switch to `none` sets it to the entire tag
     # set.
-    in_effect = current if scheduler_of(device.attributes) == "none" else tags
+    in_effect = current if find_scheduler(device.attributes) == "none" else tags
     if wanted < in_effect:
-        return Legal(in_effect, f"never lowered with scheduler none: {in_effect} is the adapter's")
+        return LegalValue(
+            in_effect, f"never lowered with scheduler none: {in_effect} is the adapter's"
+        )
     return _limit_value(wanted, tags, "tag set of {} with scheduler none")
 
 
-@numeric
-def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
+@limit_numbers
+def limit_depth(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """At most the adapter's `can_queue`, or the driver's limit for a LUN if that is less."""
     endpoint = device.endpoint
     if endpoint is None:  # the kernel answers a write above the maximum with EINVAL, or lowers it
-        return Legal(wanted)
+        return LegalValue(wanted)
     if endpoint.depth_trap is not None:
-        return Fixed(endpoint.depth_trap)
+        return FixedSetting(endpoint.depth_trap)
     if not isinstance(endpoint.depth_cap, int):
-        return Fixed("the adapter's can_queue is not known", _is_unread(endpoint.depth_cap))
+        return FixedSetting("the adapter's can_queue is not known", _is_unread(endpoint.depth_cap))
     return _limit_value(wanted, endpoint.depth_cap, "the device takes {} at most")
 
 
-@numeric
-def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
+@limit_numbers
+def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """At most the limit of the hardware and of each path; a path of a live map is not lowered.
 
     A map sends requests of its own largest size down any path; a request that is too large for
@@ -163,66 +176,70 @@ def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
         _get_map_sectors(attributes).items(), key=lambda sizes: sizes[1], default=None
     )
     if largest_map is not None and wanted < largest_map[1]:
-        return Fixed(f"{_BELOW_MAP}: {largest_map[0]} sends up to {largest_map[1]} KiB")
+        return FixedSetting(f"{_BELOW_MAP}: {largest_map[0]} sends up to {largest_map[1]} KiB")
     # A path of a map whose size could not be read: a smaller value could fail the map's I/O.
     unseen = endpoint is not None and endpoint.kind is Kind.PATH and largest_map is None
     if unseen and wanted < current:
-        return Fixed(_BELOW_MAP)
+        return FixedSetting(_BELOW_MAP)
     paths = _get_sectors(attributes, SLAVE_SECTORS)
     smallest_path = min(paths.items(), key=lambda sizes: sizes[1], default=None)
     if smallest_path is not None and wanted > smallest_path[1]:
-        return Legal(
+        return LegalValue(
             smallest_path[1], f"its path {smallest_path[0]} takes {smallest_path[1]} KiB at most"
         )
     hardware = _parse_number(attributes.get(MAX_HW_SECTORS))
     if hardware is None:
-        return Fixed(
+        return FixedSetting(
             "the hardware's limit is not known", _is_unread(attributes.get(MAX_HW_SECTORS))
         )
     return _limit_value(wanted, hardware, "the hardware takes {} at most")
 
 
-@numeric
-def whole_pages(wanted: int, current: int, device: Device) -> Legal | Fixed:
+@limit_numbers
+def limit_to_pages(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """Whole pages of 4 KiB: the kernel rounds down."""
     excess = wanted % PAGE_KB
-    return Legal(wanted - excess, f"whole pages of {PAGE_KB} KiB") if excess else Legal(wanted)
+    return (
+        LegalValue(wanted - excess, f"whole pages of {PAGE_KB} KiB")
+        if excess
+        else LegalValue(wanted)
+    )
 
 
-@numeric
-def request_timeout(wanted: int, current: int, device: Device) -> Legal | Fixed:
+@limit_numbers
+def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """A SCSI disk has `timeout` in its place, which is the same in another unit."""
     # Both are the queue's rq_timeout (drivers/scsi/scsi_sysfs.c: sdev_show_timeout). Two settings
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
-        return Fixed("the same as `timeout`, which is the setting of a SCSI disk")
-    return Legal(wanted)
+        return FixedSetting("the same as `timeout`, which is the setting of a SCSI disk")
+    return LegalValue(wanted)
 
 
-@numeric
-def reconnects(wanted: int, current: int, device: Device) -> Legal | Fixed:
+@limit_numbers
+def limit_reconnects(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """Whole attempts, one every `reconnect_delay` seconds: the kernel rounds up."""
     if wanted < 0:
-        return Legal(wanted)
+        return LegalValue(wanted)
     delay = _parse_number(device.attributes.get(RECONNECT_DELAY))
     if not delay:
         unread = _is_unread(device.attributes.get(RECONNECT_DELAY))
-        return Fixed(f"{RECONNECT_DELAY} is not known", unread)
+        return FixedSetting(f"{RECONNECT_DELAY} is not known", unread)
     missing = -wanted % delay
     return (
-        Legal(wanted + missing, f"whole attempts, one every {delay} s")
+        LegalValue(wanted + missing, f"whole attempts, one every {delay} s")
         if missing
-        else Legal(wanted)
+        else LegalValue(wanted)
     )
 
 
-def scheduler_of(attributes: Attributes) -> Value | None:
+def find_scheduler(attributes: Attributes) -> Value | None:
     """Return the current scheduler, or None if the device has no scheduler or it cannot be read."""
-    scheduler = read_with(selected, attributes, SCHEDULER_FILE)
+    scheduler = read_with(parse_selected, attributes, SCHEDULER_FILE)
     return None if isinstance(scheduler, Missing) else scheduler
 
 
-def multipath_maps(attributes: Attributes) -> frozenset[str]:
+def find_multipath_maps(attributes: Attributes) -> frozenset[str]:
     """Return the kernel names of the multipath maps on the disk."""
     uuids = _match_files(attributes, HOLDER_UUIDS)
     return frozenset(name for name, text in uuids.items() if text.startswith(MULTIPATH_UUID))
@@ -230,7 +247,7 @@ def multipath_maps(attributes: Attributes) -> frozenset[str]:
 
 def _get_map_sectors(attributes: Attributes) -> dict[str, int]:
     """Return the largest request of each multipath map on the disk, in KiB."""
-    maps = multipath_maps(attributes)
+    maps = find_multipath_maps(attributes)
     return {
         name: size
         for name, size in _get_sectors(attributes, HOLDER_SECTORS).items()
@@ -265,23 +282,23 @@ def _parse_number(attribute: Attribute | Missing | None) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _limit_value(wanted: int, ceiling: int, limit: str) -> Legal:
-    return Legal(ceiling, limit.format(ceiling)) if wanted > ceiling else Legal(wanted)
+def _limit_value(wanted: int, ceiling: int, limit: str) -> LegalValue:
+    return LegalValue(ceiling, limit.format(ceiling)) if wanted > ceiling else LegalValue(wanted)
 
 
-def spread(
+def spread_vectors(
     vectors: Iterable[Vector],
     processors: Processors,
     local_cpus: Mapping[str, Collection[int]],
 ) -> dict[str, int]:
     """Return the CPU of each free data vector, by the vector's id.
 
-    A vector goes to a ``usable`` CPU near its adapter, and to a farther one only if none is near.
+    A vector goes to a usable CPU near its adapter, and to a farther one only if none is near.
     Each vector takes the CPU with the fewest vectors so far, the first thread of a core before its
     siblings. No CPU gets a second vector while an equally near CPU is free. Vectors without a
     usable CPU are omitted.
     """
-    allowed = usable(processors)
+    allowed = list_usable_cpus(processors)
     rank = {cpu: place for core in processors.cores for place, cpu in enumerate(core)}
     load: Counter[int] = Counter()
     placed: dict[str, int] = {}
@@ -300,7 +317,7 @@ def spread(
     return placed
 
 
-def usable(processors: Processors) -> tuple[int, ...]:
+def list_usable_cpus(processors: Processors) -> tuple[int, ...]:
     """Return the CPUs that interrupts may use.
 
     They are online, neither isolated nor nohz_full, within ``irqaffinity=`` of the kernel's command
@@ -324,7 +341,7 @@ def is_free(vector: Vector) -> bool:
     return vector.role is Role.DATA and not vector.managed
 
 
-def near_adapter(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+def limit_affinity(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
     """Managed vectors stay where the kernel put them; `local` is one CPU near the adapter for each.
 
     CPUs that are isolated, nohz_full, left out by `irqaffinity=` or banned in irqbalance's settings
@@ -332,20 +349,20 @@ def near_adapter(wanted: Value, current: Value, device: Device) -> Legal | Fixed
     """
     vector, room = device.vector, device.room
     if vector is None or room is None:
-        return Legal(wanted)
+        return LegalValue(wanted)
     if vector.managed:
-        return Fixed(_explain_managed(vector))
-    if wanted != LOCAL:
+        return FixedSetting(_explain_managed(vector))
+    if wanted != LOCAL_CPUS:
         return _check_list(str(wanted), room.processors)
     cpu = room.placed.get(vector.id)
     if cpu is None:
-        return Fixed(_explain_none(room.processors))
-    return Legal(
+        return FixedSetting(_explain_none(room.processors))
+    return LegalValue(
         str(cpu), "; ".join([_describe_choice(cpu, room), *_list_exclusions(room.processors)])
     )
 
 
-def _describe_choice(cpu: int, room: Room) -> str:
+def _describe_choice(cpu: int, room: VectorCpus) -> str:
     if not room.local:
         return "one CPU for each vector"
     if cpu in room.local:
@@ -378,16 +395,16 @@ def _explain_none(processors: Processors) -> str:
     return "every CPU is isolated or nohz_full"
 
 
-def _check_list(wanted: str, processors: Processors) -> Legal | Fixed:
+def _check_list(wanted: str, processors: Processors) -> LegalValue | FixedSetting:
     cpus = names.parse_cpus(wanted)
     # A single online CPU is sufficient for the kernel.
     if not set(cpus) & set(processors.online):
-        return Fixed("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
-    outside = set(cpus) - set(usable(processors))
+        return FixedSetting("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
+    outside = set(cpus) - set(list_usable_cpus(processors))
     reasons = _list_exclusions(processors)
     # The rule names these CPUs for these vectors, which overrides a setting for the entire machine.
     why = f"although {'; '.join(reasons)}" if outside and reasons else None
-    return Legal(names.join_cpus(cpus), why)
+    return LegalValue(names.join_cpus(cpus), why)
 
 
 def _explain_managed(vector: Vector) -> str:
@@ -398,4 +415,4 @@ def _explain_managed(vector: Vector) -> str:
     why = "set by the kernel (managed interrupt); to change it, boot with isolcpus=managed_irq,…"
     if vector.unmanaged_by:
         why += f" or load the driver with {vector.unmanaged_by}"
-    return why + (INFERRED if vector.inferred else "")
+    return why + (INFERRED_NOTE if vector.inferred else "")

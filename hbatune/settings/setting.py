@@ -10,7 +10,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from hbatune.facts import names
-from hbatune.facts.attributes import ABSENT, unparsable
+from hbatune.facts.attributes import ABSENT, make_unparsable
 from hbatune.facts.family import Family
 from hbatune.facts.model import (
     SAVED_PREFIX,
@@ -28,14 +28,14 @@ Attributes = Mapping[str, Attribute | Missing]
 """The attributes read from a device, by path below its directory."""
 
 
-class Legal(Struct, frozen=True):
+class LegalValue(Struct, frozen=True):
     """The value to set instead of the wanted one, and the reason if they differ."""
 
     value: Value
     limit: str | None = None
 
 
-class Fixed(Struct, frozen=True):
+class FixedSetting(Struct, frozen=True):
     """The reason why a setting cannot be set on this device.
 
     ``unread`` is whether the only reason is that its limit could not be read.
@@ -45,7 +45,7 @@ class Fixed(Struct, frozen=True):
     unread: bool = False
 
 
-class Room(Struct, frozen=True):
+class VectorCpus(Struct, frozen=True):
     """The CPUs for the vectors of one adapter: the spread of all vectors, and the CPUs near it.
 
     The spread covers all adapters, so vectors of different adapters do not share a CPU needlessly.
@@ -68,22 +68,22 @@ class Device(Struct, frozen=True):
     scheduler: Value | None = None
     endpoint: Endpoint | None = None
     vector: Vector | None = None
-    room: Room | None = None
+    room: VectorCpus | None = None
 
 
-Limit = Callable[[Value, Value, Device], Legal | Fixed]
+Limit = Callable[[Value, Value, Device], LegalValue | FixedSetting]
 """Takes the wanted and the current value; returns the value that may be written to the device.
 
 The docstring of each limit is printed in docs/settings.md.
 """
 
 
-def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+def accept_any_value(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
     """Every device takes the whole range."""
-    return Legal(wanted)
+    return LegalValue(wanted)
 
 
-def accepted(family: Family) -> str | None:
+def accept_any_family(family: Family) -> str | None:
     """Return None: no family refuses the setting."""
     return None
 
@@ -158,12 +158,12 @@ class Setting(Struct, frozen=True):
     disrupts: str = ""
     settles: float = 0.0
     ramps: bool = False
-    limit: Limit = unlimited
+    limit: Limit = accept_any_value
     step: int = 1
     group: str = ""
     udev: UdevWriter = UdevWriter.DIFFERENT
     most_in: str = ""
-    refused_by: Callable[[Family], str | None] = accepted
+    refused_by: Callable[[Family], str | None] = accept_any_family
 
     @property
     def property(self) -> str:
@@ -183,12 +183,12 @@ class Setting(Struct, frozen=True):
 
         udev has replaced the brackets by ``_``.
         """
-        return selected_in_udev(text) if self.names else self.parse(text)
+        return parse_selected_in_udev(text) if self.names else self.parse(text)
 
     def parse(self, text: str) -> Value:
         """Return the typed value of the file's text; ValueError if it makes no sense."""
         if self.names:
-            return selected(text)
+            return parse_selected(text)
         return int(text, 10)
 
     def text(self, value: Value) -> str:
@@ -222,11 +222,11 @@ def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) 
     try:
         return parse(attribute.text)
     except ValueError:
-        return unparsable(attribute.text)
+        return make_unparsable(attribute.text)
 
 
 @lru_cache(maxsize=64)  # thousands of LUNs have the same text
-def selected(text: str) -> str:
+def parse_selected(text: str) -> str:
     """Return the name in brackets, or the only name if there are no brackets.
 
     The order of the names and the blanks around them differ between kernels; a bio-based device
@@ -241,7 +241,7 @@ def selected(text: str) -> str:
     raise ValueError(text)
 
 
-def selected_in_udev(text: str) -> str:
+def parse_selected_in_udev(text: str) -> str:
     """Return the name that was selected: udev has replaced the brackets by ``_``.
 
     One ``_`` at each end replaces a bracket; a name may contain others. ValueError if no word, or
@@ -256,20 +256,20 @@ def selected_in_udev(text: str) -> str:
     raise ValueError(text)
 
 
-def choices(text: str) -> tuple[str, ...]:
+def parse_choices(text: str) -> tuple[str, ...]:
     """Return the schedulers that the file offers; none if the device has no scheduler at all."""
     if "[" not in text:
         return ()
     return tuple(name.strip("[]") for name in text.split())
 
 
-NONE = "none"
+NO_VECTORS = "none"
 """No interrupt vector."""
 
 _TOLERANT = ("any", "auto")
 """Latency tolerances that are names."""
 
-LOCAL = "local"
+LOCAL_CPUS = "local"
 """Spread over the CPUs near the adapter, one for each vector."""
 
 
@@ -285,11 +285,11 @@ class Affinity(Setting, frozen=True):
 
     def allowed(self) -> str:
         """Describe the allowed values."""
-        return f'"{LOCAL}", or a list of CPUs such as "0-3,8"'
+        return f'"{LOCAL_CPUS}", or a list of CPUs such as "0-3,8"'
 
     def check(self, value: object) -> str | None:
         """Return None for an allowed value, or the description of the allowed values."""
-        return None if value == LOCAL or _can_parse(self.parse, value) else self.allowed()
+        return None if value == LOCAL_CPUS or _can_parse(self.parse, value) else self.allowed()
 
 
 class Aggregation(Setting, frozen=True):
@@ -328,7 +328,7 @@ class Timer(Setting, frozen=True):
         return int(text.removesuffix("us"), 10)
 
 
-NEVER = (1 << 32) - 1
+NO_TIMEOUT = (1 << 32) - 1
 """No limit on a request's time: the largest number that the kernel accepts."""
 
 _TICKS = 10
@@ -336,27 +336,27 @@ _TICKS = 10
 
 
 class RequestTimeout(Setting, frozen=True):
-    """Milliseconds, which the kernel converts to ticks; 2^31 or more is ``NEVER``.
+    """Milliseconds, which the kernel converts to ticks; 2^31 or more is ``NO_TIMEOUT``.
 
     A value with the highest bit set is cut to the largest number of ticks, and reads back as a
     large number that depends on their length (include/linux/jiffies.h: msecs_to_jiffies).
     """
 
     def parse(self, text: str) -> Value:
-        """Return the milliseconds, or ``NEVER`` for the kernel's equivalents."""
+        """Return the milliseconds, or ``NO_TIMEOUT`` for the kernel's equivalents."""
         number = int(text, 10)
-        return NEVER if number > NEVER >> 1 else number
+        return NO_TIMEOUT if number > NO_TIMEOUT >> 1 else number
 
     def allowed(self) -> str:
         """Describe the allowed values."""
-        return f"an integer from {_TICKS} to {NEVER >> 1}, in tens, or {NEVER} for never"
+        return f"an integer from {_TICKS} to {NO_TIMEOUT >> 1}, in tens, or {NO_TIMEOUT} for never"
 
     def check(self, value: object) -> str | None:
         """Return None for an allowed value, or the description of the allowed values."""
         if isinstance(value, bool) or not isinstance(value, int):
             return self.allowed()
-        finite = _TICKS <= value <= NEVER >> 1 and value % _TICKS == 0
-        return None if finite or value == NEVER else self.allowed()
+        finite = _TICKS <= value <= NO_TIMEOUT >> 1 and value % _TICKS == 0
+        return None if finite or value == NO_TIMEOUT else self.allowed()
 
 
 class LossTimeout(Setting, frozen=True):
@@ -390,7 +390,7 @@ class LatencyTolerance(Setting, frozen=True):
         return None if value in _TOLERANT or super().check(value) is None else self.allowed()
 
 
-class Exempt(Setting, frozen=True):
+class ExemptVectors(Setting, frozen=True):
     """The interrupt vectors of an NVMe controller that are exempt from coalescing, as a list.
 
     ``none`` means no vector; vector 0 is the admin queue's.
@@ -398,13 +398,13 @@ class Exempt(Setting, frozen=True):
 
     def parse(self, text: str) -> Value:
         """Return the vectors in ranges, in order."""
-        if text == NONE:
-            return NONE
-        return names.join_cpus(names.parse_cpus(text)) or NONE
+        if text == NO_VECTORS:
+            return NO_VECTORS
+        return names.join_cpus(names.parse_cpus(text)) or NO_VECTORS
 
     def allowed(self) -> str:
         """Describe the allowed values."""
-        return f'"{NONE}", or a list of vectors such as "0-3,8"'
+        return f'"{NO_VECTORS}", or a list of vectors such as "0-3,8"'
 
     def check(self, value: object) -> str | None:
         """Return None for an allowed value, or the description of the allowed values."""

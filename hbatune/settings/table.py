@@ -12,9 +12,9 @@ order also applies when values are restored.
 import errno
 from collections.abc import Collection, Iterable, Mapping
 
-from hbatune.facts.attributes import ERRORS
+from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.family import Depth, Family, Vectors
-from hbatune.facts.model import SAVED_PREFIX, TAGS, TargetKind
+from hbatune.facts.model import SAVED_PREFIX, TAG_COUNT_FILE, TargetKind
 from hbatune.settings import limits
 from hbatune.settings.limits import (
     HOLDER_SECTORS,
@@ -31,7 +31,7 @@ from hbatune.settings.setting import (
     Affinity,
     Aggregation,
     Cause,
-    Exempt,
+    ExemptVectors,
     LatencyTolerance,
     LossTimeout,
     RequestTimeout,
@@ -40,11 +40,11 @@ from hbatune.settings.setting import (
     Timer,
     UdevWriter,
     Value,
-    choices,
-    selected,
+    parse_choices,
+    parse_selected,
 )
 
-__all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
+__all__ = ["SETTINGS", "Cause", "Setting", "Value", "parse_choices", "parse_selected"]
 
 # Settings that other packages must know by name, each with the reason.
 SCHEDULER = "scheduler"
@@ -125,7 +125,7 @@ SETTINGS: dict[str, Setting] = {
             "block/elevator.c: elv_iosched_store",
             names=SCHEDULERS,
             resets=(NR_REQUESTS, "wbt_lat_usec", SCHEDULER_TUNABLES),
-            limit=limits.offered,
+            limit=limits.limit_to_offered,
             group=_QUEUE,
             udev=UdevWriter.BRACKETED,
         ),
@@ -137,12 +137,12 @@ SETTINGS: dict[str, Setting] = {
             "drivers/scsi/scsi_sysfs.c: sdev_store_queue_depth",
             low=1,
             high=MAX_QUEUE_DEPTH,
-            needs=(ERRORS,),
+            needs=(ERROR_COUNTER,),
             # If a command ends between a lower depth and its ceiling, which is still the old depth,
             # the depth rises by one permanently (drivers/scsi/scsi_error.c:
             # scsi_handle_queue_ramp_up; scsi_sysfs.c: sdev_store_queue_depth).
             ramps=True,
-            limit=limits.depth,
+            limit=limits.limit_depth,
             group="depth",
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
             refused_by=_explain_fixed_depth,
@@ -155,10 +155,10 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c: queue_requests_store",
             low=MIN_REQUESTS,
             high=MAX_SCHEDULER_REQUESTS,
-            needs=(SCHEDULER_FILE, TAGS),
+            needs=(SCHEDULER_FILE, TAG_COUNT_FILE),
             resets=(ASYNC_DEPTH,),
             hangs_on=(SCHEDULER,),
-            limit=limits.requests,
+            limit=limits.limit_requests,
             group=_QUEUE,
             udev=UdevWriter.SCHEDULED,
         ),
@@ -225,7 +225,7 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c: queue_io_timeout_store",
             low=1,
             needs=(SCSI_TIMEOUT,),
-            limit=limits.request_timeout,
+            limit=limits.limit_request_timeout,
         ),
         Setting(
             "iopolicy",
@@ -247,7 +247,7 @@ SETTINGS: dict[str, Setting] = {
             needs=(MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
-            limit=limits.max_sectors,
+            limit=limits.limit_max_sectors,
             most_in=MAX_HW_SECTORS,
         ),
         Setting(
@@ -267,7 +267,7 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c: queue_ra_store",
             kept=True,  # raised to its default with every change of the queue's limits
             reset_by=_LIMITS_SET,
-            limit=limits.whole_pages,
+            limit=limits.limit_to_pages,
             step=PAGE_KB,
         ),
         Affinity(
@@ -285,7 +285,7 @@ SETTINGS: dict[str, Setting] = {
             # irq_move_masked_irq; kernel/irq/proc.c: show_irq_affinity).
             settles=0.5,
             reset_by=_CONTROLLER,
-            limit=limits.near_adapter,
+            limit=limits.limit_affinity,
             group="interrupts",
             refused_by=_explain_fixed_affinity,
         ),
@@ -300,7 +300,7 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_CONTROLLER,
             group=_COALESCING,
         ),
-        Exempt(
+        ExemptVectors(
             "coalescing_exempt",
             "feature/09",
             20,
@@ -320,7 +320,7 @@ SETTINGS: dict[str, Setting] = {
             high=MAX_LOSS,
             on=TargetKind.CONTROLLER,
             needs=(RECONNECT_DELAY,),
-            limit=limits.reconnects,
+            limit=limits.limit_reconnects,
             lost_by="a new connection, which has the value that `nvme connect` was given",
         ),
         LatencyTolerance(
@@ -342,7 +342,7 @@ SETTINGS: dict[str, Setting] = {
             high=5_000_000,
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
-            limit=limits.at_least_or_zero(5000),  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
+            limit=limits.limit_minimum_or_zero(5000),  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
             group=_COALESCING,
         ),
         Setting(
@@ -423,7 +423,7 @@ class _Tunable(Setting, frozen=True):
         return _parse_tunable(text)
 
 
-def setting(name: str) -> Setting:
+def find_setting(name: str) -> Setting:
     """Return the setting with this name, or the scheduler's tunable at this path.
 
     KeyError for any other name.
@@ -440,12 +440,12 @@ def setting(name: str) -> Setting:
     return SETTINGS[name]
 
 
-def kind_of(name: str) -> TargetKind:
+def find_target_kind(name: str) -> TargetKind:
     """Return the target type of the setting with this name; endpoints for an unknown name."""
     return SETTINGS[name].on if name in SETTINGS else TargetKind.ENDPOINT
 
 
-def attributes(
+def list_attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
     """Return the files to read for these settings of a type of target, below its directory."""
@@ -453,24 +453,24 @@ def attributes(
     return tuple(dict.fromkeys(path for spec in wanted for path in (spec.path, *spec.needs)))
 
 
-def among(name: str, names: Collection[str]) -> bool:
+def is_among(name: str, names: Collection[str]) -> bool:
     """Return whether a setting is among these; ``queue/iosched/`` in them means all tunables."""
     return name in names or (name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in names)
 
 
-def disturbed(names: Iterable[str]) -> tuple[str, ...]:
+def list_affected_settings(names: Iterable[str]) -> tuple[str, ...]:
     """Return these settings and all settings that a write to them may change."""
     changed = dict.fromkeys(names)
     for name in list(changed):
-        changed.update(dict.fromkeys(setting(name).resets))
+        changed.update(dict.fromkeys(find_setting(name).resets))
     return tuple(changed)
 
 
-BASES = frozenset(base for setting in SETTINGS.values() for base in setting.hangs_on)
+BASE_SETTINGS = frozenset(base for setting in SETTINGS.values() for base in setting.hangs_on)
 """Settings on which others depend."""
 
 
-def known(name: str) -> bool:
+def is_setting(name: str) -> bool:
     """Return whether there is a setting with this name.
 
     A journal written by a newer version may name settings that this one does not have.
@@ -478,17 +478,17 @@ def known(name: str) -> bool:
     return name in SETTINGS or name.startswith(SCHEDULER_TUNABLES)
 
 
-def group_of(name: str) -> str:
+def find_group(name: str) -> str:
     """Return the group of a setting, or its name if it has no group."""
     return (SETTINGS[name].group if name in SETTINGS else "") or name
 
 
-def property_of(name: str) -> str:
+def make_property_name(name: str) -> str:
     """Return the property of udev's database in which a setting's original value is saved."""
-    return setting(name).property
+    return find_setting(name).property
 
 
-def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
+def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     """Return the original values that udev saved, by setting, without values that do not parse.
 
     ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
@@ -497,10 +497,10 @@ def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     # async_depth is not a setting of a rule, but the udev rules save it too: it follows
     # nr_requests.
     for name in (*SETTINGS, ASYNC_DEPTH):
-        text = texts.get(property_of(name).removeprefix(SAVED_PREFIX))
+        text = texts.get(make_property_name(name).removeprefix(SAVED_PREFIX))
         if text:
             try:
-                values[name] = setting(name).parse_saved(text)
+                values[name] = find_setting(name).parse_saved(text)
             except ValueError:
                 continue  # no baseline is better than a wrong one, which a rollback would write
     return values

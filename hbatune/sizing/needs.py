@@ -19,9 +19,9 @@ from hbatune.facts.model import GENERATIONS, Link, Protocol
 from hbatune.loader import Figure
 from hbatune.policy.library import SIZING, MediumFigures, RaidFigures, Yardsticks, load_sources
 from hbatune.policy.profile import Text
-from hbatune.policy.schema import decode
-from hbatune.policy.toml_files import PolicyError, nearest, read_toml
-from hbatune.probe.comparison import link_ceiling
+from hbatune.policy.schema import decode_file
+from hbatune.policy.toml_files import PolicyError, read_toml, suggest_nearest
+from hbatune.probe.comparison import compute_link_ceiling
 
 Count = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=0, le=99)]
@@ -106,22 +106,22 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
 def load_sizing(shipped: Path) -> SizingFigures:
     """Return the figures. Raises ``PolicyError``."""
     file = read_toml(shipped / SIZING)
-    figures = decode(file, SizingFigures)
+    figures = decode_file(file, SizingFigures)
     sources = load_sources(shipped)
     for source in figures.sources:
         if source not in sources:
             raise PolicyError(
                 f"cites {source}, which is no source",
                 file=file.path,
-                hint=nearest(source, sources),
+                hint=suggest_nearest(source, sources),
             )
     return figures
 
 
-BLOCK = 4096
+DEFAULT_BLOCK_SIZE = 4096
 """The default block size in bytes. The documents' figures use it."""
 
-SEQUENTIAL = 1 << 20
+SEQUENTIAL_BLOCK_SIZE = 1 << 20
 """The block size in bytes if only a throughput is given. D4's sequential corners use it."""
 
 
@@ -155,7 +155,7 @@ class WatchedMoment(Struct, frozen=True):
     readings: tuple[WatchedReading, ...]
 
 
-def wanted_load(
+def make_load(
     iops: float | None, gb_per_s: float | None, block: int | None, reads: int, p99_ms: float | None
 ) -> WantedLoad:
     """Return a load from the given values; UsageError without a rate and a throughput.
@@ -164,12 +164,12 @@ def wanted_load(
     """
     if iops is None and gb_per_s is None:
         raise UsageError("neither IOPS nor GB/s of the load are given", hint="give --iops")
-    size = block or (SEQUENTIAL if iops is None else BLOCK)
+    size = block or (SEQUENTIAL_BLOCK_SIZE if iops is None else DEFAULT_BLOCK_SIZE)
     rate = (gb_per_s or 0.0) * 1e9 / size if iops is None else iops
     return WantedLoad(rate, max(rate * size / 1e9, gb_per_s or 0.0), size, reads, p99_ms)
 
 
-def busiest(moments: Iterable[WatchedMoment]) -> WantedLoad:
+def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
     """Return the load of the moment with the most I/Os of all disks, without a wanted p99.
 
     A map's I/O is counted at its paths: readings without an adapter do not count, unless there are
@@ -190,16 +190,16 @@ def _sum_load(moment: WatchedMoment) -> WantedLoad:
     return WantedLoad(
         iops=iops,
         gb_per_s=through / 1e9,
-        block=max(512, round(through / iops)) if iops else BLOCK,
+        block=max(512, round(through / iops)) if iops else DEFAULT_BLOCK_SIZE,
         reads=round(100 * reads / through) if through else 100,
         p99_ms=None,
     )
 
 
-WIDTHS = (8, 16)
+LINK_WIDTHS = (8, 16)
 """Lanes of the links in the answer. The documents' adapters have these."""
 
-CACHELESS = "57B4 (D4)"
+CACHELESS_CARD = "57B4 (D4)"
 """The documents' card without a cache; RAID 6 is not recommended on it (D4-12)."""
 
 _RAID5 = 5
@@ -346,10 +346,10 @@ def _size_links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> It
         for width in link.when.width
     }
     for speed, gen in GENERATIONS.items():
-        for width in WIDTHS:
+        for width in LINK_WIDTHS:
             rate, source = measured.get((gen, width), (None, ""))
             if rate is None:
-                rate, source = link_ceiling(Link(speed, width, speed, width)), "PCI Express"
+                rate, source = compute_link_ceiling(Link(speed, width, speed, width)), "PCI Express"
             if rate is not None:
                 yield LinkNeed(
                     gen, width, round_up(load.gb_per_s / (1 - headroom) / rate), rate, source
@@ -381,7 +381,7 @@ def _size_raid(
         pairs=round_up(used / (1 - headroom)),
         used=used,
         ssds=ssds,
-        advised=not (figured.card == CACHELESS and figured.level == 6),
+        advised=not (figured.card == CACHELESS_CARD and figured.level == 6),
         sources=tuple(sources),
     )
 

@@ -12,14 +12,14 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.ids import stable_part
+from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Storage
 from hbatune.policy.budget import DepthBudget, LunLimit, PortShare
 from hbatune.policy.library import ArrayModel
-from hbatune.probe.comparison import link_ceiling
+from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.sizing.needs import MediumNeed, Needs
 
-LINK = "D0-10"
+LINK_SOURCE = "D0-10"
 """The source of the comparison between a link and its maximum."""
 
 _CARRIES = "D4-9"
@@ -49,7 +49,7 @@ class ResourceComparison(Struct, frozen=True):
     source: str
 
 
-def compare_with(needs: Needs, machine: Machine) -> tuple[ResourceComparison, ...]:
+def compare_host(needs: Needs, machine: Machine) -> tuple[ResourceComparison, ...]:
     """Compare the host with the needs, for each resource of which the host has any."""
     return (
         *_compare_drives(needs, machine),
@@ -58,7 +58,7 @@ def compare_with(needs: Needs, machine: Machine) -> tuple[ResourceComparison, ..
     )
 
 
-def carries(comparisons: Sequence[ResourceComparison]) -> bool | None:
+def can_carry(comparisons: Sequence[ResourceComparison]) -> bool | None:
     """Return whether the host can carry the load, or None if no document has a figure for it.
 
     The host needs one medium with enough drives and paths, or enough RAID adapters of one type, and
@@ -75,14 +75,14 @@ def carries(comparisons: Sequence[ResourceComparison]) -> bool | None:
     return False if any(False in answers for answers in places.values()) else None
 
 
-def array_adapters(machine: Machine) -> int:
+def count_array_adapters(machine: Machine) -> int:
     """Return the number of adapters with LUNs of shared arrays."""
     return len({array.adapter for array in _find_array_luns(machine)} - {None})
 
 
-def array_luns(machine: Machine) -> int:
+def count_array_luns(machine: Machine) -> int:
     """Return the number of LUNs on shared arrays, regardless of their paths."""
-    return len({array.map or stable_part(array.id) for array in _find_array_luns(machine)})
+    return len({array.map or extract_stable_part(array.id) for array in _find_array_luns(machine)})
 
 
 def _find_array_luns(machine: Machine) -> Iterator[Endpoint]:
@@ -111,7 +111,7 @@ def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparis
             endpoint for endpoint in machine.endpoints if _find_medium(endpoint) == need.medium
         ]
         # The paths of one drive are one drive.
-        count = len({drive.map or stable_part(drive.id) + drive.target for drive in drives})
+        count = len({drive.map or extract_stable_part(drive.id) + drive.target for drive in drives})
         if not count:
             continue
         enough = None if need.drives is None else count >= need.drives and need.met is not False
@@ -152,15 +152,17 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
 def _find_slow_links(adapters: Iterable[Adapter]) -> Iterator[ResourceComparison]:
     for adapter in adapters:
         link = adapter.link
-        if link is None or (current := link_ceiling(link)) is None:
+        if link is None or (current := compute_link_ceiling(link)) is None:
             continue
-        possible = link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
+        possible = compute_link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
         if possible is not None and current < possible:
-            yield ResourceComparison(Resource.LINK, adapter.target, current, possible, False, LINK)
+            yield ResourceComparison(
+                Resource.LINK, adapter.target, current, possible, False, LINK_SOURCE
+            )
 
 
 def _find_rate(adapter: Adapter) -> float | None:
-    return None if adapter.link is None else link_ceiling(adapter.link)
+    return None if adapter.link is None else compute_link_ceiling(adapter.link)
 
 
 def _is_volume(endpoint: Endpoint) -> bool:

@@ -14,9 +14,15 @@ from typing import Any
 import msgspec
 
 from hbatune.facts.health import TunedProfile, TunedWrite
-from hbatune.facts.ids import UNNAMED, canonical, former_id, lasting, stable_part
+from hbatune.facts.ids import (
+    UNNAMED,
+    build_former_id,
+    extract_lasting_part,
+    extract_stable_part,
+    normalise_name,
+)
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing
-from hbatune.facts.targets import names_of
+from hbatune.facts.targets import list_endpoint_names
 from hbatune.policy.config import Site
 from hbatune.snapshot.file import Snapshot
 
@@ -78,7 +84,7 @@ _PROFILES = frozenset(
 _ANONYMOUS_FIELDS = {"anonymous": True, "looks": ()}  # earlier counts are keyed by identity
 
 
-def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
+def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
     pseudonym = _make_pseudonym(os.urandom(32) if key is None else key)
     scrub = _make_scrubber(_find_identities(snapshot.machine), pseudonym)
@@ -147,7 +153,7 @@ def _hide_tuned(
 def _hide_id(endpoint: Endpoint, pseudonym: Scrub) -> str:
     if endpoint.kind is Kind.MAP:
         return pseudonym(endpoint.id)
-    return f"{pseudonym(stable_part(endpoint.id))}@{_hide_route(endpoint.id, pseudonym)}"
+    return f"{pseudonym(extract_stable_part(endpoint.id))}@{_hide_route(endpoint.id, pseudonym)}"
 
 
 def _hide_route(id: str, pseudonym: Scrub) -> str:
@@ -166,11 +172,11 @@ def _hide_site(
 ) -> dict[str, Any]:
     """Return the site's configuration with the pseudonyms of its targets."""
 
-    by_canonical_name = {canonical(name): replacement for name, replacement in names.items()}
+    by_canonical_name = {normalise_name(name): replacement for name, replacement in names.items()}
 
     def replace_name(name: str) -> str:
         # A name without an endpoint is hidden too: it may belong to a removed drive.
-        return names.get(name) or by_canonical_name.get(canonical(name)) or pseudonym(name)
+        return names.get(name) or by_canonical_name.get(normalise_name(name)) or pseudonym(name)
 
     arrays = [
         {
@@ -189,12 +195,12 @@ def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
     """Return the new name for each endpoint name. Kernel names are kept."""
     names: dict[str, str] = {}
     for endpoint in machine.endpoints:
-        names.update((name, name) for name in names_of(endpoint))
+        names.update((name, name) for name in list_endpoint_names(endpoint))
     for endpoint in machine.endpoints:
         new_id = _hide_id(endpoint, pseudonym)
-        names.update((id, new_id) for id in (endpoint.id, lasting(endpoint.id)))
-        names[former_id(endpoint)] = new_id
-        names[stable_part(endpoint.id)] = stable_part(new_id)
+        names.update((id, new_id) for id in (endpoint.id, extract_lasting_part(endpoint.id)))
+        names[build_former_id(endpoint)] = new_id
+        names[extract_stable_part(endpoint.id)] = extract_stable_part(new_id)
     return names
 
 
@@ -204,7 +210,7 @@ def _find_identities(machine: Machine) -> Iterator[str]:
     yield machine.hostname.partition(".")[0]
     yield machine.boot_id
     for endpoint in machine.endpoints:
-        stable = stable_part(endpoint.id)
+        stable = extract_stable_part(endpoint.id)
         if stable not in (UNNAMED, endpoint.target):
             yield stable
             yield from _split_identity(stable, endpoint)

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.errors import UsageError
 from hbatune.facts.families import known_options
-from hbatune.facts.health import Counted, Health
+from hbatune.facts.health import ErrorCounters, Health
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError, WholeMoment
-from hbatune.plan.rows import Reverted
+from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Leave, OptionRule, Profile, Rule
-from hbatune.policy.rules import allowed
+from hbatune.policy.rules import describe_allowed
 from hbatune.settings.table import SETTINGS
 
 SCHEMA = "hbatune.snapshot/1"
@@ -42,7 +42,7 @@ class HostPolicy(Struct, frozen=True):
     profiles: tuple[Profile, ...]
     site: Site
     rolled_back: tuple[str, ...]
-    reverted: tuple[Reverted, ...] = ()
+    reverted: tuple[RevertedValue, ...] = ()
     rendered: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -58,12 +58,12 @@ class Snapshot(Struct, frozen=True):
     policy: HostPolicy
     hbatune: str
     taken: WholeMoment
-    looks: tuple[Counted, ...] = ()
+    looks: tuple[ErrorCounters, ...] = ()
     anonymous: bool = False
     schema: str = SCHEMA
 
 
-def understood(profile: Profile) -> Profile:
+def drop_unknown_rules(profile: Profile) -> Profile:
     """Return the profile reduced to the rules that this version understands."""
     return replace(
         profile,
@@ -72,7 +72,7 @@ def understood(profile: Profile) -> Profile:
     )
 
 
-def not_understood(profile: Profile) -> tuple[str, ...]:
+def list_unknown_settings(profile: Profile) -> tuple[str, ...]:
     """Return the settings of rules with an unknown setting or value, each once."""
     unknown: list[Rule | OptionRule] = [rule for rule in profile.rules if not _is_understood(rule)]
     unknown += [option for option in profile.options if not _is_option_understood(option)]
@@ -90,10 +90,10 @@ def _is_option_understood(rule: OptionRule) -> bool:
     option = known_options().get(rule.module, {}).get(rule.option)
     if option is None:
         return False
-    return allowed(option, rule.effect.value) is None
+    return describe_allowed(option, rule.effect.value) is None
 
 
-def fault(snapshot: Snapshot) -> str | None:
+def describe_fault(snapshot: Snapshot) -> str | None:
     """Describe the first inconsistency, or return None if the snapshot is consistent.
 
     Every referenced adapter, endpoint, vector and control exists. Adapters and endpoints are
@@ -155,10 +155,10 @@ def _shorten(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:80]}…")
 
 
-LARGEST = 8 << 20
+MAX_FILE_BYTES = 8 << 20
 """Maximum size of a file in bytes. A host with 4,096 LUNs needs far less than one MiB."""
 
-LARGEST_UNPACKED = loader.FOREIGN.bytes
+MAX_UNPACKED_BYTES = loader.FOREIGN_BOUNDS.bytes
 """Maximum size of the unpacked content in bytes: a few kB can unpack to gigabytes."""
 
 _GZIP = zlib.MAX_WBITS | 16  # zlib's flag for gzip's header and checksum
@@ -177,29 +177,29 @@ class _Head(msgspec.Struct):
     schema: str
 
 
-def encode(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return the snapshot as the bytes of a file. Equal snapshots give equal bytes."""
     # Unlike gzip.compress by default, this writes no time into the header.
     engine = zlib.compressobj(wbits=_GZIP)
     return engine.compress(msgspec.json.encode(snapshot)) + engine.flush()
 
 
-def load(path: Path) -> Snapshot:
+def load_snapshot(path: Path) -> Snapshot:
     """Return the snapshot in the file. Raise SnapshotError if it contains no usable snapshot."""
     try:
-        data = loader.read_bytes(path, LARGEST)
+        data = loader.read_bytes(path, MAX_FILE_BYTES)
     except UnusableFileError as error:
         raise SnapshotError(path, str(error)) from error
     except OSError as error:
         raise SnapshotError(path, f"cannot be read: {error.strerror}") from error
-    return decode(data, path)
+    return decode_snapshot(data, path)
 
 
-def decode(data: bytes, path: Path) -> Snapshot:
+def decode_snapshot(data: bytes, path: Path) -> Snapshot:
     """Return the snapshot in these bytes of the file at ``path``, or raise SnapshotError."""
     text = _unpack(data, path)
     try:
-        loader.require_bounded(text, loader.FOREIGN)
+        loader.require_bounded(text, loader.FOREIGN_BOUNDS)
     except UnusableFileError as error:
         raise SnapshotError(path, f"not a snapshot: {error}") from error
     try:
@@ -212,7 +212,7 @@ def decode(data: bytes, path: Path) -> Snapshot:
         snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:
         raise SnapshotError(path, f"a snapshot that makes no sense: {error}") from error
-    if (problem := fault(snapshot)) is not None:
+    if (problem := describe_fault(snapshot)) is not None:
         raise SnapshotError(path, f"a snapshot that makes no sense: {problem}")
     return snapshot
 
@@ -233,11 +233,11 @@ def _require_known(schema: str, path: Path) -> None:
 def _unpack(data: bytes, path: Path) -> bytes:
     engine = zlib.decompressobj(wbits=_GZIP)
     try:
-        text = engine.decompress(data, LARGEST_UNPACKED)
+        text = engine.decompress(data, MAX_UNPACKED_BYTES)
     except zlib.error as error:
         raise SnapshotError(path, "not a snapshot, or a damaged one") from error
     if engine.unconsumed_tail:
-        raise SnapshotError(path, f"larger than {LARGEST_UNPACKED >> 20} MiB when unpacked")
+        raise SnapshotError(path, f"larger than {MAX_UNPACKED_BYTES >> 20} MiB when unpacked")
     if not engine.eof:
         raise SnapshotError(path, "truncated" if data else "empty")
     if engine.unused_data:

@@ -6,12 +6,12 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.facts.model import Machine
-from hbatune.operations.verify import Verified
+from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Plan, Row
 from hbatune.probe.comparison import Standing
 from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbePair
-from hbatune.text.documents import DiffDocument, summary
+from hbatune.text.documents import DiffDocument, make_summary
 
 
 class PlanDocument(DiffDocument, frozen=True, kw_only=True):
@@ -29,17 +29,17 @@ class PlanDocument(DiffDocument, frozen=True, kw_only=True):
     standings: dict[str, Standing] | UnsetType = UNSET
 
 
-def document(
+def make_plan_document(
     plan: Plan,
     rows: Sequence[Row],
     machine: Machine,
-    verified: Verified | None = None,
+    verified: VerificationResult | None = None,
     standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
     """Return the document of ``apply``: rows, counts and measurements."""
     worse = 0 if verified is None else len(verified.worse)
     return PlanDocument(
-        summary=replace(summary(plan, rows, machine), worse=worse),
+        summary=replace(make_summary(plan, rows, machine), worse=worse),
         rows=tuple(rows),
         left_alone=plan.left_alone,
         probes=UNSET

@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
-def quantity(number: int, noun: str, plural: str | None = None) -> str:
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 adapter``, ``2 adapters``, ``2 passes``."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
-def second(seconds: float) -> str:
+def format_second(seconds: float) -> str:
     """Return the date and time, to the second, of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def tuned(profile: str, endpoints: int) -> str:
+def describe_tuned(profile: str, endpoints: int) -> str:
     """Return the active profile and the number of its endpoints, as text."""
-    return f"profile {profile}, {quantity(endpoints, 'endpoint')}"
+    return f"profile {profile}, {format_count(endpoints, 'endpoint')}"
 
 
-def running(since: float, passes: int, written: int) -> str:
+def describe_running(since: float, passes: int, written: int) -> str:
     """Return the daemon's start time, passes and writes, as a sentence."""
-    work = f"{quantity(passes, 'pass', 'passes')}, {quantity(written, 'value')} set"
-    return f"Running since {second(since)}, {work}."
+    work = f"{format_count(passes, 'pass', 'passes')}, {format_count(written, 'value')} set"
+    return f"Running since {format_second(since)}, {work}."
 
 
-def last_pass(moment: float, reason: str) -> str:
+def describe_last_pass(moment: float, reason: str) -> str:
     """Return the time and the reason of the last pass, as a sentence."""
-    return f"Last pass {second(moment)} ({reason})."
+    return f"Last pass {format_second(moment)} ({reason})."
 
 
 COLORS: "tuple[Color, ...]" = ("auto", "always", "never")
@@ -57,7 +57,7 @@ _color: "ContextVar[Color | None]" = ContextVar("color", default=None)
 
 
 @contextmanager
-def output_options(*, quiet: bool, color: "Color | None") -> Iterator[None]:
+def set_output_options(*, quiet: bool, color: "Color | None") -> Iterator[None]:
     """Set these options until the context ends; without ``color`` the environment decides.
 
     With ``quiet``, standard output is discarded.
@@ -84,7 +84,7 @@ def is_styled() -> bool:
     return _color.get() == "always" or sys.stdout.isatty()
 
 
-def console(*, stderr: bool = False) -> "Console":
+def make_console(*, stderr: bool = False) -> "Console":
     """Return rich's console for standard output or standard error, with the requested colours.
 
     ``--color`` overrides NO_COLOR, FORCE_COLOR and the type of the stream. Without it, rich uses
@@ -147,13 +147,13 @@ def add_pager(parser: "argparse.ArgumentParser") -> None:
 
 
 @contextmanager
-def paged(args: "argparse.Namespace") -> Iterator[None]:
+def page_output(args: "argparse.Namespace") -> Iterator[None]:
     """Show the output of the context in a pager, if the command accepts --no-pager.
 
     JSON and output to a pipe are not paged. After an error the output is printed directly.
     """
     wanted = getattr(args, "pager", False) and not getattr(args, "json", False)
-    command = pager_command(os.environ) if wanted and sys.stdout.isatty() else None
+    command = find_pager(os.environ) if wanted and sys.stdout.isatty() else None
     if command is None:
         yield
         return
@@ -171,7 +171,7 @@ def paged(args: "argparse.Namespace") -> Iterator[None]:
             terminal.write(collected.getvalue())
 
 
-def pager_command(environment: Mapping[str, str]) -> str | None:
+def find_pager(environment: Mapping[str, str]) -> str | None:
     """Return the shell command of the pager, or None.
 
     HBATUNE_PAGER overrides PAGER. If root acts for another user, the pager is always less: that

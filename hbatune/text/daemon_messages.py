@@ -18,28 +18,28 @@ from hbatune.agent.orders import (
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
-from hbatune.policy.config import Unmatched
-from hbatune.text.basic_output import quantity, tuned
+from hbatune.policy.config import UnmatchedName
+from hbatune.text.basic_output import describe_tuned, format_count
 from hbatune.watch.alerts import AlertChange
 from hbatune.watch.watch import AlertEvent
 
 ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
 """Priorities of syslog(3)."""
 
-READY = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d01"
-TUNED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d02"
-FAILED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d03"
-DRIFTED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d04"
-LEFT = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
-OVERRUN = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
-CONFIGURED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
-PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
-LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
-RAISED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
-CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
-RESTORED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
-RAMPING = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
-STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
+READY_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d01"
+TUNED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d02"
+FAILED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d03"
+DRIFTED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d04"
+LEFT_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
+OVERRUN_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
+CONFIGURED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
+PROBED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
+LOOKED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
+RAISED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
+CLEARED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
+RESTORED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
+RAMPING_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
+STOPPED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids. An event keeps its id if its text changes (journalctl(1))."""
 
 _REASONS = {
@@ -64,34 +64,34 @@ class JournalReporter:
     def __init__(self, by: ServiceManager) -> None:
         self._by = by
         self._unsaved = False
-        self._unmatched: frozenset[Unmatched] = frozenset()
+        self._unmatched: frozenset[UnmatchedName] = frozenset()
 
     def began(self, profile: str | None) -> None:
         """Report that the daemon is ready."""
         profile_text = (
             f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
         )
-        self._log(READY, INFO, f"ready: {profile_text}")
+        self._log(READY_ID, INFO, f"ready: {profile_text}")
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
             prefix = "the pass failed: " if report.subjects is None else ""
-            self._log(FAILED, ERROR, f"{prefix}{report.error}{hint}")
+            self._log(FAILED_ID, ERROR, f"{prefix}{report.error}{hint}")
         for change in report.changes:
             self._log_change(reason, change)
         if report.subjects is not None:
             self._log_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
-            count = quantity(len(report.written), "value")
-            self._log(LOOKED, INFO, f"everything was looked at, {count} set")
+            count = format_count(len(report.written), "value")
+            self._log(LOOKED_ID, INFO, f"everything was looked at, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
             self._log(
-                LEFT,
+                LEFT_ID,
                 WARNING,
                 f"{change.target}: {change.setting} was set back to {change.before} for the third "
                 f"time in ten minutes and is left so: find out what sets it, or take it out of the "
@@ -102,7 +102,7 @@ class JournalReporter:
     def overrun(self) -> None:
         """Report lost events, which cause a full scan."""
         self._log(
-            OVERRUN,
+            OVERRUN_ID,
             WARNING,
             "udev's events came faster than they were read; everything is looked at again "
             "(buffer_mib in [daemon] makes more room)",
@@ -112,11 +112,11 @@ class JournalReporter:
         """Report a new configuration, or the error because of which the old one remains active."""
         if mistake is None:
             self._log(
-                CONFIGURED, INFO, f"the configuration was read again: {profile or 'no profile'}"
+                CONFIGURED_ID, INFO, f"the configuration was read again: {profile or 'no profile'}"
             )
             return
         self._log(
-            CONFIGURED,
+            CONFIGURED_ID,
             ERROR,
             f"the configuration has a mistake; the last good one stays in force: {mistake.message}"
             f"{f' ({mistake.hint})' if mistake.hint else ''}",
@@ -126,22 +126,24 @@ class JournalReporter:
         """Report the probe of new endpoints."""
         if probe.error is not None:
             self._log(
-                PROBED,
+                PROBED_ID,
                 WARNING,
                 f"new endpoints were to be measured, and no result was kept: {probe.error}",
             )
         elif probe.measured:
-            self._log(PROBED, INFO, f"{probe.measured} new endpoints measured: `hbatune history`")
+            self._log(
+                PROBED_ID, INFO, f"{probe.measured} new endpoints measured: `hbatune history`"
+            )
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
-        from hbatune.text.watch_view import event_line  # rare, and it imports the tables
+        from hbatune.text.watch_view import format_event  # rare, and it imports the tables
 
         alert, raised = event.alert, event.change is AlertChange.RAISED
         self._log(
-            RAISED if raised else CLEARED,
+            RAISED_ID if raised else CLEARED_ID,
             WARNING if raised else NOTICE,
-            event_line(event),
+            format_event(event),
             {
                 "HBATUNE_TARGET": alert.target,
                 "HBATUNE_ID": alert.id,
@@ -151,45 +153,45 @@ class JournalReporter:
 
     def unpublished(self, problem: str) -> None:
         """Report why metrics cannot be published."""
-        self._log(FAILED, ERROR, problem)
+        self._log(FAILED_ID, ERROR, problem)
 
     def met_fault(self, line: str) -> None:
         """Report an internal error that ended a pass, a probe or a worker."""
-        self._log(FAILED, ERROR, line)
+        self._log(FAILED_ID, ERROR, line)
 
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the reason why not."""
         if problem is None:
-            self._log(RESTORED, INFO, "everything is put back")
+            self._log(RESTORED_ID, INFO, "everything is put back")
         else:
             hint = "`hbatune rollback` puts back the rest"
-            self._log(FAILED, ERROR, f"not everything was put back: {problem} ({hint})")
+            self._log(FAILED_ID, ERROR, f"not everything was put back: {problem} ({hint})")
 
     def ended(self) -> None:
         """Report that the daemon stops."""
-        self._log(STOPPED, INFO, "stopping")
+        self._log(STOPPED_ID, INFO, "stopping")
 
     def save(self, daemon_status: Status) -> None:
         """Save the status file, and send the status line to systemd."""
-        self._by.notify(f"STATUS={status_line(daemon_status)}")
+        self._by.notify(f"STATUS={format_status_line(daemon_status)}")
         try:
             problem = status.save(paths.STATUS, daemon_status)
         except OSError as error:
             problem = error
         # Logged once for each series of failures: the status is saved repeatedly.
         if problem is not None and not self._unsaved:
-            self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
+            self._log(FAILED_ID, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
         self._unsaved = problem is not None
 
-    def _log_unmatched(self, names: Collection[Unmatched]) -> None:
+    def _log_unmatched(self, names: Collection[UnmatchedName]) -> None:
         """Log each name in [site] that matches no device, once until it matches one."""
         for name in names:
             if name not in self._unmatched:
                 # Rarely needed, and heavy.
-                from hbatune.text.leftovers import unmatched_line
-                from hbatune.text.terminal import printable
+                from hbatune.text.leftovers import describe_unmatched
+                from hbatune.text.terminal import make_printable
 
-                self._log(CONFIGURED, WARNING, printable(unmatched_line(name)))
+                self._log(CONFIGURED_ID, WARNING, make_printable(describe_unmatched(name)))
         self._unmatched = frozenset(names)
 
     def _log_change(self, reason: PassReason, change: SettingChange) -> None:
@@ -198,7 +200,9 @@ class JournalReporter:
             case Handled.WRITTEN:
                 drifted = change.origin is ChangeOrigin.DRIFT
                 key = (
-                    DRIFTED if drifted and reason in (PassReason.AUDIT, PassReason.EVENT) else TUNED
+                    DRIFTED_ID
+                    if drifted and reason in (PassReason.AUDIT, PassReason.EVENT)
+                    else TUNED_ID
                 )
                 self._log(
                     key,
@@ -209,14 +213,17 @@ class JournalReporter:
             case Handled.FAILED:
                 why = os.strerror(change.errno) if change.errno else str(change.outcome)
                 text = f"{to} failed: {why} ({change.rule}){_describe_retry(change)}"
-                self._log(FAILED, WARNING, text, _make_fields(change))
+                self._log(FAILED_ID, WARNING, text, _make_fields(change))
             case Handled.RAMPING:
                 self._log(
-                    RAMPING, NOTICE, f"{change.target}: {ramp_line(change)}", _make_fields(change)
+                    RAMPING_ID,
+                    NOTICE,
+                    f"{change.target}: {describe_ramp(change)}",
+                    _make_fields(change),
                 )
             case Handled.REPORTED:
                 text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
-                self._log(DRIFTED, WARNING, f"{text} ({change.rule})", _make_fields(change))
+                self._log(DRIFTED_ID, WARNING, f"{text} ({change.rule})", _make_fields(change))
             # Not logged: one entry per pass would fill the journal. `hbatune status` shows them.
             case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
@@ -227,7 +234,7 @@ class JournalReporter:
         self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
 
 
-def status_line(daemon_status: Status) -> str:
+def format_status_line(daemon_status: Status) -> str:
     """Return the daemon's status in one line."""
     if daemon_status.error is not None:
         return f"the last pass failed: {daemon_status.error}"
@@ -237,24 +244,24 @@ def status_line(daemon_status: Status) -> str:
         return "everything was rolled back: nothing is tuned until `hbatune apply`"
     if daemon_status.profile is None:
         return "no profile is active, so nothing is tuned"
-    text = tuned(daemon_status.profile, daemon_status.endpoints)
+    text = describe_tuned(daemon_status.profile, daemon_status.endpoints)
     if daemon_status.amiss:
         expected = "it should be" if len(daemon_status.amiss) == 1 else "they should be"
-        text += f", {quantity(len(daemon_status.amiss), 'setting')} not as {expected}"
+        text += f", {format_count(len(daemon_status.amiss), 'setting')} not as {expected}"
     if ramping := len(daemon_status.open) - len(daemon_status.amiss):
-        text += f", {quantity(ramping, 'queue depth')} that the kernel raises again"
+        text += f", {format_count(ramping, 'queue depth')} that the kernel raises again"
     if daemon_status.unreadable:
-        text += f", {quantity(daemon_status.unreadable, 'setting')} that could not be read"
+        text += f", {format_count(daemon_status.unreadable, 'setting')} that could not be read"
     if daemon_status.alerts:
-        text += f", {quantity(len(daemon_status.alerts), 'alert')}"
+        text += f", {format_count(len(daemon_status.alerts), 'alert')}"
     if daemon_status.mistake is not None:
         text += ", the configuration has a mistake"
     if daemon_status.unwritten:
-        text += f", {quantity(len(daemon_status.unwritten), 'file')} that could not be written"
+        text += f", {format_count(len(daemon_status.unwritten), 'file')} that could not be written"
     return text
 
 
-def ramp_line(change: SettingChange) -> str:
+def describe_ramp(change: SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, known
+from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
-from hbatune.plan.rows import LeftAlone, Plan, Row
+from hbatune.plan.rows import Plan, Row, SkippedDisk
 
-PLAN = "hbatune.plan/1"
-FACTS = "hbatune.facts/1"
+PLAN_SCHEMA = "hbatune.plan/1"
+FACTS_SCHEMA = "hbatune.facts/1"
 
 
 class AdapterVersions(Struct, frozen=True):
@@ -53,11 +53,11 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
     recommendations, if the site's configuration enables them.
     """
 
-    schema: str = PLAN
+    schema: str = PLAN_SCHEMA
 
     summary: Summary
     rows: tuple[Row, ...]
-    left_alone: tuple[LeftAlone, ...] = ()
+    left_alone: tuple[SkippedDisk, ...] = ()
     advice: tuple[Advice, ...] = ()
 
 
@@ -71,7 +71,7 @@ class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
 class FactsDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``list``."""
 
-    schema: str = FACTS
+    schema: str = FACTS_SCHEMA
 
     hostname: str
     kernel: str
@@ -80,7 +80,7 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
     vectors: tuple[Vector, ...]
 
 
-def facts(machine: Machine) -> FactsDocument:
+def make_facts_document(machine: Machine) -> FactsDocument:
     """Return the document of ``list``: all facts, and whether each endpoint is in use."""
     return FactsDocument(
         hostname=machine.hostname,
@@ -96,19 +96,19 @@ def facts(machine: Machine) -> FactsDocument:
     )
 
 
-def diff_document(
+def make_diff_document(
     plan: Plan, rows: Sequence[Row], machine: Machine, advice: Iterable[Advice]
 ) -> DiffDocument:
     """Return the document of ``diff``: rows, counts and vendor recommendations."""
     return DiffDocument(
-        summary=summary(plan, rows, machine),
+        summary=make_summary(plan, rows, machine),
         rows=tuple(rows),
         left_alone=plan.left_alone,
         advice=tuple(advice),
     )
 
 
-def summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
+def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
     """Return the counts of the rows, and their machine."""
     return Summary(
         profile=plan.profile,
@@ -126,7 +126,7 @@ def _get_versions(adapter: Adapter) -> AdapterVersions:
     return AdapterVersions(
         target=adapter.target,
         family=adapter.family,
-        driver=known(adapter.driver),
-        driver_version=known(adapter.driver_version),
-        firmware=known(adapter.firmware),
+        driver=get_fact(adapter.driver),
+        driver_version=get_fact(adapter.driver_version),
+        firmware=get_fact(adapter.firmware),
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hbatune.checks.finding import Fact, Finding
-from hbatune.text.tables import NOTHING
+from hbatune.text.tables import EMPTY_CELL
 
 
 class Text(NamedTuple):
@@ -20,7 +20,7 @@ class Text(NamedTuple):
     otherwise: str = "nothing: it is only worth knowing"
 
 
-TEXTS = {
+TEXTS_BY_CHECK = {
     "pcie-link": Text(
         "the link runs at {speed} GT/s x{width}, where {possible_speed} GT/s x{possible_width} is "
         "possible[; port above: {port}]",
@@ -274,9 +274,9 @@ _PART = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")
 _NAME = re.compile(r"\{(\w+)\}")
 
 
-def text_of(finding: Finding) -> Text:
+def format_finding(finding: Finding) -> Text:
     """Return the text of a finding, with its evidence filled in."""
-    text = TEXTS[finding.id]
+    text = TEXTS_BY_CHECK[finding.id]
     known_names = {
         name for name, fact in finding.evidence.items() if fact is not None and fact != ()
     }
@@ -298,7 +298,7 @@ def _fill_sentence(sentence: str, known_names: set[str], fact_texts: Mapping[str
 
 def _format_fact(fact: Fact) -> str:
     if fact is None or fact == ():
-        return NOTHING
+        return EMPTY_CELL
     if isinstance(fact, bool):
         return "yes" if fact else "no"
     if isinstance(fact, tuple):

@@ -25,29 +25,35 @@ from hbatune.fleet.compare import ComparedHost, ComparedResults, Difference, Hos
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import UnusableSnapshot
 from hbatune.settings.table import SETTINGS
-from hbatune.text.basic_output import quantity
-from hbatune.text.finding_text import text_of
-from hbatune.text.plan_tables import shown, target_names
+from hbatune.text.basic_output import format_count
+from hbatune.text.finding_text import format_finding
+from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import (
-    NOTHING,
+    EMPTY_CELL,
     Column,
     Table,
-    figure,
-    identity,
-    prose,
-    reasons,
-    state,
-    value,
+    make_id_column,
+    make_number_column,
+    make_reason_column,
+    make_state_column,
+    make_text_column,
+    make_value_column,
 )
-from hbatune.text.terminal import Field, csv_text, heading, say, show_table
-from hbatune.text.units import format_time, latency, percent_change, rate, workload_text
+from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
+from hbatune.text.units import (
+    format_change,
+    format_latency,
+    format_rate,
+    format_time,
+    format_workload,
+)
 
 AUDIT_SCHEMA = "hbatune.audit/1"
 
-UNKNOWN = "not known"
+UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
 
-OWN = "each its own"
+VARIOUS_TEXT = "each its own"
 """The text for drift with different values for each target: the CPUs of interrupts."""
 
 
@@ -82,7 +88,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     not_understood: tuple[str, ...]
 
 
-def audit_document(audit: Audit) -> AuditDocument:
+def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
     return AuditDocument(
         hosts=audit.hosts,
@@ -99,7 +105,7 @@ def audit_document(audit: Audit) -> AuditDocument:
 
 def with_text(finding: FleetFinding) -> FleetFindingEntry:
     """Return an entry for the findings, with their text."""
-    text = text_of(finding.example)
+    text = format_finding(finding.example)
     return FleetFindingEntry(
         id=finding.id,
         severity=finding.severity,
@@ -113,33 +119,52 @@ def with_text(finding: FleetFinding) -> FleetFindingEntry:
 
 def show_audit(audit: Audit) -> None:
     """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
-    names = (identity("HOST"), value("HERE"), value("USUAL"), figure("HOSTS"), prose("DIFFERS IN"))
+    names = (
+        make_id_column("HOST"),
+        make_value_column("HERE"),
+        make_value_column("USUAL"),
+        make_number_column("HOSTS"),
+        make_text_column("DIFFERS IN"),
+    )
     odd = [
         [
             outlier.host,
-            found_text(outlier.found),
-            values_text(outlier.usual),
-            share_text(outlier),
-            about(outlier),
+            format_fact_values(outlier.found),
+            format_values(outlier.usual),
+            format_share(outlier),
+            name_fact(outlier),
         ]
         for outlier in audit.odd
     ]
     _show_section("Odd among alike hosts", names, odd)
     _show_section(
         "Like no other, or too few to compare",
-        (identity("HOST"), prose("ADAPTERS, AND THE NEAREST GROUP")),
-        [[lone.host, (adapters_text(lone.adapters), nearest_text(lone))] for lone in audit.lone],
+        (make_id_column("HOST"), make_text_column("ADAPTERS, AND THE NEAREST GROUP")),
+        [
+            [lone.host, (format_adapters(lone.adapters), describe_nearest(lone))]
+            for lone in audit.lone
+        ],
     )
     _show_section(
         "What drifts",
         (
-            *(identity("SETTING"), value("CURRENT"), value("WANTED"), value("PROFILE")),
-            *(figure("HOSTS"), figure("TARGETS"), prose("ON"), value("SOURCE")),
+            *(
+                make_id_column("SETTING"),
+                make_value_column("CURRENT"),
+                make_value_column("WANTED"),
+                make_value_column("PROFILE"),
+            ),
+            *(
+                make_number_column("HOSTS"),
+                make_number_column("TARGETS"),
+                make_text_column("ON"),
+                make_value_column("SOURCE"),
+            ),
         ),
         [
             [
-                *(drift.setting, *drift_values(drift), drift.profile, str(len(drift.hosts))),
-                *(str(drift.targets), hosts_text(drift.hosts), drift.source),
+                *(drift.setting, *format_drift(drift), drift.profile, str(len(drift.hosts))),
+                *(str(drift.targets), format_hosts(drift.hosts), drift.source),
             ]
             for drift in audit.drift
         ],
@@ -147,10 +172,10 @@ def show_audit(audit: Audit) -> None:
     _show_section(
         "Findings",
         (
-            *(state("SEVERITY"), identity("CHECK"), figure("HOSTS")),
+            *(make_state_column("SEVERITY"), make_id_column("CHECK"), make_number_column("HOSTS")),
             *(
-                reasons("ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO", stacked=True),
-                value("SOURCE"),
+                make_reason_column("ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO", stacked=True),
+                make_value_column("SOURCE"),
             ),
         ),
         [
@@ -161,12 +186,18 @@ def show_audit(audit: Audit) -> None:
     )
     _show_section(
         "What there is",
-        (identity("WHAT"), value("OF"), value("VALUE"), figure("COUNT"), figure("HOSTS")),
+        (
+            make_id_column("WHAT"),
+            make_value_column("OF"),
+            make_value_column("VALUE"),
+            make_number_column("COUNT"),
+            make_number_column("HOSTS"),
+        ),
         [
             [
                 str(stock.what),
-                shown(stock.of),
-                stock_value(stock),
+                format_value(stock.of),
+                format_stock_value(stock),
                 str(stock.count),
                 str(len(stock.hosts)),
             ]
@@ -175,17 +206,17 @@ def show_audit(audit: Audit) -> None:
     )
     _show_section(
         "Not audited",
-        (identity("FILE"), prose("WHY")),
+        (make_id_column("FILE"), make_text_column("WHY")),
         [[snapshot.file, snapshot.reason] for snapshot in audit.unusable],
     )
-    say(summary(audit))
+    print_line(summarise_audit(audit))
 
 
-def summary(audit: Audit) -> str:
+def summarise_audit(audit: Audit) -> str:
     """Return one sentence with the numbers of hosts."""
-    groups = quantity(len(audit.groups), "group")
+    groups = format_count(len(audit.groups), "group")
     parts = [
-        f"{quantity(len(audit.hosts), 'host')} in {groups} of alike ones",
+        f"{format_count(len(audit.hosts), 'host')} in {groups} of alike ones",
         f"{_format_count(len(audit.drifting), 'drifts', 'drift')}",
         f"{_format_count(len(audit.odd_hosts), 'is odd', 'are odd')}",
     ]
@@ -194,38 +225,38 @@ def summary(audit: Audit) -> str:
     if anonymous := sum(host.anonymous for host in audit.hosts):
         parts.append(f"{_format_count(anonymous, 'is', 'are')} anonymous and named by file")
     if audit.unusable:
-        parts.append(f"{quantity(len(audit.unusable), 'file')} could not be audited")
+        parts.append(f"{format_count(len(audit.unusable), 'file')} could not be audited")
     return "; ".join(parts) + "."
 
 
-def found_text(values: Sequence[Valued]) -> str:
+def format_fact_values(values: Sequence[Valued]) -> str:
     """Return the values of a fact as text; several values with their targets."""
     if len(values) == 1:
         return _format_scalar(values[0].value)
     return ", ".join(_format_valued(valued) for valued in values)
 
 
-def values_text(values: Iterable[Scalar]) -> str:
+def format_values(values: Iterable[Scalar]) -> str:
     """Return values as text."""
     return ", ".join(map(_format_scalar, values))
 
 
-def share_text(odd: Outlier) -> str:
+def format_share(odd: Outlier) -> str:
     """Return the number of compared hosts with the usual values, and of all, as text."""
     return f"{odd.agreeing}/{odd.compared}"
 
 
-def about(odd: Outlier) -> str:
+def name_fact(odd: Outlier) -> str:
     """Return the name and the subject of a fact."""
     return f"{odd.what} of {odd.subject}"
 
 
-def adapters_text(names: Sequence[str]) -> str:
+def format_adapters(names: Sequence[str]) -> str:
     """Return the names of the adapters of a group or a host."""
     return ", ".join(names) or "no adapter"
 
 
-def nearest_text(lone: LoneHost) -> str:
+def describe_nearest(lone: LoneHost) -> str:
     """Describe the difference between a host without peers and the nearest group."""
     if lone.group is None:
         return "no group of hosts has any of them"
@@ -237,22 +268,22 @@ def nearest_text(lone: LoneHost) -> str:
     return f"group {lone.group} is nearest: it {' and '.join(parts) or 'has others of that name'}"
 
 
-def drift_values(drift: FleetDrift) -> tuple[str, str]:
+def format_drift(drift: FleetDrift) -> tuple[str, str]:
     """Return the current and the wanted value of drift."""
     if drift.current is None and drift.value is None:
-        return OWN, OWN
-    return shown(drift.current), shown(drift.value)
+        return VARIOUS_TEXT, VARIOUS_TEXT
+    return format_value(drift.current), format_value(drift.value)
 
 
-def hosts_text(hosts: Sequence[str]) -> str:
+def format_hosts(hosts: Sequence[str]) -> str:
     """Return the names of hosts as text, with ranges; only the first of many names."""
-    return " ".join(target_names(hosts, count=False))
+    return " ".join(fold_names(hosts, count=False))
 
 
-def stock_value(stock: Stock) -> str:
+def format_stock_value(stock: Stock) -> str:
     """Return the value in a line of the inventory."""
     if stock.value is None:
-        return "none" if stock.what is Stocked.PROFILE else UNKNOWN
+        return "none" if stock.what is Stocked.PROFILE else UNKNOWN_TEXT
     return stock.value
 
 
@@ -272,7 +303,7 @@ def _format_valued(valued: Valued) -> str:
 def _format_scalar(value: Scalar) -> str:
     match value:
         case None:
-            return UNKNOWN
+            return UNKNOWN_TEXT
         case bool():
             return "yes" if value else "no"
         case float():
@@ -282,7 +313,7 @@ def _format_scalar(value: Scalar) -> str:
 
 
 def _make_finding_row(entry: FleetFindingEntry) -> list[str | tuple[str, ...]]:
-    details = (hosts_text(entry.hosts), entry.evidence, f"→ {entry.advice}")
+    details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
     return [str(entry.severity), entry.id, str(len(entry.hosts)), details, entry.source]
 
 
@@ -291,22 +322,32 @@ def _show_section(
 ) -> None:
     table = Table(columns, list(rows))
     if table.rows:
-        heading(name)
+        print_heading(name)
         show_table(table)
-        say()
+        print_line()
 
 
-HEAD = ("about", "host", "severity", "what", "current", "wanted", "count", "profile", "source")
-"""The columns; ``about`` is the type of a line.
+CSV_COLUMNS = (
+    "about",
+    "host",
+    "severity",
+    "what",
+    "current",
+    "wanted",
+    "count",
+    "profile",
+    "source",
+)
+"""The columns; ``name_fact`` is the type of a line.
 
 It is one of host, odd, lone, drift, finding, stock and unusable.
 ``wanted`` is the usual value of the peer group in lines about outliers.
 """
 
 
-def audit_csv(audit: Audit) -> str:
+def format_audit_csv(audit: Audit) -> str:
     """Return an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
-    return csv_text(HEAD, _yield_rows(audit))
+    return format_csv(CSV_COLUMNS, _yield_rows(audit))
 
 
 def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
@@ -314,14 +355,14 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         groups = f"group {host.group}"
         yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)
     for odd in audit.odd:
-        values = (found_text(odd.found), values_text(odd.usual))
-        yield ("odd", odd.host, None, about(odd), *values, None, None, None)
+        values = (format_fact_values(odd.found), format_values(odd.usual))
+        yield ("odd", odd.host, None, name_fact(odd), *values, None, None, None)
     for lone in audit.lone:
-        adapters, near = adapters_text(lone.adapters), nearest_text(lone)
+        adapters, near = format_adapters(lone.adapters), describe_nearest(lone)
         yield ("lone", lone.host, None, adapters, near, None, None, None, None)
     for drift in audit.drift:
         for name in drift.hosts:
-            values = drift_values(drift)
+            values = format_drift(drift)
             yield ("drift", name, None, drift.setting, *values, None, drift.profile, drift.source)
     for entry in map(with_text, audit.findings):
         for name in entry.hosts:
@@ -340,7 +381,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for stock in audit.inventory:
         subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
-            yield ("stock", name, None, subject, stock_value(stock), None, None, None, None)
+            yield ("stock", name, None, subject, format_stock_value(stock), None, None, None, None)
     for unusable in audit.unusable:
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
@@ -382,7 +423,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     same: int
 
 
-def compare_document(comparison: HostComparison) -> CompareDocument:
+def make_compare_document(comparison: HostComparison) -> CompareDocument:
     """Return the JSON document of a comparison."""
     return CompareDocument(
         first=comparison.first,
@@ -399,17 +440,17 @@ def show_comparison(comparison: HostComparison) -> None:
     """Print a comparison."""
     names = _name_sides(comparison)
     if comparison.measured:
-        heading("What was measured")
+        print_heading("What was measured")
         show_table(_make_result_table(comparison.measured, names))
-        say()
+        print_line()
     if comparison.differences:
-        heading("What differs, what matters most first")
+        print_heading("What differs, what matters most first")
         show_table(_make_difference_table(comparison.differences, names))
-        say()
-    say(comparison_summary(comparison))
+        print_line()
+    print_line(summarise_comparison(comparison))
 
 
-def comparison_summary(comparison: HostComparison) -> str:
+def summarise_comparison(comparison: HostComparison) -> str:
     """Return one sentence with the number of differences."""
     first, second = comparison.first, comparison.second
     who = (
@@ -417,14 +458,16 @@ def comparison_summary(comparison: HostComparison) -> str:
         if comparison.one_host
         else f"{first.name} and {second.name}"
     )
-    differ = quantity(len(comparison.differences), "difference") if comparison.differences else None
+    differ = (
+        format_count(len(comparison.differences), "difference") if comparison.differences else None
+    )
     since = "the first look" if comparison.one_boot else "each boot"
     counted = any(
         difference.kind in (FactKind.ERRORS, FactKind.COUNTERS)
         for difference in comparison.differences
     )
     return (
-        f"{who}: {differ or 'no difference'}, {quantity(comparison.same, 'fact')} alike"
+        f"{who}: {differ or 'no difference'}, {format_count(comparison.same, 'fact')} alike"
         f"{f'; counts are those since {since}' if counted else ''}."
     )
 
@@ -437,7 +480,12 @@ def _name_sides(comparison: HostComparison) -> tuple[str, str]:
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     table = Table(
-        [identity("WHAT"), value(names[0]), value(names[1]), reasons("OF, AND WHY IT MATTERS")]
+        [
+            make_id_column("WHAT"),
+            make_value_column(names[0]),
+            make_value_column(names[1]),
+            make_reason_column("OF, AND WHY IT MATTERS"),
+        ]
     )
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
@@ -455,28 +503,37 @@ def _explain_difference(difference: Difference) -> str:
 
 
 def _format_side(values: Sequence[Valued]) -> str:
-    return found_text(values) if values else NOTHING
+    return format_fact_values(values) if values else EMPTY_CELL
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
     table = Table(
         [
-            *(identity("WORKLOAD"), figure(f"P99 {names[0]}"), figure(f"P99 {names[1]}")),
-            *(figure("CHANGE"), figure("IOPS"), figure("IOPS"), reasons("OF")),
+            *(
+                make_id_column("WORKLOAD"),
+                make_number_column(f"P99 {names[0]}"),
+                make_number_column(f"P99 {names[1]}"),
+            ),
+            *(
+                make_number_column("CHANGE"),
+                make_number_column("IOPS"),
+                make_number_column("IOPS"),
+                make_reason_column("OF"),
+            ),
         ]
     )
     for result in results:
         table.rows.append(
             [
                 *(
-                    workload_text(result.workload),
-                    latency(result.first.p99_us),
-                    latency(result.second.p99_us),
+                    format_workload(result.workload),
+                    format_latency(result.first.p99_us),
+                    format_latency(result.second.p99_us),
                 ),
                 *(
-                    percent_change(result.p99_ratio),
-                    rate(result.first.iops),
-                    rate(result.second.iops),
+                    format_change(result.p99_ratio),
+                    format_rate(result.first.iops),
+                    format_rate(result.second.iops),
                 ),
                 result.subject,
             ]

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 
-from hbatune.act.journal import Entry, Journal, LostError, unknown_ids
+from hbatune.act.journal import Entry, Journal, LostError, find_unknown_ids
 from hbatune.act.lock import Claim
 from hbatune.act.rollback_record import RollbackRecords, UnreadableRecordError
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import targets
-from hbatune.policy.config import Unmatched
+from hbatune.facts.targets import list_targets
+from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
-from hbatune.text.terminal import note
+from hbatune.text.terminal import print_note
 
 
-def tell(
+def print_leftovers(
     journal: Journal, records: RollbackRecords, machine: Machine, stuck: Sequence[Claim]
 ) -> None:
     """Print the incomplete work of an earlier run to standard error.
@@ -28,27 +28,29 @@ def tell(
     _report_unknown_ids(journal, records, machine)
 
 
-def tell_unmatched(names: Iterable[Unmatched]) -> None:
+def print_unmatched(names: Iterable[UnmatchedName]) -> None:
     """Print the names in [site] that match no device of this machine."""
     for name in names:
-        note(unmatched_line(name))
+        print_note(describe_unmatched(name))
 
 
-def unmatched_line(name: Unmatched) -> str:
+def describe_unmatched(name: UnmatchedName) -> str:
     """Return a message: a name in [site] matches no device of this machine."""
     return f"[site] {name.key}: {name.name!r} is no disk or adapter of this machine"
 
 
-def tell_not_understood(settings: Iterable[str]) -> None:
+def print_not_understood(settings: Iterable[str]) -> None:
     """Print the settings of a snapshot's rules that this version ignores."""
     if names := ", ".join(settings):
-        note(f"the host's rules for {names} are left out: they are of a newer hbatune than this")
+        print_note(
+            f"the host's rules for {names} are left out: they are of a newer hbatune than this"
+        )
 
 
 def _report_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machine) -> None:
     """Print targets that an earlier version rolled back and that can no longer be identified."""
-    for id in unknown_ids(journal, records, machine):
-        note(
+    for id in find_unknown_ids(journal, records, machine):
+        print_note(
             f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
             "number that has changed since, so that no target of this machine is left alone for "
             "it: `hbatune rollback TARGET` excludes the right one"
@@ -59,21 +61,21 @@ def _report_damaged(records: RollbackRecords) -> None:
     """Print an error if the rollback record cannot be read."""
     if records.damaged:
         error = UnreadableRecordError(records.damaged)
-        note(f"{error.message}; {error.hint}")
+        print_note(f"{error.message}; {error.hint}")
 
 
 def _report_losses(journal: Journal) -> None:
     """Print an error if the journal has lost original values."""
     if journal.losses:
         error = LostError(journal.losses)
-        note(f"{error.message}; {error.hint}")
+        print_note(f"{error.message}; {error.hint}")
 
 
 def _report_interrupted(journal: Journal) -> None:
     """Print a note if the last run was interrupted."""
     run = journal.run
     if run is not None and not run.process.alive():
-        note(
+        print_note(
             f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: settings may "
             "be half-way; `hbatune rollback` restores what was there, `hbatune apply` completes it"
         )
@@ -82,7 +84,7 @@ def _report_interrupted(journal: Journal) -> None:
 def _report_stuck(stuck: Iterable[Claim]) -> None:
     """Print the disks on which an earlier write is still waiting."""
     for claim in stuck:
-        note(
+        print_note(
             f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
             "to write; its settings are left alone until its I/O ends"
         )
@@ -95,23 +97,27 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
     doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
     if not doubtful:
         return
-    from hbatune.act.writer import read_now  # rarely needed, and heavy
+    from hbatune.act.writer import read_current_values  # rarely needed, and heavy
 
-    directories = {target.id: target.directory for target in targets(machine).values()}
+    directories = {target.id: target.directory for target in list_targets(machine).values()}
     for entry in doubtful:
         if entry.id in directories:
             # A short deadline: this is only a note, and the disk may still be unresponsive.
-            values = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
+            values = read_current_values({directories[entry.id]: (entry.setting,)}, deadline=1.0)
             _report_doubt(entry, values[directories[entry.id]].get(entry.setting))
 
 
 def _report_doubt(entry: Entry, current: Value | None) -> None:
     """Print whether one late write took effect."""
     if current == entry.value:
-        note(f"{entry.target}: the late write of {entry.setting} has landed: it is {current} now")
+        print_note(
+            f"{entry.target}: the late write of {entry.setting} has landed: it is {current} now"
+        )
     elif current == entry.before:
-        note(
+        print_note(
             f"{entry.target}: the late write of {entry.setting} never landed: it is {current} still"
         )
     else:
-        note(f"{entry.target}: the late write of {entry.setting} is in doubt: it is {current} now")
+        print_note(
+            f"{entry.target}: the late write of {entry.setting} is in doubt: it is {current} now"
+        )

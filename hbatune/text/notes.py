@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from hbatune.act.system import Ran
+from hbatune.act.system import ToolResult
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.names import natural_key
@@ -13,26 +13,34 @@ from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
 from hbatune.operations.context import Advance, Note, Phase, Task, TaskFailed
 from hbatune.plan.rows import Outcome, Restored
-from hbatune.text.basic_output import is_quiet, quantity
-from hbatune.text.leftovers import tell, tell_unmatched
+from hbatune.text.basic_output import format_count, is_quiet
+from hbatune.text.leftovers import print_leftovers, print_unmatched
 from hbatune.text.plan_tables import (
-    adapter_line,
-    fold,
+    fold_names,
+    fold_rows,
+    format_adapter,
+    format_value,
     group_by_adapter,
-    shown,
-    target_names,
-    together,
+    group_equal_rows,
 )
-from hbatune.text.tables import Cell, Column, Table, identity, reasons, state, value
-from hbatune.text.terminal import heading, note, progress, say, show_table
-from hbatune.text.units import duration
+from hbatune.text.tables import (
+    Cell,
+    Column,
+    Table,
+    make_id_column,
+    make_reason_column,
+    make_state_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_heading, print_line, print_note, show_progress, show_table
+from hbatune.text.units import format_duration
 
 _WOULD = (
-    identity("TARGET"),
-    identity("SETTING"),
-    value("IS"),
-    value("WOULD GO BACK TO"),
-    reasons("WHY NOT"),
+    make_id_column("TARGET"),
+    make_id_column("SETTING"),
+    make_value_column("IS"),
+    make_value_column("WOULD GO BACK TO"),
+    make_reason_column("WHY NOT"),
 )
 
 _NO_ROWS = {
@@ -40,12 +48,12 @@ _NO_ROWS = {
     True: "No values could be restored: their original values are lost.",
 }
 _COLUMNS = (
-    identity("TARGET"),
-    identity("SETTING"),
-    value("WAS"),
-    value("IS BACK AT"),
-    state("OUTCOME"),
-    reasons("WHY"),
+    make_id_column("TARGET"),
+    make_id_column("SETTING"),
+    make_value_column("WAS"),
+    make_value_column("IS BACK AT"),
+    make_state_column("OUTCOME"),
+    make_reason_column("WHY"),
 )
 
 
@@ -58,12 +66,12 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
     back = sum(row.outcome is None for row in rows)
     refused = sum(row.outcome is not None and not row.done for row in rows)
     if not rows:
-        say(_NO_ROWS[lost])
+        print_line(_NO_ROWS[lost])
     else:
         unchanged = len(rows) - back - refused
         could = f"; {refused} could not" if refused else ""
-        say(f"{quantity(back, 'value')} would go back{could}; {unchanged} need nothing.")
-        say("Nothing was written.")
+        print_line(f"{format_count(back, 'value')} would go back{could}; {unchanged} need nothing.")
+        print_line("Nothing was written.")
 
 
 def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
@@ -77,16 +85,16 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
     went = f"; {removed} went with {their} disk or {their} scheduler" if removed else ""
     went += "; others are lost" if lost else ""
     if not rows:
-        say(_NO_ROWS[lost])
+        print_line(_NO_ROWS[lost])
     elif not refused:
         back = len(rows) - removed
-        say(
+        print_line(
             f"{'All ' * (back > 1 and not lost)}{_count_restored(back)} "
             f"before the first apply{went}."
         )
     else:
         back = len(rows) - refused - removed
-        say(f"{_count_restored(back)}; {refused} could not be put back{went}.")
+        print_line(f"{_count_restored(back)}; {refused} could not be put back{went}.")
 
 
 def _show_rows(
@@ -99,17 +107,20 @@ def _show_rows(
     for adapter, group in group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if changed:
-            heading(adapter_line(adapter, machine))
+            print_heading(format_adapter(adapter, machine))
             folded = sorted(
-                fold(changed, _get_content), key=lambda folded_row: natural_key(folded_row[0][0])
+                fold_rows(changed, _get_content),
+                key=lambda folded_row: natural_key(folded_row[0][0]),
             )
-            rows_shown = together(folded, lambda folded_row: _explain_row(folded_row[1]))
+            rows_shown = group_equal_rows(folded, lambda folded_row: _explain_row(folded_row[1]))
             show_table(Table(columns, [cells(*folded_row) for folded_row in rows_shown]))
-            say()
+            print_line()
 
 
 def _count_restored(values: int) -> str:
-    return f"{quantity(values, 'value')} {'is as it was' if values == 1 else 'are as they were'}"
+    return (
+        f"{format_count(values, 'value')} {'is as it was' if values == 1 else 'are as they were'}"
+    )
 
 
 def _get_content(row: Restored) -> tuple[object, ...]:
@@ -117,13 +128,24 @@ def _get_content(row: Restored) -> tuple[object, ...]:
 
 
 def _make_cells(targets: Sequence[str], row: Restored) -> list[Cell]:
-    values = [shown(row.current), shown(row.before), str(row.outcome), _explain_row(row)]
-    return [target_names(targets), row.setting, *values]
+    values = [
+        format_value(row.current),
+        format_value(row.before),
+        str(row.outcome),
+        _explain_row(row),
+    ]
+    return [fold_names(targets), row.setting, *values]
 
 
 def _make_preview_cells(targets: Sequence[str], row: Restored) -> list[Cell]:
     why_not = "" if row.outcome is None else _explain_row(row)
-    return [target_names(targets), row.setting, shown(row.current), shown(row.before), why_not]
+    return [
+        fold_names(targets),
+        row.setting,
+        format_value(row.current),
+        format_value(row.before),
+        why_not,
+    ]
 
 
 def _explain_row(row: Restored) -> str:
@@ -155,24 +177,24 @@ class TextReporter:
 
     def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
         """Show a bar on a terminal."""
-        return progress(phase, total)
+        return show_progress(phase, total)
 
 
 def show_note(operation_note: Note) -> None:
     """Print a note: as a message, a table or a line on standard output."""
     match operation_note:
         case context.InterruptedRuns(journal, record, machine, stuck):
-            tell(journal, record, machine, stuck)
+            print_leftovers(journal, record, machine, stuck)
         case context.UnmatchedNames(names):
-            tell_unmatched(names)
+            print_unmatched(names)
         case context.RolledBack(rows, machine, lost):
             show_restored(rows, machine, lost=lost)
         case context.FileRemoved(path):
-            say(f"{path} is gone.")
+            print_line(f"{path} is gone.")
         case _ if is_quiet() and _is_information(operation_note):
             pass
         case _:
-            note(note_text(operation_note))
+            print_note(format_note(operation_note))
 
 
 def _is_information(note: Note) -> bool:
@@ -205,12 +227,12 @@ def _shorten_command(command: Sequence[str]) -> str:
     return " ".join((*command[:_WORDS], *(("…",) if len(command) > _WORDS else ())))
 
 
-def _suggest_remedy(ran: Ran) -> str:
+def _suggest_remedy(ran: ToolResult) -> str:
     """Return the remedy for a command that was stopped at its deadline."""
     return "" if ran.finished else f"; {_REMEDIES.get(ran.command[0], 'run hbatune again')}"
 
 
-def note_text(note: Note) -> str:
+def format_note(note: Note) -> str:
     """Return a note as one sentence or two."""
     match note:
         case TaskFailed(task, error):
@@ -323,23 +345,24 @@ def _describe_time_ahead(note: context.TimeAhead) -> str:
     match note:
         case context.RunsAhead(runs, seconds, write):
             effect = "they WRITE, and destroy what is there" if write else "they only read"
-            return f"{quantity(runs, 'run')}, {_describe_time(runs, seconds)}; {effect}"
+            return f"{format_count(runs, 'run')}, {_describe_time(runs, seconds)}; {effect}"
         case context.FileRunsAhead(runs, size, seconds):
             mib = size / (1 << 20)
             return (
-                f"{quantity(runs, 'run')} on a file of {mib:.0f} MiB, "
+                f"{format_count(runs, 'run')} on a file of {mib:.0f} MiB, "
                 f"{_describe_time(runs, seconds)}"
             )
         case context.SearchesAhead(disks, seconds, limit):
-            limit_text = "" if limit is None else f", and no longer than {duration(limit)}"
+            limit_text = "" if limit is None else f", and no longer than {format_duration(limit)}"
             return (
-                f"searching {quantity(disks, 'disk')}, which takes about {duration(seconds)}"
+                f"searching {format_count(disks, 'disk')}, which takes about "
+                f"{format_duration(seconds)}"
                 f"{limit_text}; {_describe_writes(note)}, and leaves every setting as it is"
             )
         case context.ComparisonsAhead(endpoints, pairs, seconds, limit):
             return (
-                f"comparing {quantity(endpoints, 'endpoint')} with and without the change, "
-                f"{quantity(pairs, 'time')} each, "
+                f"comparing {format_count(endpoints, 'endpoint')} with and without the change, "
+                f"{format_count(pairs, 'time')} each, "
                 f"which takes about {seconds:.0f} s; where something has cost, longer, but "
                 f"{limit} s at most"
             )

@@ -9,21 +9,28 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from hbatune.facts import model
-from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, known
-from hbatune.facts.names import name_ranges, natural_key
+from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
+from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.advice import Advice, Stance
-from hbatune.plan.rows import LeftAlone, Plan, Row, State
+from hbatune.plan.rows import Plan, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
-from hbatune.text.tables import NOTHING, Table, identity, reasons, state, value
-from hbatune.text.terminal import columns, heading, say, show_table
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Table,
+    make_id_column,
+    make_reason_column,
+    make_state_column,
+    make_value_column,
+)
+from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
 _COLUMNS = (
-    identity("TARGET"),
-    identity("SETTING"),
-    value("NOW"),
-    value("ADVISED"),
-    state("STANCE"),
-    reasons("WHY", stacked=True),
+    make_id_column("TARGET"),
+    make_id_column("SETTING"),
+    make_value_column("NOW"),
+    make_value_column("ADVISED"),
+    make_state_column("STANCE"),
+    make_reason_column("WHY", stacked=True),
 )
 _STANCES = {
     Stance.AGREES: "agrees",
@@ -38,20 +45,27 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     listed = [item for item in advice if unfold or item.stance is not Stance.AGREES]
     if not listed:
         return
-    heading("What vendors advise")
+    print_heading("What vendors advise")
     table = Table(_COLUMNS)
-    for targets, item in fold(listed, _get_advice_content):
-        names = target_names([item.target] if unfold else targets)
+    for targets, item in fold_rows(listed, _get_advice_content):
+        names = fold_names([item.target] if unfold else targets)
         to_be = "as it is" if item.advised is None else str(item.advised)
         stance = _STANCES[item.stance]
         table.rows.append(
-            [names, item.setting, shown(item.current), to_be, stance, advice_reasons(item)]
+            [
+                names,
+                item.setting,
+                format_value(item.current),
+                to_be,
+                stance,
+                list_advice_reasons(item),
+            ]
         )
     show_table(table)
-    say()
+    print_line()
 
 
-def advice_reasons(advice: Advice) -> tuple[str, ...]:
+def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
     """Return the reasons of an advice: the vendor's reason, a conflict, a limit, a note."""
     parts = [f"{advice.vendor}: {advice.why} ({advice.source})"]
     if advice.against is not None:
@@ -65,10 +79,10 @@ def advice_reasons(advice: Advice) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def advice_line(advice: Advice) -> str:
+def format_advice(advice: Advice) -> str:
     """Return an advice in one sentence."""
     to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
-    first, *remaining = advice_reasons(advice)
+    first, *remaining = list_advice_reasons(advice)
     return "; ".join((f"{to_be}: {_STANCES[advice.stance]}", first, *remaining))
 
 
@@ -136,34 +150,36 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
         fixed = [] if unfold else [row for row in group if _is_fixed(row)]
         if not shown_rows and not fixed:
             continue
-        heading(adapter_line(adapter, machine))
+        print_heading(format_adapter(adapter, machine))
         if shown_rows:
             _show_group(shown_rows, reason_log, unfold=unfold)
         for line, remedy in _yield_fixed_lines(fixed):
-            say(line, hang=2)
+            print_line(line, hang=2)
             if remedy:
                 remedies[remedy] = None
-        say()
+        print_line()
     for remedy in remedies:
-        say(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
+        print_line(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
     if remedies:
-        say()
+        print_line()
 
 
-def show_left_alone(disks: Sequence[LeftAlone]) -> None:
+def show_skipped(disks: Sequence[SkippedDisk]) -> None:
     """Print the disks that no rule may change, with reason and evidence; equal ones once."""
-    for targets, disk in fold(disks, lambda disk: (disk.reason, disk.evidence)):
-        say(f"{targets_text(targets)}: {left_alone_text(disk.reason, disk.evidence)}", hang=2)
+    for targets, disk in fold_rows(disks, lambda disk: (disk.reason, disk.evidence)):
+        print_line(
+            f"{format_targets(targets)}: {describe_skipped(disk.reason, disk.evidence)}", hang=2
+        )
     if disks:
-        say()
+        print_line()
 
 
-def left_alone_text(reason: str, evidence: Sequence[str]) -> str:
+def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
     """Return why a disk is not changed, with the evidence."""
     return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
 
 
-def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
+def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
     """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
@@ -177,7 +193,7 @@ def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 
-def summary_line(plan: Plan, rows: Collection[Row]) -> str:
+def summarise_states(plan: Plan, rows: Collection[Row]) -> str:
     """Return one sentence with the number of rows for each state, and the memory needed."""
     states = Counter(row.state for row in rows)
     parts = [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
@@ -199,7 +215,7 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
     }
 
 
-def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
+def fold_rows(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
     """Yield the targets whose rows have the same content, and the first of these rows."""
     groups: dict[object, tuple[list[str], N]] = {}
     for row in rows:
@@ -208,7 +224,7 @@ def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[li
         yield sorted(targets, key=natural_key), row
 
 
-def together(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
+def group_equal_rows(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
     """Return the rows with rows of equal content next to each other, so a table shows it once.
 
     The order follows the first row of each content.
@@ -219,9 +235,9 @@ def together(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
     return [row for group in groups.values() for row in group]
 
 
-def target_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
+def fold_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
     """Return names, with ranges for consecutive ones; with a range also the total count."""
-    pieces = tuple(name_ranges(targets))
+    pieces = tuple(shorten_names(targets))
     if len(pieces) == len(set(targets)) <= _MOST:
         return pieces
     if len(pieces) > _MOST:
@@ -229,19 +245,19 @@ def target_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ..
     return (*pieces[:-1], f"{pieces[-1]} ({len(targets)})") if count else pieces
 
 
-def targets_text(targets: Sequence[str]) -> str:
+def format_targets(targets: Sequence[str]) -> str:
     """Return names as text: ``sda sdb``, ``sda..sdl (12)``."""
-    return " ".join(target_names(targets))
+    return " ".join(fold_names(targets))
 
 
-def adapter_line(target: str | None, machine: Machine) -> str:
+def format_adapter(target: str | None, machine: Machine) -> str:
     """Return one line that identifies an adapter."""
     adapter = next(
         (candidate for candidate in machine.adapters if candidate.target == target), None
     )
     if adapter is None:
         return "several adapters" if target is None else target
-    driver, firmware = known(adapter.driver_version), known(adapter.firmware)
+    driver, firmware = get_fact(adapter.driver_version), get_fact(adapter.firmware)
     parts = [
         adapter.target,
         adapter.controller,
@@ -252,7 +268,7 @@ def adapter_line(target: str | None, machine: Machine) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def medium_text(endpoint: Endpoint) -> str:
+def format_medium(endpoint: Endpoint) -> str:
     """Return protocol and medium of an endpoint: ``sata ssd``, ``nvme``, ``unknown``."""
     if endpoint.protocol is model.Protocol.UNKNOWN:
         return "unknown"
@@ -261,9 +277,9 @@ def medium_text(endpoint: Endpoint) -> str:
     return f"{endpoint.protocol} {endpoint.medium}"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as text, or a dash for None."""
-    return NOTHING if value is None else str(value)
+    return EMPTY_CELL if value is None else str(value)
 
 
 class _ReasonLog:
@@ -271,7 +287,7 @@ class _ReasonLog:
 
     def __init__(self) -> None:
         # In a pipe each line must be complete.
-        self._remembers = columns() is not None
+        self._remembers = get_width() is not None
         self._first: dict[str, tuple[object, str]] = {}
 
     def reason(self, row: Row, target: str) -> str:
@@ -285,29 +301,29 @@ class _ReasonLog:
 
 def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
     folded = sorted(
-        fold(rows, _get_row_key if unfold else _get_row_content),
+        fold_rows(rows, _get_row_key if unfold else _get_row_content),
         key=lambda folded_row: natural_key(folded_row[0][0]),
     )
     table = Table(
         [
-            identity("TARGET"),
-            identity("SETTING"),
-            value("CURRENT"),
-            value("WANTED"),
-            state("STATE"),
-            reasons("WHY"),
+            make_id_column("TARGET"),
+            make_id_column("SETTING"),
+            make_value_column("CURRENT"),
+            make_value_column("WANTED"),
+            make_state_column("STATE"),
+            make_reason_column("WHY"),
         ]
     )
     table.rows = [
         [
-            target_names(targets),
+            fold_names(targets),
             row.setting,
-            shown(row.current),
+            format_value(row.current),
             _format_wanted(row),
             _format_state(row),
             _explain_row(row, targets[0], reason_log),
         ]
-        for targets, row in together(
+        for targets, row in group_equal_rows(
             folded,
             lambda folded_row: _explain_row(folded_row[1], folded_row[0][0], reason_log)[-1:],
         )
@@ -322,9 +338,9 @@ def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
         groups.setdefault((row.setting, row.limit), []).append(row.target)
     for (setting, limit), targets in groups.items():
         reason, separator, remedy = (limit or "not known why").partition(f"; {_REMEDY}")
-        who = targets_text(targets)
+        who = format_targets(targets)
         if setting in SETTINGS and len(targets) > 1:
-            names = ", ".join(target_names(targets, count=False))
+            names = ", ".join(fold_names(targets, count=False))
             who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
         yield f"{who}: {setting} is fixed: {reason}", f"{_REMEDY}{remedy}" if separator else ""
 
@@ -350,7 +366,7 @@ def _is_worth_showing(row: Row) -> bool:
 
 def _format_wanted(row: Row) -> str:
     # In the other states no value will be written, so none is shown.
-    return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
+    return format_value(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
 
 
 def _format_state(row: Row) -> str:

@@ -24,7 +24,7 @@ from hbatune.probe.comparison import (
     MixCost,
     Standing,
     compare_on_machine,
-    mix_cost,
+    compute_mix_cost,
 )
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
 from hbatune.probe.knee import Knee
@@ -39,11 +39,17 @@ from hbatune.probe.result import (
     Skipped,
     Workload,
 )
-from hbatune.probe.sweeps import DepthSweep, JobsAdvice, Swept, advise_jobs
-from hbatune.text.basic_output import quantity
-from hbatune.text.tables import Table, figure, identity, value
-from hbatune.text.terminal import Field, csv_text, printable, say, show_table
-from hbatune.text.units import beside, brief, digits, percent, rate
+from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
+from hbatune.text.basic_output import format_count
+from hbatune.text.tables import Table, make_id_column, make_number_column, make_value_column
+from hbatune.text.terminal import Field, format_csv, make_printable, print_line, show_table
+from hbatune.text.units import (
+    format_digits,
+    format_percent,
+    format_rate,
+    format_short_workload,
+    format_writer,
+)
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
@@ -51,15 +57,15 @@ if TYPE_CHECKING:
     from hbatune.probe.together import TogetherResult
 
 
-READS_ONLY = "The probe only reads: it cannot see how writes queue."
+READS_ONLY_NOTE = "The probe only reads: it cannot see how writes queue."
 _TAILS = (
-    identity("TARGET"),
-    figure("DEPTH"),
-    value(""),
-    figure("P50 µs"),
-    figure("P95 µs"),
-    figure("P99 µs"),
-    figure("P99.9 µs"),
+    make_id_column("TARGET"),
+    make_number_column("DEPTH"),
+    make_value_column(""),
+    make_number_column("P50 µs"),
+    make_number_column("P95 µs"),
+    make_number_column("P99 µs"),
+    make_number_column("P99.9 µs"),
 )
 _SKIPS = {
     Skip.NO_FIO: "fio is not installed",
@@ -101,11 +107,11 @@ _FAILURES = {
     Failure.TIMEOUT: "passed its deadline and was killed",
     Failure.STUCK: "passed its deadline and could not be killed: the disk does not answer",
 }
-BLANK = (
+BLANK_NOTE = (
     "every block sampled is zero: never written to, or trimmed, it may have answered "
     "without reading its medium"
 )
-SATURATED = 0.9
+SATURATED_FRACTION = 0.9
 """The fraction of busy CPU time at which a probe measures the CPUs instead of the drive."""
 
 
@@ -120,45 +126,47 @@ _DOUBTS = {
 }
 
 
-def shape_text(workload: Workload) -> str:
+def format_shape(workload: Workload) -> str:
     """Return a short text for a workload: block size, order, mix, depth."""
-    jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
+    jobs = f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
     if workload.rate is not None:
         limit = f"at most {workload.issued} in flight"
-        return f"{load_text(workload)}, {workload.rate} a second, {limit}{jobs}"
-    return f"{load_text(workload)}, {workload.issued} in flight{jobs}"
+        return f"{format_load(workload)}, {workload.rate} a second, {limit}{jobs}"
+    return f"{format_load(workload)}, {workload.issued} in flight{jobs}"
 
 
-def load_text(workload: Workload) -> str:
+def format_load(workload: Workload) -> str:
     """Return a short text for a workload without its depth: block size, order, mix."""
     size = workload.block_size
-    block = f"{size // 1024}K" if size % 1024 == 0 else quantity(size, "byte")
+    block = f"{size // 1024}K" if size % 1024 == 0 else format_count(size, "byte")
     order = "sequential" if workload.pattern in (Pattern.READ, Pattern.WRITE) else "random"
     operations = "reads" if workload.pattern in (Pattern.READ, Pattern.RANDOM_READ) else "writes"
     if workload.pattern is Pattern.RANDOM_MIX:
         operations = f"{workload.reads} % reads and {100 - workload.reads} % writes"
-    return f"{block} {order} {operations}{beside(workload)}"
+    return f"{block} {order} {operations}{format_writer(workload)}"
 
 
-def why_not(outcome: Skipped | Failed) -> str:
+def explain_missing_result(outcome: Skipped | Failed) -> str:
     """Return the reason why an outcome has no results."""
     if isinstance(outcome, Failed):
         return _explain_failure(outcome)
     words = _SKIPS[outcome.reason]
     if outcome.load is not None:
         load = outcome.load
-        words += f" ({percent(load.utilisation)} utilised, {load.in_flight} in flight)"
+        words += f" ({format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
     if outcome.detail:
         words += f" ({_make_plain(outcome.detail)})"
     return words
 
 
-def stands(result: ProbeResult, machine: Machine, profile: Profile | None) -> Standing | None:
+def find_standing(
+    result: ProbeResult, machine: Machine, profile: Profile | None
+) -> Standing | None:
     """Return the comparison of a result with the reference values; None if its disk is missing."""
     return compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
-def standing_lines(result: ProbeResult, standing: Standing, profile: str) -> Iterator[str]:
+def describe_standing(result: ProbeResult, standing: Standing, profile: str) -> Iterator[str]:
     """Yield a line each on the objective, the source documents and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
@@ -172,7 +180,7 @@ def standing_lines(result: ProbeResult, standing: Standing, profile: str) -> Ite
         yield f"{result.target}: {_describe_raid(result.workload.pattern, standing.raid)}."
 
 
-def knee_line(knee: Knee) -> str:
+def describe_knee(knee: Knee) -> str:
     """Return the knee with its confidence interval and the gain of the next depth, as text."""
     if knee.past is None or knee.iops is None or knee.p99 is None:
         return f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
@@ -184,23 +192,23 @@ def knee_line(knee: Knee) -> str:
     )
 
 
-def jobs_line(advice: JobsAdvice) -> str:
+def describe_jobs(advice: JobsAdvice) -> str:
     """Return the sufficient number of jobs and their depth, as text (D0-14)."""
-    jobs, per_job = quantity(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
+    jobs, per_job = format_count(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
     if advice.jobs == advice.most:
         return f"fewer than {jobs} give fewer IOPS, and more may give more (D0-14)"
     return (
-        f"{jobs} {advice.depth} deep{per_job} do as much as {quantity(advice.most, 'job')}, "
+        f"{jobs} {advice.depth} deep{per_job} do as much as {format_count(advice.most, 'job')}, "
         "within 5 %: more threads, or deeper ones, wait for each other (D0-14)"
     )
 
 
-def mix_line(mix: MixCost) -> str:
+def describe_mix(mix: MixCost) -> str:
     """Return the cost of a mix, compared with the document's values, as text."""
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
     return (
-        f"{mix.reads} % reads {effect} {percent(abs(mix.cost))} of the IOPS of reads alone, "
+        f"{mix.reads} % reads {effect} {format_percent(abs(mix.cost))} of the IOPS of reads alone, "
         f"beside {low} to {high} % ({mix.source})"
     )
 
@@ -213,33 +221,35 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
             figures = result.figures
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
             depth = str(result.workload.issued)
-            table.rows.append([_name_curve(curve, curves), depth, position, *map(digits, tails)])
+            table.rows.append(
+                [_name_curve(curve, curves), depth, position, *map(format_digits, tails)]
+            )
     show_table(table)
     for curve in curves:
         for line in _describe_curve(curve):
-            say(f"{_name_curve(curve, curves)}: {line}.")
+            print_line(f"{_name_curve(curve, curves)}: {line}.")
     groups: dict[object, list[DepthSweep]] = {}
     for curve in curves:
-        load = replace(Swept.DEPTH.without(curve.results[0].workload), jobs=1)
+        load = replace(SweptParameter.DEPTH.without(curve.results[0].workload), jobs=1)
         groups.setdefault((curve.target, load), []).append(curve)
     for group in groups.values():
         if (advice := advise_jobs(group)) is not None:
-            say(f"{group[0].name}: {jobs_line(advice)}.")
+            print_line(f"{group[0].name}: {describe_jobs(advice)}.")
 
 
 def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
     """Return the name of a sweep, with its load if the disk has several sweeps."""
     count = sum(candidate.name == curve.name for candidate in curves)
     workload = curve.results[0].workload
-    jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
-    return curve.name if count == 1 else f"{curve.name}, {load_text(workload)}{jobs}"
+    jobs = f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
+    return curve.name if count == 1 else f"{curve.name}, {format_load(workload)}{jobs}"
 
 
-def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
+def describe_cpu_limits(results: Iterable[ProbeResult]) -> Iterator[str]:
     """Yield the depth, if any, at which the CPUs become the limit instead of the drive."""
     for result in results:
-        if result.figures.busy is not None and result.figures.busy >= SATURATED:
-            share = percent(result.figures.busy)
+        if result.figures.busy is not None and result.figures.busy >= SATURATED_FRACTION:
+            share = format_percent(result.figures.busy)
             yield (
                 f"from depth {result.workload.issued} on the CPUs are the limit: those involved "
                 f"are busy {share} of the time"
@@ -247,7 +257,7 @@ def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
             return
 
 
-def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
+def describe_stale(entries: Sequence[HistoryEntry]) -> Iterator[str]:
     """Yield a line for each reason why results are stale, and for rules based on them."""
     newest = {entry.record.rule: entry for entry in entries}
     for entry in entries:
@@ -269,14 +279,17 @@ def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
             )
 
 
-def doubt_text(result: ProbeResult | TogetherResult | KeptTogether) -> str:
+def describe_doubt(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     """Return why a result is not trusted (D3-6), or an empty string."""
     if result.doubt is None:
         return ""
     if result.doubt is Doubt.RATE:
         disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
         requested = disks * (result.workload.rate or 0)
-        return f"the rate could not be held: {digits(result.figures.iops)} of {requested} a second"
+        return (
+            f"the rate could not be held: {format_digits(result.figures.iops)} of "
+            f"{requested} a second"
+        )
     return _DOUBTS[result.doubt]
 
 
@@ -295,15 +308,15 @@ def _explain_failure(failed: Failed) -> str:
 
 def _make_plain(text: str) -> str:
     """Return text of unknown origin on one line, with control characters escaped."""
-    return printable(" ".join(text.split()))
+    return make_printable(" ".join(text.split()))
 
 
 def _format_difference(share: float) -> str:
-    return f"{percent(abs(share))} {'more' if share >= 0 else 'less'}"
+    return f"{format_percent(abs(share))} {'more' if share >= 0 else 'less'}"
 
 
 def _describe_goal(goal: Goal, profile: str) -> str:
-    spare = percent(abs(goal.spare))
+    spare = format_percent(abs(goal.spare))
     words = {
         Headroom.MISSED: f"missed by {spare}",
         Headroom.SCANT: f"met, but with only {spare} to spare where 20 to 40 % are wise (D0-9)",
@@ -311,7 +324,7 @@ def _describe_goal(goal: Goal, profile: str) -> str:
         Headroom.AMPLE: f"met, with {spare} to spare, more than the 20 to 40 % of D0-9",
     }
     return (
-        f"p99 is {digits(goal.measured_ms)} ms; {profile} wants at most {goal.p99_ms:g} ms "
+        f"p99 is {format_digits(goal.measured_ms)} ms; {profile} wants at most {goal.p99_ms:g} ms "
         f"({goal.source}): {words[goal.headroom]}"
     )
 
@@ -320,12 +333,12 @@ def _compare_percentiles(result: ProbeResult, standing: Standing) -> str:
     figures, document = result.figures, standing.document
     assert document is not None
     measured = "/".join(
-        digits(us / 1000) for us in (figures.p95_us, figures.p99_us, figures.p999_us)
+        format_digits(us / 1000) for us in (figures.p95_us, figures.p99_us, figures.p999_us)
     )
     documented = f"{document.p95_ms:g}/{document.p99_ms:g}/{document.p999_ms:g}"
     depth = "" if standing.same_depth else f", measured at depth {document.depth}"
     return (
-        f"p95/p99/p99.9 of {measured} ms and {digits(figures.iops)} IOPS at depth "
+        f"p95/p99/p99.9 of {measured} ms and {format_digits(figures.iops)} IOPS at depth "
         f"{result.workload.issued}, beside {documented} ms and {document.iops[0]} to "
         f"{document.iops[1]} IOPS on such a medium ({document.source}{depth})"
     )
@@ -336,35 +349,39 @@ def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
     low, high = document.mean_ms
     documented = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
     return (
-        f"a mean of {digits(result.figures.mean_us / 1000)} ms at depth {result.workload.issued}, "
+        f"a mean of {format_digits(result.figures.mean_us / 1000)} ms at depth "
+        f"{result.workload.issued}, "
         f"beside {documented} ms on such a medium at a depth that is not told "
         f"({document.mean_source})"
     )
 
 
-def mix_lines(results: Sequence[ProbeResult]) -> Iterator[str]:
+def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
     """Yield the cost of a mix on each target, if it was measured and a document has a value."""
     yardsticks = installed_library().yardsticks()
     for target in dict.fromkeys(result.target for result in results):
         target_results = [result for result in results if result.target == target]
-        if (mix := mix_cost(target_results, yardsticks)) is not None:
-            yield f"{target}: {mix_line(mix)}."
+        if (mix := compute_mix_cost(target_results, yardsticks)) is not None:
+            yield f"{target}: {describe_mix(mix)}."
 
 
 def _describe_link(link: LinkShare) -> str:
     text = (
-        f"{digits(link.measured)} GB/s, {percent(link.used)} of what the link of {link.adapter} "
-        f"carries ({digits(link.ceiling)} GB/s)"
+        f"{format_digits(link.measured)} GB/s, {format_percent(link.used)} of what the "
+        f"link of {link.adapter} "
+        f"carries ({format_digits(link.ceiling)} GB/s)"
     )
     if link.document is not None:
-        text += f"; an adapter on such a link gave {digits(link.document)} ({link.source})"
+        text += f"; an adapter on such a link gave {format_digits(link.document)} ({link.source})"
     return text
 
 
 def _describe_raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
     """Return the documented results of pairs of such adapters by RAID level."""
     field, unit = _CORNERS[pattern]
-    levels = ", ".join(f"RAID {raid.level} {digits(getattr(raid, field))}" for raid in figures)
+    levels = ", ".join(
+        f"RAID {raid.level} {format_digits(getattr(raid, field))}" for raid in figures
+    )
     first = figures[0]
     return (
         f"{first.adapters} {first.card.split()[0]} with {first.drives} SSDs in such slots gave, in "
@@ -395,57 +412,60 @@ def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
 
 def _describe_curve(curve: DepthSweep) -> Iterator[str]:
     if curve.knee is not None:
-        yield knee_line(curve.knee)
-    yield from limits(curve.results)
+        yield describe_knee(curve.knee)
+    yield from describe_cpu_limits(curve.results)
 
 
-NO_TWO = "no adapter has two of these disks with figures, so that none were probed together"
+NO_PAIR_NOTE = "no adapter has two of these disks with figures, so that none were probed together"
 
 
-def together_lines(together: Together) -> Iterator[str]:
+def describe_together(together: Together) -> Iterator[str]:
     """Yield a line for each run on the disks of an adapter, or the reason for no run."""
     for result in together.results:
-        yield f"{result.adapter}: {_describe_figures(result)}: {bottleneck_text(result)}."
+        yield f"{result.adapter}: {_describe_figures(result)}: {describe_bottleneck(result)}."
         if result.doubt is not None:
-            yield f"{result.adapter}: that is {doubt_text(result)}."
+            yield f"{result.adapter}: that is {describe_doubt(result)}."
     for failed in together.failed:
-        yield f"{failed.target}: not probed together: {why_not(failed)}."
+        yield f"{failed.target}: not probed together: {explain_missing_result(failed)}."
     if not together.results and not together.failed:
-        yield f"Not probed together: {NO_TWO}."
+        yield f"Not probed together: {NO_PAIR_NOTE}."
 
 
 def _describe_figures(result: TogetherResult) -> str:
     separate_iops = sum(single.figures.iops for single in result.alone)
     gb_per_s = result.figures.bandwidth / 1e9
     return (
-        f"{quantity(len(result.targets), 'disk')} at once do {rate(result.figures.iops)} IOPS "
-        f"({digits(gb_per_s)} GB/s), {percent(result.share)} of the {rate(separate_iops)} that "
-        f"they do one at a time ({brief(result.workload)} on each)"
+        f"{format_count(len(result.targets), 'disk')} at once do "
+        f"{format_rate(result.figures.iops)} IOPS "
+        f"({format_digits(gb_per_s)} GB/s), {format_percent(result.share)} of the "
+        f"{format_rate(separate_iops)} that "
+        f"they do one at a time ({format_short_workload(result.workload)} on each)"
     )
 
 
-def bottleneck_text(result: TogetherResult | KeptTogether) -> str:
+def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
     """Describe the bottleneck of an adapter's disks, with the measured value."""
     match result.bottleneck:
         case Bottleneck.DISKS:
             return "the disks are the limit, and the adapter carries them all"
         case Bottleneck.LINK:
             assert result.ceiling is not None
-            used = percent(result.figures.bandwidth / 1e9 / result.ceiling)
+            used = format_percent(result.figures.bandwidth / 1e9 / result.ceiling)
             return (
-                f"the link is the limit: {used} of the {digits(result.ceiling)} GB/s that it "
+                f"the link is the limit: {used} of the {format_digits(result.ceiling)} "
+                f"GB/s that it "
                 "carries as it runs now"
             )
         case Bottleneck.CPU:
             return (
                 "the CPUs are the limit: those that serve its interrupts, or fio's own, are busy "
-                f"{percent(result.busy)} of the time"
+                f"{format_percent(result.busy)} of the time"
             )
         case Bottleneck.ADAPTER:
             return "the adapter is the limit: neither its link nor the CPUs are full"
 
 
-HEAD = (
+CSV_COLUMNS = (
     *("when", "target", "id", "command", "profile", "kernel", "driver", "firmware"),
     *("pattern", "block_bytes", "reads_percent", "depth", "jobs", "rate", "queue_depth", "writer"),
     *("iops", "bytes_per_second", "mean_us", "p50_us", "p95_us", "p99_us", "p999_us"),
@@ -458,9 +478,9 @@ A run on all disks of an adapter has the adapter as its target, and the load of 
 """
 
 
-def history_csv(entries: Iterable[HistoryEntry]) -> str:
+def format_history_csv(entries: Iterable[HistoryEntry]) -> str:
     """Return the runs of a history as CSV (D3-9), in the order of its entries."""
-    return csv_text(HEAD, _yield_rows(entries))
+    return format_csv(CSV_COLUMNS, _yield_rows(entries))
 
 
 def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[tuple[Field, ...]]:

@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 from hbatune.facts.names import natural_key
-from hbatune.operations.autotune import Autotuned
+from hbatune.operations.autotune import AutotuneResult
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
 from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
 from hbatune.search.tournament import (
-    SEEN_BESIDE_WRITES,
+    WRITE_SETTINGS,
     Candidate,
     DiskSearchResult,
     End,
@@ -23,19 +23,32 @@ from hbatune.search.tournament import (
 )
 from hbatune.settings.setting import Value
 from hbatune.settings.table import QUEUE_DEPTH
-from hbatune.text.basic_output import quantity
-from hbatune.text.probe_tables import BLANK, why_not
-from hbatune.text.tables import NOTHING, Table, identity, prose, state, value
-from hbatune.text.terminal import say, show_table
-from hbatune.text.units import digits, latency, percent, percent_change, rate
+from hbatune.text.basic_output import format_count
+from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Table,
+    make_id_column,
+    make_state_column,
+    make_text_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_line, show_table
+from hbatune.text.units import (
+    format_change,
+    format_digits,
+    format_latency,
+    format_percent,
+    format_rate,
+)
 
 _COLUMNS = (
-    identity("TARGET"),
-    value("SETTING"),
-    value("IN FORCE"),
-    value("BEST"),
-    state("ANSWER"),
-    prose("WHY"),
+    make_id_column("TARGET"),
+    make_value_column("SETTING"),
+    make_value_column("IN FORCE"),
+    make_value_column("BEST"),
+    make_state_column("ANSWER"),
+    make_text_column("WHY"),
 )
 BETTER, AS_GOOD, CANNOT_TELL = "better", "as good as what you have", "cannot tell"
 _DEPTH_WORDS = {
@@ -59,7 +72,7 @@ _ENDS = {
 }
 
 
-def show_autotuned(done: Autotuned) -> None:
+def show_autotuned(done: AutotuneResult) -> None:
     """Print the answers, the reservations about them, and the written rules."""
     table = Table(_COLUMNS)
     disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
@@ -68,9 +81,9 @@ def show_autotuned(done: Autotuned) -> None:
     show_table(table)
     for disk in disks:
         for line in _yield_remarks(disk):
-            say(f"{disk.target}: {line}.")
+            print_line(f"{disk.target}: {line}.")
     for line in _describe_outcome(done):
-        say(line)
+        print_line(line)
 
 
 def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
@@ -82,24 +95,31 @@ def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
         yield [disk.target, *_make_settings_cells(disk.schedulers)]
     for unjudged in disk.not_judged:
         names = ", ".join(unjudged.settings)
-        yield [disk.target, names, NOTHING, NOTHING, "not judged", _explain_unjudged(unjudged)]
+        yield [
+            disk.target,
+            names,
+            EMPTY_CELL,
+            EMPTY_CELL,
+            "not judged",
+            _explain_unjudged(unjudged),
+        ]
 
 
 def _make_depth_cells(
     disk: DiskSearchResult, search: FoundDepth, answer: DepthAnswer, profile: str
 ) -> list[str]:
     better = answer.word is DepthConclusion.BEST
-    best = str(answer.depth) if better else NOTHING
+    best = str(answer.depth) if better else EMPTY_CELL
     cells = [QUEUE_DEPTH, str(search.current), best, _DEPTH_WORDS[answer.word]]
     goal = disk.objective_us
-    within = "" if goal is None else f", where {profile} wants at most {latency(goal)}"
+    within = "" if goal is None else f", where {profile} wants at most {format_latency(goal)}"
     figures = (
-        f"{_format_range(answer.iops, rate)} IOPS at a p99 of "
-        f"{_format_range(answer.p99_us, latency)}{within}"
+        f"{_format_range(answer.iops, format_rate)} IOPS at a p99 of "
+        f"{_format_range(answer.p99_us, format_latency)}{within}"
     )
-    sure = f"{percent(answer.chance)} sure after {quantity(answer.probes, 'probe')}"
+    sure = f"{format_percent(answer.chance)} sure after {format_count(answer.probes, 'probe')}"
     if search.compared is not None and search.compared.ratio is not None:
-        sure += f", and {percent_change(search.compared.ratio)} in pairs with {search.current}"
+        sure += f", and {format_change(search.compared.ratio)} in pairs with {search.current}"
     if answer.word is DepthConclusion.OUT_OF_REACH:
         why = f"even {answer.depth} in flight is too slow: {figures}; {sure}"
     elif answer.word is DepthConclusion.CANNOT_TELL:
@@ -117,10 +137,10 @@ def _make_settings_cells(search: FoundSettings) -> list[str]:
     values = search.candidates[answer.leader].values
     # For a better candidate, show only the settings that it changes.
     shown_names = [name for name in names if name in values or not better]
-    before = ", ".join(str(search.in_force.get(name, NOTHING)) for name in shown_names)
-    best = ", ".join(str(values[name]) for name in shown_names) if better else NOTHING
+    before = ", ".join(str(search.in_force.get(name, EMPTY_CELL)) for name in shown_names)
+    best = ", ".join(str(values[name]) for name in shown_names) if better else EMPTY_CELL
     writer_text = " beside a bulk writer" if search.interference else ""
-    probes = quantity(answer.probes, "probe")
+    probes = format_count(answer.probes, "probe")
     tried = f"{len(search.candidates)} candidates{writer_text}, {search.depth} deep, {probes}"
     if answer.ratio is None or answer.low is None or answer.high is None:
         why = f"nothing else is better: {tried}"
@@ -135,14 +155,15 @@ def _describe_change(search: FoundSettings) -> str:
     answer = search.answer
     ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
     if not search.interference:
-        change, low, high = map(percent_change, ratios)
+        change, low, high = map(format_change, ratios)
         return f"{change} IOPS ({low} to {high})"
     # The score is 1/p99, so its highest ratio is the lowest p99.
-    change, high, low = (percent_change(1 / ratio) for ratio in ratios)
+    change, high, low = (format_change(1 / ratio) for ratio in ratios)
     leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
     return (
-        f"{change} p99 of the reader ({low} to {high}), with {digits(leader_mb)} MB/s for the "
-        f"writer against {digits(current_mb)}"
+        f"{change} p99 of the reader ({low} to {high}), with {format_digits(leader_mb)} "
+        f"MB/s for the "
+        f"writer against {format_digits(current_mb)}"
     )
 
 
@@ -159,13 +180,13 @@ def _explain_unjudged(unjudged: NotJudged) -> str:
             return "there is nothing else that the disk takes"
         case Unjudged.NEEDS_WRITES:
             return (
-                f"a reader alone says nothing about {' and '.join(SEEN_BESIDE_WRITES)}: they count "
+                f"a reader alone says nothing about {' and '.join(WRITE_SETTINGS)}: they count "
                 "beside a writer, which takes --file DIR on the disk, or an empty disk and "
                 "--destructive"
             )
         case Unjudged.NOT_WRITABLE:
             assert unjudged.outcome is not None
-            return f"nothing is written to it: {why_not(unjudged.outcome)}"
+            return f"nothing is written to it: {explain_missing_result(unjudged.outcome)}"
         case Unjudged.ENDED:
             return "the search ended before"
 
@@ -174,7 +195,10 @@ def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
     """Yield why a search ended early, and the reservations about its probes."""
     if disk.outcome is not None:
         begun = disk.result is not None
-        yield f"{'the search ended' if begun else 'not searched'}: {why_not(disk.outcome)}"
+        yield (
+            f"{'the search ended' if begun else 'not searched'}: "
+            f"{explain_missing_result(disk.outcome)}"
+        )
     if disk.ended is not None:
         yield _ENDS[disk.ended]
     for setting in disk.not_restored:
@@ -182,7 +206,7 @@ def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
     if disk.doubtful is not None:
         yield _explain_doubt(disk.doubtful)
     if disk.blank:
-        yield BLANK
+        yield BLANK_NOTE
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
 
@@ -205,14 +229,15 @@ def _explain_doubt(probe: ProbeResult) -> str:
     """Explain why the probe that ended a search is not trusted."""
     figures = probe.figures
     if not figures.iops:
-        return f"no I/O of the last one came back in {digits(figures.runtime)} s"
+        return f"no I/O of the last one came back in {format_digits(figures.runtime)} s"
     return (
-        f"the last one broke Little's law (D3-6), with {digits(figures.concurrency)} I/Os in "
+        f"the last one broke Little's law (D3-6), with "
+        f"{format_digits(figures.concurrency)} I/Os in "
         f"flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
     )
 
 
-def _describe_outcome(done: Autotuned) -> Iterator[str]:
+def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
     """Yield the written rules, or how to write them."""
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)

@@ -8,7 +8,7 @@ from hbatune.agent.status import Ages, DaemonState, Stall, Status
 from hbatune.errors import UsageError
 from hbatune.probe import history
 from hbatune.probe.history import Record
-from hbatune.text.terminal import note
+from hbatune.text.terminal import print_note
 
 _LATEST = 5
 """The number of shown verdicts."""
@@ -30,11 +30,11 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     verdicts: tuple[Record, ...]
 
 
-def latest_verdicts() -> tuple[Record, ...]:
+def read_latest_verdicts() -> tuple[Record, ...]:
     """Return the latest verdicts; if this user may not read them, print a note and return none."""
     try:
         records = history.load(paths.HISTORY).records
     except UsageError as error:
-        note(f"{error.message}: verdicts are not shown")
+        print_note(f"{error.message}: verdicts are not shown")
         return ()
     return tuple(record for record in records if record.proof is not None)[-_LATEST:]

@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonHealth, DaemonState, Stall, StallCause, Status
 from hbatune.facts.names import natural_key
-from hbatune.text.basic_output import last_pass, quantity, running, second
-from hbatune.text.daemon_messages import ramp_line, status_line
-from hbatune.text.tables import Table, identity, reasons, value
-from hbatune.text.terminal import say, show_table
+from hbatune.text.basic_output import (
+    describe_last_pass,
+    describe_running,
+    format_count,
+    format_second,
+)
+from hbatune.text.daemon_messages import describe_ramp, format_status_line
+from hbatune.text.tables import Table, make_id_column, make_reason_column, make_value_column
+from hbatune.text.terminal import print_line, show_table
 
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
 
 
 _COLUMNS = (
-    identity("TARGET"),
-    identity("SETTING"),
-    value("CURRENT"),
-    value("WANTED"),
-    reasons("WHY NOT"),
+    make_id_column("TARGET"),
+    make_id_column("SETTING"),
+    make_value_column("CURRENT"),
+    make_value_column("WANTED"),
+    make_reason_column("WHY NOT"),
 )
 
 _WHY = {
@@ -48,47 +53,51 @@ _REMEDIES = {
 }
 
 
-def show(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
+def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
     """Print the status of a running daemon, and the latest verdicts."""
     for stall in health.stalls:
-        say(f"The daemon is stalled: {_describe_stall(stall, status)} ({_REMEDIES[stall.cause]}).")
+        print_line(
+            f"The daemon is stalled: {_describe_stall(stall, status)} ({_REMEDIES[stall.cause]})."
+        )
     if health.state is DaemonState.UNKNOWN:
-        say(
+        print_line(
             "Cannot tell whether the daemon works: its status has no times of this boot "
             "(`systemctl restart hbatune` starts the installed version)."
         )
     if status.abandoned:
-        say(
-            f"{quantity(status.abandoned, 'process', 'processes')} of the daemon "
+        print_line(
+            f"{format_count(status.abandoned, 'process', 'processes')} of the daemon "
             f"{'hangs' if status.abandoned == 1 else 'hang'} in the kernel "
             "(`ps -eo pid,stat,wchan,args | grep hbatune` shows state D)."
         )
-    line = status_line(status)
-    say(f"{line[0].upper()}{line[1:]}.")
-    say(running(status.since, status.passes, status.written))
+    line = format_status_line(status)
+    print_line(f"{line[0].upper()}{line[1:]}.")
+    print_line(describe_running(status.since, status.passes, status.written))
     if status.last is not None:
-        say(last_pass(status.last.time, status.last.reason))
+        print_line(describe_last_pass(status.last.time, status.last.reason))
     if status.mistake is not None:
-        say(f"The configuration has a mistake; the last good one stays in force: {status.mistake}")
+        print_line(
+            f"The configuration has a mistake; the last good one stays in force: {status.mistake}"
+        )
     if status.open:
-        from hbatune.text.plan_tables import together
+        from hbatune.text.plan_tables import group_equal_rows
 
         table = Table(_COLUMNS)
-        for change in together(_sort_by_name(status.open), _explain_unset):
+        for change in group_equal_rows(_sort_by_name(status.open), _explain_unset):
             values = [str(change.before), str(change.value), _explain_unset(change)]
             table.rows.append([change.target, change.setting, *values])
         show_table(table)
     for alert in status.alerts:
-        from hbatune.text.watch_view import alert_line
+        from hbatune.text.watch_view import format_alert
 
-        say(f"Alert since {second(alert.raised)}: {alert_line(alert)}.")
+        print_line(f"Alert since {format_second(alert.raised)}: {format_alert(alert)}.")
     for record in verdicts:
-        from hbatune.text.verdict_tables import verdict_line
+        from hbatune.text.verdict_tables import format_verdict
 
         assert record.proof is not None
         settings = " ".join(record.proof.settings)
-        verdict = verdict_line(record.proof.verdict)
-        say(f"{second(record.time)} {record.target}: {settings}: {verdict}.")
+        verdict = format_verdict(record.proof.verdict)
+        print_line(f"{format_second(record.time)} {record.target}: {settings}: {verdict}.")
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:
@@ -97,11 +106,13 @@ def _describe_stall(stall: Stall, status: Status) -> str:
         return f"a signal has stopped its process {status.process.pid}"
     if stall.file is not None:
         return f"it cannot write {stall.file.path}: {stall.file.reason}"
-    from hbatune.text.units import duration  # only if needed, as the module docstring explains
+    from hbatune.text.units import (
+        format_duration,  # only if needed, as the module docstring explains
+    )
 
     assert stall.seconds is not None
     assert stall.limit is not None
-    age, limit = duration(stall.seconds), f"limit {duration(stall.limit)}"
+    age, limit = format_duration(stall.seconds), f"limit {format_duration(stall.limit)}"
     match stall.cause:
         case StallCause.STATUS:
             return f"it last saved its status {age} ago, {limit}"
@@ -119,9 +130,9 @@ def _sort_by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
 def _explain_unset(change: SettingChange) -> str:
     """Explain why a setting does not have its profile value."""
     if change.handled is Handled.RAMPING:
-        return ramp_line(change)
+        return describe_ramp(change)
     if change.retry is None:
         return _WHY[change.handled]
-    since, next = second(change.retry.since), second(change.retry.next)
-    tries = "once" if change.retry.tries == 1 else quantity(change.retry.tries, "time")
+    since, next = format_second(change.retry.since), format_second(change.retry.next)
+    tries = "once" if change.retry.tries == 1 else format_count(change.retry.tries, "time")
     return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"

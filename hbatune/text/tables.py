@@ -13,7 +13,7 @@ from enum import Enum
 
 from msgspec import Struct, field
 
-GAP = 2
+COLUMN_GAP = 2
 """Characters between two columns, and between a title and its text."""
 
 INDENT = 4
@@ -22,7 +22,7 @@ INDENT = 4
 NARROWEST, NARROW_ENOUGH = 36, 60
 """Bounds of the minimum width of a column of prose, which is 5/8 of the terminal."""
 
-NOTHING = "-"
+EMPTY_CELL = "-"
 """The cell of a missing value."""
 
 AS_ABOVE = "as above"
@@ -78,32 +78,32 @@ class Column(Struct, frozen=True):
         return self.kind is ColumnKind.PROSE
 
 
-def identity(title: str) -> Column:
+def make_id_column(title: str) -> Column:
     """Return a column that identifies its rows."""
     return Column(title, ColumnKind.IDENTITY)
 
 
-def value(title: str) -> Column:
+def make_value_column(title: str) -> Column:
     """Return a column of values."""
     return Column(title, ColumnKind.VALUE)
 
 
-def figure(title: str) -> Column:
+def make_number_column(title: str) -> Column:
     """Return a column of numbers."""
     return Column(title, ColumnKind.VALUE, right=True)
 
 
-def state(title: str) -> Column:
+def make_state_column(title: str) -> Column:
     """Return a column of states."""
     return Column(title, ColumnKind.STATE)
 
 
-def prose(title: str) -> Column:
+def make_text_column(title: str) -> Column:
     """Return a column of sentences."""
     return Column(title, ColumnKind.PROSE)
 
 
-def reasons(title: str, *, stacked: bool = False) -> Column:
+def make_reason_column(title: str, *, stacked: bool = False) -> Column:
     """Return a column of sentences that several rows may share."""
     return Column(title, ColumnKind.PROSE, stacked=stacked, once=True)
 
@@ -130,7 +130,7 @@ class Table(Struct):
     rows: list[Sequence[Cell]] = field(default_factory=list)
 
 
-def table_lines(table: Table, width: int | None) -> Iterator[Line]:
+def format_table(table: Table, width: int | None) -> Iterator[Line]:
     """Yield the lines of a table on a terminal of this width, or in a pipe (None).
 
     Its text has to be printable.
@@ -170,7 +170,7 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         yield from _draw_blocks(columns, rows, width)
 
 
-def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
+def wrap_text(text: str, width: int, hang: int = 0) -> list[str]:
     """Return the text in lines of at most this width, broken between words.
 
     A percent sign stays with its number. All lines except the first begin with ``hang`` spaces.
@@ -182,19 +182,19 @@ def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
         if token[0] == " ":
             gap = token
             continue
-        if line.strip() and width_of(line + gap + token) > width:
+        if line.strip() and measure_width(line + gap + token) > width:
             lines.append(line)
             # Fewer spaces are better than a broken word, if it fits on its own line.
-            line, gap = " " * max(0, min(hang, width - width_of(token))), ""
+            line, gap = " " * max(0, min(hang, width - measure_width(token))), ""
         line, gap = line + gap + token, ""
-        while width_of(line) > width:
+        while measure_width(line) > width:
             fitting = _count_fitting(line, width)
             lines.append(line[:fitting])
             line = line[fitting:]
     return [*lines, line] if line.strip() or not lines else lines
 
 
-def width_of(text: str) -> int:
+def measure_width(text: str) -> int:
     """Return the number of terminal columns of a text, as counted by wcwidth."""
     if text.isascii():
         return len(text)
@@ -227,7 +227,7 @@ class _CellWidths:
     def full(self, rows: Collection[int]) -> list[int]:
         """Return the widths at which no cell of these rows wraps."""
         return [
-            max(width_of(column.title), *(self._cells[row][position][0] for row in rows))
+            max(measure_width(column.title), *(self._cells[row][position][0] for row in rows))
             for position, column in enumerate(self._columns)
         ]
 
@@ -236,7 +236,9 @@ class _CellWidths:
         readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
         widths = self.full(rows)
         for position, column in enumerate(self._columns):
-            minimum = max(width_of(column.title), *(self._cells[row][position][1] for row in rows))
+            minimum = max(
+                measure_width(column.title), *(self._cells[row][position][1] for row in rows)
+            )
             widths[position] = (
                 min(widths[position], max(readable, minimum)) if column.is_prose else minimum
             )
@@ -250,9 +252,9 @@ class _CellWidths:
 
 def _measure_cell(cell: _Parts, column: Column) -> tuple[int, int]:
     """Return the width of a cell without wrapping, and of its longest unbreakable part."""
-    parts = [width_of(part) for part in cell] or [0]
+    parts = [measure_width(part) for part in cell] or [0]
     if column.is_prose:
-        words = (width_of(token) for part in cell for token in part.split())
+        words = (measure_width(token) for part in cell for token in part.split())
         return max(parts), max(words, default=0)
     return sum(parts) + len(parts) - 1, max(parts)
 
@@ -268,7 +270,7 @@ def _fit_columns(
     inline = list(positions)
 
     def remaining_width() -> int:
-        return width - sum(widths[position] for position in inline) - GAP * (len(inline) - 1)
+        return width - sum(widths[position] for position in inline) - COLUMN_GAP * (len(inline) - 1)
 
     sentences = [position for position in positions if columns[position].is_prose]
     for position in sorted(sentences, key=lambda index: full_widths[index], reverse=True):
@@ -342,7 +344,7 @@ def _join_pieces(
     space = ""
     for position, width in widths.items():
         piece = pieces[position]
-        fill = " " * (width - width_of(piece.text))
+        fill = " " * (width - measure_width(piece.text))
         if not piece.text:
             space += fill
         elif columns[position].right:
@@ -351,7 +353,7 @@ def _join_pieces(
         else:
             line += [StyledText(space), piece]
             space = fill
-        space += " " * GAP
+        space += " " * COLUMN_GAP
     return tuple(piece for piece in line if piece.text)
 
 
@@ -367,19 +369,19 @@ def _draw_below(
         [
             (columns[position].title, " ".join(row[position]))
             for position in below
-            if not columns[position].is_prose and row[position] not in ((), (NOTHING,))
+            if not columns[position].is_prose and row[position] not in ((), (EMPTY_CELL,))
         ],
         width,
     )
     sentences = [position for position in below if columns[position].is_prose]
-    label = max((width_of(columns[position].title) for position in sentences), default=0)
+    label = max((measure_width(columns[position].title) for position in sentences), default=0)
     for position, cell in zip(
         sentences, _omit_repeated(columns, sentences, row, following), strict=True
     ):
-        if cell in ((), (NOTHING,)):
+        if cell in ((), (EMPTY_CELL,)):
             continue
         if len(sentences) == 1:
-            lines = (line for part in cell for line in wrapped(part, width - INDENT))
+            lines = (line for part in cell for line in wrap_text(part, width - INDENT))
             yield from ((StyledText(" " * INDENT + line),) for line in lines)
         else:
             yield from _draw_labelled(columns[position], label, cell, INDENT, width)
@@ -390,7 +392,7 @@ def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
     line: list[StyledText] = []
     used = INDENT
     for title, text in pairs:
-        needed = width_of(title) + 1 + width_of(text)
+        needed = measure_width(title) + 1 + measure_width(text)
         if line and used + 3 + needed <= width:
             line += [StyledText("   "), StyledText(title, "bold"), StyledText(f" {text}")]
             used += 3 + needed
@@ -400,9 +402,9 @@ def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
             line, used = [], INDENT
         if INDENT + needed > width:
             yield StyledText(" " * INDENT), StyledText(title, "bold")
-            hang = _make_indent(INDENT + GAP, text.split(" "), width)
+            hang = _make_indent(INDENT + COLUMN_GAP, text.split(" "), width)
             yield from (
-                (StyledText(hang + text_line),) for text_line in wrapped(text, width - len(hang))
+                (StyledText(hang + text_line),) for text_line in wrap_text(text, width - len(hang))
             )
         else:
             line = [StyledText(" " * INDENT), StyledText(title, "bold"), StyledText(f" {text}")]
@@ -415,14 +417,14 @@ def _draw_blocks(
     columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
 ) -> Iterator[Line]:
     """Yield each row as a block, with one or more lines for each column."""
-    label = max(width_of(column.title) for column in columns)
+    label = max(measure_width(column.title) for column in columns)
     for number, row in enumerate(rows):
         if number:
             yield ()
         following = rows[number + 1] if number + 1 < len(rows) else None
         cells = _omit_repeated(columns, range(len(columns)), row, following)
         for position, cell in enumerate(cells):
-            if cell not in ((), (NOTHING,)):
+            if cell not in ((), (EMPTY_CELL,)):
                 style = _choose_style(row, columns, position)
                 yield from _draw_labelled(columns[position], label, cell, 0, width, style)
 
@@ -431,45 +433,45 @@ def _draw_labelled(
     column: Column, label: int, cell: _Parts, indent: int, width: int, style: str = ""
 ) -> Iterator[Line]:
     """Yield a title and its text, next to it or, if a word or name would not fit, below it."""
-    before = indent + label + GAP
-    needed = max(width_of(token) for part in cell for token in part.split(" "))
+    before = indent + label + COLUMN_GAP
+    needed = max(measure_width(token) for part in cell for token in part.split(" "))
     if column.is_prose:
-        needed = max(needed, min(NARROWEST // 2, *map(width_of, cell)))
+        needed = max(needed, min(NARROWEST // 2, *map(measure_width, cell)))
     if before + needed <= width:
         first = [StyledText(" " * indent), StyledText(column.title, "bold")]
-        space = " " * (label - width_of(column.title) + GAP)
+        space = " " * (label - measure_width(column.title) + COLUMN_GAP)
         for text in _wrap_cell(cell, column, width - before):
             yield (*first, StyledText(space), StyledText(text, style))
             first, space = [], " " * before
     else:
         yield StyledText(" " * indent), StyledText(column.title, "bold")
-        hang = _make_indent(indent + GAP, cell, width)
+        hang = _make_indent(indent + COLUMN_GAP, cell, width)
         for text in _wrap_cell(cell, column, width - len(hang)):
             yield StyledText(hang), StyledText(text, style)
 
 
 def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
     """Return spaces, fewer if a name would otherwise be broken."""
-    longest = max(width_of(name) for name in names)
+    longest = max(measure_width(name) for name in names)
     return " " * max(0, min(wanted, width - longest))
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
     """Return a cell in lines of at most this width."""
     if column.is_prose:
-        return [line for part in cell for line in wrapped(part, width)]
+        return [line for part in cell for line in wrap_text(part, width)]
     lines: list[str] = []
     for part in cell:
-        if lines and width_of(lines[-1]) + 1 + width_of(part) <= width:
+        if lines and measure_width(lines[-1]) + 1 + measure_width(part) <= width:
             lines[-1] += f" {part}"
         else:
             lines.append(part)
-    return [piece for line in lines for piece in wrapped(line, width)]
+    return [piece for line in lines for piece in wrap_text(line, width)]
 
 
 def _draw_first_cell(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
     """Yield the first cell of a row on separate lines."""
-    yield from ((StyledText(line),) for line in _wrap_cell(row[0] or (NOTHING,), column, width))
+    yield from ((StyledText(line),) for line in _wrap_cell(row[0] or (EMPTY_CELL,), column, width))
 
 
 def _omit_repeated(
@@ -507,7 +509,7 @@ def _omit_repeated(
 
 def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
     """Return a cell without the text that it shares with the row above."""
-    if not column.once or sum(map(width_of, cell)) <= NARROWEST:
+    if not column.once or sum(map(measure_width, cell)) <= NARROWEST:
         return cell
     return _strip_common_end(cell, above) or (AS_ABOVE,)
 
@@ -528,6 +530,6 @@ def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], position: in
 def _count_fitting(text: str, width: int) -> int:
     """Return the number of characters that fit into the width, at least one."""
     for count in range(len(text), 1, -1):
-        if width_of(text[:count]) <= width:
+        if measure_width(text[:count]) <= width:
             return count
     return 1

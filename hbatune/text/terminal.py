@@ -19,32 +19,32 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 from msgspec.structs import replace
 
-from hbatune.text.basic_output import console, is_quiet, is_styled
-from hbatune.text.tables import Cell, Line, StyledText, Table, table_lines, wrapped
+from hbatune.text.basic_output import is_quiet, is_styled, make_console
+from hbatune.text.tables import Cell, Line, StyledText, Table, format_table, wrap_text
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-NARROWEST = 20
+MIN_WIDTH = 20
 """The minimum width that is assumed of a terminal, in columns."""
 
 
-def columns(stream: TextIO | None = None) -> int | None:
+def get_width(stream: TextIO | None = None) -> int | None:
     """Return the width of a terminal, by default standard output, or None for another stream."""
     if not (stream or sys.stdout).isatty():
         return None
     import shutil  # heavy, and only a terminal has a width
 
-    return max(NARROWEST, shutil.get_terminal_size().columns)
+    return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
 def show_table(table: Table) -> None:
     """Print a table to standard output."""
-    _print_lines(table_lines(_escape_table(table), columns()))
+    _print_lines(format_table(_escape_table(table), get_width()))
 
 
-def say(text: str = "", *, hang: int = 0) -> None:
+def print_line(text: str = "", *, hang: int = 0) -> None:
     """Print a sentence; on a terminal it wraps, with ``hang`` spaces before further lines."""
     _print_lines((StyledText(line),) for line in _wrap_text(text, hang))
 
@@ -54,12 +54,12 @@ def show_line(text: str) -> None:
     print(_escape_text(text))
 
 
-def heading(text: str) -> None:
+def print_heading(text: str) -> None:
     """Print a line, in bold on a terminal."""
     _print_lines((StyledText(line, "bold"),) for line in _wrap_text(text, 2))
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Escape all characters that control a terminal or break a line.
 
     Names come from devices and other hosts, and a vendor string may contain escape sequences.
@@ -68,11 +68,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a message to standard error.
 
     Errors are ignored: a message may be printed during a rollback, which must continue. A failure
-    of standard output is reported at the end (``command.run``).
+    of standard output is reported at the end (``command.run_command``).
     """
     with suppress(OSError):
         # Keeps rows and messages in order if both are printed to one terminal.
@@ -80,16 +80,18 @@ def note(text: str) -> None:
     # On one terminal with a pager, a message would be lost above it.
     paged = getattr(sys.stdout, "takes_messages", False) and sys.stderr.isatty()
     stream = sys.stdout if paged else sys.stderr
-    message, width = f"hbatune: {printable(text)}", columns(stream)
+    message, width = f"hbatune: {make_printable(text)}", get_width(stream)
     with suppress(OSError):
-        for line in [message] if width is None else wrapped(message, width, len("hbatune: ")):
+        for line in [message] if width is None else wrap_text(message, width, len("hbatune: ")):
             print(line, file=stream)
 
 
 def show_json(document: msgspec.Struct) -> None:
     """Print a document as JSON to standard output, which must contain no other text."""
     data = msgspec.json.encode(document)
-    print(json_text(msgspec.json.format(data, indent=1)))  # not joined: the text may have megabytes
+    print(
+        decode_json(msgspec.json.format(data, indent=1))
+    )  # not joined: the text may have megabytes
 
 
 def show_csv(text: str) -> None:
@@ -98,7 +100,7 @@ def show_csv(text: str) -> None:
         show_line(line)
 
 
-def json_text(data: bytes) -> str:
+def decode_json(data: bytes) -> str:
     """Return encoded JSON as text for standard output, even if its encoding is not UTF-8."""
     text = data.decode()
     if text.isascii() or codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8":
@@ -109,12 +111,12 @@ def json_text(data: bytes) -> str:
     return "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
 
 
-def fitted_lines(table: Table, width: int) -> Iterator[Line]:
+def fit_table(table: Table, width: int) -> Iterator[Line]:
     """Yield a table's lines for a terminal of this width."""
-    return table_lines(_escape_table(table), width)
+    return format_table(_escape_table(table), width)
 
 
-def drawn(line: Line) -> "Text":
+def style_line(line: Line) -> "Text":
     """Return a line for rich, with its styles."""
     from rich.text import Text
 
@@ -127,19 +129,19 @@ def _print_lines(lines: Iterable[Line]) -> None:
         for line in lines:
             print("".join(piece.text for piece in line))
         return
-    styled = console()
+    styled = make_console()
     for line in lines:
         # Most lines have no styles, and rich is slow.
         if any(piece.style for piece in line):
-            styled.print(drawn(line), soft_wrap=True)
+            styled.print(style_line(line), soft_wrap=True)
         else:
             print("".join(piece.text for piece in line))
 
 
 def _wrap_text(text: str, hang: int) -> list[str]:
     """Return the text in lines for the terminal, or in one line."""
-    width, escaped = columns(), _escape_text(text)
-    return [escaped] if width is None else wrapped(escaped, width, hang)
+    width, escaped = get_width(), _escape_text(text)
+    return [escaped] if width is None else wrap_text(escaped, width, hang)
 
 
 def _escape_table(table: Table) -> Table:
@@ -161,7 +163,7 @@ def _escape_text(text: str) -> str:
 
     This comes before the width is counted: `µ` may become six characters.
     """
-    escaped = printable(text)
+    escaped = make_printable(text)
     encoding = getattr(sys.stdout, "encoding", None)
     if escaped.isascii() or not encoding:
         return escaped
@@ -175,14 +177,14 @@ Advance = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
+def show_progress(title: str, total: int) -> Iterator[Advance]:
     """Yield a function to call after each of ``total`` steps, with the name of the step."""
     if not sys.stderr.isatty() or not total or is_quiet():
         yield lambda step: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    screen = console(stderr=True)
+    screen = make_console(stderr=True)
     # Rich cannot draw here, but would wrap every message at 80 columns while it shows a bar.
     if screen.is_dumb_terminal:
         yield lambda step: None
@@ -212,7 +214,7 @@ _OBEYED = ("=", "+", "-", "@", "\t", "\r", "'", *_FULL_WIDTH)
 Field = str | float | None
 
 
-def csv_text(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
+def format_csv(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
     """Return a table with its head, as in RFC 4180 except for the line endings."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -224,4 +226,6 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
 def _escape_field(field: Field) -> Field:
     if not isinstance(field, str):
         return field
-    return f"'{printable(field)}" if field.lstrip().startswith(_OBEYED) else printable(field)
+    return (
+        f"'{make_printable(field)}" if field.lstrip().startswith(_OBEYED) else make_printable(field)
+    )

@@ -31,7 +31,7 @@ def format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-def measurement_conditions(record: Record) -> str:
+def format_conditions(record: Record) -> str:
     """Return one sentence with the time and conditions of a measurement."""
     conditions = [f"kernel {record.kernel}"]
     if record.result is not None:
@@ -48,26 +48,28 @@ def measurement_conditions(record: Record) -> str:
     return f"Measured {format_time(record.time)}: {', '.join(conditions)}."
 
 
-def latency(us: float) -> str:
+def format_latency(us: float) -> str:
     """Return a latency with its unit."""
     if us < 1000:
-        return f"{digits(us)} µs"
-    return f"{digits(us / 1000)} ms" if us < 1_000_000 else f"{digits(us / 1_000_000)} s"
+        return f"{format_digits(us)} µs"
+    return (
+        f"{format_digits(us / 1000)} ms" if us < 1_000_000 else f"{format_digits(us / 1_000_000)} s"
+    )
 
 
-def rate(iops: float) -> str:
+def format_rate(iops: float) -> str:
     """Return I/Os per second, with commas between thousands."""
-    return f"{iops:,.0f}" if iops >= 100 else digits(iops)
+    return f"{iops:,.0f}" if iops >= 100 else format_digits(iops)
 
 
-def block(size: int) -> str:
+def format_block_size(size: int) -> str:
     """Return a block size: ``4K``, ``1M``, or bytes if it is not a multiple of one K."""
     if size % _MIB == 0:
         return f"{size // _MIB}M"
     return f"{size // _KIB}K" if size % _KIB == 0 else str(size)
 
 
-def pattern(workload: Workload) -> str:
+def format_pattern(workload: Workload) -> str:
     """Return the pattern of a workload as text, without depth and block size."""
     words = _PATTERNS[workload.pattern]
     if workload.pattern is Pattern.RANDOM_MIX:
@@ -75,42 +77,42 @@ def pattern(workload: Workload) -> str:
     return words
 
 
-def workload_text(workload: Workload) -> str:
+def format_workload(workload: Workload) -> str:
     """Return a workload as text: ``4K random reads, 24 deep``."""
-    shape = f"{block(workload.block_size)} {pattern(workload)}"
-    return f"{shape}, {workload.issued} deep{beside(workload)}"
+    shape = f"{format_block_size(workload.block_size)} {format_pattern(workload)}"
+    return f"{shape}, {workload.issued} deep{format_writer(workload)}"
 
 
-def beside(workload: Workload) -> str:
+def format_writer(workload: Workload) -> str:
     """Return a suffix if the workload has a background writer, or an empty string."""
     return " beside a bulk writer" if workload.writer else ""
 
 
-def brief(workload: Workload) -> str:
+def format_short_workload(workload: Workload) -> str:
     """Return a short text for a workload, with fio's name of the pattern."""
     mix = workload.pattern is Pattern.RANDOM_MIX
     share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
-    shape = f"{block(workload.block_size)} {workload.pattern}{share}"
-    return f"{shape}, {workload.issued} deep{beside(workload)}"
+    shape = f"{format_block_size(workload.block_size)} {workload.pattern}{share}"
+    return f"{shape}, {workload.issued} deep{format_writer(workload)}"
 
 
-def digits(value: float) -> str:
+def format_digits(value: float) -> str:
     """Return a number with three significant digits, or all digits before the point."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:.{decimals}f}"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a fraction (0 to 1) in percent."""
     return f"{share:.0%}".replace("%", " %")
 
 
-def percent_change(ratio: float) -> str:
+def format_change(ratio: float) -> str:
     """Return a ratio as a change in percent, with its sign."""
     return f"{ratio - 1:+.0%}".replace("%", " %")
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in the largest unit that fits."""
     if seconds < 120:
         return f"{max(1, round(seconds))} s"

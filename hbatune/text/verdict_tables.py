@@ -15,61 +15,74 @@ from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.probe.workloads import Hidden, Unexercised
-from hbatune.text.basic_output import quantity
-from hbatune.text.plan_tables import targets_text
-from hbatune.text.probe_tables import BLANK, READS_ONLY, shape_text, why_not
-from hbatune.text.tables import NOTHING, Cell, Table, figure, identity, state, value
-from hbatune.text.terminal import heading, say, show_table
-from hbatune.text.units import duration, percent, percent_change
+from hbatune.text.basic_output import format_count
+from hbatune.text.plan_tables import format_targets
+from hbatune.text.probe_tables import (
+    BLANK_NOTE,
+    READS_ONLY_NOTE,
+    explain_missing_result,
+    format_shape,
+)
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Cell,
+    Table,
+    make_id_column,
+    make_number_column,
+    make_state_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_heading, print_line, show_table
+from hbatune.text.units import format_change, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from hbatune.operations.verify import Verified
+    from hbatune.operations.verify import VerificationResult
 
 
-METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
+METRIC_NAMES = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
 _COLUMNS = (
-    identity("TARGET"),
-    value("WHAT"),
-    state("VERDICT"),
-    *(figure(metric) for metric in METRICS.values()),
+    make_id_column("TARGET"),
+    make_value_column("WHAT"),
+    make_state_column("VERDICT"),
+    *(make_number_column(metric) for metric in METRIC_NAMES.values()),
 )
 
 
-def show_verdicts(verified: Verified, profile: Profile) -> None:
+def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
     """Print the verdicts with notes, and the reverted settings with the reasons."""
     if verified.proofs:
-        heading("Verdicts: with the change against without it")
+        print_heading("Verdicts: with the change against without it")
         proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
         show_table(Table(_COLUMNS, [_make_cells(proof) for proof in proofs]))
-        say("In brackets: the interval, with 99 % confidence for all three together.")
+        print_line("In brackets: the interval, with 99 % confidence for all three together.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
-            say(READS_ONLY)
+            print_line(READS_ONLY_NOTE)
     for line in (
         *_yield_notes(verified),
-        *reverts(verified, profile),
+        *describe_reverts(verified, profile),
         *_describe_kept(verified, profile),
     ):
-        say(line)
+        print_line(line)
     if verified.proofs or verified.unmeasured:
-        say()
+        print_line()
 
 
-def verdict_line(verdict: Verdict, *, thorough: bool = True) -> str:
+def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:
     """Return a short text for a verdict; `cannot tell` with the time that a decision needs."""
     if verdict.more_seconds is None:
         return str(verdict.word)
-    runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
+    runs, time = verdict.runs + (verdict.more_runs or 0), format_duration(verdict.more_seconds)
     how = f"verify_pairs = {runs}" if thorough else f"--verify, verify_pairs = {runs}"
     return f"{verdict.word}: with this much noise it takes {time} more ({how})"
 
 
-def change_text(change: MetricChange) -> str:
+def format_metric_change(change: MetricChange) -> str:
     """Return a change with its interval, in percent."""
-    low, high = percent_change(change.low), percent_change(change.high)
-    return f"{percent_change(change.ratio)} ({low} to {high})"
+    low, high = format_change(change.low), format_change(change.high)
+    return f"{format_change(change.ratio)} ({low} to {high})"
 
 
-def reverts(verified: Verified, profile: Profile) -> Iterator[str]:
+def describe_reverts(verified: VerificationResult, profile: Profile) -> Iterator[str]:
     """Yield a line for each reverted setting: targets, value and reason."""
     back = [row for row in verified.rows if row.outcome is Outcome.REVERTED]
     for first, targets, proof in _group_by_proof(back, verified.reverted):
@@ -77,7 +90,7 @@ def reverts(verified: Verified, profile: Profile) -> Iterator[str]:
         yield f"{targets}: {first.setting} is back at {first.current}: {why}."
 
 
-def _describe_kept(verified: Verified, profile: Profile) -> Iterator[str]:
+def _describe_kept(verified: VerificationResult, profile: Profile) -> Iterator[str]:
     """Yield a line for each setting that regressed and is kept on request."""
     for first, targets, proof in _group_by_proof(verified.rows, verified.worse):
         why = _explain_regression(proof, str(first.value), profile)
@@ -95,14 +108,15 @@ def _group_by_proof(
             key = (row.setting, row.current, row.value, id(proof))
             groups.setdefault(key, (proof, []))[1].append(row)
     for proof, group in groups.values():
-        yield group[0], targets_text([row.target for row in group]), proof
+        yield group[0], format_targets([row.target for row in group]), proof
 
 
 def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
     beyond = [change for change in proof.verdict.changes if change.beyond]
     costs = " and ".join(
-        f"{METRICS[change.metric]} {change_text(change)}, beyond the "
-        f"{percent(change.metric.tolerated(profile.tolerance))} that {profile.name} tolerates"
+        f"{METRIC_NAMES[change.metric]} {format_metric_change(change)}, beyond the "
+        f"{format_percent(change.metric.tolerated(profile.tolerance))} that "
+        f"{profile.name} tolerates"
         for change in beyond
     )
     with_ = f"with {value}" if len(proof.settings) == 1 else f"with {' and '.join(proof.settings)}"
@@ -110,23 +124,23 @@ def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
 
 
 def _make_cells(proof: Proof) -> list[Cell]:
-    by_metric = {change.metric: change_text(change) for change in proof.verdict.changes}
+    by_metric = {change.metric: format_metric_change(change) for change in proof.verdict.changes}
     return [
         proof.target,
-        what_text(proof) if proof.group or proof.again else proof.settings,
+        format_compared_settings(proof) if proof.group or proof.again else proof.settings,
         "no time" if proof.left_out else str(proof.verdict.word),
-        *(by_metric.get(metric, NOTHING) for metric in METRICS),
+        *(by_metric.get(metric, EMPTY_CELL) for metric in METRIC_NAMES),
     ]
 
 
-def what_text(proof: Proof) -> str:
+def format_compared_settings(proof: Proof) -> str:
     """Return a short text for the compared settings."""
     if proof.group:
         return f"{proof.group} alone"
     return f"{', '.join(proof.settings)}{' again' if proof.again else ''}"
 
 
-def unexercised_text(hidden: Unexercised) -> str:
+def explain_unexercised(hidden: Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
     if hidden.why is Hidden.PARTLY:
         return f"{hidden.setting}: exercised up to {hidden.reach} of {hidden.needed}"
@@ -141,12 +155,12 @@ def unexercised_text(hidden: Unexercised) -> str:
     return f"{hidden.setting}: not exercised: {words[hidden.why]}"
 
 
-def _yield_notes(verified: Verified) -> Iterator[str]:
+def _yield_notes(verified: VerificationResult) -> Iterator[str]:
     option = "verify_limit in [probe] of hbatune.toml" if verified.thorough else "--verify"
     for endpoint in verified.unmeasured:
         late = isinstance(endpoint, Skipped) and endpoint.reason is Skip.NO_TIME
         see = f", see {option}" if late else ""
-        yield f"{endpoint.target}: not measured: {why_not(endpoint)}{see}."
+        yield f"{endpoint.target}: not measured: {explain_missing_result(endpoint)}{see}."
     by_target: dict[str, list[Proof]] = {}
     for proof in verified.proofs:
         by_target.setdefault(proof.target, []).append(proof)
@@ -161,26 +175,26 @@ def _is_confirmed(proofs: Sequence[Proof]) -> bool:
     return any(proof.verdict.beyond for proof in proofs)
 
 
-def _yield_proof_notes(proof: Proof, verified: Verified) -> Iterator[str]:
+def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:
     verdict = proof.verdict
     if proof.last is not None and proof.group is None:
-        yield f"measured with {shape_text(proof.last.workload)}"
+        yield f"measured with {format_shape(proof.last.workload)}"
     if proof.last is not None and proof.last.blank:
-        yield BLANK
-    yield from map(unexercised_text, proof.unexercised)
-    ended = f"the comparison ended after {quantity(verdict.runs, 'pair')}"
+        yield BLANK_NOTE
+    yield from map(explain_unexercised, proof.unexercised)
+    ended = f"the comparison ended after {format_count(verdict.runs, 'pair')}"
     if proof.left_out:
         yield "not compared further: the time is up"
         return
     if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
-        yield f"{ended}: {why_not(proof.outcome)}"
+        yield f"{ended}: {explain_missing_result(proof.outcome)}"
     if proof.doubted:
-        doubted = quantity(proof.doubted, "run")
+        doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
         yield f"{ended}: {_describe_unswitched(proof.written)}"
     if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
-        yield verdict_line(verdict, thorough=verified.thorough)
+        yield format_verdict(verdict, thorough=verified.thorough)
     if verdict.design is Design.BLOCKS:
         yield (
             "cannot be switched back and forth, so that all runs before stand against all after: "

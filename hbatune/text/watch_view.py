@@ -9,27 +9,35 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.facts.names import natural_key
-from hbatune.text.basic_output import console
-from hbatune.text.tables import NOTHING, Line, StyledText, Table, figure, identity, wrapped
-from hbatune.text.terminal import drawn, fitted_lines, json_text, note, printable
-from hbatune.text.units import percent
+from hbatune.text.basic_output import make_console
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Line,
+    StyledText,
+    Table,
+    make_id_column,
+    make_number_column,
+    wrap_text,
+)
+from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
+from hbatune.text.units import format_percent
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.readings import AdapterReading, Measure, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 SCHEMA = "hbatune.watch/1"
-Show = Callable[[WatchState, Sequence[AlertEvent]], None]
+StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
 _COLUMNS = (
-    identity("TARGET"),
-    figure("IOPS"),
-    figure("MB/S"),
-    figure("MEAN MS"),
-    figure("P99"),
-    figure("P99.9"),
-    figure("GOAL"),
-    figure("IN FLIGHT"),
-    figure("KNEE"),
-    figure("BUSY"),
+    make_id_column("TARGET"),
+    make_number_column("IOPS"),
+    make_number_column("MB/S"),
+    make_number_column("MEAN MS"),
+    make_number_column("P99"),
+    make_number_column("P99.9"),
+    make_number_column("GOAL"),
+    make_number_column("IN FLIGHT"),
+    make_number_column("KNEE"),
+    make_number_column("BUSY"),
 )
 _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 
@@ -47,7 +55,7 @@ class WatchDocument(Struct, frozen=True, kw_only=True):
     events: tuple[AlertEvent, ...]
 
 
-def json_lines(hostname: str) -> Show:
+def make_json_printer(hostname: str) -> StatePrinter:
     """Return a function that prints each state as a line of JSON."""
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
@@ -59,50 +67,50 @@ def json_lines(hostname: str) -> Show:
             alerts=state.alerts,
             events=tuple(events),
         )
-        sys.stdout.write(json_text(msgspec.json.encode(document)) + "\n")
+        sys.stdout.write(decode_json(msgspec.json.encode(document)) + "\n")
         # Also into a pipe: a reader must get each line immediately, not when a buffer is full.
         sys.stdout.flush()
 
     return show
 
 
-def plain_lines() -> Show:
+def make_plain_printer() -> StatePrinter:
     """Print the headings once, and return a function that prints each endpoint as a line."""
     print(_format_line("TIME", [column.title for column in _COLUMNS]), flush=True)
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
         for reading in _sort_readings(state):
-            print(_format_line(clock, reading_cells(reading)))
+            print(_format_line(clock, format_reading(reading)))
         sys.stdout.flush()
         for event in events:
-            note(event_line(event))
+            print_note(format_event(event))
 
     return show
 
 
 @contextmanager
-def live() -> Iterator[Show]:
+def show_live() -> Iterator[StatePrinter]:
     """Yield a function that redraws the table for each state, with the alerts below it."""
     from rich.console import Group
     from rich.live import Live
 
-    terminal = console()
+    terminal = make_console()
     # No refresh thread: each state is drawn once.
     with Live(console=terminal, auto_refresh=False, vertical_overflow="crop") as drawing:
 
         def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
-            lines = live_lines(state, terminal.width, terminal.height)
-            drawing.update(Group(*map(drawn, lines)), refresh=True)
+            lines = format_screen(state, terminal.width, terminal.height)
+            drawing.update(Group(*map(style_line, lines)), refresh=True)
 
         yield show
 
 
-def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
+def format_screen(state: WatchState, width: int, height: int) -> list[Line]:
     """Return the table and the alerts below it for a screen, with the number of omitted ones."""
     alerts: list[Line] = []
     for number, alert in enumerate(state.alerts):
-        sentence = wrapped(alert_line(alert), width, 2)
+        sentence = wrap_text(format_alert(alert), width, 2)
         if len(alerts) + len(sentence) > height // 2:
             hidden = len(state.alerts) - number
             alerts.append((StyledText(f"and {hidden} more alerts", "red"),))
@@ -112,8 +120,8 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
     # A row has at least one line.
     visible = readings[:height]
     while True:
-        table = Table(_COLUMNS, [reading_cells(reading) for reading in visible])
-        lines = list(fitted_lines(table, width))
+        table = Table(_COLUMNS, [format_reading(reading) for reading in visible])
+        lines = list(fit_table(table, width))
         hidden = len(readings) - len(visible)
         if hidden:
             lines.append((StyledText(f"and {hidden} more: name the targets to watch"),))
@@ -123,7 +131,7 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
         visible = visible[: max(1, len(visible) - max(1, too_many * len(visible) // len(lines)))]
 
 
-def reading_cells(reading: Reading) -> list[str]:
+def format_reading(reading: Reading) -> list[str]:
     """Return one endpoint's metrics as text.
 
     Without a histogram there is no p99. `>` marks the minimum time that stalled I/O has waited.
@@ -140,12 +148,12 @@ def reading_cells(reading: Reading) -> list[str]:
         _format_number(reading.p999_ms),
         _format_number(reading.objective_ms),
         f"{reading.in_flight:.1f}",
-        NOTHING if reading.knee is None else str(reading.knee),
-        percent(reading.utilisation),
+        EMPTY_CELL if reading.knee is None else str(reading.knee),
+        format_percent(reading.utilisation),
     ]
 
 
-def alert_sentence(alert: Alert) -> str:
+def describe_alert(alert: Alert) -> str:
     """Return the cause of an alert, with the value that raised it and its limit."""
     value, limit = _format_figure(alert.value), _format_figure(alert.limit)
     match alert.condition:
@@ -153,7 +161,8 @@ def alert_sentence(alert: Alert) -> str:
             return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
             return (
-                f"busy {_format_share(alert.value)} of the time, more than {percent(alert.limit)}"
+                f"busy {_format_share(alert.value)} of the time, more than "
+                f"{format_percent(alert.limit)}"
             )
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
@@ -169,18 +178,18 @@ def alert_sentence(alert: Alert) -> str:
             return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
 
 
-def alert_line(alert: Alert) -> str:
+def format_alert(alert: Alert) -> str:
     """Return an alert in one line, with its target and its source."""
-    return printable(f"{alert.target}: {alert_sentence(alert)} ({alert.source})")
+    return make_printable(f"{alert.target}: {describe_alert(alert)} ({alert.source})")
 
 
-def event_line(event: AlertEvent) -> str:
+def format_event(event: AlertEvent) -> str:
     """Return one line for an alert that was raised or cleared."""
     if event.change is AlertChange.RAISED:
-        return f"alert: {alert_line(event.alert)}"
+        return f"alert: {format_alert(event.alert)}"
     if event.value is None:
-        return f"over, since it is gone: {alert_line(event.alert)}"
-    return f"over: {alert_line(event.alert)}"
+        return f"over, since it is gone: {format_alert(event.alert)}"
+    return f"over: {format_alert(event.alert)}"
 
 
 def _sort_readings(state: WatchState) -> list[Reading]:
@@ -189,12 +198,12 @@ def _sort_readings(state: WatchState) -> list[Reading]:
 
 def _format_number(milliseconds: float | None) -> str:
     if milliseconds is None:
-        return NOTHING
+        return EMPTY_CELL
     return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:.0f}"
 
 
 def _format_line(clock: str, words: Sequence[str]) -> str:
-    first, *figures = (printable(text) for text in words)
+    first, *figures = (make_printable(text) for text in words)
     cells = (text.rjust(width) for text, width in zip(figures, _WIDTHS[1:], strict=True))
     return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))
 
@@ -214,4 +223,4 @@ def _format_figure(value: float | None) -> str:
 
 
 def _format_share(value: float | None) -> str:
-    return "unknown" if value is None else percent(value)
+    return "unknown" if value is None else format_percent(value)

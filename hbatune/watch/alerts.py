@@ -12,12 +12,12 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.health import GRAVE, is_evidence
+from hbatune.facts.health import SERIOUS_COUNTERS, is_evidence
 from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import WatchConfig
 from hbatune.watch.readings import AdapterReading, Measure, Reading, WatchedDisk
 
-GAPS = 3
+MAX_GAP_INTERVALS = 3
 """Intervals without a sample after which the time between counts as unknown."""
 
 
@@ -113,13 +113,13 @@ class Alarm(Struct, frozen=True):
         return self.raised or self.over_since is not None
 
 
-def alert_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
+def get_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
     """Return the times after which a condition raises and clears its alarm.
 
     Rises of counters are already summed over the window and need no further time. The alarm of a
     link is raised immediately, since a link does not become slower by chance.
     """
-    window, gap = config.window_seconds, GAPS * config.interval_seconds
+    window, gap = config.window_seconds, MAX_GAP_INTERVALS * config.interval_seconds
     match condition:
         case AlertCondition.COUNTERS:
             return Pace(0.0, 0.0, gap)
@@ -129,11 +129,11 @@ def alert_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
             return Pace(window, window, gap)
 
 
-def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
+def list_disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
     """Yield one signal for each limit of an endpoint."""
 
     def signal(condition: AlertCondition, value: float | None, limit: float, **more: str) -> Signal:
-        stand = stand_of(value, limit, config.hysteresis)
+        stand = find_level(value, limit, config.hysteresis)
         key = AlarmKey(condition, disk.id)
         return Signal(key, disk.target, disk.adapter, stand, value, limit, **more)
 
@@ -149,20 +149,20 @@ def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> It
         yield _make_queue_signal(disk, disk.depth, reading.depth)
 
 
-def adapter_signals(
+def list_adapter_signals(
     reading: AdapterReading, best: LinkSample | None, config: WatchConfig
 ) -> Iterator[Signal]:
     """Yield the signals of an adapter; ``best`` is the best state of its link so far."""
     target = reading.target
     if reading.cpu_busy is not None:
-        stand = stand_of(reading.cpu_busy, config.cpu, config.hysteresis)
+        stand = find_level(reading.cpu_busy, config.cpu, config.hysteresis)
         key, detail = AlarmKey(AlertCondition.CPU, target), str(reading.cpu)
         yield Signal(key, target, target, stand, reading.cpu_busy, config.cpu, detail)
     if best is not None:
         yield _make_link_signal(target, reading.link, best)
 
 
-def counter_signals(
+def list_counter_signals(
     id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
 ) -> Iterator[Signal]:
     """Yield one signal for each counter; ``risen`` has their rise within the window.
@@ -170,7 +170,7 @@ def counter_signals(
     A counter that is not evidence of failures is always calm.
     """
     for counter, rise in risen.items():
-        limit = 1 if counter in GRAVE else config.errors
+        limit = 1 if counter in SERIOUS_COUNTERS else config.errors
         stand = Level.OVER if rise >= limit else Level.BETWEEN if rise else Level.CALM
         if not is_evidence(counter):
             stand = Level.CALM  # not omitted: an earlier version may have raised an alert
@@ -178,7 +178,7 @@ def counter_signals(
         yield Signal(key, target, adapter, stand, rise, limit, counter)
 
 
-def next_alarm(
+def update_alarm(
     alarm: Alarm, stand: Level, time: float, pace: Pace
 ) -> tuple[Alarm, AlertChange | None]:
     """Return the alarm after one more sample, and its change if any."""
@@ -209,7 +209,7 @@ def next_alarm(
     return alarm, None
 
 
-def stand_of(value: float | None, limit: float, hysteresis: float) -> Level:
+def find_level(value: float | None, limit: float, hysteresis: float) -> Level:
     """Compare a value with its limit; calm is below the limit by the fraction ``hysteresis``."""
     if value is None:
         return Level.UNKNOWN

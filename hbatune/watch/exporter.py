@@ -18,10 +18,10 @@ from hbatune.act import files
 from hbatune.errors import UsageError
 from hbatune.policy.config import MetricsConfig
 
-FILE = "hbatune.prom"
-CLIENTS = 8  # concurrently
-PATIENCE = 5.0  # seconds for a client to send its request and to receive the answer
-LONGEST = 4096  # bytes of a request
+FILE_NAME = "hbatune.prom"
+MAX_CLIENTS = 8  # concurrently
+CLIENT_TIMEOUT_S = 5.0  # seconds for a client to send its request and to receive the answer
+MAX_REQUEST_SIZE = 4096  # bytes of a request
 
 _END = b"\r\n\r\n"
 
@@ -43,7 +43,9 @@ class Exporter:
 
     def __init__(self, metrics: MetricsConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._file = None if metrics.textfile is None else _require_folder(metrics.textfile) / FILE
+        self._file = (
+            None if metrics.textfile is None else _require_folder(metrics.textfile) / FILE_NAME
+        )
         self._socket_file: Path | None = None
         self._clients: list[_Client] = []
         self._content = b""
@@ -119,7 +121,7 @@ class Exporter:
             self._selector.unregister(self._listener)
             self._paused = True
             return
-        if len(self._clients) >= CLIENTS:
+        if len(self._clients) >= MAX_CLIENTS:
             # The oldest is closed: otherwise silent clients would lock out the scraper.
             self._close_client(self._clients[0])
         self._clients.append(client)
@@ -128,15 +130,15 @@ class Exporter:
         assert self._selector is not None
         try:
             if client.answer is None:
-                received = client.connection.recv(LONGEST)
+                received = client.connection.recv(MAX_REQUEST_SIZE)
                 client.asked += received
-                if not received or len(client.asked) > LONGEST:
+                if not received or len(client.asked) > MAX_REQUEST_SIZE:
                     self._close_client(client)
                     return
                 if _END not in client.asked:
                     return
                 # A copy: metrics published while a client is still reading must not mix with it.
-                client.answer = http_answer(client.asked, self._content)
+                client.answer = make_http_answer(client.asked, self._content)
                 self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
             client.answer = client.answer[client.connection.send(client.answer) :]
         except BlockingIOError:
@@ -148,7 +150,7 @@ class Exporter:
             self._close_client(client)
 
     def _close_slow_clients(self) -> None:
-        oldest = self._clock() - PATIENCE
+        oldest = self._clock() - CLIENT_TIMEOUT_S
         for client in tuple(self._clients):
             if client.since < oldest:
                 self._close_client(client)
@@ -160,7 +162,7 @@ class Exporter:
         client.connection.close()
 
 
-def http_answer(request: bytes, content: bytes) -> bytes:
+def make_http_answer(request: bytes, content: bytes) -> bytes:
     """Return the complete answer to a request: the metrics at /metrics, 404 elsewhere."""
     words = request.split(b"\r\n", 1)[0].split()
     if words[:1] != [b"GET"]:
@@ -208,7 +210,7 @@ def _bind_socket(family: socket.AddressFamily, address: object) -> socket.socket
             # Without it a restart within a minute fails while old connections are in TIME_WAIT.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # type: ignore[arg-type]
-        listener.listen(CLIENTS)
+        listener.listen(MAX_CLIENTS)
     except (OSError, OverflowError):
         listener.close()
         raise

@@ -26,8 +26,8 @@ from hbatune.policy.config import WatchConfig
 from hbatune.probe.result import Histogram, merge_histograms
 
 SCHEMA = "hbatune.latency/1"
-KEPT = 4  # intervals
-FRESH = 3  # intervals after which the last one is too old to describe the present
+KEPT_INTERVALS = 4  # intervals
+FRESH_INTERVALS = 3  # intervals after which the last one is too old to describe the present
 START_S = 120.0
 """Seconds for bpftrace to compile and attach its script. Then it prints after each interval."""
 _MAP = "@latency"
@@ -35,10 +35,10 @@ _END = "end"
 Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
 """The number of a bucket; the maximum is the bucket of 2**64 ns."""
 Counts = dict[str, dict[Bucket, Count]]
-BITS = 5
+BUCKET_BITS = 5
 """Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
 
-FORGET = 60
+FORGET_INTERVALS = 60
 """Intervals after which the map of I/Os in flight is cleared.
 
 Some bio-based devices never report completions, and would fill it.
@@ -65,8 +65,8 @@ class Latencies(Struct, frozen=True):
     schema: str = SCHEMA
 
     def and_then(self, interval: Interval) -> "Latencies":
-        """Return the intervals with one more, without the oldest beyond ``KEPT``."""
-        return Latencies((*self.intervals, interval)[-KEPT:])
+        """Return the intervals with one more, without the oldest beyond ``KEPT_INTERVALS``."""
+        return Latencies((*self.intervals, interval)[-KEPT_INTERVALS:])
 
 
 class _Map(Struct, tag="map"):
@@ -104,10 +104,10 @@ class Lines:
         return counts
 
 
-def load(path: Path) -> Latencies:
+def load_latencies(path: Path) -> Latencies:
     """Return the content of the file, or no intervals if it is missing or unreadable."""
     try:
-        latencies = loader.load(path, Latencies, loader.OWN)
+        latencies = loader.load(path, Latencies, loader.STATE_BOUNDS)
     except (OSError, UnusableFileError):
         return Latencies()
     return latencies if latencies.schema == SCHEMA else Latencies()
@@ -128,7 +128,7 @@ def parse_counts(printed: Mapping[str, int]) -> Counts:
     return counts
 
 
-def intervals_between(
+def select_intervals(
     intervals: Sequence[Interval], first: float, last: float
 ) -> tuple[Interval, ...]:
     """Return the intervals that ended after ``first`` and by ``last``.
@@ -141,38 +141,38 @@ def intervals_between(
     before = [
         interval
         for interval in intervals
-        if last - FRESH * interval.seconds <= interval.ended <= last
+        if last - FRESH_INTERVALS * interval.seconds <= interval.ended <= last
     ]
     return tuple(before[-1:])
 
 
-def latency_histogram(intervals: Iterable[Interval], devices: Iterable[str]) -> Histogram:
+def make_histogram(intervals: Iterable[Interval], devices: Iterable[str]) -> Histogram:
     """Return the latencies on these devices in nanoseconds, as exact as the buckets."""
     wanted = tuple(devices)
     return merge_histograms(
-        Histogram({bucket_middle(bucket): count for bucket, count in counts.items()})
+        Histogram({get_bucket_middle(bucket): count for bucket, count in counts.items()})
         for interval in intervals
         for device in wanted
         if (counts := interval.counts.get(device))
     )
 
 
-def bucket_number(ns: int) -> int:
+def get_bucket(ns: int) -> int:
     """Return the bucket of a latency in nanoseconds."""
-    shift = (ns >> (BITS + 1)).bit_length()
-    return (shift << BITS) + (ns >> shift)
+    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
+    return (shift << BUCKET_BITS) + (ns >> shift)
 
 
-def bucket_bounds(bucket: int) -> tuple[int, int]:
+def get_bucket_bounds(bucket: int) -> tuple[int, int]:
     """Return the lowest latency of a bucket and of the next one, in nanoseconds."""
-    shift = max(0, (bucket >> BITS) - 1)
-    low = (bucket - (shift << BITS)) << shift
+    shift = max(0, (bucket >> BUCKET_BITS) - 1)
+    low = (bucket - (shift << BUCKET_BITS)) << shift
     return low, low + (1 << shift)
 
 
-def bucket_middle(bucket: int) -> int:
+def get_bucket_middle(bucket: int) -> int:
     """Return the latency in nanoseconds that represents a bucket."""
-    low, beyond = bucket_bounds(bucket)
+    low, beyond = get_bucket_bounds(bucket)
     return (low + beyond) // 2
 
 
@@ -180,14 +180,22 @@ class CollectError(HbatuneError):
     """bpftrace could not measure, or ended by itself."""
 
 
-def bpftrace_script(seconds: int) -> str:
+def format_script(seconds: int) -> str:
     """Return the bpftrace script, with intervals of ``seconds`` seconds."""
-    from hbatune.render import render  # the daemon only reads the results and makes no script
+    from hbatune.render import (
+        render_template,  # the daemon only reads the results and makes no script
+    )
 
-    return render("templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=BITS)
+    return render_template(
+        "templates",
+        "latency.bt.j2",
+        seconds=seconds,
+        forget=FORGET_INTERVALS * seconds,
+        bits=BUCKET_BITS,
+    )
 
 
-def collect(path: Path, config: WatchConfig) -> None:
+def collect_latencies(path: Path, config: WatchConfig) -> None:
     """Run bpftrace until a signal ends it, and store its latest intervals in the file.
 
     The file is removed at the end. Raises ``UsageError`` if bpftrace is missing, and
@@ -202,7 +210,7 @@ def collect(path: Path, config: WatchConfig) -> None:
     bpftrace = shutil.which("bpftrace")
     if bpftrace is None:
         raise UsageError("bpftrace is not installed", hint="install the package bpftrace")
-    script = bpftrace_script(config.latency_seconds)
+    script = format_script(config.latency_seconds)
     try:
         running = subprocess.Popen(
             [bpftrace, "-f", "json", "-e", script],
@@ -220,7 +228,9 @@ def collect(path: Path, config: WatchConfig) -> None:
     try:
         assert running.stdout is not None
         files.make_folder(path.parent)
-        lines = _read_lines(running.stdout.fileno(), START_S + FRESH * config.latency_seconds)
+        lines = _read_lines(
+            running.stdout.fileno(), START_S + FRESH_INTERVALS * config.latency_seconds
+        )
         publish_intervals(lines, lambda data: files.publish(path, data, mode=0o600))
         status = children.wait(running, children.GRACE_S)
     except TimeoutError as error:

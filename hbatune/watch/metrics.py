@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.facts.health import NOT_GOOD
+from hbatune.facts.health import COMMAND_ERRORS
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
 from hbatune.watch.watch import WatchState
@@ -78,9 +78,9 @@ class DaemonFigures(Struct, frozen=True):
     passed: float | None
 
 
-def exposition(state: WatchState, keeping: DaemonFigures) -> bytes:
-    """Return all metrics in Prometheus's text format. Raises as ``require`` does."""
-    require()
+def format_metrics(state: WatchState, keeping: DaemonFigures) -> bytes:
+    """Return all metrics in Prometheus's text format. Raises as ``require_library`` does."""
+    require_library()
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -88,7 +88,7 @@ def exposition(state: WatchState, keeping: DaemonFigures) -> bytes:
     return bytes(generate_latest(registry))
 
 
-def require() -> None:
+def require_library() -> None:
     """Raise ``UsageError`` if the library for metrics is not installed."""
     try:
         import prometheus_client  # noqa: F401
@@ -140,7 +140,7 @@ def _collect_disks(state: WatchState) -> "Iterator[Metric]":
     help_text = "Times that the kernel was seen to lower the queue depth since the daemon began."
     yield _make_counter("hbatune_endpoint_queue_depth_lowered", help_text, _ENDPOINT, lowered)
     for counter, help_text in (
-        (NOT_GOOD, _NOT_GOOD),
+        (COMMAND_ERRORS, _NOT_GOOD),
         ("timeouts", "Commands that timed out since the device came."),
     ):
         counted = [(labels, disk.counted.get(counter)) for labels, disk in labelled]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hbatune.facts.model import Medium, Protocol
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.probe.result import Histogram
-from hbatune.watch.latency import Interval, intervals_between, latency_histogram
+from hbatune.watch.latency import Interval, make_histogram, select_intervals
 
 
 class WatchedDisk(Struct, frozen=True, gc=False):
@@ -120,7 +120,7 @@ class AdapterReading(Struct, frozen=True):
     risen: dict[str, int]
 
 
-def disk_readings(
+def list_disk_readings(
     subjects: Subjects, earlier: Sample, later: Sample, intervals: Sequence[Interval] = ()
 ) -> Iterator[Reading]:
     """Yield the disks' readings between two samples, without disks that appeared in between.
@@ -130,7 +130,7 @@ def disk_readings(
     """
     if later.at <= earlier.at:
         return
-    recent = intervals_between(intervals, earlier.at, later.at)
+    recent = select_intervals(intervals, earlier.at, later.at)
     by_id = {disk.id: disk for disk in subjects.disks}
     for disk in subjects.disks:
         reading = _read_disk(disk, by_id, earlier, later, recent)
@@ -138,7 +138,7 @@ def disk_readings(
             yield reading
 
 
-def adapter_readings(
+def list_adapter_readings(
     subjects: Subjects, earlier: Sample, later: Sample
 ) -> Iterator[AdapterReading]:
     """Yield the adapters' readings between two samples."""
@@ -164,7 +164,7 @@ def _read_disk(
     if disk.paths and not moved[0].ios and not last.in_flight:
         moved = [*moved, *_collect_moved(disk.paths, earlier, later)]
     devices = [later.disks[id].device for id in ways if id in later.disks]
-    took = latency_histogram(intervals, devices)
+    took = make_histogram(intervals, devices)
     ios = sum(counters.ios for counters in moved)
     waited = sum(counters.waited_ms for counters in moved)
     in_flight = sum(counters.in_flight for counters in moved)

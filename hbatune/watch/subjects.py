@@ -17,9 +17,9 @@ from hbatune.facts.model import (
     Storage,
 )
 from hbatune.policy.library import Yardsticks
-from hbatune.policy.match import Traits, objective
+from hbatune.policy.match import Traits, find_objective
 from hbatune.policy.profile import Profile
-from hbatune.probe.comparison import document_figures, subject_traits
+from hbatune.probe.comparison import find_medium_figures, get_subject_traits
 from hbatune.probe.result import Subject
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
@@ -29,7 +29,7 @@ from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
 _PARALLEL = frozenset({Protocol.NVME, Protocol.VOLUME, Protocol.FC, Protocol.ISCSI})
 
 
-def subjects(
+def find_subjects(
     machine: Machine,
     profile: Profile | None = None,
     *,
@@ -54,7 +54,7 @@ def subjects(
             return disk  # only its map has limits: alerts on each path would repeat it
         candidates = (adapters.get(member.adapter or "") for member in (endpoint, *paths))
         serving = tuple(dict.fromkeys(adapter for adapter in candidates if adapter is not None))
-        disk_traits = subject_traits(Subject(endpoint, paths, serving))
+        disk_traits = get_subject_traits(Subject(endpoint, paths, serving))
         return _add_limits(disk, disk_traits, profile, references, (knees or {}).get(endpoint.id))
 
     return Subjects(
@@ -88,8 +88,8 @@ def _add_limits(
     references: Yardsticks,
     knee: int | None,
 ) -> WatchedDisk:
-    goal = None if profile is None else objective(profile, disk_traits)
-    figures = document_figures(disk_traits, references)
+    goal = None if profile is None else find_objective(profile, disk_traits)
+    figures = find_medium_figures(disk_traits, references)
     source = None
     if knee is None and figures is not None and figures.knee is not None:
         # The upper end of the documents' range, so no alert is raised within it.

@@ -18,8 +18,8 @@ from hbatune.watch.readings import (
     Reading,
     Subjects,
     WatchedDisk,
-    adapter_readings,
-    disk_readings,
+    list_adapter_readings,
+    list_disk_readings,
 )
 
 
@@ -123,14 +123,14 @@ class Watcher:
         if before is not None:
             disks_by_id = {disk.id: disk for disk in self.subjects.disks}
             restored = self._find_raised_counters()
-            for reading in disk_readings(self.subjects, before, sample, intervals):
+            for reading in list_disk_readings(self.subjects, before, sample, intervals):
                 self._count_lowered(reading)
                 risen = self._update_rises(reading.id, reading.risen, restored, sample.at)
                 signals = self._make_disk_signals(disks_by_id[reading.id], reading, risen)
                 events += self._apply_signals(signals, sample)
                 if detailed:
                     disks.append(reading)
-            for server in adapter_readings(self.subjects, before, sample):
+            for server in list_adapter_readings(self.subjects, before, sample):
                 risen = self._update_rises(server.target, server.risen, restored, sample.at)
                 events += self._apply_signals(self._make_adapter_signals(server, risen), sample)
                 if detailed:
@@ -151,9 +151,9 @@ class Watcher:
         events = []
         for signal in signals:
             key = signal.key
-            pace = alerts.alert_pace(key.condition, self.config)
+            pace = alerts.get_pace(key.condition, self.config)
             before = self._alarms.pop(key, Alarm())
-            updated, change = alarm.next_alarm(before, signal.stand, sample.at, pace)
+            updated, change = alarm.update_alarm(before, signal.stand, sample.at, pace)
             # Alarms in their initial state are not stored: most disks never have another one.
             if updated.worth_keeping:
                 self._alarms[key] = updated
@@ -168,15 +168,17 @@ class Watcher:
     def _make_disk_signals(
         self, disk: WatchedDisk, reading: Reading, risen: Mapping[str, int]
     ) -> Iterator[Signal]:
-        yield from alerts.disk_signals(disk, reading, self.config)
-        yield from alerts.counter_signals(disk.id, disk.target, disk.adapter, risen, self.config)
+        yield from alerts.list_disk_signals(disk, reading, self.config)
+        yield from alerts.list_counter_signals(
+            disk.id, disk.target, disk.adapter, risen, self.config
+        )
 
     def _make_adapter_signals(
         self, server: AdapterReading, risen: Mapping[str, int]
     ) -> Iterator[Signal]:
         target = server.target
-        yield from alerts.adapter_signals(server, self._links.get(target), self.config)
-        yield from alerts.counter_signals(target, target, target, risen, self.config)
+        yield from alerts.list_adapter_signals(server, self._links.get(target), self.config)
+        yield from alerts.list_counter_signals(target, target, target, risen, self.config)
 
     def _find_raised_counters(self) -> dict[str, dict[str, int]]:
         """Return by id the counters of alerts that are raised, with rises of 0.

@@ -7,7 +7,7 @@ lock, and no thread, and its end is never awaited.
 """
 
 from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck, Unstarted
-from hbatune.workers.process import Process, process, this_process
+from hbatune.workers.process import Process, find_process, find_this_process
 from hbatune.workers.worker import WorkerPool
 
 __all__ = [
@@ -20,6 +20,6 @@ __all__ = [
     "Stuck",
     "Unstarted",
     "WorkerPool",
-    "process",
-    "this_process",
+    "find_process",
+    "find_this_process",
 ]

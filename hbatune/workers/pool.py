@@ -13,7 +13,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from msgspec import Struct, field
 
 from hbatune.workers.process import Process
-from hbatune.workers.worker import Worker, WorkerPool, messages
+from hbatune.workers.worker import Worker, WorkerPool, pop_messages
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -248,7 +248,7 @@ class Pool(Generic[T, R]):
         busy.buffer += chunk
         busy.due = time.monotonic() + self._deadline
         events: list[Event[T, R]] = []
-        for is_reply, reply in messages(busy.buffer):
+        for is_reply, reply in pop_messages(busy.buffer):
             if is_reply:
                 events.append(Replied(task, reply))
             elif reply is None:

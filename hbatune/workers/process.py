@@ -16,24 +16,24 @@ class Process(Struct, frozen=True):
 
     def alive(self) -> bool:
         """Return whether it still runs; a zombie does not."""
-        return processes.lives(self.pid, self.start_time)
+        return processes.is_alive(self.pid, self.start_time)
 
 
-def this_process() -> Process:
+def find_this_process() -> Process:
     """Return the process that runs this code."""
     return _get_current(os.getpid())
 
 
 @lru_cache(maxsize=1)
 def _get_current(pid: int) -> Process:
-    return process(pid)
+    return find_process(pid)
 
 
 # A fork may get the pid of a process before its parent, whose start time is cached.
 os.register_at_fork(after_in_child=_get_current.cache_clear)
 
 
-def process(pid: int) -> Process:
+def find_process(pid: int) -> Process:
     """Return the process that has this pid now, with start time 0 if there is no such process."""
-    times = processes.start_and_end(pid)
+    times = processes.read_process_state(pid)
     return Process(pid, times[0] if times else 0)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from hbatune.workers.process import Process, process
+from hbatune.workers.process import Process, find_process
 
 _LENGTH = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
@@ -35,7 +35,7 @@ class Worker(Struct, eq=False):
         """The worker's process, read once: /proc is slow, and a worker does many tasks."""
         if self.started is None:
             # The parent has not waited for it, so the kernel has not reused the pid.
-            current = process(self.pid)
+            current = find_process(self.pid)
             if not current.start_time:  # /proc could not be read
                 return current
             self.started = current
@@ -167,7 +167,7 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
         buffer = bytearray()
         while chunk := os.read(tasks, 1 << 16):
             buffer += chunk
-            for is_task, message in messages(buffer):
+            for is_task, message in pop_messages(buffer):
                 if not is_task:
                     work = message
                     continue
@@ -203,13 +203,13 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def give_memory_back() -> None:
+def release_memory() -> None:
     """Have the C library return free memory to the kernel (malloc_trim(3), only in glibc)."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 
 
-def keep_large_blocks_apart() -> None:
+def separate_large_blocks() -> None:
     """Have the C library map each large block of memory, and unmap it when it is freed.
 
     glibc initially does so, but not after the first very large block (mallopt(3): the threshold is
@@ -224,7 +224,7 @@ def _keep_only(*descriptors: int) -> None:
 
     A stuck worker would otherwise keep the caller's pipes, terminal and files open permanently.
     """
-    close_others(*descriptors)  # first: the limit of open descriptors may be reached
+    close_descriptors(*descriptors)  # first: the limit of open descriptors may be reached
     null_device = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null_device, stream)
@@ -232,7 +232,7 @@ def _keep_only(*descriptors: int) -> None:
         os.close(null_device)
 
 
-def close_others(*descriptors: int) -> None:
+def close_descriptors(*descriptors: int) -> None:
     """Close all descriptors except these and the standard streams."""
     low = 3
     for descriptor in sorted(descriptors):
@@ -255,7 +255,7 @@ def _send(descriptor: int, *messages: object) -> None:
         sent += os.write(descriptor, data[sent:])
 
 
-def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
+def pop_messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
     """Yield the complete messages in the buffer, and remove them from it.
 
     To a worker: whether it is a task, and the task or the function for tasks. From a worker:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hbatune.agent import work
-from hbatune.agent.child import QUIET, Server
+from hbatune.agent.child import IDLE_AFTER_S, Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 
 DISK = "sda"
 WANTED = "2048"
@@ -62,8 +62,8 @@ def main(events: int) -> None:
     for folder in ("/etc/hbatune", "/var/lib/hbatune"):
         Path(folder).mkdir(exist_ok=True)
     Path("/etc/hbatune/hbatune.toml").write_text('profile = "oltp"\n[act]\nmemory_share = 1.0\n')
-    config = configuration()
-    profile = chosen_profile(None, config)
+    config = load_configuration()
+    profile = load_chosen_profile(None, config)
     passes = work.PassMaker(config, profile)
     server = Server(passes.make, on_idle=passes.rest)
     report, _ = asked(server, Order(PassReason.START))
@@ -79,7 +79,7 @@ def main(events: int) -> None:
         if number >= events // 10:
             seconds.append(spent() - before)
             first = first or memory(server.pid)
-    time.sleep(QUIET + 1)  # idle
+    time.sleep(IDLE_AFTER_S + 1)  # idle
     last = memory(server.pid)
     share = sum(memory(pid)["Pss"] for pid in tree(os.getpid()))
     server.kill()

@@ -11,7 +11,7 @@ from statistics import median, quantiles
 
 import pytest
 
-from hbatune.agent.monitor import EVERY
+from hbatune.agent.monitor import POLL_INTERVAL_S
 from hbatune.facts import queue_depths
 from hbatune.facts.queue_depths import DepthFiles
 from tools.benchmarks_page import DEPTHS as RESULT
@@ -55,9 +55,10 @@ def test_a_look_at_224_depths_costs_less_than_a_thousandth(
         reader.read(disks)
         samples.append((time.process_time_ns() - began) / 1e9)
     low, _, high = quantiles(samples, n=4)
-    share = median(samples) / EVERY
+    share = median(samples) / POLL_INTERVAL_S
     result = {
-        "what": f"reading {DISKS} depths, as the daemon does every {EVERY:g} s, from as many files "
+        "what": f"reading {DISKS} depths, as the daemon does every {POLL_INTERVAL_S:g} "
+        "s, from as many files "
         "of this machine's sysfs: seconds of CPU a look, and the share of one CPU",
         "kernel": platform.release(),
         "cpus": os.cpu_count(),

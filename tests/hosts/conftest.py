@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Machine, TargetKind
-from hbatune.settings.table import attributes
+from hbatune.settings.table import list_attributes
 from tests.elsewhere import keep_state_in
 from tests.hosts import advised, families, lookalikes, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
@@ -74,7 +74,7 @@ def surveyed(_namespaces: None) -> Iterator[Callable[[str], Surveyed]]:
             build(ALL[name](), root)
             # A described controller has files alone: no features.
             names = ["ctrl_loss_tmo", "pm_qos_latency_tolerance_us"]
-            files = attributes(names, TargetKind.CONTROLLER)
-            return Surveyed(root, gather_in(root, attributes(), controllers=files))
+            files = list_attributes(names, TargetKind.CONTROLLER)
+            return Surveyed(root, gather_in(root, list_attributes(), controllers=files))
 
         yield survey

@@ -29,14 +29,14 @@ def by_udev(name: str) -> list[str]:
 def compare() -> None:
     """Fail where a class, or what is made of all of them, is not the same either way."""
     for name in CLASSES:
-        assert devices.directories(name) == by_udev(name), name
+        assert devices.list_directories(name) == by_udev(name), name
     assert encoded() == encoded(by_udev), "the devices are not the same byte for byte"
 
 
-def encoded(source=devices.directories) -> bytes:  # type: ignore[no-untyped-def]
+def encoded(source=devices.list_directories) -> bytes:  # type: ignore[no-untyped-def]
     """Return all that is known of the devices, found by this source, in bytes."""
-    devices.directories = source
-    found = devices.find()
+    devices.list_directories = source
+    found = devices.find_devices()
     return msgspec.json.encode(
         {
             **{name: getattr(found, name) for name in ("disks", "places", "maps", "servers")},

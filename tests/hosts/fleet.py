@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Endpoint, Link
-from hbatune.snapshot.file import Snapshot, encode, load
+from hbatune.snapshot.file import Snapshot, encode_snapshot, load_snapshot
 from tests.hosts.namespace import run
 from tests.hosts.tree import Described, build
 
@@ -24,7 +24,7 @@ def snapshot_of(described: Described, folder: Path) -> Snapshot:
     build(described, root)
     take = "from hbatune.cli import main; import sys; sys.exit(main(['snapshot', sys.argv[1]]))"
     run(root, [sys.executable, "-c", take, str(path)])
-    return load(path)
+    return load_snapshot(path)
 
 
 def save_fleet(folder: Path, kinds: list[Snapshot], hosts: int = HOSTS) -> dict[str, str]:
@@ -41,7 +41,7 @@ def save_fleet(folder: Path, kinds: list[Snapshot], hosts: int = HOSTS) -> dict[
             what, make = odd[number]
             taken = make(taken)
             named[taken.machine.hostname] = what
-        (folder / f"{taken.machine.hostname}.snap").write_bytes(encode(taken))
+        (folder / f"{taken.machine.hostname}.snap").write_bytes(encode_snapshot(taken))
     return named
 
 

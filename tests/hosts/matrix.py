@@ -311,10 +311,10 @@ def _read_once() -> None:
     def read(requests: Mapping[str, tuple[str, ...]], **how: Any) -> dict[str, Attributes]:
         key = json.dumps(requests, sort_keys=True)
         if key not in known:
-            known[key] = survey.survey_each(requests, **how)
+            known[key] = survey.survey_requests(requests, **how)
         return known[key]
 
-    patch("hbatune.facts.assembly.survey_each", read).start()
+    patch("hbatune.facts.assembly.survey_requests", read).start()
 
 
 def _text(descriptor: int) -> str:

@@ -71,12 +71,12 @@ exec "$@"
 _GATHER = """
 import sys
 import msgspec
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import TargetKind
 deadline, of_controllers, *of_disks = sys.argv[1:]
 of = {TargetKind.CONTROLLER: of_controllers.split()}
 sys.stdout.buffer.write(
-    msgspec.json.encode(gather(of_disks, of=of, deadline=float(deadline)))
+    msgspec.json.encode(gather_machine(of_disks, of=of, deadline=float(deadline)))
 )
 """
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.part import KnownMachine, gather_part
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row
-from hbatune.policy.library import installed_library, load_profile, profiles
+from hbatune.policy.library import installed_library, list_profiles, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.settings.table import attributes as files
+from hbatune.settings.table import list_attributes as files
 
 OF = {kind: files(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)}
 
@@ -31,7 +31,7 @@ def rows(found: Machine, profile: Profile) -> dict[str, list[Row]]:
     """Return the rows of the plan by id, those of endpoints alone."""
     ids = {each.id for each in found.endpoints}
     planned: dict[str, list[Row]] = {}
-    for row in make(found, profile).rows:
+    for row in make_plan(found, profile).rows:
         if row.id in ids:
             planned.setdefault(row.id, []).append(row)
     return planned
@@ -50,15 +50,15 @@ def as_in_the_whole(found: Machine, whole: Machine, name: str, known: Sequence[P
         )
         same &= own == all_of_them
     for profile in known:
-        same &= make(found, profile, only=ids).rows == make(whole, profile, only=ids).rows
+        same &= make_plan(found, profile, only=ids).rows == make_plan(whole, profile, only=ids).rows
     return same
 
 
 def main(attributes: list[str]) -> tuple[int, ...]:
     """Compare all parts with the whole."""
     library = installed_library()
-    known = [load_profile(each.name, library) for each in profiles(library)]
-    whole = gather(attributes, of=OF)
+    known = [load_profile(each.name, library) for each in list_profiles(library)]
+    whole = gather_machine(attributes, of=OF)
     endpoints, planned = bare(whole), [rows(whole, each) for each in known]
     alike = unlike = unknown = 0
     hosts = [host.name for each in whole.adapters for host in each.hosts]
@@ -78,7 +78,8 @@ def main(attributes: list[str]) -> tuple[int, ...]:
         if not same:
             print(name, file=sys.stderr)
     by_name = {
-        each.target: gather(attributes, of=OF, disks=[each.target]) for each in whole.endpoints
+        each.target: gather_machine(attributes, of=OF, disks=[each.target])
+        for each in whole.endpoints
     }
     other = [n for n, found in by_name.items() if not as_in_the_whole(found, whole, n, known)]
     print(*other, file=sys.stderr)

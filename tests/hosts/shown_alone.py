@@ -26,9 +26,9 @@ def shown(words: tuple[str, ...]) -> tuple[str, int, int]:
 
     def survey_each(requests, **how):  # type: ignore[no-untyped-def]
         read.extend(requests)
-        return survey.survey_each(requests, **how)
+        return survey.survey_requests(requests, **how)
 
-    with patch.object(assembly, "survey_each", survey_each), contextlib.redirect_stdout(out):
+    with patch.object(assembly, "survey_requests", survey_each), contextlib.redirect_stdout(out):
         code = main(words)
     out.seek(0)
     return out.read(), code, len(read)

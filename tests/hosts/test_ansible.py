@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from hbatune.snapshot.file import load
+from hbatune.snapshot.file import load_snapshot
 from tests.hosts import interrupts
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import Described, build
@@ -209,4 +209,6 @@ def test_the_snapshot_of_a_host_is_brought_here_and_nothing_stays_there(
         )
     assert [path.name for path in here.iterdir()] == ["db1.snap"]
     assert not list(there.glob("hbatune*"))
-    assert {"0000:01:00.0", "0000:02:00.0"} <= load(here / "db1.snap").machine.local_cpus.keys()
+    assert {"0000:01:00.0", "0000:02:00.0"} <= load_snapshot(
+        here / "db1.snap"
+    ).machine.local_cpus.keys()

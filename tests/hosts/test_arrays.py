@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from hbatune.facts.model import Missing, Reason
-from hbatune.policy.budget import budgets
+from hbatune.policy.budget import compute_budgets
 from hbatune.policy.config import Site, SiteArray
 from hbatune.policy.library import load_arrays
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.hosts.conftest import Surveyed
 
 Survey = Callable[[str], Surveyed]
@@ -36,7 +36,7 @@ def test_each_array_gets_the_budget_of_its_make_and_of_its_port(surveyed: Survey
         )
     )
     machine = surveyed("fc_arrays").machine
-    found = budgets(machine, site, load_arrays(shipped("rules")))
+    found = compute_budgets(machine, site, load_arrays(find_shipped("rules")))
     depths = {each.target: found[each.id].depth for each in machine.endpoints}
     assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
 

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import CompiledRules, compiled, text
-from hbatune.facts.ids import stable_part
+from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
+from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
-from hbatune.facts.targets import names_of
-from hbatune.facts.udev import SEEN
+from hbatune.facts.targets import list_endpoint_names
+from hbatune.facts.udev import SEEN_PROPERTY
 from hbatune.plan import make
-from hbatune.plan.rows import Reverted, Row, State
+from hbatune.plan.rows import RevertedValue, Row, State
 from hbatune.policy.config import Site
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import (
@@ -36,7 +36,7 @@ from hbatune.policy.profile import (
     Rule,
 )
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
 from tests.hosts.udev import Event, has_udev, real
@@ -47,7 +47,7 @@ Survey = Callable[[str], Surveyed]
 
 def shipped_profile(name: str) -> Profile:
     """A profile as it ships, without any site's rules."""
-    return load_profile(name, Library(shipped("rules"), Path("/nowhere")))
+    return load_profile(name, Library(find_shipped("rules"), Path("/nowhere")))
 
 
 def tuned(machine: Machine) -> list[Endpoint]:
@@ -91,14 +91,14 @@ def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
 
 def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str, str]]:
     """Assert that the plan wants whatever the rules write, marked as it is, and return that."""
-    rules = compiled(profile, Site())
-    rows = {(row.target, row.setting): row for row in make.make(machine, profile).rows}
+    rules = compile_rules(profile, Site())
+    rows = {(row.target, row.setting): row for row in make.make_plan(machine, profile).rows}
     names = {SETTINGS[name].path: name for name in rules.settings}
     found = []
     for each in (*tuned(machine), *maps(machine)):
         done = event(root, each, rules)
         # Without the mark, hbatune does not look for what the rules have saved (facts/udev.py).
-        assert SEEN in done.recorded or not (done.kept or done.written)
+        assert SEEN_PROPERTY in done.recorded or not (done.kept or done.written)
         for path, value in done.written.items():
             row = rows.get((each.target, names[path]))
             assert row is not None, (each.target, path, value)
@@ -203,10 +203,10 @@ LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_what_udev_can_set_it_does(name: str, surveyed: Survey) -> None:
     it, profile = surveyed(name), shipped_profile("throughput")
-    rules = compiled(profile, Site())
+    rules = compile_rules(profile, Site())
     rows = {
         (row.target, row.setting): row
-        for row in make.make(it.machine, profile).rows
+        for row in make.make_plan(it.machine, profile).rows
         if row.state is State.DRIFT and row.setting in rules.settings
     }
     missing = set()
@@ -234,13 +234,13 @@ def test_a_scheduler_that_the_daemon_may_want_takes_the_requests_along(surveyed:
 def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed: Survey) -> None:
     it, profile = surveyed(name), shipped_profile("throughput")
     for each in tuned(it.machine):
-        for known in names_of(each):
-            done = event(it.root, each, compiled(profile, Site(exclude=(known,))))
+        for known in list_endpoint_names(each):
+            done = event(it.root, each, compile_rules(profile, Site(exclude=(known,))))
             assert not done.written, known
-        done = event(it.root, each, compiled(profile, Site(), excluded=(each.id,)))
+        done = event(it.root, each, compile_rules(profile, Site(), excluded=(each.id,)))
         assert not done.written
-        rows = [Reverted(each.id, setting, 2048) for setting in ("nr_requests", "scheduler")]
-        done = event(it.root, each, compiled(profile, Site(), reverted=rows))
+        rows = [RevertedValue(each.id, setting, 2048) for setting in ("nr_requests", "scheduler")]
+        done = event(it.root, each, compile_rules(profile, Site(), reverted=rows))
         assert not done.written.keys() & {"queue/nr_requests", "queue/scheduler"}
 
 
@@ -250,16 +250,16 @@ def test_a_name_in_another_case_and_a_link_are_understood_at_boot(
 ) -> None:
     it, profile = surveyed(name), shipped_profile("throughput")
     for each in tuned(it.machine):
-        stable = stable_part(each.id)
+        stable = extract_stable_part(each.id)
         if stable.startswith(("naa.", "eui.")):
             for known in (stable.upper(), f"wwn-0x{stable[4:].upper()}"):
                 for spelled in (known, f"{known}@{each.id.rpartition('@')[2].upper()}"):
-                    rules = compiled(profile, Site(exclude=(spelled,)))
+                    rules = compile_rules(profile, Site(exclude=(spelled,)))
                     assert not event(it.root, each, rules).written, spelled
-        mine = compiled(profile, Site(exclude=("/dev/oracle/asm1",)))
+        mine = compile_rules(profile, Site(exclude=("/dev/oracle/asm1",)))
         assert not event(it.root, each, mine, SYMLINK="disk/x oracle/asm1").written
         other = event(it.root, each, mine, SYMLINK="disk/x oracle/asm2").written
-        assert other == event(it.root, each, compiled(profile, Site())).written
+        assert other == event(it.root, each, compile_rules(profile, Site())).written
 
 
 OF_MAPS = (msgspec.convert({"kind": ["map"]}, Match), ("read_ahead_kb", Exactly(512)))
@@ -269,7 +269,7 @@ A_MAP = "multipath"
 def test_a_map_is_set_as_it_is_activated_and_at_no_other_event(surveyed: Survey) -> None:
     it, profile = surveyed(A_MAP), made([OF_MAPS])
     [joined, *_] = maps(it.machine)
-    rules = compiled(profile, Site())
+    rules = compile_rules(profile, Site())
     assert event(it.root, joined, rules).written == {"queue/read_ahead_kb": "512"}
     from_initramfs = event(it.root, joined, rules, ACTION="add")
     assert from_initramfs.written == {"queue/read_ahead_kb": "512"}
@@ -288,7 +288,7 @@ def test_another_table_of_a_known_map_resets_its_limits_and_nothing_else(
     merges = (msgspec.convert({"kind": ["map"]}, Match), ("nomerges", Exactly(2)))
     it, profile = surveyed(A_MAP), made([OF_MAPS, merges])
     [joined, *_] = maps(it.machine)
-    rules = compiled(profile, Site())
+    rules = compile_rules(profile, Site())
     first = event(it.root, joined, rules, DISKSEQ="9")
     assert first.written == {"queue/read_ahead_kb": "512", "queue/nomerges": "2"}
 
@@ -308,7 +308,7 @@ def test_a_disk_is_tuned_once_however_often_it_is_announced(surveyed: Survey) ->
     """As by `udevadm trigger --action=add`, or when systemd-udev-trigger is restarted."""
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
-    rules = compiled(shipped_profile("oltp"), Site())
+    rules = compile_rules(shipped_profile("oltp"), Site())
     appeared = event(it.root, first, rules, DISKSEQ="17")
     assert appeared.written
     assert appeared.recorded["HBATUNE_SEEN"] == "17"
@@ -326,7 +326,7 @@ def test_what_an_initramfs_has_found_is_new_behind_it(surveyed: Survey) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
     known = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
-    rules = compiled(shipped_profile("oltp"), Site())
+    rules = compile_rules(shipped_profile("oltp"), Site())
     database = {"ID_SERIAL": "of the initramfs"}
     assert Event(it.root, first.target, known, database).run(rules).written
 
@@ -336,7 +336,7 @@ def test_where_the_kernel_does_not_number_disks_one_is_tuned_once_all_the_same(
 ) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
-    rules = compiled(shipped_profile("oltp"), Site())
+    rules = compile_rules(shipped_profile("oltp"), Site())
     appeared = event(it.root, first, rules)
     assert appeared.written
     known = {"ACTION": "add", "DEVTYPE": "disk"}
@@ -348,7 +348,7 @@ def test_a_disk_that_hbatune_itself_has_marked_is_left_alone(
 ) -> None:
     name = "megaraid_sas"
     [first, *_] = tuned(surveyed(name).machine)
-    root, rules = built(ALL[name]()), compiled(shipped_profile("oltp"), Site())
+    root, rules = built(ALL[name]()), compile_rules(shipped_profile("oltp"), Site())
     mark = root / paths.SEEN.relative_to("/") / "17"
     mark.parent.mkdir(parents=True)
     mark.touch()
@@ -364,9 +364,9 @@ def test_where_anything_is_excluded_maps_are_the_daemons(surveyed: Survey) -> No
     it, profile = surveyed(A_MAP), made([OF_MAPS])
     [joined, *_] = maps(it.machine)
     for rules in (
-        compiled(profile, Site(exclude=(joined.target,))),
-        compiled(profile, Site(), excluded=(joined.id,)),
-        compiled(profile, Site(), reverted=[Reverted(joined.id, "read_ahead_kb", 512)]),
+        compile_rules(profile, Site(exclude=(joined.target,))),
+        compile_rules(profile, Site(), excluded=(joined.id,)),
+        compile_rules(profile, Site(), reverted=[RevertedValue(joined.id, "read_ahead_kb", 512)]),
     ):
         assert not event(it.root, joined, rules).written
         assert [what for what, why in rules.left if "maps" in why] == ["read_ahead_kb (rule-0)"]
@@ -376,7 +376,7 @@ def test_where_anything_is_excluded_maps_are_the_daemons(surveyed: Survey) -> No
 def test_nothing_but_an_add_writes(action: str, surveyed: Survey) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
-    rules = compiled(shipped_profile("oltp"), Site())
+    rules = compile_rules(shipped_profile("oltp"), Site())
     kept = {"HBATUNE_WAS_NR_REQUESTS": "64"}
     known = {"ACTION": action, "DEVTYPE": "disk"}
     done = Event(it.root, first.target, known, kept).run(rules)
@@ -387,7 +387,7 @@ def test_nothing_but_an_add_writes(action: str, surveyed: Survey) -> None:
 def test_the_first_saved_value_stays(surveyed: Survey) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
-    rules = compiled(shipped_profile("oltp"), Site())
+    rules = compile_rules(shipped_profile("oltp"), Site())
     known = {"ACTION": "add", "DEVTYPE": "disk"}
     done = Event(it.root, first.target, known, {"HBATUNE_WAS_NR_REQUESTS": "64"}).run(rules)
     assert done.written
@@ -397,7 +397,7 @@ def test_the_first_saved_value_stays(surveyed: Survey) -> None:
 def test_no_rule_starts_a_process() -> None:
     """A thousand disks that appear at once are a thousand processes less."""
     for name in ("oltp", "throughput", "latency", "balanced"):
-        whole = text(compiled(shipped_profile(name), Site()))
+        whole = format_rules(compile_rules(shipped_profile(name), Site()))
         assert "target_port_protocols" in whole
         assert not re.search(r"PROGRAM|RUN|IMPORT\{(?!db\})", whole)
 
@@ -407,12 +407,12 @@ def test_no_rule_starts_a_process() -> None:
 def test_udev_itself_does_the_same(
     name: str, surveyed: Survey, built: Callable[[Described], Path]
 ) -> None:
-    it, rules = surveyed(name), compiled(shipped_profile("oltp"), Site())
+    it, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
     root = built(ALL[name]())
     for each in it.machine.endpoints:
         if each.kind is Kind.DISK and each.device_node is not None:
             done = event(it.root, each, rules)
-            said = real(root, text(rules), each.target)
+            said = real(root, format_rules(rules), each.target)
             assert re.search(r"rules:\d+ (?!ATTR )", said) is None, said
             wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", said))
             assert wrote == done.written, said

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from hbatune.act import journal
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.rollback_record import RollbackRecords
-from hbatune.boot.compile import compiled
+from hbatune.boot.compile import compile_rules
 from hbatune.facts.assembly import without_attributes
-from hbatune.facts.ids import former_id, former_ids
+from hbatune.facts.ids import build_former_id, map_former_ids
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.targets import named, targets
+from hbatune.facts.targets import find_named_targets, list_targets
 from hbatune.operations.situation import Situation
-from hbatune.plan.rows import Reverted, State
+from hbatune.plan.rows import RevertedValue, State
 from hbatune.policy.config import Config, Site
-from hbatune.settings.table import attributes
+from hbatune.settings.table import list_attributes
 from tests.hosts.boots import server
 from tests.hosts.namespace import gather_in
 from tests.hosts.test_boot_rules import event, shipped_profile
@@ -39,7 +39,7 @@ def boot(tmp_path: Path) -> Gather:
         count += 1
         root = tmp_path / f"boot-{count}"
         build(described, root)
-        return root, replace(gather_in(root, attributes()), boot_id=f"boot-{count}")
+        return root, replace(gather_in(root, list_attributes()), boot_id=f"boot-{count}")
 
     return gather
 
@@ -51,7 +51,7 @@ def disk(machine: Machine, wwid: str) -> Endpoint:
 
 def left_alone(machine: Machine, filed: Journal) -> set[str]:
     """The disks that the profile would tune and hbatune does not."""
-    record = journal.current_records(filed, RollbackRecords(), machine)
+    record = journal.update_record_ids(filed, RollbackRecords(), machine)
     situation = Situation(
         Config(), PROFILE, machine, machine.endpoints, None, filed, record, (), {}, Site()
     )
@@ -60,7 +60,7 @@ def left_alone(machine: Machine, filed: Journal) -> set[str]:
 
 def written(root: Path, machine: Machine, excluded: Collection[str]) -> set[str]:
     """The disks that the rules for boot set anything on."""
-    rules = compiled(PROFILE, Site(), excluded=excluded)
+    rules = compile_rules(PROFILE, Site(), excluded=excluded)
     return {each.target for each in machine.endpoints if event(root, each, rules).written}
 
 
@@ -68,7 +68,7 @@ def test_ids_are_the_same_under_other_numbers(boot: Gather) -> None:
     _, one = boot(server())
     _, other = boot(server(7, names=LATER))
     assert {each.target for each in one.endpoints} != {each.target for each in other.endpoints}
-    assert set(targets(one)) == set(targets(other))
+    assert set(list_targets(one)) == set(list_targets(other))
     assert {each.id for each in one.vectors} == {each.id for each in other.vectors}
     assert {each.id.partition("@")[2] for each in one.endpoints} == {
         "0000:01:00.0/sas-0x5000c500a1b2c3e1-lun-0",
@@ -96,7 +96,7 @@ def test_what_was_rolled_back_stays_so_in_the_next_boot(
     path = tmp_path / "journal.json"
     journal.save(path, Journal(one.boot_id, excluded=(disk(one, wwid).id,)))
     root, other = boot(server(7, names=LATER))
-    filed, earlier = journal.load_for(path, other)
+    filed, earlier = journal.load_with_current_ids(path, other)
     assert earlier is not None
     again = disk(other, wwid)
     assert left_alone(other, filed) == {again.target}
@@ -113,54 +113,54 @@ def test_another_drive_at_the_old_address_is_tuned(boot: Gather, tmp_path: Path)
     root, other = boot(server(swapped=True))
     new = disk(other, "naa.5000c500bbbbbbb0")
     assert new.address == gone.address
-    filed, _ = journal.load_for(path, other)
+    filed, _ = journal.load_with_current_ids(path, other)
     assert left_alone(other, filed) == set()
     assert new.target in written(root, other, filed.excluded)
 
 
 def former_of(machine: Machine, id: str) -> str:
-    [former] = (former for former, now in former_ids(machine).items() if now == id)
+    [former] = (former for former, now in map_former_ids(machine).items() if now == id)
     return former
 
 
 def test_a_journal_of_before_is_carried_over_within_its_boot(boot: Gather, tmp_path: Path) -> None:
     _, here = boot(server(3, names=LATER))
     path = tmp_path / "journal.json"
-    old = {id: former_of(here, id) for id in targets(here)}
+    old = {id: former_of(here, id) for id in list_targets(here)}
     assert old.keys().isdisjoint(old.values())
     drive = disk(here, "naa.6000")
     assert old[drive.id] == f"naa.6000@0000:02:00.0/{drive.address}"
     entries = tuple(Entry(former, "x", None, "nr_requests", 64) for former in old.values())
-    reverted = (Reverted(old[drive.id], "nr_requests", 2048),)
+    reverted = (RevertedValue(old[drive.id], "nr_requests", 2048),)
     journal.save(path, Journal(here.boot_id, entries, None, tuple(old.values()), reverted))
-    filed, earlier = journal.load_for(path, here)
+    filed, earlier = journal.load_with_current_ids(path, here)
     assert earlier is None
-    assert {entry.id for entry in filed.entries} == set(targets(here))
-    assert set(filed.excluded) == set(targets(here))
-    assert filed.reverted == (Reverted(drive.id, "nr_requests", 2048),)
-    assert journal.unknown_ids(filed, RollbackRecords(), here) == ()
+    assert {entry.id for entry in filed.entries} == set(list_targets(here))
+    assert set(filed.excluded) == set(list_targets(here))
+    assert filed.reverted == (RevertedValue(drive.id, "nr_requests", 2048),)
+    assert journal.find_unknown_ids(filed, RollbackRecords(), here) == ()
 
 
 def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
     boot: Gather, tmp_path: Path
 ) -> None:
     _, one = boot(server())
-    drives = [each for each in one.endpoints if former_id(each) != each.id]
+    drives = [each for each in one.endpoints if build_former_id(each) != each.id]
     path = tmp_path / "journal.json"
-    others = [former_id(each) for each in one.controls if "1f.2" not in each.id]
-    excluded = (*map(former_id, drives), *others, "naa.gone@0000:09:00.0/0:0:0:0")
+    others = [build_former_id(each) for each in one.controls if "1f.2" not in each.id]
+    excluded = (*map(build_former_id, drives), *others, "naa.gone@0000:09:00.0/0:0:0:0")
     journal.save(path, Journal(one.boot_id, excluded=excluded))
     _, other = boot(server(7, names=LATER))
-    filed, _ = journal.load_for(path, other)
+    filed, _ = journal.load_with_current_ids(path, other)
     lasting = {each.id for each in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
     unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
     assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
-    assert set(journal.unknown_ids(filed, RollbackRecords(), other)) == unknown
+    assert set(journal.find_unknown_ids(filed, RollbackRecords(), other)) == unknown
 
 
 def test_what_people_type_today_still_means_the_same(boot: Gather) -> None:
     _, here = boot(server(3, names=LATER))
     for each in here.endpoints:
-        for name in (each.target, f"/dev/{each.target}", each.id, former_id(each)):
-            assert named(here, [name]) == {each.id}
+        for name in (each.target, f"/dev/{each.target}", each.id, build_former_id(each)):
+            assert find_named_targets(here, [name]) == {each.id}
     assert without_attributes(here).endpoints[0].id == here.endpoints[0].id

@@ -29,11 +29,11 @@ from pathlib import Path
 from hbatune.act import paths
 from hbatune.act.marks import save_counted
 from hbatune.cli import main
-from hbatune.facts.health import Counted
+from hbatune.facts.health import ErrorCounters
 boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 if not os.geteuid():
     paths.COUNTERS.parent.mkdir(exist_ok=True)
-save_counted(paths.COUNTERS, [Counted(boot, int(time.time()) - 3600, {})])
+save_counted(paths.COUNTERS, [ErrorCounters(boot, int(time.time()) - 3600, {})])
 print(main(["check", "--json", *sys.argv[1:]]))
 """
 

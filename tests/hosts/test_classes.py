@@ -50,7 +50,7 @@ def vanishing(path):
     return found
 if sys.argv[1] == "vanishing":
     os.listdir = vanishing
-found = devices.find()
+found = devices.find_devices()
 print(json.dumps([len(found.places), len(found.servers), found.stack.holders("sda")]))
 """
 

@@ -6,7 +6,7 @@ import pytest
 
 from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Medium, Protocol
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from tests.hosts.conftest import NAMED, Surveyed
@@ -188,7 +188,7 @@ def wishes(setting: str, effect: Effect) -> Profile:
 
 
 def planned(found: Surveyed, effect: Effect) -> dict[str, Row]:
-    rows = make(found.machine, wishes("queue_depth", effect)).rows
+    rows = make_plan(found.machine, wishes("queue_depth", effect)).rows
     return {row.target: row for row in rows}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hbatune.facts.families import families
 from hbatune.facts.family import Family, Mechanism, Purpose
 from hbatune.facts.model import Attribute
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.profile import Exactly
 from tests.hosts.conftest import Surveyed
@@ -60,7 +60,7 @@ def firmware(found: Surveyed, family: Family) -> Access:
 
 def depth(found: Surveyed, family: Family) -> Access:
     """Say what becomes of a wish: planned on one endpoint at least, or on none."""
-    states = {row.state for row in make(found.machine, wishes("queue_depth", Exactly(2))).rows}
+    states = {row.state for row in make_plan(found.machine, wishes("queue_depth", Exactly(2))).rows}
     if State.DRIFT in states:
         return Access.SET
     return {State.FIXED: Access.FIXED, State.ABSENT: Access.ABSENT}[states.pop()]

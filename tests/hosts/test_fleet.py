@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute
 from hbatune.settings.table import SETTINGS
-from hbatune.snapshot.file import Snapshot, encode
+from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.hosts.conftest import NAMED
 from tests.hosts.fleet import KINDS, ODD, save_fleet, snapshot_of
 from tests.hosts.recorded import output
@@ -40,7 +40,7 @@ def test_link_width_firmware_and_depth_are_named_first(
     slow = replace(slow, machine=replace(slow.machine, hostname="db17", boot_id="another"))
     files = [tmp_path / "db16.snap", tmp_path / "db17.snap"]
     for file, snapshot in zip(files, (own, slow), strict=True):
-        file.write_bytes(encode(snapshot))
+        file.write_bytes(encode_snapshot(snapshot))
     code, text = output(["compare", "--json", *map(str, files)])
     told = [each["what"] for each in json.loads(text)["differences"]]
     assert code == 1

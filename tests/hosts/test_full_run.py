@@ -167,15 +167,15 @@ from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import decode_report
 from hbatune.agent.orders import Order, PassReason
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 
 Path("/etc/hbatune/hbatune.toml").write_text('profile = "small"\\n')
-config = configuration()
+config = load_configuration()
 memory = passes.Memory()
 
 
 def made(order):
-    report = decode_report(passes.run(order, config, chosen_profile(None, config), memory))
+    report = decode_report(passes.run(order, config, load_chosen_profile(None, config), memory))
     return {"error": report.error, "written": len(report.written), "values": values()}
 
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from hbatune.facts.model import Machine, Role, TargetKind
-from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.plan.make import make
+from hbatune.facts.targets import UnknownTargetError, find_named_targets
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Exactly, Match, Profile, Rule
-from hbatune.settings.table import attributes
-from hbatune.shipped import shipped
+from hbatune.settings.table import list_attributes
+from hbatune.shipped import find_shipped
 from tests.hosts import interrupts, raid, virtual
 from tests.hosts.namespace import gather_in, run
 from tests.hosts.tree import Described
@@ -28,24 +28,24 @@ import sys
 from pathlib import Path
 import msgspec
 from hbatune.act import journal
-from hbatune.act.writer import apply
+from hbatune.act.writer import write_plan
 from hbatune.act.executor import Means
-from hbatune.act.restore import rollback
-from hbatune.facts.machine import gather
-from hbatune.plan.make import make
+from hbatune.act.restore import restore_values
+from hbatune.facts.machine import gather_machine
+from hbatune.plan.make import make_plan
 from tests.hosts.test_interrupts import profile
 
 state = Path(sys.argv[1])
 files = [state / name for name in ("journal.json", "claims", "spent.json")]
 means = Means(*files, workers=2, deadline=20.0)
-machine = gather(())
-plan = make(machine, profile("oltp"), only={vector.id for vector in machine.vectors})
+machine = gather_machine(())
+plan = make_plan(machine, profile("oltp"), only={vector.id for vector in machine.vectors})
 filed = journal.load(means.journal, machine.boot_id)[0]
-applied = apply(machine, plan, filed, means)
-there = {vector.target: vector.affinity.text for vector in gather(()).vectors}
+applied = write_plan(machine, plan, filed, means)
+there = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 filed = journal.load(means.journal, machine.boot_id)[0]
-restored = rollback(gather(()), filed, means)
-back = {vector.target: vector.affinity.text for vector in gather(()).vectors}
+restored = restore_values(gather_machine(()), filed, means)
+back = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 sys.stdout.buffer.write(msgspec.json.encode((applied, there, restored, back)))
 """
 
@@ -58,31 +58,31 @@ import msgspec
 from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.restore import rollback
-from hbatune.facts.machine import gather
+from hbatune.act.restore import restore_values
+from hbatune.facts.machine import gather_machine
 
 state = Path(sys.argv[1])
 files = [state / name for name in ("journal.json", "claims", "spent.json")]
 means = Means(*files, workers=2, deadline=20.0)
-machine = gather(())
+machine = gather_machine(())
 placed = [
     Entry(each.id, each.target, each.adapter, "irq_affinity", "1", each.affinity.text)
     for each in machine.vectors
     if each.names
 ]
-rows = rollback(machine, Journal(machine.boot_id, tuple(placed)), means)
-back = {vector.target: vector.affinity.text for vector in gather(()).vectors}
+rows = restore_values(machine, Journal(machine.boot_id, tuple(placed)), means)
+back = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 left = journal.load(means.journal, machine.boot_id)[0].entries
 sys.stdout.buffer.write(msgspec.json.encode((rows, back, [each.target for each in left])))
 """
 
 
 def profile(name: str) -> Profile:
-    return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
+    return load_profile(name, Library(find_shipped("rules"), site=Path("/nonexistent")))
 
 
 def planned(machine: Machine, name: str = "oltp") -> Plan:
-    return make(machine, profile(name))
+    return make_plan(machine, profile(name))
 
 
 def affinities(plan: Plan) -> dict[str, Row]:
@@ -247,23 +247,25 @@ def test_a_shared_line_is_nobodys_to_move(built: Build) -> None:
     assert [(vector.irq, vector.role) for vector in machine.vectors] == [(11, Role.LINE)]
     assert not affinities(planned(machine))
     with pytest.raises(UnknownTargetError):
-        named(machine, ["irq11"])
+        find_named_targets(machine, ["irq11"])
 
 
 def test_names_mean_what_is_set_on_an_adapter(built: Build) -> None:
     machine = gather_in(built(interrupts.two_nodes()))
     ids = {vector.target: vector.id for vector in machine.vectors}
-    assert named(machine, ["irq51"]) == {ids["irq51"]}
-    assert {ids["irq60"], ids["irq61"], ids["irq62"]} < named(machine, ["0000:02:00.0"])
-    assert not named(machine, ["sda"]) & set(ids.values())
-    by_host = named(machine, ["host1"])
-    assert by_host == named(machine, ["0000:02:00.0"])
+    assert find_named_targets(machine, ["irq51"]) == {ids["irq51"]}
+    assert {ids["irq60"], ids["irq61"], ids["irq62"]} < find_named_targets(
+        machine, ["0000:02:00.0"]
+    )
+    assert not find_named_targets(machine, ["sda"]) & set(ids.values())
+    by_host = find_named_targets(machine, ["host1"])
+    assert by_host == find_named_targets(machine, ["0000:02:00.0"])
 
 
 def test_a_plan_for_one_is_the_plan_for_all(built: Build) -> None:
     """What is not named does not change where the named ones go."""
     machine = gather_in(built(interrupts.two_nodes()))
-    one = make(machine, profile("oltp"), only=named(machine, ["irq52"]))
+    one = make_plan(machine, profile("oltp"), only=find_named_targets(machine, ["irq52"]))
     assert one.rows == (affinities(planned(machine))["irq52"],)
 
 
@@ -280,20 +282,21 @@ def test_vectors_are_moved_and_put_back(built: Build, tmp_path: Path) -> None:
 def test_an_option_of_the_module_is_fixed_until_it_is_loaded_again(built: Build) -> None:
     root = built(raid.megaraid_sas())
     script = (
-        "import sys, msgspec; from hbatune.facts.machine import gather;"
-        "from hbatune.facts.model import TargetKind; from hbatune.settings.table import attributes;"
+        "import sys, msgspec; from hbatune.facts.machine import gather_machine;"
+        "from hbatune.facts.model import TargetKind; from hbatune.settings.table import "
+        "list_attributes;"
         "host = TargetKind.HOST;"
-        "found = gather((), of={host: attributes(on=host)});"
+        "found = gather_machine((), of={host: list_attributes(on=host)});"
         "sys.stdout.buffer.write(msgspec.json.encode(found))"
     )
     machine = msgspec.json.decode(run(root, [sys.executable, "-c", script]), type=Machine)
     [control] = machine.controls
     assert (control.target, control.kind) == ("host0", TargetKind.HOST)
     wish = msgspec.structs.replace(profile("balanced"), rules=(_perf_mode(),))
-    [row] = make(machine, wish).rows
+    [row] = make_plan(machine, wish).rows
     assert (row.state, row.current, row.wanted) == (State.FIXED, -1, 2)
     assert "perf_mode=2 when it is loaded" in (row.limit or "")
-    assert attributes(["perf_mode"], TargetKind.HOST)[0] in control.attributes
+    assert list_attributes(["perf_mode"], TargetKind.HOST)[0] in control.attributes
 
 
 def _perf_mode() -> Rule:

@@ -30,7 +30,7 @@ from hbatune.agent import passes
 from hbatune.agent.orders import decode_report
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli import main
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 
 # Interrupts alone: a tree of files does not change nr_requests as a scheduler's switch would.
 profile = Path("/etc/hbatune/profiles/placing.toml")
@@ -59,9 +59,9 @@ def command(*words):
     return code, out.getvalue(), err.getvalue()
 
 def one_pass():
-    config = configuration()
+    config = load_configuration()
     try:
-        report = passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
+        report = passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
     except Exception as fault:
         return 70, "", repr(fault)
     return 0, "", decode_report(report).error or ""

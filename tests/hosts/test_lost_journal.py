@@ -41,12 +41,12 @@ from hbatune.agent import work
 from hbatune.agent.child import Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason
-from hbatune.facts.machine import gather
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.facts.machine import gather_machine
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from tests.bench.events import asked
 
-config = configuration()
-profile = chosen_profile(None, config)
+config = load_configuration()
+profile = load_chosen_profile(None, config)
 passes = work.PassMaker(config, profile)
 server = Server(passes.make, on_idle=passes.rest)
 
@@ -54,7 +54,7 @@ def event(name):
     return asked(server, Order(PassReason.EVENT, (DeviceEvent(name),)))[0]
 
 settings = {rule.setting for rule in profile.rules}
-left = frozenset((each.id, name) for each in gather(()).endpoints for name in settings)
+left = frozenset((each.id, name) for each in gather_machine(()).endpoints for name in settings)
 """
 
 LOGGED = """

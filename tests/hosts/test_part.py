@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.settings.table import attributes
+from hbatune.settings.table import list_attributes
 from tests.hosts import matrix, traps
 from tests.hosts.conftest import ALL
 from tests.hosts.machines import many
@@ -29,7 +29,7 @@ def test_a_part_is_found_and_planned_as_within_the_whole(name: str) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         build(MACHINES[name](), Path(folder))
         command = ["env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.parts_compared"]
-        found = run(Path(folder), [*command, *attributes()]).decode().split()
+        found = run(Path(folder), [*command, *list_attributes()]).decode().split()
     alike, unlike, unknown, alone, other = (int(each) for each in found)
     assert unlike == 0
     assert alike > 0 or name in SPANNING

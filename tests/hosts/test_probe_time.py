@@ -8,7 +8,7 @@ import pytest
 
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import RollbackRecords
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import ComparisonRequest
 from hbatune.operations.situation import Situation
@@ -17,8 +17,8 @@ from hbatune.policy.config import Config, ProbeConfig
 from hbatune.policy.library import Library, load_profile
 from hbatune.probe import run
 from hbatune.probe.selection import choose_representatives
-from hbatune.settings.table import attributes
-from hbatune.shipped import shipped
+from hbatune.settings.table import list_attributes
+from hbatune.shipped import find_shipped
 from tests.hosts import machines
 from tests.hosts.namespace import gather_in
 from tests.hosts.tree import Described
@@ -29,7 +29,7 @@ LUNS, ADAPTERS = 64, 4
 @pytest.fixture
 def server(built: Callable[[Described], Path]) -> Machine:
     """Four adapters with sixteen LUNs each, half of them spinning."""
-    return gather_in(built(machines.many(LUNS, ADAPTERS)), attributes())
+    return gather_in(built(machines.many(LUNS, ADAPTERS)), list_attributes())
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def situation(it: Machine, config: Config | None = None) -> Situation:
-    library = Library(shipped("rules"), site=Path("/nonexistent"))
+    library = Library(find_shipped("rules"), site=Path("/nonexistent"))
     profile = load_profile("oltp", library)
     known = config or Config()
     return Situation(
@@ -66,7 +66,7 @@ def test_an_apply_takes_two_minutes_for_a_disk_of_each_of_four_adapters(
     here = situation(server)
     plan = here.plan()
     assert len({row.target for row in plan.drift}) == LUNS
-    verifying = Verification(command_context(), here, plan, ComparisonRequest())
+    verifying = Verification(make_context(), here, plan, ComparisonRequest())
     assert 60 < verifying.seconds <= 120
     adapters = {each.target: each.adapter for each in server.endpoints}
     # Each has spinning disks and others, and there is time for one kind.
@@ -78,6 +78,6 @@ def test_verdicts_keep_to_their_own_limit(server: Machine, probed: None) -> None
     limit = 120
     here = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
     asked = ComparisonRequest(thorough=True)
-    verifying = Verification(command_context(), here, here.plan(), asked)
+    verifying = Verification(make_context(), here, here.plan(), asked)
     assert len(verifying.left_out) > 0, "not every kind fits, and that is said"
     assert verifying.seconds <= limit

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Storage
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.library import Library, load_profile
-from hbatune.policy.match import objective, traits
+from hbatune.policy.match import build_traits, find_objective
 from hbatune.policy.profile import Profile
-from hbatune.settings.table import IRQ_AFFINITY, attributes
-from hbatune.shipped import shipped
+from hbatune.settings.table import IRQ_AFFINITY, list_attributes
+from hbatune.shipped import find_shipped
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.namespace import gather_in
 from tests.hosts.real_hosts import fedora_27
@@ -72,7 +72,7 @@ def kind_of(it: Endpoint) -> str | None:
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profile]:
-    library = Library(shipped("rules"), site=tmp_path_factory.mktemp("etc"))
+    library = Library(find_shipped("rules"), site=tmp_path_factory.mktemp("etc"))
     return {name: load_profile(name, library) for name in PROFILES}
 
 
@@ -81,7 +81,7 @@ def said(machine: Machine, profile: Profile) -> dict[str, Said]:
     adapters = {each.target: each for each in machine.adapters}
     controls = {each.target: each.adapter for each in machine.controls}
     rows: dict[str, set[tuple[str, object]]] = {}
-    for row in make(machine, profile).rows:
+    for row in make_plan(machine, profile).rows:
         # Interrupts are an adapter's, whatever is behind it; what is absent is not set.
         if row.setting != IRQ_AFFINITY and row.value is not None:
             of = controls.get(row.target, row.target)
@@ -97,7 +97,7 @@ def said(machine: Machine, profile: Profile) -> dict[str, Said]:
 
 
 def _goal(profile: Profile, it: Endpoint, behind: Adapter | None) -> float | None:
-    found = objective(profile, traits(it, behind))
+    found = find_objective(profile, build_traits(it, behind))
     return None if found is None else found.p99_ms
 
 
@@ -134,7 +134,7 @@ def test_latency_alone_keeps_a_local_nvme_drive_awake(
 ) -> None:
     """The other controller is a cloud's, which may say what it wants of its sleep."""
     machine = surveyed("nvme_cloud").machine
-    planned = {name: make(machine, profile).rows for name, profile in profiles.items()}
+    planned = {name: make_plan(machine, profile).rows for name, profile in profiles.items()}
     found = {
         name: {row.target: (row.current, row.value) for row in rows if row.setting == SLEEP}
         for name, rows in planned.items()
@@ -147,7 +147,9 @@ def test_a_queue_that_holds_no_writeback_back_has_no_such_setting(
     built: Callable[[Described], Path], profiles: dict[str, Profile]
 ) -> None:
     """Its file is there and refuses to be read, for which no `apply` is to fail."""
-    machine = gather_in(built(fedora_27()), attributes())
-    rows = [row for row in make(machine, profiles["latency"]).rows if row.setting == "wbt_lat_usec"]
+    machine = gather_in(built(fedora_27()), list_attributes())
+    rows = [
+        row for row in make_plan(machine, profiles["latency"]).rows if row.setting == "wbt_lat_usec"
+    ]
     states = {row.target: row.state for row in rows}
     assert states == {"nvme0n1": State.OK, "sda": State.ABSENT, "sdb": State.ABSENT}

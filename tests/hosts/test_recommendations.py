@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.hosts.conftest import NAMED, Surveyed
 
 Survey = Callable[[str], Surveyed]
@@ -125,7 +125,7 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
 @pytest.fixture(scope="module")
 def oltp(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     site: Path = tmp_path_factory.mktemp("etc")
-    return load_profile("oltp", Library(shipped("rules"), site=site))
+    return load_profile("oltp", Library(find_shipped("rules"), site=site))
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -135,7 +135,7 @@ def test_oltp_is_the_table(surveyed: Survey, oltp: Profile, name: str) -> None:
         (row.target, row.setting): row.value
         if row.state in (State.OK, State.DRIFT)
         else str(row.state)
-        for row in make(machine, oltp).rows
+        for row in make_plan(machine, oltp).rows
     }
     settings = ("scheduler", "nr_requests", "queue_depth")
     found = {
@@ -147,7 +147,7 @@ def test_oltp_is_the_table(surveyed: Survey, oltp: Profile, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_oltp_lowers_no_depth(surveyed: Survey, oltp: Profile, name: str) -> None:
-    for row in make(surveyed(name).machine, oltp).rows:
+    for row in make_plan(surveyed(name).machine, oltp).rows:
         if row.setting == "queue_depth" and isinstance(row.value, int):
             assert isinstance(row.current, int)
             assert row.value >= row.current

@@ -37,15 +37,15 @@ ctxt 99
 _SAMPLE = """
 import sys
 import msgspec
-from hbatune.facts.machine import gather
-from hbatune.facts.sampler import Sampler, sampled_places
-from hbatune.watch.subjects import subjects
+from hbatune.facts.machine import gather_machine
+from hbatune.facts.sampler import Sampler, find_sampled_places
+from hbatune.watch.subjects import find_subjects
 
-machine = gather(("device/queue_depth",))
-sampler = Sampler(sampled_places(machine), every=60)
+machine = gather_machine(("device/queue_depth",))
+sampler = Sampler(find_sampled_places(machine), every=60)
 samples = [sampler.sample(now, 1e9 + now) for now in (100.0, 110.0)]
 ids = {each.id: each.target for each in machine.endpoints}
-sys.stdout.buffer.write(msgspec.json.encode((samples, ids, subjects(machine))))
+sys.stdout.buffer.write(msgspec.json.encode((samples, ids, find_subjects(machine))))
 """
 
 

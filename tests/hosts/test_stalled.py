@@ -161,7 +161,7 @@ from hbatune.cli import main
 from hbatune.operations import install
 system.CALL_S = system.STOP_S = system.SETTLE_S = 0.5
 if sys.argv[1] == "install":
-    system.systemd_runs = lambda: False
+    system.has_systemd = lambda: False
     system._is_udev_running = lambda: False
     install.require_trusted_command = lambda *_: None
 sys.exit(main())

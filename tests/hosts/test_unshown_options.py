@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from hbatune.facts.families import families
 from hbatune.facts.model import Attribute, Machine
-from hbatune.plan.module_options import Rendered, plan_options
+from hbatune.plan.module_options import RenderedOptions, plan_options
 from hbatune.plan.rows import Row, State
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import AtLeast, Profile
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
 from tests.hosts.test_families import wishes
@@ -30,7 +30,7 @@ def test_what_a_family_says_of_an_options_file_is_what_the_module_has() -> None:
                 assert str(option.default) == text
 
 
-def row(machine: Machine, profile: Profile, rendered: Rendered | None = None) -> Row:
+def row(machine: Machine, profile: Profile, rendered: RenderedOptions | None = None) -> Row:
     [planned] = plan_options(machine, profile, rendered or {})
     return planned.row
 
@@ -41,7 +41,7 @@ def test_iprs_vectors_are_the_drivers_own_and_said_not_to_be_readable(
     found = surveyed("ipr")
     folder = found.root / "sys" / "module" / "ipr" / "parameters"
     assert "number_of_msix" not in os.listdir(folder)
-    oltp = load_profile("oltp", Library(shipped("rules"), site=tmp_path))
+    oltp = load_profile("oltp", Library(find_shipped("rules"), site=tmp_path))
     it = row(found.machine, oltp)
     assert (it.setting, it.state, it.current) == ("ipr.number_of_msix", State.OK, None)
     assert "does not say what is in use; 16 is the driver's own" in (it.limit or "")

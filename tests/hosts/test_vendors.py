@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.plan.advice import Advice, Stance, advise
-from hbatune.plan.make import make
+from hbatune.plan.advice import Advice, Stance, find_advice
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.config import Site, Vendors
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import asked, rules_followed
+from hbatune.policy.vendors import load_enabled_rules, load_followed_rules
 from hbatune.settings.table import Value
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.hosts.conftest import ALL, Surveyed
 
 Survey = Callable[[str], Surveyed]
@@ -77,17 +77,17 @@ EVERYTHING = Site(
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     site: Path = tmp_path_factory.mktemp("etc")
-    return Library(shipped("rules"), site=site)
+    return Library(find_shipped("rules"), site=site)
 
 
 def advice_on(found: Surveyed, library: Library, site: Site) -> tuple[Advice, ...]:
-    profile = load_profile("oltp", library, rules_followed(library, site))
-    plan = make(found.machine, profile)
-    return advise(found.machine, asked(library, site), plan, uses=site.uses)
+    profile = load_profile("oltp", library, load_followed_rules(library, site))
+    plan = make_plan(found.machine, profile)
+    return find_advice(found.machine, load_enabled_rules(library, site), plan, uses=site.uses)
 
 
 def test_every_rule_of_a_vendor_is_in_the_table() -> None:
-    assert {each.rule.name for each in load_vendors(shipped("rules"))} == set(RULES)
+    assert {each.rule.name for each in load_vendors(find_shipped("rules"))} == set(RULES)
     assert len(RULES) >= 30
 
 
@@ -129,10 +129,12 @@ def test_nothing_changes_where_a_site_asks_for_no_advice(
     assert advice_on(surveyed(name), library, off) == ()
     vendors = {each.rule.name for each in load_vendors(library.shipped)}
     for profile in ("balanced", "latency", "oltp", "throughput"):
-        plan = make(machine, load_profile(profile, library, rules_followed(library, off)))
-        assert plan == make(machine, load_profile(profile, library))
+        plan = make_plan(machine, load_profile(profile, library, load_followed_rules(library, off)))
+        assert plan == make_plan(machine, load_profile(profile, library))
         shown = Site(vendors=Vendors.ADVISE)
-        assert plan == make(machine, load_profile(profile, library, rules_followed(library, shown)))
+        assert plan == make_plan(
+            machine, load_profile(profile, library, load_followed_rules(library, shown))
+        )
         assert not {row.rule for row in plan.rows} & vendors
 
 
@@ -141,8 +143,8 @@ def test_following_lowers_no_depth_and_follows_nothing_that_hangs_on_a_use(
     surveyed: Survey, library: Library, name: str
 ) -> None:
     site = Site(vendors=Vendors.FOLLOW, uses=EVERYTHING.uses)
-    plan = make(
-        surveyed(name).machine, load_profile("oltp", library, rules_followed(library, site))
+    plan = make_plan(
+        surveyed(name).machine, load_profile("oltp", library, load_followed_rules(library, site))
     )
     bound = {each.rule.name for each in load_vendors(library.shipped) if each.use is not None}
     for row in plan.rows:
@@ -155,7 +157,7 @@ def test_following_lowers_no_depth_and_follows_nothing_that_hangs_on_a_use(
 
 def test_what_is_followed_is_a_row_like_any_other(surveyed: Survey, library: Library) -> None:
     site = Site(vendors=Vendors.FOLLOW)
-    profile = load_profile("oltp", library, rules_followed(library, site))
+    profile = load_profile("oltp", library, load_followed_rules(library, site))
     for name, target, setting, value in (
         ("pure", "sda", "timeout", 60),
         ("nimble", "sda", "queue_depth", 64),
@@ -164,6 +166,6 @@ def test_what_is_followed_is_a_row_like_any_other(surveyed: Survey, library: Lib
         ("vast_nvme", "nvme0n1", "iopolicy", "round-robin"),
         ("ebs", "nvme0n1", "io_timeout", NEVER),
     ):
-        rows = make(surveyed(name).machine, profile).rows
+        rows = make_plan(surveyed(name).machine, profile).rows
         [row] = [row for row in rows if (row.target, row.setting) == (target, setting)]
         assert (row.value, row.state) == (value, State.DRIFT)

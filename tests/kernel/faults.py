@@ -30,7 +30,7 @@ from hbatune.agent.work import PassMaker, encode_order
 from hbatune.boot import placement
 from hbatune.boot.placement import Piece
 from hbatune.cli import main
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.settings.table import Value
 from tests.kernel import calls, kills
 from tests.kernel.calls import HANG, LATE, SHORT, WRITES, Call, Role
@@ -214,8 +214,8 @@ class Machine:
         for words in self._scenario.before:
             done = self._run(words)
             assert done.code == 0, done
-        config = configuration()
-        self._policy = config, chosen_profile(None, config) if config.profile else None
+        config = load_configuration()
+        self._policy = config, load_chosen_profile(None, config) if config.profile else None
         if self._scenario.drifts:
             self._drift()
         self._begin = self._values()
@@ -375,7 +375,7 @@ class Machine:
         """Place files as `install` does; its checks are of the machine that runs the tests."""
         (self._world.root / _CONFIGURATION).write_text(_LONG)
         rules, unit = Piece(paths.UDEV_RULES, "# none yet\n"), paths.UNITS / system.UNIT
-        placement.place(placement.ROOT, paths.MANIFEST, [rules, Piece(unit, "[Service]\n")])
+        placement.place_pieces(placement.ROOT, paths.MANIFEST, [rules, Piece(unit, "[Service]\n")])
 
     def _drift(self) -> None:
         """Let an administrator change some values."""

@@ -6,7 +6,7 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import HbatuneError
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.library import installed_library
 from tests.kernel.seams import World
 
@@ -77,5 +77,5 @@ def started(world: World) -> Keeper | None:
 
 
 def _policy() -> Policy:
-    config = configuration()
-    return Policy(config, chosen_profile(None, config) if config.profile else None)
+    config = load_configuration()
+    return Policy(config, load_chosen_profile(None, config) if config.profile else None)

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from hbatune.cli import main
-from hbatune.settings.table import SETTINGS, Value, setting
+from hbatune.settings.table import SETTINGS, Value, find_setting
 from tests.kernel.model import By
 from tests.kernel.ptrace import Ended, Run, Watcher
 from tests.kernel.seams import World, installed, placed
@@ -235,7 +235,7 @@ def values(tree: Tree) -> dict[tuple[str, str], Value]:
             path = str(file.relative_to(directory))
             known = _BY_PATH.get(path, path if "iosched/" in path else None)
             if known and file.is_file() and (disk.can_queue or "depth" not in path):
-                found[name, known] = setting(known).parse(file.read_text().strip())
+                found[name, known] = find_setting(known).parse(file.read_text().strip())
     return found
 
 

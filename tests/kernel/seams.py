@@ -36,8 +36,8 @@ from hbatune.act import chain, interrupts, paths, system
 from hbatune.cli import main, parser
 from hbatune.facts import assembly, machine, part
 from hbatune.facts.devices import Devices, Stack
-from hbatune.facts.processors import processors
-from hbatune.facts.routes import place
+from hbatune.facts.processors import read_processors
+from hbatune.facts.routes import parse_place
 from hbatune.policy import library as policy_library
 from hbatune.workers import Finished, Pool, Replied, Stuck
 from hbatune.workers.process import Process
@@ -257,15 +257,15 @@ def _of_files(world: World) -> list[Seam]:
         return _LIBRARY(world.root / "rules", site=world.root / "etc")
 
     return [
-        (machine, "find", lambda: _devices(world.tree)),
+        (machine, "find_devices", lambda: _devices(world.tree)),
         (part, "_find", lambda known, names: _part(world.tree, names)),
-        (assembly, "mounts", lambda stack, disks: {}),
-        (assembly, "processors", lambda: _PROCESSORS),
-        (assembly, "modules", lambda families: ()),
+        (assembly, "find_mounts", lambda stack, disks: {}),
+        (assembly, "read_processors", lambda: _PROCESSORS),
+        (assembly, "read_modules", lambda families: ()),
         (assembly, "_BOOT_ID", str(world.root / "boot_id")),
         (assembly, "_MEMINFO", str(world.root / "meminfo")),
         (policy_library, "Library", library),
-        (interrupts, "leave", lambda irqs, paths: None),
+        (interrupts, "ban_interrupts", lambda irqs, paths: None),
         (os, "geteuid", lambda: 0),
         (parser, "_make_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
@@ -327,7 +327,7 @@ def _of_processes(world: World) -> list[Seam]:
         (Pool, "prepare", lambda self, tasks: None),
         (Pool, "__exit__", lambda self, *_: pool.queue.clear()),
         (Pool, "running", property(lambda self: len(pool.queue))),
-        (processes, "start_and_end", world.stat),
+        (processes, "read_process_state", world.stat),
         (process, "os", SimpleNamespace(getpid=lambda: world.pid)),
         (os, "open", opened),
         (os, "rename", renamed),
@@ -339,7 +339,7 @@ def _of_processes(world: World) -> list[Seam]:
 
 _LIBRARY = policy_library.Library
 _PARSER = cache(parser._make_parser)  # making it takes a tenth of a sequence's time
-_PROCESSORS = processors()
+_PROCESSORS = read_processors()
 process = importlib.import_module("hbatune.workers.process")  # a function has the same name
 
 
@@ -381,9 +381,11 @@ def _inline(world: World) -> SimpleNamespace:
 
 
 def _devices(tree: Tree) -> Devices:
-    """Return the devices as sysfs would list them (``facts.devices.find``)."""
+    """Return the devices as sysfs would list them (``facts.devices.find_devices``)."""
     disks = {name: str(tree.directory(name)) for name in tree.places}
-    places = {disks[slot.name]: place(disks[slot.name]) for slot in SLOTS if slot.name in disks}
+    places = {
+        disks[slot.name]: parse_place(disks[slot.name]) for slot in SLOTS if slot.name in disks
+    }
     below = tuple(slot.name for slot in SLOTS if slot.map == MAP)
     return Devices(
         disks=disks,

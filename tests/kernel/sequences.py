@@ -18,7 +18,7 @@ from typing import Any
 
 from hbatune.act import journal
 from hbatune.agent.orders import Handled, PassReason, PassReport
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, Value, among, setting
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, Value, find_setting, is_among
 from tests.kernel.invariants import Violation
 from tests.kernel.keeper import Keeper, started
 from tests.kernel.model import HANGS, By, Change, Disk, Write
@@ -38,7 +38,7 @@ def name_of(path: str) -> str:
 
 def typed(path: str, text: str | None) -> Value | None:
     """Return the value of a file's text, None where the file does not exist."""
-    return None if text is None else setting(name_of(path)).parse(text)
+    return None if text is None else find_setting(name_of(path)).parse(text)
 
 
 # -- the steps -------------------------------------------------------------------------------------
@@ -413,9 +413,9 @@ class Session:
         filed: dict[str, set[str]] = {}
         for entry in recorded.entries:
             name = entry.setting
-            filed.setdefault(entry.target, set()).update((name, *setting(name).resets))
+            filed.setdefault(entry.target, set()).update((name, *find_setting(name).resets))
         for disk, path in self.footprint.before:
-            there = among(name_of(path), filed.get(disk.name, ()))
+            there = is_among(name_of(path), filed.get(disk.name, ()))
             now = disk.texts(self.tree.series).get(path)
             if not there and not disk.gone and self.footprint.is_back((disk, path), now):
                 yield disk, path
@@ -529,7 +529,7 @@ class Session:
             return
         if disk not in self._seen_by_run:
             return
-        path = setting(name).path
+        path = find_setting(name).path
         now = typed(path, disk.texts(self.tree.series).get(path))
         if now != value:
             self._violated("truthful", f"{said} {value}, but it is {now}")
@@ -728,7 +728,7 @@ class Session:
         A write that only undoes an effect of another write belongs to that one's row.
         """
         for write in self._ours():
-            alone = "iosched/" not in write.name and not setting(name_of(write.name)).kept
+            alone = "iosched/" not in write.name and not find_setting(name_of(write.name)).kept
             if alone and (write.disk.name, name_of(write.name)) not in told:
                 self._violated("nothing_dropped", f"{write.disk.name} {write.name}")
 

@@ -27,19 +27,19 @@ from hbatune.agent.orders import Handled, PassReason, SettingChange
 from hbatune.agent.status import LastPass, Status
 from hbatune.boot import placement
 from hbatune.boot.placement import Manifest, PlacedFile
-from hbatune.cli.parser import full_parser
+from hbatune.cli.parser import make_full_parser
 from hbatune.errors import HbatuneError
-from hbatune.facts.health import Counted, earlier
-from hbatune.plan.rows import Reverted
+from hbatune.facts.health import ErrorCounters, find_earlier_counters
+from hbatune.plan.rows import RevertedValue
 from hbatune.probe import history
-from hbatune.probe.history import History, history_entries
-from hbatune.render import render
+from hbatune.probe.history import History, list_entries
+from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import page
+from hbatune.report.summary import make_page
 from hbatune.snapshot import file as snapshot_file
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies
-from hbatune.workers import this_process
+from hbatune.workers import find_this_process
 from tests.mutants.mutate import Source
 from tests.unit import reported
 
@@ -117,13 +117,13 @@ def _snapshots() -> tuple[Source, ...]:
 
 @cache
 def _parser() -> argparse.ArgumentParser:
-    return full_parser()
+    return make_full_parser()
 
 
 def _snapshot(random: Random, folder: Path) -> bool:
     path = folder / "host.snapshot"
     path.write_bytes(gzip.compress(random.choice(_snapshots()).mutant(random), 1))
-    snapshot_file.load(path)
+    snapshot_file.load_snapshot(path)
     words = [word.replace("FOLDER", str(folder)) for word in random.choice(_COMMANDS)]
     args = _parser().parse_args([*words, "--snapshot", str(path)])
     command = importlib.import_module(f"hbatune.cli.commands.{words[0]}")
@@ -149,10 +149,10 @@ def _history(random: Random, folder: Path) -> bool:
     path.write_bytes(random.choice(_histories()).mutant(random))
     found = history.load(path).records
     data = replace(_data(), records=found)
-    for entry in history_entries(found, data.machine):
+    for entry in list_entries(found, data.machine):
         assert entry.since is None or entry.since.iops == entry.since.iops
     if random.random() < 0.5:
-        text = render("templates", "report.html.j2", page=page(data))
+        text = render_template("templates", "report.html.j2", page=make_page(data))
         # As attributes of a picture; prose may well have the word.
         assert not search(r'[a-z0-9]+="[^"]*\b(nan|inf)\b[^"]*"', text), "a number is not finite"
     return True
@@ -175,7 +175,7 @@ def _of_state(make: Callable[[], Any], read: Callable[[Path, Random], object]) -
 
 
 def _a_journal() -> Journal:
-    made, me = _data().machine, this_process()
+    made, me = _data().machine, find_this_process()
     first, second = made.endpoints[:2]
     entries = (
         Entry(first.id, first.target, first.adapter, "nr_requests", 256, 2048, diskseq=4),
@@ -183,17 +183,17 @@ def _a_journal() -> Journal:
         Entry(second.id, second.target, None, "of_a_newer_version", "x", effect="y"),
     )
     run = Run("apply", "oltp", me, reported.NOW)
-    reverted = (Reverted(first.id, "nr_requests", 2048),)
+    reverted = (RevertedValue(first.id, "nr_requests", 2048),)
     return Journal(made.boot_id, entries, run, (second.id,), reverted)
 
 
 def _read_journal(path: Path, random: Random) -> bool:
     made = _data().machine
     boot_id = random.choice((made.boot_id, "another"))
-    journal.settings_set(path, boot_id)
+    journal.list_changed_settings(path, boot_id)
     found = journal.load(path, boot_id)[0]
-    recorded, _ = journal.load_for(path, made)
-    journal.unknown_ids(recorded, rollback_record.load(Paths()), made)
+    recorded, _ = journal.load_with_current_ids(path, made)
+    journal.find_unknown_ids(recorded, rollback_record.load(Paths()), made)
     # What is not understood is kept: the next save has it still.
     assert json.decode(json.encode(found), type=Journal) == found
     return True
@@ -205,12 +205,12 @@ def _a_status() -> Status:
         disk.target, disk.id, "nr_requests", 256, 2048, "written", handled=next(iter(Handled))
     )
     last = LastPass(reported.NOW, next(iter(PassReason)), 3)
-    return Status(this_process(), reported.NOW, "oltp", 12, (change,), last, error="an error")
+    return Status(find_this_process(), reported.NOW, "oltp", 12, (change,), last, error="an error")
 
 
 def _read_status(path: Path, random: Random) -> bool:
-    client.daemon(path)
-    found = status.load(path)
+    client.find_daemon(path)
+    found = status.load_status(path)
     return found is not None and isinstance(found.well, bool)
 
 
@@ -220,9 +220,9 @@ def _latencies() -> Latencies:
 
 
 def _read_latency(path: Path, random: Random) -> bool:
-    found = latency.load(path).intervals
-    chosen = latency.intervals_between(found, 90, 200)
-    histogram = latency.latency_histogram(chosen, ("8:0", "259:1"))
+    found = latency.load_latencies(path).intervals
+    chosen = latency.select_intervals(found, 90, 200)
+    histogram = latency.make_histogram(chosen, ("8:0", "259:1"))
     return bool(histogram.counts) and histogram.percentile(99) >= 0
 
 
@@ -238,19 +238,19 @@ def _read_hands_off(path: Path, random: Random) -> bool:
 
 def _read_irqs(path: Path, random: Random) -> bool:
     with patch.object(paths, "IRQS", path):
-        return all(0 <= each < 1 << 32 for each in interrupts.placed(Paths()))
+        return all(0 <= each < 1 << 32 for each in interrupts.read_placed(Paths()))
 
 
-def _counts() -> list[Counted]:
+def _counts() -> list[ErrorCounters]:
     made = _data().machine
     values = {made.endpoints[0].id: {"errors": 3}, made.adapters[0].target: {"fatal": 1}}
-    return [Counted(made.boot_id, 1_799_000_000 + each, values) for each in range(3)]
+    return [ErrorCounters(made.boot_id, 1_799_000_000 + each, values) for each in range(3)]
 
 
 def _read_counted(path: Path, random: Random) -> bool:
     before = marks.load_counted(path)
-    now = Counted(_data().machine.boot_id, 1_800_000_000, {})
-    return earlier(before, now) is not None
+    now = ErrorCounters(_data().machine.boot_id, 1_800_000_000, {})
+    return find_earlier_counters(before, now) is not None
 
 
 def _ids() -> list[str]:
@@ -258,7 +258,7 @@ def _ids() -> list[str]:
 
 
 def _claim() -> Claim:
-    me = this_process()
+    me = find_this_process()
     return Claim(me.pid, me.start_time, "sda", _data().machine.endpoints[0].id)
 
 
@@ -270,9 +270,10 @@ KINDS: dict[str, Try] = {
     "status": _of_state(_a_status, _read_status),
     "latency": _of_state(_latencies, _read_latency),
     "manifest": _of_state(_a_manifest, lambda path, _: placement.load_manifest(path)),
-    "claim": _of_state(_claim, lambda path, _: lock.outstanding_claims(path)),
+    "claim": _of_state(_claim, lambda path, _: lock.find_outstanding_claims(path)),
     "hold": _of_state(
-        lambda: Hold(this_process(), tuple(_ids()[:9])), lambda path, _: lock.held(path.parent)
+        lambda: Hold(find_this_process(), tuple(_ids()[:9])),
+        lambda path, _: lock.read_held_ids(path.parent),
     ),
     "counters": _of_state(_counts, _read_counted),
     "rolled back": _of_state(lambda: {"ids": _ids()[:5], "lifted": _ids()[5:7]}, _read_hands_off),

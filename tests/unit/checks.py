@@ -8,7 +8,7 @@ from hbatune.checks.finding import CheckInput, Finding
 from hbatune.checks.registry import run_checks
 from hbatune.facts.health import AdapterHealth, DiskHealth, Errors, Health, Port, Root
 from hbatune.facts.model import Machine
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Profile
 
@@ -68,7 +68,7 @@ def seen(
         endpoints=machine.endpoints,
         site=site or Site(),
         profile=profile,
-        rows=make(machine, profile).rows if profile else (),
+        rows=make_plan(machine, profile).rows if profile else (),
     )
 
 

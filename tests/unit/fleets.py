@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.snapshot.file import Snapshot, encode
+from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.unit import factory
 from tests.unit.snapshots import snapshot
 
@@ -25,7 +25,7 @@ def machine(number: int, *endpoints: Endpoint, **adapter: Any) -> Machine:
 def save(folder: Path, *snapshots: Snapshot) -> Path:
     """Write each snapshot to a file with its host's name, and return the folder."""
     for each in snapshots:
-        (folder / f"{each.machine.hostname}.snap").write_bytes(encode(each))
+        (folder / f"{each.machine.hostname}.snap").write_bytes(encode_snapshot(each))
     return folder
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 NOMERGES_PROFILE = """
 title = "test"
@@ -24,7 +24,7 @@ class SiteFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         root.mkdir()
-        self.library = Library(shipped=shipped("rules"), site=root)
+        self.library = Library(shipped=find_shipped("rules"), site=root)
 
     def put(self, name: str, text: str | bytes) -> Path:
         """Write ``text`` to the file ``name``, with the folders above it."""

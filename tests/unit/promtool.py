@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 _PROMTOOL = Path(__file__).resolve().parents[2] / "build/tools/promtool"
 
@@ -17,7 +17,11 @@ needs_promtool = pytest.mark.skipif(
 def promtool(*words: str, given: bytes = b"") -> str:
     """Return what it says of the shipped files that are named, which it has to like."""
     done = subprocess.run(
-        [_PROMTOOL, *words], input=given, capture_output=True, check=False, cwd=shipped("metrics")
+        [_PROMTOOL, *words],
+        input=given,
+        capture_output=True,
+        check=False,
+        cwd=find_shipped("metrics"),
     )
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     return (done.stdout + done.stderr).decode()

@@ -28,7 +28,7 @@ from hbatune.probe.history import (
     SearchedDepth,
     SearchedSettings,
     ValueChange,
-    record_together,
+    make_adapter_record,
 )
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
@@ -40,10 +40,10 @@ from hbatune.probe.result import (
     Served,
     Workload,
 )
-from hbatune.probe.together import judge_together, kept_together
-from hbatune.probe.verdict import judge_pairs
+from hbatune.probe.together import evaluate_together, make_kept_together
+from hbatune.probe.verdict import evaluate_pairs
 from hbatune.report.page import ReportData
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine, vector
 from tests.unit.noisy import Noise, NoisyDisk
 from tests.unit.noisy import figures as noisy
@@ -76,7 +76,7 @@ def figures(iops: float, p50: float, tail: float, size: int = 4096, cpu: float =
 
 def library() -> Library:
     """Return what ships, with no site's own."""
-    return Library(shipped("rules"), site=shipped("rules") / "nowhere")
+    return Library(find_shipped("rules"), site=find_shipped("rules") / "nowhere")
 
 
 def oltp() -> Profile:
@@ -342,10 +342,12 @@ def all_disks(
             alone = [result(each, asked, figures(one, 120, 1, size), by) for each in disks]
             most = min(count * one, 640_000, 6.5e9 / size)
             at_once = figures(most, count * 24 / most * 1e6, 2, size, cpu=3.0)
-            told = judge_together(by.target, by.link, alone, replace(at_once, busy=0.5))
+            told = evaluate_together(by.target, by.link, alone, replace(at_once, busy=0.5))
             command = f"probe block-sweep{'-writes' if asked.writes else '-small'}"
-            kept = kept_together(told)
-            found.append(record_together(made, "oltp", command, by.target, kept, NOW + at + number))
+            kept = make_kept_together(told)
+            found.append(
+                make_adapter_record(made, "oltp", command, by.target, kept, NOW + at + number)
+            )
     return found
 
 
@@ -394,7 +396,7 @@ def proof(made: Machine, slower: float, number: int, at: float) -> Record:
     """Return the proof of a change after which an I/O takes ``slower`` times as long."""
     disk, by, tolerance = made.endpoints[number], made.adapters[0], oltp().tolerance
     pairs = NoisyDisk(Noise(0.02), number).pairs(10, slower)
-    verdict = judge_pairs(pairs, tolerance, 6.0)
+    verdict = evaluate_pairs(pairs, tolerance, 6.0)
     last = result(disk, SWEEP, noisy(60_000 / slower, 400 * slower, 900 * slower), by)
     reverted = bool(verdict.beyond)
     settings = ("nr_requests",) if slower > 1.1 else ("scheduler", "nr_requests")
@@ -456,7 +458,7 @@ def seen() -> ReportData:
     return ReportData(
         machine=made,
         profile=profile,
-        plan=make.make(made, profile),
+        plan=make.make_plan(made, profile),
         journal=journal(made),
         records=records,
         yardsticks=library().yardsticks(),
@@ -496,7 +498,7 @@ def crowded() -> ReportData:
         seen(),
         machine=made,
         records=(*_equal(made), *_few(made), _unsure(made), *lone(made, 8000)),
-        plan=make.make(made, oltp()),
+        plan=make.make_plan(made, oltp()),
     )
 
 
@@ -522,7 +524,7 @@ def many() -> ReportData:
         for measured in (kept, corners, baselines, beside_writer, block_sweep, all_disks):
             records += measured(own)
         records += [searched(own), *rising_load(own, (0,))]
-    return replace(seen(), machine=made, records=tuple(records), plan=make.make(made, oltp()))
+    return replace(seen(), machine=made, records=tuple(records), plan=make.make_plan(made, oltp()))
 
 
 def _equal(made: Machine) -> list[Record]:

@@ -14,19 +14,27 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal, lock
-from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, jittered, write
+from hbatune.act.chain import (
+    Chain,
+    ChainWriter,
+    Step,
+    WriteResult,
+    add_jitter,
+    encode_result,
+    write_chain,
+)
 from hbatune.act.executor import Executor, Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
-from hbatune.act.restore import NAMELESS, REPLACED, rollback
-from hbatune.act.writer import apply, execute, outcomes
-from hbatune.facts.attributes import read_again
+from hbatune.act.restore import REPLACED_DRIVE, UNNAMED_DRIVE, restore_values
+from hbatune.act.writer import add_outcomes, execute_chains, write_plan
+from hbatune.facts.attributes import reread_attribute
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Missing, Reason
-from hbatune.facts.survey import survey_each
-from hbatune.plan.make import PlanLimits, make
+from hbatune.facts.survey import survey_requests
+from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.profile import Exactly
-from hbatune.workers import Finished, Pool, Replied, WorkerPool, this_process
+from hbatune.workers import Finished, Pool, Replied, WorkerPool, find_this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
 
@@ -90,7 +98,7 @@ def means(tmp_path: Path) -> Means:
 
 
 def planned(host: Machine, *effects: tuple[str, Exactly]) -> Plan:
-    return make(host, profile(*effects))
+    return make_plan(host, profile(*effects))
 
 
 def filed(means: Means) -> Journal:
@@ -106,10 +114,10 @@ def test_apply_writes_what_differs_and_rollback_puts_it_back(
 ) -> None:
     sda = disk()
     host = machine(sda.endpoint())
-    rows = apply(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
+    rows = write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
     assert by_setting(rows) == {"nomerges": Outcome.WRITTEN, "rq_affinity": Outcome.WRITTEN}
     assert (sda.value("queue/nomerges"), sda.value("queue/rq_affinity")) == ("1", "2")
-    restored = rollback(machine(sda.endpoint()), filed(means), means)
+    restored = restore_values(machine(sda.endpoint()), filed(means), means)
     assert {row.outcome for row in restored} == {Outcome.WRITTEN}
     assert (sda.value("queue/nomerges"), sda.value("queue/rq_affinity")) == ("0", "1")
     assert not means.journal.exists(), "what was restored is taken out of the journal"
@@ -119,7 +127,7 @@ def test_what_is_right_already_is_kept_and_not_journaled(
     disk: Callable[..., Disk], means: Means
 ) -> None:
     host = machine(disk(queue__nomerges="1").endpoint())
-    rows = apply(host, planned(host, NOMERGES), filed(means), means)
+    rows = write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert by_setting(rows) == {"nomerges": Outcome.KEPT}
     assert not means.journal.exists()
 
@@ -128,9 +136,9 @@ def test_the_first_baseline_stays(disk: Callable[..., Disk], means: Means) -> No
     sda = disk()
     for value in (1, 2):
         host = machine(sda.endpoint())
-        apply(host, planned(host, ("nomerges", Exactly(value))), filed(means), means)
+        write_plan(host, planned(host, ("nomerges", Exactly(value))), filed(means), means)
     assert sda.value("queue/nomerges") == "2"
-    rollback(machine(sda.endpoint()), filed(means), means)
+    restore_values(machine(sda.endpoint()), filed(means), means)
     assert sda.value("queue/nomerges") == "0"
 
 
@@ -148,7 +156,7 @@ def test_the_baseline_is_durable_before_the_first_write(
 
     monkeypatch.setattr(journal, "save", save)
     host = machine(sda.endpoint())
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     first_value, first_entries = seen[0]
     assert first_value == "0"
     assert [(entry.setting, entry.before, entry.value) for entry in first_entries] == [
@@ -163,7 +171,7 @@ def test_nothing_is_written_where_the_journal_cannot_be(
     means.journal.parent.parent.joinpath("state").write_text("not a folder")
     host = machine(sda.endpoint())
     with pytest.raises(JournalError):
-        apply(host, planned(host, NOMERGES), Journal(host.boot_id), means)
+        write_plan(host, planned(host, NOMERGES), Journal(host.boot_id), means)
     assert sda.value("queue/nomerges") == "0"
 
 
@@ -174,7 +182,7 @@ def test_a_value_that_somebody_changed_since_the_plan_is_a_conflict(
     host = machine(sda.endpoint())
     plan = planned(host, NOMERGES, AFFINITY)
     (sda.path / "queue/nomerges").write_text("2")
-    rows = apply(host, plan, filed(means), means)
+    rows = write_plan(host, plan, filed(means), means)
     assert by_setting(rows) == {"nomerges": Outcome.CONFLICT, "rq_affinity": Outcome.WRITTEN}
     assert sda.value("queue/nomerges") == "2"
 
@@ -186,7 +194,7 @@ def test_what_was_planned_upon_a_changed_scheduler_is_cancelled(
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
     (sda.path / "queue/scheduler").write_text("none mq-deadline [kyber]")
-    rows = apply(host, plan, filed(means), means)
+    rows = write_plan(host, plan, filed(means), means)
     assert by_setting(rows) == {"scheduler": Outcome.CONFLICT, "nr_requests": Outcome.CANCELLED}
     assert sda.value("queue/nr_requests") == "256"
 
@@ -198,7 +206,7 @@ def test_a_reset_overwrites_no_value_changed_since_the_plan(
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
     (sda.path / "queue/nr_requests").write_text("100")
-    rows = {row.setting: row for row in apply(host, plan, filed(means), means)}
+    rows = {row.setting: row for row in write_plan(host, plan, filed(means), means)}
     assert {row.outcome for row in rows.values()} == {Outcome.CONFLICT}
     assert rows["nr_requests"].found == 100
     assert rows["scheduler"].limit == "it would reset nr_requests, which was changed to 100"
@@ -211,7 +219,7 @@ def test_a_value_that_is_set_meanwhile_is_kept(disk: Callable[..., Disk], means:
     host = machine(sda.endpoint())
     plan = planned(host, NOMERGES)
     (sda.path / "queue/nomerges").write_text("1")
-    assert by_setting(apply(host, plan, filed(means), means)) == {"nomerges": Outcome.KEPT}
+    assert by_setting(write_plan(host, plan, filed(means), means)) == {"nomerges": Outcome.KEPT}
 
 
 def test_a_write_without_effect_is_ignored_not_done(
@@ -220,7 +228,7 @@ def test_a_write_without_effect_is_ignored_not_done(
     sda = disk()
     monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: None)
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
-    [result] = write(chain)
+    [result] = write_chain(chain)
     assert (result.outcome, result.found) == (Outcome.IGNORED, 1)
 
 
@@ -230,7 +238,7 @@ def test_a_refusal_carries_its_errno(disk: Callable[..., Disk]) -> None:
     path.unlink()
     path.mkdir()  # opening it for writing is EISDIR, reading it as well
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("nomerges", 1, 0),))
-    [result] = write(chain)
+    [result] = write_chain(chain)
     assert result.outcome is Outcome.REFUSED
     assert result.errno
 
@@ -257,14 +265,14 @@ def test_a_busy_queue_is_written_to_again(
     sda = disk()
     pauses = busy(monkeypatch, times=2)
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
-    [result] = write(chain)
+    [result] = write_chain(chain)
     assert (result.outcome, sda.value("queue/rq_affinity")) == (Outcome.WRITTEN, "2")
     assert len(pauses) == 2
     assert 0 < pauses[0] < pauses[1] * 3, "longer each time, on average"
 
 
 def test_workers_that_were_refused_together_do_not_come_back_together() -> None:
-    pauses = [jittered(0.1) for _ in range(200)]
+    pauses = [add_jitter(0.1) for _ in range(200)]
     assert 0.05 <= min(pauses) < 0.07
     assert 0.13 < max(pauses) <= 0.15
 
@@ -275,7 +283,7 @@ def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
     sda = disk()
     pauses = busy(monkeypatch, times=1000)
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
-    [result] = write(chain)
+    [result] = write_chain(chain)
     assert (result.outcome, result.errno) == (Outcome.REFUSED, errno.EBUSY)
     assert sda.value("queue/rq_affinity") == "1"
     assert 0 < sum(pauses) < 5
@@ -310,7 +318,7 @@ def test_a_depth_that_the_kernel_raises_while_it_is_lowered_is_lowered_again(
 
     monkeypatch.setattr("hbatune.act.chain._store", store)
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("queue_depth", 20, 150),))
-    [result] = write(chain)
+    [result] = write_chain(chain)
     assert (result.outcome, written) == (outcome, ["20"] * writes)
     assert result.found == int(sda.value("device/queue_depth"))
 
@@ -329,7 +337,7 @@ def test_a_step_of_a_ramp_since_the_plan_is_nobodys(
 ) -> None:
     sda = disk(device__queue_depth=str(now))
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("queue_depth", 200, 150),))
-    [result] = write(chain)
+    [result] = write_chain(chain)
     assert result.outcome is outcome
 
 
@@ -362,7 +370,7 @@ def lower_depths(luns: Sequence[Disk], means: Means) -> Report:
         Chain(lun.name, lun.name, None, None, str(lun.path), (Step("queue_depth", 20, 150),))
         for lun in luns
     ]
-    return execute(chains, replace(means, workers=1))
+    return execute_chains(chains, replace(means, workers=1))
 
 
 def test_a_depth_that_an_administrator_sets_before_the_last_lun_stays(
@@ -390,7 +398,7 @@ def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     host = machine(sda.endpoint(), sdb.endpoint())
     plan = planned(host, NOMERGES)
     os.rename(sda.path, sda.path.with_name("gone"))
-    rows = apply(host, plan, filed(means), means)
+    rows = write_plan(host, plan, filed(means), means)
     assert {row.target: row.outcome for row in rows} == {
         "sda": Outcome.VANISHED,
         "sdb": Outcome.WRITTEN,
@@ -403,13 +411,13 @@ def test_what_was_there_before_is_not_known_so_nothing_is_written(
 ) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
-    real = survey_each
+    real = survey_requests
 
     def without_sda(*args: Any, **kwargs: Any) -> Any:
         return {**real(*args, **kwargs), str(sda.path): {}}
 
-    monkeypatch.setattr("hbatune.act.writer.survey_each", without_sda)
-    rows = apply(host, planned(host, NOMERGES), filed(means), means)
+    monkeypatch.setattr("hbatune.act.writer.survey_requests", without_sda)
+    rows = write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert {row.target: row.outcome for row in rows} == {
         "sda": Outcome.REFUSED,
         "sdb": Outcome.WRITTEN,
@@ -422,8 +430,8 @@ def test_rollback_names_what_is_gone_once_and_then_is_done(
 ) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
-    apply(host, planned(host, NOMERGES), filed(means), means)
-    rows = rollback(machine(sdb.endpoint()), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
+    rows = restore_values(machine(sdb.endpoint()), filed(means), means)
     assert {row.target: row.outcome for row in rows} == {
         "sda": Outcome.VANISHED,
         "sdb": Outcome.WRITTEN,
@@ -437,9 +445,9 @@ def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
 ) -> None:
     sda = disk()
     host = machine(sda.endpoint())
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     nameless = replace(sda.endpoint(), id="unnamed@0000:01:00.0/sda")
-    [row] = rollback(machine(nameless), filed(means), means)
+    [row] = restore_values(machine(nameless), filed(means), means)
     assert row.outcome is Outcome.VANISHED
     assert not row.done
     assert {entry.target for entry in filed(means).entries} == {"sda"}
@@ -450,20 +458,20 @@ def test_unreadable_disk_keeps_its_baselines(disk: Callable[..., Disk], means: M
     slot = "0000:01:00.0/scsi-0:1:0"
     first = replace(sda.endpoint(), id=f"naa.5a@{slot}", diskseq=4)
     host = machine(first)
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     unread = Missing(Reason.UNREADABLE, errno.EMFILE)
     for route in (slot, "0000:01:00.0/scsi-0:2:0"):
         other = replace(first, id=f"unnamed@{route}", diskseq=unread)
-        [row] = rollback(machine(other), filed(means), means)
+        [row] = restore_values(machine(other), filed(means), means)
         assert (row.outcome, row.done) == (Outcome.VANISHED, route != slot)
 
 
 def test_unreadable_map_keeps_its_baselines(disk: Callable[..., Disk], means: Means) -> None:
     first = replace(disk().endpoint(), id="mpath-3600a", kind=Kind.MAP, diskseq=4)
     host = machine(first)
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     other = replace(first, id="unnamed", diskseq=Missing(Reason.UNREADABLE, errno.EMFILE))
-    [row] = rollback(machine(other), filed(means), means)
+    [row] = restore_values(machine(other), filed(means), means)
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
 
 
@@ -474,11 +482,11 @@ def test_another_drive_in_the_slot_ends_what_was_filed_of_the_one_that_is_gone(
     slot = "0000:01:00.0/scsi-0:1:0"
     first = replace(sda.endpoint(), id=f"naa.5a@{slot}", diskseq=4)
     host = machine(first)
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert {entry.diskseq for entry in filed(means).entries} == {4}
     other = replace(first, id=f"naa.5b@{slot}", diskseq=5)
-    [row] = rollback(machine(other), filed(means), means)
-    assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, True, REPLACED)
+    [row] = restore_values(machine(other), filed(means), means)
+    assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, True, REPLACED_DRIVE)
     assert not means.journal.exists(), "it is said once"
     assert sda.value("queue/nomerges") == "1", "the values of another drive are not touched"
 
@@ -489,12 +497,12 @@ def test_the_same_drive_that_cannot_tell_its_name_is_not_taken_for_another(
     sda = disk()
     first = replace(sda.endpoint(), id="naa.5a@0000:01:00.0/scsi-0:1:0", diskseq=4)
     host = machine(first)
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     nameless = replace(first, id="unnamed@0000:01:00.0/scsi-0:1:0")
-    [row] = rollback(machine(nameless), filed(means), means)
-    assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, False, NAMELESS)
+    [row] = restore_values(machine(nameless), filed(means), means)
+    assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, False, UNNAMED_DRIVE)
     here = with_current_ids(filed(means), Renaming(machine(nameless)))
-    [row] = rollback(machine(nameless), here, means)
+    [row] = restore_values(machine(nameless), here, means)
     assert row.outcome is Outcome.WRITTEN, "its disk sequence tells that it is the same"
     assert sda.value("queue/nomerges") == "0"
 
@@ -509,7 +517,7 @@ def test_a_baseline_without_a_disk_sequence_ends_where_another_drive_reports_its
     here = replace(sda.endpoint(), sysfs=sysfs)
     for id, done in (("naa.5b@0000:01:00.0/sas-0x5b-lun-0", True), ("unnamed@0000:01:00.0", False)):
         journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-        [row] = rollback(machine(replace(here, id=id)), filed(means), means)
+        [row] = restore_values(machine(replace(here, id=id)), filed(means), means)
         assert row.done is done
         assert bool(filed(means).entries) is not done
 
@@ -517,14 +525,14 @@ def test_a_baseline_without_a_disk_sequence_ends_where_another_drive_reports_its
 def test_a_vector_that_is_gone_leaves_nothing_to_put_back(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-    [row] = rollback(machine(vectors=(vector(),)), filed(means), means)
+    [row] = restore_values(machine(vectors=(vector(),)), filed(means), means)
     assert (row.done, row.limit) == (True, None)
 
 
 def test_unreadable_interrupts_keep_their_baselines(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-    [row] = rollback(machine(), filed(means), means)
+    [row] = restore_values(machine(), filed(means), means)
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
     assert filed(means).entries
 
@@ -532,8 +540,8 @@ def test_unreadable_interrupts_keep_their_baselines(means: Means) -> None:
 def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means: Means) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
-    apply(host, planned(host, NOMERGES), filed(means), means)
-    rollback(host, filed(means), means, ids={SDA})
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
+    restore_values(host, filed(means), means, ids={SDA})
     assert (sda.value("queue/nomerges"), sdb.value("queue/nomerges")) == ("0", "1")
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
@@ -543,19 +551,19 @@ def test_what_a_newer_version_wrote_into_the_journal_stays_in_it(
 ) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
-    apply(host, planned(host, NOMERGES), filed(means), means)
+    write_plan(host, planned(host, NOMERGES), filed(means), means)
     newer = json.loads(means.journal.read_text())
     newer["pinned"] = ["wwn-1"]
     for each in newer["entries"]:
         each["note"] = each["target"]
     means.journal.write_text(json.dumps(newer))
     host = machine(sda.endpoint(), sdb.endpoint())
-    apply(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
-    rollback(host, filed(means), means, ids={SDA})
+    write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
+    restore_values(host, filed(means), means, ids={SDA})
     now = json.loads(means.journal.read_text())
     assert [each.get("note") for each in now["entries"]] == ["sdb", None]
     assert now["pinned"] == ["wwn-1"]
-    rollback(host, filed(means), means)
+    restore_values(host, filed(means), means)
     assert json.loads(means.journal.read_text())["pinned"] == ["wwn-1"]
     # Of another boot nothing is taken over: its entries mean nothing any more.
     journal.save(means.journal, Journal("another boot", (Entry("a", "sda", None, "x", 1),)))
@@ -567,11 +575,13 @@ def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(
 ) -> None:
     sda = disk()
     baseline = Entry(SDA, "sda", None, "nomerges", 0, 1)
-    begun = Journal(machine().boot_id).begun(Run("apply", "oltp", this_process(), 0.0), [baseline])
+    begun = Journal(machine().boot_id).begun(
+        Run("apply", "oltp", find_this_process(), 0.0), [baseline]
+    )
     journal.save(means.journal, begun)
     assert filed(means).run is not None
     (sda.path / "queue/nomerges").write_text("1")
-    rollback(machine(sda.endpoint()), filed(means), means)
+    restore_values(machine(sda.endpoint()), filed(means), means)
     assert sda.value("queue/nomerges") == "0"
     assert filed(means) == Journal(machine().boot_id)
 
@@ -600,7 +610,7 @@ def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
     """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
     for step in chain.steps:
         with open(f"{chain.sysfs}/gate", "w"):
-            yield encode(WriteResult(step.setting, Outcome.WRITTEN))
+            yield encode_result(WriteResult(step.setting, Outcome.WRITTEN))
 
 
 def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list[Chain]:
@@ -680,7 +690,7 @@ def test_a_controllers_tolerance_is_set_and_put_back_as_the_word_that_it_was(
     # Of one length: a file of sysfs is written anew as a whole, a plain one is not.
     for value, before, text in ((100, "any", "100"), ("any", 100, "any")):
         step = Step("pm_qos_latency_tolerance_us", value, before)
-        [result] = write(Chain("nvme0", "id-nvme0", None, None, str(tmp_path), (step,)))
+        [result] = write_chain(Chain("nvme0", "id-nvme0", None, None, str(tmp_path), (step,)))
         assert (result.outcome, result.found) == (Outcome.WRITTEN, value)
         assert file.read_text() == text
 
@@ -692,7 +702,7 @@ def test_each_write_has_its_claim(
     seen_by_worker = means.journal.parent / "claims-seen"
 
     def store(path: str, text: str) -> int | None:
-        found = [(claim.id, claim.pid) for claim in lock.outstanding_claims(means.claims)]
+        found = [(claim.id, claim.pid) for claim in lock.find_outstanding_claims(means.claims)]
         seen_by_worker.write_text(str(found == [(SDA, os.getpid())]))
         Path(path).write_text(text)
         return None
@@ -700,11 +710,11 @@ def test_each_write_has_its_claim(
     monkeypatch.setattr("hbatune.act.chain._store", store)
     # Workers that live on between two runs write to nothing, and must not be taken for stuck ones.
     with WorkerPool() as worker_pool:
-        rows = apply(
+        rows = write_plan(
             host, planned(host, NOMERGES), filed(means), replace(means, worker_pool=worker_pool)
         )
         assert by_setting(rows) == {"nomerges": Outcome.WRITTEN}
-        assert lock.outstanding_claims(means.claims) == []
+        assert lock.find_outstanding_claims(means.claims) == []
     assert seen_by_worker.read_text() == "True"
 
 
@@ -717,9 +727,9 @@ def test_worker_that_fails_before_its_write_says_so(
     def fail(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("hbatune.act.chain.multipath_maps", fail)
+    monkeypatch.setattr("hbatune.act.chain.find_multipath_maps", fail)
     monkeypatch.setattr("sys.excepthook", lambda *_: None)
-    rows = apply(host, plan, filed(means), means)
+    rows = write_plan(host, plan, filed(means), means)
     found = {row.setting: (row.outcome, row.errno, row.limit) for row in rows}
     assert found == {
         "nomerges": (
@@ -742,7 +752,7 @@ def test_worker_that_fails_after_its_write_is_not_trusted(
 
     monkeypatch.setattr("hbatune.act.chain._store", fail)
     monkeypatch.setattr("sys.excepthook", lambda *_: None)
-    [row] = apply(host, planned(host, NOMERGES), filed(means), means)
+    [row] = write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert (row.outcome, row.errno) == (Outcome.REFUSED, errno.ECHILD)
     assert row.limit is not None
     assert "(no reply)" in row.limit
@@ -758,7 +768,7 @@ def test_a_worker_that_dies_leaves_a_row_of_its_own_and_the_journal_keeps_it(
     host = machine(sda.endpoint())
     plan = planned(host, NOMERGES, AFFINITY)
     monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: os._exit(9))
-    rows = apply(host, plan, filed(means), means)
+    rows = write_plan(host, plan, filed(means), means)
     found = {row.setting: (row.outcome, row.errno) for row in rows}
     first, second = sorted(found.values(), key=lambda each: each[1] != errno.ECHILD)
     assert first == (Outcome.REFUSED, errno.ECHILD)
@@ -781,7 +791,7 @@ def test_workers_that_die_do_not_close_their_adapter(tmp_path: Path) -> None:
 def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
     if chain.target != "sd4":
         os._exit(9)
-    yield encode(WriteResult("nomerges", Outcome.WRITTEN))
+    yield encode_result(WriteResult("nomerges", Outcome.WRITTEN))
 
 
 def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
@@ -827,8 +837,8 @@ def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], mean
     sda = disk()
     host = machine(sda.endpoint())
     limits = PlanLimits(excluded={SDA: "excluded in [site]"})
-    plan = make(host, profile(NOMERGES), limits=limits)
-    rows = apply(host, plan, filed(means), means)
+    plan = make_plan(host, profile(NOMERGES), limits=limits)
+    rows = write_plan(host, plan, filed(means), means)
     assert [(row.state, row.outcome) for row in rows] == [(State.EXCLUDED, None)]
     assert sda.value("queue/nomerges") == "0"
 
@@ -836,18 +846,20 @@ def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], mean
 @pytest.mark.parametrize("number", [errno.EIO, errno.EPERM])
 def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> None:
     free = vector()
-    [row] = make(machine(vectors=(free,)), profile(("irq_affinity", Exactly("local")))).rows
+    [row] = make_plan(machine(vectors=(free,)), profile(("irq_affinity", Exactly("local")))).rows
     assert row.state is State.DRIFT
     refused = WriteResult(row.setting, Outcome.REFUSED, number, "0-7")
-    [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
+    [done] = add_outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.value) == (State.FIXED, None, None)
     assert "refuses to have it moved" in (done.limit or "")
 
 
 def test_any_other_refusal_of_a_vector_stays_one() -> None:
-    [row] = make(machine(vectors=(vector(),)), profile(("irq_affinity", Exactly("local")))).rows
+    [row] = make_plan(
+        machine(vectors=(vector(),)), profile(("irq_affinity", Exactly("local")))
+    ).rows
     refused = WriteResult(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
-    [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
+    [done] = add_outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)
 
 
@@ -863,11 +875,13 @@ def test_what_the_kernel_shows_of_a_vector_while_it_moves_it_is_not_believed(
     shown += after
 
     def look(*where: str) -> str | Missing:
-        return shown.pop(0) if shown else read_again(*where)
+        return shown.pop(0) if shown else reread_attribute(*where)
 
-    monkeypatch.setattr("hbatune.act.chain.read_again", look)
+    monkeypatch.setattr("hbatune.act.chain.reread_attribute", look)
     step = Step("irq_affinity", "3", "7")
-    [result] = write(Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,)))
+    [result] = write_chain(
+        Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,))
+    )
     assert (result.outcome, result.found, shown) == (Outcome.WRITTEN, "3", [])
     assert file.read_text() == "3"
 
@@ -876,9 +890,11 @@ def test_a_vector_that_stays_where_it_is_is_said_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "smp_affinity_list").write_text("7")
-    monkeypatch.setattr("hbatune.act.chain.read_again", lambda *where: "7")
+    monkeypatch.setattr("hbatune.act.chain.reread_attribute", lambda *where: "7")
     step = Step("irq_affinity", "3", "7")
-    [result] = write(Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,)))
+    [result] = write_chain(
+        Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,))
+    )
     assert (result.outcome, result.found) == (Outcome.IGNORED, "7")
 
 
@@ -891,7 +907,7 @@ def test_tunables_of_a_later_scheduler_are_nobodys_to_put_back(
     host = machine(sda.endpoint())
     before = Entry(SDA, "sda", "0000:01:00.0", "scheduler", "none")
     plan = planned(host, ("nr_requests", Exactly(2048)))
-    apply(host, plan, Journal(host.boot_id, (before,)), means)
+    write_plan(host, plan, Journal(host.boot_id, (before,)), means)
     filed, _ = journal.load(means.journal, host.boot_id)
     assert {entry.setting for entry in filed.entries} == {"scheduler", "nr_requests"}
 
@@ -908,8 +924,8 @@ def test_a_refusal_that_changed_something_keeps_what_was_there(
     host = machine(sda.endpoint())
     refused = WriteResult("scheduler", Outcome.REFUSED, errno.EINVAL, found)
     report = Report({(SDA, "scheduler"): refused})
-    monkeypatch.setattr("hbatune.act.writer.execute", lambda chains, means: report)
-    apply(host, planned(host, SCHEDULER), Journal(host.boot_id), means)
+    monkeypatch.setattr("hbatune.act.writer.execute_chains", lambda chains, means: report)
+    write_plan(host, planned(host, SCHEDULER), Journal(host.boot_id), means)
     filed, _ = journal.load(means.journal, host.boot_id)
     assert ("scheduler" in {entry.setting for entry in filed.entries}) == kept
 
@@ -930,7 +946,7 @@ def test_what_the_kernel_changes_with_another_setting_is_as_before(
 
     monkeypatch.setattr(chain, "_store", store)
     host = machine(sda.endpoint())
-    [row] = apply(host, planned(host, ("iostats", Exactly(0))), filed(means), means)
+    [row] = write_plan(host, planned(host, ("iostats", Exactly(0))), filed(means), means)
     assert row.outcome is Outcome.WRITTEN
     assert sda.value("queue/read_ahead_kb") == "64"
     entries = {entry.setting: entry for entry in filed(means).entries}

@@ -14,7 +14,7 @@ import pytest
 from hbatune.act import lock
 from hbatune.act.chain import Chain
 from hbatune.act.lock import Claim, ClaimTable
-from hbatune.workers import Process, process, this_process
+from hbatune.workers import Process, find_process, find_this_process
 
 SDA = Chain("sda", "id-sda", None, None, "/sys/block/sda", ())
 SDB = Chain("sdb", "id-sdb", None, None, "/sys/block/sdb", ())
@@ -37,22 +37,22 @@ def writer() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def targets(path: Path) -> list[str]:
-    return sorted(claim.target for claim in lock.outstanding_claims(path))
+    return sorted(claim.target for claim in lock.find_outstanding_claims(path))
 
 
 def test_writer_of_an_earlier_run_is_killed(path: Path) -> None:
     with writer() as left:
         with ClaimTable(path, 2) as table:
-            table.started(process(left.pid), SDA)
-        [claim] = lock.outstanding_claims(path)
-        assert claim == Claim(left.pid, process(left.pid).start_time, "sda", "id-sda")
+            table.started(find_process(left.pid), SDA)
+        [claim] = lock.find_outstanding_claims(path)
+        assert claim == Claim(left.pid, find_process(left.pid).start_time, "sda", "id-sda")
         assert lock.settle_claims(path, patience=10) == []
         assert left.wait(timeout=10) == -signal.SIGKILL
-    assert lock.outstanding_claims(path) == []
+    assert lock.find_outstanding_claims(path) == []
 
 
 def test_process_with_only_the_writers_pid_is_not_killed(path: Path) -> None:
-    me = this_process()
+    me = find_this_process()
     with ClaimTable(path, 1) as table:
         table.started(Process(me.pid, me.start_time - 1), SDA)
     assert lock.settle_claims(path, patience=0) == []
@@ -61,26 +61,26 @@ def test_process_with_only_the_writers_pid_is_not_killed(path: Path) -> None:
 
 def test_claim_ends_with_its_write(path: Path) -> None:
     with ClaimTable(path, 2) as table:
-        table.started(this_process(), SDA)
+        table.started(find_this_process(), SDA)
         assert targets(path) == ["sda"]
-        table.ended(this_process())
+        table.ended(find_this_process())
         assert targets(path) == []
 
 
 def test_later_run_keeps_the_claim_of_a_stuck_writer(path: Path) -> None:
     with writer() as stuck:
         with ClaimTable(path, 1) as first:
-            first.started(process(stuck.pid), SDA)
+            first.started(find_process(stuck.pid), SDA)
         with ClaimTable(path, 1) as second:
-            second.started(this_process(), SDB)
+            second.started(find_this_process(), SDB)
             assert targets(path) == ["sda", "sdb"]
-            second.ended(this_process())
+            second.ended(find_this_process())
         assert targets(path) == ["sda"]
 
 
 def test_more_writers_than_slots_still_write(path: Path) -> None:
     with ClaimTable(path, 1) as table:
-        table.started(this_process(), SDA)
+        table.started(find_this_process(), SDA)
         table.started(Process(1, 1), SDB)
         table.ended(Process(1, 1))
         assert targets(path) == ["sda"]
@@ -98,7 +98,7 @@ def test_slots_are_allocated_before_they_are_needed(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with ClaimTable(path, 64) as table:
-        table.started(this_process(), SDA)
+        table.started(find_this_process(), SDA)
         assert targets(path) == ["sda"]
     assert path.stat().st_size == allocated
 
@@ -112,15 +112,15 @@ def test_without_the_file_writers_go_on(
 
     monkeypatch.setattr(os, "open", refused)
     with ClaimTable(path, 2) as table:
-        table.started(this_process(), SDA)
-        table.ended(this_process())
+        table.started(find_this_process(), SDA)
+        table.ended(find_this_process())
     monkeypatch.undo()
-    assert lock.outstanding_claims(path) == []
+    assert lock.find_outstanding_claims(path) == []
 
 
 def test_damaged_slot_costs_its_own_claim(path: Path) -> None:
     with ClaimTable(path, 2) as table:
-        table.started(this_process(), SDA)
+        table.started(find_this_process(), SDA)
     data = bytearray(path.read_bytes())
     data[1024:1030] = b'{"pid"'
     path.write_bytes(data)

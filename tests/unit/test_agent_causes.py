@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.agent.judge import depth_level
+from hbatune.agent.judge import compute_depth_level
 from hbatune.agent.orders import DepthLevel
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 
@@ -15,7 +15,7 @@ def looks(*seen: tuple[int, int], first: DepthLevel | None = RIGHT) -> list[bool
     """Whether it ramps after each look at a depth and an error count."""
     found, now = [], first
     for depth, errors in seen:
-        now = depth_level(depth, WANTED, errors, now)
+        now = compute_depth_level(depth, WANTED, errors, now)
         found.append(now.ramping)
     return found
 

@@ -14,7 +14,7 @@ from hbatune.agent import client, status
 from hbatune.agent.client import LockAfterPass
 from hbatune.agent.status import Status
 from hbatune.errors import LockedError
-from hbatune.workers import this_process
+from hbatune.workers import find_this_process
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_holder_that_has_ended_meanwhile_is_no_reason_to_give_up(
 
 
 def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
+    status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
     wait = client._wait_for_end
 
     def end(pid: int, seconds: float) -> None:
@@ -93,7 +93,7 @@ def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.Mon
 def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
     holder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
+    status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
     wait, waits = client._wait_for_end, list[float]()
 
     def let_go(pid: int, seconds: float) -> None:
@@ -105,11 +105,11 @@ def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
     monkeypatch.setattr(client, "_wait_for_end", let_go)
     with LockAfterPass():
         assert os.waitpid(holder, os.WNOHANG) == (0, 0), "it goes on"
-    assert sum(waits) < client.PATIENCE
+    assert sum(waits) < client.DAEMON_WAIT_S
 
 
 def test_a_pass_that_takes_too_long_is_not(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PATIENCE", 0.05)
-    status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
+    monkeypatch.setattr(client, "DAEMON_WAIT_S", 0.05)
+    status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
     with pytest.raises(LockedError), LockAfterPass():
         pytest.fail("it is held")

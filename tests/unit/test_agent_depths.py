@@ -3,8 +3,14 @@
 import pytest
 
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.judge import change_origins, depth_levels
-from hbatune.agent.monitor import EVERY, NEVER, RETURN, SOON, DepthWatch
+from hbatune.agent.judge import compute_depth_levels, make_origin_finder
+from hbatune.agent.monitor import (
+    FAST_POLL_DURATION_S,
+    FAST_POLL_INTERVAL_S,
+    NEVER,
+    POLL_INTERVAL_S,
+    DepthWatch,
+)
 from hbatune.agent.orders import (
     ChangeOrigin,
     DepthLevel,
@@ -17,13 +23,13 @@ from hbatune.agent.orders import (
 from hbatune.facts.ramps import Ramp
 from hbatune.plan.rows import Row, State
 from hbatune.settings.table import Cause, Value
-from hbatune.watch.subjects import subjects
+from hbatune.watch.subjects import find_subjects
 from tests.unit.factory import endpoint, machine
 
 DRIVERS = 32
 WANTED = 64
 MACHINE = machine(endpoint(target="sda", id="id-sda"))
-HOST = subjects(MACHINE)
+HOST = find_subjects(MACHINE)
 OWN = {("id-sda", "queue_depth"): DRIVERS}
 
 
@@ -82,10 +88,10 @@ def test_a_depth_of_somebodys_and_a_disk_that_is_gone_are_nothing(
 
 
 def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthWatch) -> None:
-    assert watch.due == 100.0 + EVERY
+    assert watch.due == 100.0 + POLL_INTERVAL_S
     watch.look(105.0)
-    assert watch.due == 105.0 + EVERY
-    assert EVERY <= 7, "with the pass that follows it is right within 10 s"
+    assert watch.due == 105.0 + POLL_INTERVAL_S
+    assert POLL_INTERVAL_S <= 7, "with the pass that follows it is right within 10 s"
     watch.watch(PassReport(subjects=HOST), 106.0)
     assert watch.due == NEVER
 
@@ -95,13 +101,13 @@ def test_after_a_reset_it_looks_often_for_a_while(watch: DepthWatch) -> None:
     watch.hurry(101.0)
     assert watch.due == 101.0
     watch.look(101.0)
-    assert watch.due == 101.0 + SOON
+    assert watch.due == 101.0 + FAST_POLL_INTERVAL_S
     watch.watch(seen("sda"), 102.0)
     assert watch.due == 102.0, "the pass may have come before the driver"
     watch.look(103.0)
-    assert watch.due == 103.0 + SOON
-    watch.look(101.0 + RETURN)
-    assert watch.due == 101.0 + RETURN + EVERY
+    assert watch.due == 103.0 + FAST_POLL_INTERVAL_S
+    watch.look(101.0 + FAST_POLL_DURATION_S)
+    assert watch.due == 101.0 + FAST_POLL_DURATION_S + POLL_INTERVAL_S
 
 
 def test_a_reset_of_disks_whose_driver_puts_nothing_back_needs_no_look() -> None:
@@ -129,7 +135,7 @@ def origin(
 ) -> ChangeOrigin:
     levels = {"id-sda": DepthLevel(40, 0, 0, ramping=ramping)}
     order = Order(PassReason.EVENT, () if event is None else (event,), levels=levels)
-    return change_origins(order, MACHINE, (), OWN if own is None else own)(depth(current))
+    return make_origin_finder(order, MACHINE, (), OWN if own is None else own)(depth(current))
 
 
 WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
@@ -155,7 +161,9 @@ def test_a_ramp_passes_the_drivers_depth_on_its_way() -> None:
 def test_commands_that_a_reset_ended_are_no_full_queue() -> None:
     order = Order(PassReason.EVENT, levels={"id-sda": DepthLevel(WANTED, 0, 0)})
     found = [
-        depth_levels([depth(32)], {"id-sda": Ramp(50, None)}, order, chosen=None, new=(), reset=ids)
+        compute_depth_levels(
+            [depth(32)], {"id-sda": Ramp(50, None)}, order, chosen=None, new=(), reset=ids
+        )
         for ids in ((), ("id-sda",))
     ]
     assert [each["id-sda"].ramping for each in found] == [True, False]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
-from hbatune.agent.events import DeviceEvent, relevant_event
+from hbatune.agent.events import DeviceEvent, interpret_event
 from hbatune.agent.orders import HOUR, Order, PassReason, ProbeTime
-from hbatune.agent.schedule import TWICE, WINDOW, Repairs
+from hbatune.agent.schedule import MAX_REPAIRS, REPAIR_WINDOW_S, Repairs
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.settings.table import Cause
@@ -74,7 +74,7 @@ def test_an_event_says_what_to_look_at_and_what_the_kernel_has_reset(
     action: str, subsystem: str, properties: dict[str, str], meant: DeviceEvent | None
 ) -> None:
     name = "2:0:5:0" if subsystem == "scsi" else "x"
-    assert relevant_event(action, subsystem, name, properties) == meant
+    assert interpret_event(action, subsystem, name, properties) == meant
 
 
 def test_a_disk_is_unmarked_if_every_event_of_it_says_so() -> None:
@@ -96,10 +96,10 @@ def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:
 def test_who_does_it_seldom_is_not_stepped_aside_for() -> None:
     damping = Repairs()
     for number in range(20):
-        now = number * WINDOW
+        now = number * REPAIR_WINDOW_S
         assert damping.exhausted(now) == frozenset()
         damping = damping.repaired([KEY], now)
-    assert len(damping.times[KEY]) <= TWICE, "what is long ago is forgotten"
+    assert len(damping.times[KEY]) <= MAX_REPAIRS, "what is long ago is forgotten"
 
 
 def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
@@ -133,7 +133,7 @@ def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) 
             damping = damping.repaired([KEY], now)
             done.append(now)
     for now in done:
-        assert sum(now <= other < now + WINDOW for other in done) <= TWICE
+        assert sum(now <= other < now + REPAIR_WINDOW_S for other in done) <= MAX_REPAIRS
 
 
 def test_an_hours_budget_comes_back_after_the_hour() -> None:

@@ -40,14 +40,14 @@ from hbatune.cli.fault import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig, MetricsConfig
-from hbatune.processes import clock_id
+from hbatune.processes import read_clock_id
 from hbatune.settings.table import Cause
-from hbatune.watch.subjects import subjects
-from hbatune.workers import this_process
+from hbatune.watch.subjects import find_subjects
+from hbatune.workers import find_this_process
 from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
-HOST = subjects(machine())
+HOST = find_subjects(machine())
 SCHEDULER = SettingChange(
     "sda", "id-sda", "scheduler", "none", "mq-deadline", "rule", Handled.WRITTEN
 )
@@ -186,7 +186,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(passes, "run", made.answer)
     monkeypatch.setattr(
-        probing, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
+        probing, "probe_endpoints", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
     )
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
     yield made
@@ -423,7 +423,7 @@ def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
 def test_what_was_set_between_plan_and_write_is_looked_at_once_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, crossings: int, still_open: int
 ) -> None:
-    monkeypatch.setattr(loop, "CONFLICT", 0.05)
+    monkeypatch.setattr(loop, "CONFLICT_DELAY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
         if 1 < len(bench.orders) <= 1 + crossings:
@@ -442,7 +442,7 @@ def test_what_was_set_between_plan_and_write_is_looked_at_once_more(
 def test_while_another_hbatune_works_it_waits_and_comes_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "RETRY", 0.05)
+    monkeypatch.setattr(loop, "LOCK_RETRY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
         return PassReport("test", locked=len(bench.orders) < 3)
@@ -458,7 +458,7 @@ def test_while_another_hbatune_works_it_waits_and_comes_back(
 def test_a_pass_that_fails_is_told_and_made_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(loop, "LATER", 0.05)
+    monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
         if len(bench.orders) > 1:
@@ -541,7 +541,7 @@ def test_where_wanted_everything_goes_back_at_the_end(
         back.write_text("yes")
         return encode_report(PassReport(error=problem))
 
-    monkeypatch.setattr(passes, "put_back", put_back)
+    monkeypatch.setattr(passes, "restore_all", put_back)
     bench.run()
     assert back.read_text() == "yes"
     assert bench.told.of("restored") == [(problem,)]
@@ -564,7 +564,7 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audited(bench)
-    monkeypatch.setattr(loop, "RETRY", 0.5)
+    monkeypatch.setattr(loop, "LOCK_RETRY_S", 0.5)
     polls = 0
     patience = DaemonLoop._compute_timeout_ms
 
@@ -671,7 +671,7 @@ def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_first_fork(monkeypatch)
-    monkeypatch.setattr(loop, "LATER", 0.0)
+    monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.0)
     opened = len(os.listdir("/proc/self/fd"))
     first, second = bench.run(lambda: None)
     assert len(os.listdir("/proc/self/fd")) == opened
@@ -685,8 +685,8 @@ def test_a_daemon_that_a_package_replaces_puts_nothing_back(
 ) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
-    monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
-    own = this_process()
+    monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
+    own = find_this_process()
     paths.REPLACING.write_text(f"{own.pid} {own.start_time}\n")
     bench.run()
     assert bench.told.of("restored") == []
@@ -703,7 +703,7 @@ def test_a_marker_that_a_killed_package_left_is_not_believed(
 ) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
-    monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
+    monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
     paths.REPLACING.write_text(text)
     bench.run()
     assert bench.told.of("restored") == [(None,)]
@@ -719,7 +719,7 @@ def test_refused_fork_does_not_prevent_the_restore_at_stop(
         refuse_first_fork(monkeypatch)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
+    monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
     bench.run(starve)
     assert bench.told.of("restored") == [(None,)]
 
@@ -747,7 +747,7 @@ def test_without_a_process_to_put_back_it_says_so_and_stops(
 def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitor, "EVERY", 0.0)
+    monkeypatch.setattr(monitor, "POLL_INTERVAL_S", 0.0)
     monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": 32, "sdb": 64}))
     bench.reports = lambda order: seen(2, resettable={"sda": 32, "sdb": 32})
     bench.run(lambda: None)
@@ -756,7 +756,7 @@ def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
 
 def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
     """The hours until the next look and the pause would outlast the test."""
-    monkeypatch.setattr(monitor, "EVERY", 3600.0)
+    monkeypatch.setattr(monitor, "POLL_INTERVAL_S", 3600.0)
     monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": depth}))
     bench.reports = lambda order: seen(1, resettable={"sda": 32})
     bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))
@@ -765,7 +765,7 @@ def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> 
 def test_after_a_reset_what_the_driver_has_put_back_is_set_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "AFTER_RESET", 3600.0)
+    monkeypatch.setattr(loop, "RESET_DELAY_S", 3600.0)
     after_a_reset(bench, monkeypatch, 32)
     assert bench.orders == [("start", None), ("event", ["host0", "sda"])]
 
@@ -773,7 +773,7 @@ def test_after_a_reset_what_the_driver_has_put_back_is_set_at_once(
 def test_after_a_reset_everything_is_looked_at_in_any_case(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "AFTER_RESET", 0.0)
+    monkeypatch.setattr(loop, "RESET_DELAY_S", 0.0)
     after_a_reset(bench, monkeypatch, 64)
     assert bench.orders == [("start", None), ("event", ["host0"])]
 
@@ -796,7 +796,7 @@ def test_status_is_saved_again_while_nothing_happens(
     saved = [each.saved for each in times if each]
     assert saved == sorted(set(saved))
     for each in filter(None, times):
-        assert each.clock == clock_id()
+        assert each.clock == read_clock_id()
         assert each.started <= (each.pass_ended or 0) <= each.saved
         assert each.saved + loop.SAVE_EVERY_S < each.save_due
         audit = bench.policy.config.daemon.audit_seconds
@@ -836,7 +836,7 @@ def test_passes_that_are_refused_the_lock_do_not_count(
 ) -> None:
     """Another hbatune that holds the lock for good is noticed by the age of the last pass."""
     audited(bench)
-    monkeypatch.setattr(loop, "RETRY", 0.0)
+    monkeypatch.setattr(loop, "LOCK_RETRY_S", 0.0)
     monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
@@ -881,8 +881,8 @@ def test_no_further_pass_is_started_while_three_hang_in_the_kernel(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = [3, 3]  # before the pass and in the status
-    monkeypatch.setattr(children, "abandoned", lambda: counts.pop() if counts else 0)
-    monkeypatch.setattr(loop, "LATER", 0.0)
+    monkeypatch.setattr(children, "collect_abandoned", lambda: counts.pop() if counts else 0)
+    monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.0)
     first, second = bench.run(lambda: None)
     assert first.error == "3 processes hang in the kernel, so no further pass is started"
     assert not first.well
@@ -894,7 +894,7 @@ def test_pass_that_cannot_be_killed_does_not_stop_the_daemon(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(loop, "LATER", 0.0)
+    monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.0)
     monkeypatch.setattr(children.kill, "__defaults__", (0.1,))
     kill, deaf = os.kill, list[int]()
 
@@ -916,4 +916,4 @@ def test_pass_that_cannot_be_killed_does_not_stop_the_daemon(
     assert (second.abandoned, second.error, second.well) == (1, None, False)
     kill(deaf[0], signal.SIGKILL)
     os.waitid(os.P_PID, deaf[0], os.WEXITED | os.WNOWAIT)
-    assert children.abandoned() == 0
+    assert children.collect_abandoned() == 0

@@ -5,7 +5,7 @@ import tracemalloc
 from msgspec.structs import replace
 
 from hbatune.agent.orders import (
-    SIZE,
+    PIECE_SIZE,
     DepthLevel,
     Handled,
     PassReport,
@@ -17,7 +17,7 @@ from hbatune.facts.sampler import SampledPlaces
 from hbatune.watch.readings import Subjects, WatchedAdapter
 from tests.unit.watched import HBA, disk
 
-COUNT = 2 * SIZE + 5
+COUNT = 2 * PIECE_SIZE + 5
 
 
 def report(count: int = COUNT) -> PassReport:
@@ -45,7 +45,7 @@ def report(count: int = COUNT) -> PassReport:
 
 
 def test_a_report_arrives_as_it_was_sent() -> None:
-    for count in (0, 1, SIZE, SIZE + 1, COUNT):
+    for count in (0, 1, PIECE_SIZE, PIECE_SIZE + 1, COUNT):
         assert decode_report(encode_report(report(count))) == report(count)
 
 

@@ -10,16 +10,18 @@ from hbatune.agent.monitor import NEVER, MetricsMonitor
 from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
-from hbatune.facts.sampler import sampled_places
+from hbatune.facts.sampler import find_sampled_places
 from hbatune.policy.config import Config, MetricsConfig, WatchConfig
 from hbatune.watch.alerts import AlertChange, AlertCondition
-from hbatune.watch.subjects import subjects
-from hbatune.workers import this_process
+from hbatune.watch.subjects import find_subjects
+from hbatune.workers import find_this_process
 from tests.unit.factory import endpoint, machine
 
 DISK = endpoint(address=None)
-SEEN = PassReport("test", 1, subjects=subjects(machine(DISK)), places=sampled_places(machine(DISK)))
-STATUS = Status(this_process(), 0.0, "test")
+SEEN = PassReport(
+    "test", 1, subjects=find_subjects(machine(DISK)), places=find_sampled_places(machine(DISK))
+)
+STATUS = Status(find_this_process(), 0.0, "test")
 BUSY = replace(WatchConfig(), interval_seconds=1.0, window_seconds=2.0, counters_seconds=1.0)
 
 

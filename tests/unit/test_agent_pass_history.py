@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, Handled, Order, PassReason, PassReport, SettingChange
-from hbatune.agent.schedule import LONGEST, PassHistory, Retries
+from hbatune.agent.schedule import MAX_RETRY_DELAY_S, PassHistory, Retries
 from hbatune.plan.rows import Outcome
 from hbatune.watch.readings import Subjects
 
@@ -48,8 +48,8 @@ def test_what_never_works_is_tried_once_an_hour_and_not_given_up() -> None:
     tried = audits(PassHistory(60.0, current_time=0.0, epoch=EPOCH), day, 60.0, works=10 * day)
     pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
     assert pauses[:6] == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0]
-    assert set(pauses[7:]) == {LONGEST}
-    assert tried[-1] > day - LONGEST - 60.0
+    assert set(pauses[7:]) == {MAX_RETRY_DELAY_S}
+    assert tried[-1] > day - MAX_RETRY_DELAY_S - 60.0
 
 
 @given(st.integers(1, 86_400), st.integers(1, 80))
@@ -59,7 +59,7 @@ def test_the_pause_only_grows_and_is_bounded(audit: int, tries: int) -> None:
         retries = retries.after([FAILED], now, EPOCH + now, is_complete=True)
         [failure] = retries.failures.values()
         pause = failure.due - now
-        assert before <= pause <= max(audit, LONGEST)
+        assert before <= pause <= max(audit, MAX_RETRY_DELAY_S)
         assert (failure.retry.tries, failure.retry.since) == (number, EPOCH)
         before, now = pause, failure.due
     assert retries.due(now) == {FAILED.key}

@@ -23,16 +23,24 @@ from hbatune.agent.orders import (
 )
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
-from hbatune.facts.assembly import selector
+from hbatune.facts.assembly import make_selector
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
 from hbatune.operations import last_look, reconcile, rollback, situation
 from hbatune.plan.joint_limits import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import ActConfig, Config, DaemonConfig, Drift, Site, SiteArray, Unmatched
+from hbatune.policy.config import (
+    ActConfig,
+    Config,
+    DaemonConfig,
+    DriftReaction,
+    Site,
+    SiteArray,
+    UnmatchedName,
+)
 from hbatune.policy.profile import Exactly, Leave
-from hbatune.settings.setting import selected
+from hbatune.settings.setting import parse_selected
 from hbatune.settings.table import Cause
-from hbatune.workers import this_process
+from hbatune.workers import find_this_process
 from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
 from tests.unit.test_plan import DEADLINE, REQUESTS, profile
@@ -40,7 +48,7 @@ from tests.unit.test_plan import DEADLINE, REQUESTS, profile
 START = Order(PassReason.START)
 RECORD = ("ROLLBACKS", "ROLLBACKS_NOW", "HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
 AUDIT = Order(PassReason.AUDIT)
-LEAVE = interrupts.leave
+LEAVE = interrupts.ban_interrupts
 OTHERS = ("queue/nr_requests", "mq/0/nr_tags", "queue/wbt_lat_usec")
 """What a disk has beside its scheduler, and what a switch of that may change."""
 
@@ -79,10 +87,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE", "SEEN", *RECORD):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     for module in (situation, rollback):
-        monkeypatch.setattr(module, "gather", lambda *a, **k: made.see())
-    monkeypatch.setattr(interrupts, "leave", lambda irqs, paths: None)
+        monkeypatch.setattr(module, "gather_machine", lambda *a, **k: made.see())
+    monkeypatch.setattr(interrupts, "ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
-        reconcile, "configuration", lambda: replace(made.config, profile=made.active)
+        reconcile, "load_configuration", lambda: replace(made.config, profile=made.active)
     )
     return made
 
@@ -96,7 +104,7 @@ def test_everything_is_made_so_and_can_be_put_back(bench: Bench) -> None:
     )
     assert report.open == ()
     assert bench.run(START).changes == ()
-    assert decode_report(passes.put_back(bench.config)).error is None
+    assert decode_report(passes.restore_all(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
     assert not paths.JOURNAL.exists()
 
@@ -126,10 +134,14 @@ def test_what_others_keep_setting_back_is_left(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("drift", "handled"),
-    [(Drift.REPAIR, Handled.WRITTEN), (Drift.REPORT, Handled.REPORTED), (Drift.IGNORE, None)],
+    [
+        (DriftReaction.REPAIR, Handled.WRITTEN),
+        (DriftReaction.REPORT, Handled.REPORTED),
+        (DriftReaction.IGNORE, None),
+    ],
 )
 def test_what_to_do_about_drift_is_the_sites_to_say(
-    bench: Bench, drift: Drift, handled: Handled | None
+    bench: Bench, drift: DriftReaction, handled: Handled | None
 ) -> None:
     bench.config = Config(daemon=DaemonConfig(drift_of={"nomerges": drift}))
     bench.run(START)
@@ -139,7 +151,7 @@ def test_what_to_do_about_drift_is_the_sites_to_say(
     told = bench.told(bench.run(AUDIT))
     assert told.get(("sda", "nomerges")) == handled
     assert told["sda", "rq_affinity"] is Handled.WRITTEN
-    assert bench.values("queue/nomerges")[0] == ("1" if drift is Drift.REPAIR else "2")
+    assert bench.values("queue/nomerges")[0] == ("1" if drift is DriftReaction.REPAIR else "2")
 
 
 def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
@@ -206,7 +218,7 @@ def test_what_hangs_on_a_scheduler_that_is_only_reported_is_planned_for_the_one_
     )
     del bench.disks[1:]
     bench.profile = profile(DEADLINE, REQUESTS)
-    bench.config = Config(daemon=DaemonConfig(drift_of={"scheduler": Drift.REPORT}))
+    bench.config = Config(daemon=DaemonConfig(drift_of={"scheduler": DriftReaction.REPORT}))
     marks.remember_disks(paths.SEEN, bench.see())
     told = bench.told(bench.run(AUDIT))
     assert told == {("sdq", "scheduler"): Handled.REPORTED}
@@ -251,7 +263,7 @@ def test_a_profile_that_is_no_longer_active_is_not_set(bench: Bench) -> None:
 
 
 def test_what_is_new_is_set_whatever_is_to_be_done_about_drift(bench: Bench) -> None:
-    bench.config = Config(daemon=DaemonConfig(drift=Drift.REPORT))
+    bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [first, _] = bench.disks
     marks.remember_disks(paths.SEEN, machine(first.endpoint()))
     for order in (AUDIT, event("sda", "sdb")):
@@ -268,9 +280,9 @@ def numbered(bench: Bench, *numbers: int) -> None:
     bench.see = lambda: found  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("drift", [Drift.IGNORE, Drift.REPORT])
+@pytest.mark.parametrize("drift", [DriftReaction.IGNORE, DriftReaction.REPORT])
 def test_an_announcement_of_a_known_disk_undoes_no_administrator(
-    bench: Bench, drift: Drift
+    bench: Bench, drift: DriftReaction
 ) -> None:
     """udev announces every disk again when systemd-udev-trigger is restarted."""
     numbered(bench, 7, 8)
@@ -280,7 +292,9 @@ def test_an_announcement_of_a_known_disk_undoes_no_administrator(
         (disk.path / "queue/nomerges").write_text("2")
     numbered(bench, 7, 9)  # the second one went, and another disk came in its place
     told = bench.told(bench.run(event("sda", "sdb")))
-    assert told.get(("sda", "nomerges")) is (Handled.REPORTED if drift is Drift.REPORT else None)
+    assert told.get(("sda", "nomerges")) is (
+        Handled.REPORTED if drift is DriftReaction.REPORT else None
+    )
     assert told["sdb", "nomerges"] is Handled.WRITTEN
     assert bench.values("queue/nomerges") == ["2", "1"]
 
@@ -288,7 +302,7 @@ def test_an_announcement_of_a_known_disk_undoes_no_administrator(
 def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
     bench: Bench,
 ) -> None:
-    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     bench.profile = profile(NOMERGES, ("read_ahead_kb", Exactly(512)))
     for disk in bench.disks:
         (disk.path / "queue/read_ahead_kb").write_text("128")
@@ -305,7 +319,7 @@ def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
 
 
 def test_what_is_being_measured_stays_new(bench: Bench) -> None:
-    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
     held.take()
     bench.run(START)
@@ -315,7 +329,7 @@ def test_what_is_being_measured_stays_new(bench: Bench) -> None:
 
 
 def test_what_could_not_be_set_waits_for_its_time_and_is_then_tried(bench: Bench) -> None:
-    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     marks.remember_disks(paths.SEEN, bench.see())
     failed = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
     assert bench.told(bench.run(replace(AUDIT, waiting=failed))) == {
@@ -413,7 +427,7 @@ def test_a_depth_that_was_never_set_is_not_one_that_the_driver_has_put_back(
     lun = Lun(bench, tmp_path, "mpi3mr")
     wanted, bench.profile = bench.profile, profile(NOMERGES)
     bench.run(START)
-    bench.profile, bench.config = wanted, Config(daemon=DaemonConfig(drift=Drift.REPORT))
+    bench.profile, bench.config = wanted, Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [change] = lun.look().changes
     assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
     assert lun.disk.value("device/queue_depth") == "254"
@@ -429,11 +443,11 @@ def test_a_depth_that_a_run_of_ours_has_left_is_not_one_that_the_driver_has_put_
     lun.set(254, 0x10)
     recorded, _ = journal.load(paths.JOURNAL, machine().boot_id)
     if run:
-        left = recorded.begun(Run("apply", "other", this_process(), 0.0), ())
+        left = recorded.begun(Run("apply", "other", find_this_process(), 0.0), ())
     else:
         left = replace(recorded, entries=tuple(replace(e, value=254) for e in recorded.entries))
     journal.save(paths.JOURNAL, left)
-    bench.config = Config(daemon=DaemonConfig(drift=Drift.REPORT))
+    bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [change] = lun.look().changes
     assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
 
@@ -457,7 +471,7 @@ def test_a_driver_that_puts_nothing_back_needs_no_looking(bench: Bench, tmp_path
 def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").unlink()
-    error = decode_report(passes.put_back(bench.config)).error
+    error = decode_report(passes.restore_all(bench.config)).error
     assert error is not None
     assert "could not be put back" in error
 
@@ -468,9 +482,11 @@ def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
     def full(irqs: object, paths: Paths) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(interrupts, "leave", full)
+    monkeypatch.setattr(interrupts, "ban_interrupts", full)
     there = vector(affinity=Attribute("0", True))
-    monkeypatch.setattr(situation, "gather", lambda *a, **k: replace(bench.see(), vectors=(there,)))
+    monkeypatch.setattr(
+        situation, "gather_machine", lambda *a, **k: replace(bench.see(), vectors=(there,))
+    )
     bench.profile = profile(NOMERGES, ("irq_affinity", Exactly("local")))
     report = bench.run(START)
     assert report.error is not None
@@ -480,46 +496,46 @@ def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
 
 def test_a_name_in_site_that_matches_nothing_is_reported(bench: Bench) -> None:
     bench.config = Config(site=Site(exclude=("sda", "no-such")))
-    assert bench.run(START).unmatched == (Unmatched("exclude", "no-such"),)
+    assert bench.run(START).unmatched == (UnmatchedName("exclude", "no-such"),)
 
 
 def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Neither what a site excludes nor what an earlier profile had placed."""
-    monkeypatch.setattr(interrupts, "leave", LEAVE)
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
+    monkeypatch.setattr(interrupts, "ban_interrupts", LEAVE)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
     vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
     seen = replace(bench.see(), vectors=vectors)
-    monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
+    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: seen)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(START)
-    assert interrupts.placed(Paths()) == {30, 31}
+    assert interrupts.read_placed(Paths()) == {30, 31}
     bench.config = Config(site=Site(exclude=("irq31",)))
     bench.run(AUDIT)
-    assert interrupts.placed(Paths()) == {30}
+    assert interrupts.read_placed(Paths()) == {30}
     bench.profile = profile(NOMERGES)
     bench.run(AUDIT)
-    assert interrupts.placed(Paths()) == set()
+    assert interrupts.read_placed(Paths()) == set()
 
 
 def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An event about a disk places no interrupt, and gives none back that was placed."""
-    monkeypatch.setattr(interrupts, "leave", LEAVE)
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
+    monkeypatch.setattr(interrupts, "ban_interrupts", LEAVE)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
     there = [vector(irq=irq, affinity=Attribute("4-5", True)) for irq in (30, 31)]
     seen = replace(bench.see(), vectors=tuple(there))
-    monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
+    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: seen)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(event("sda"))
-    assert interrupts.placed(Paths()) == set()
+    assert interrupts.read_placed(Paths()) == set()
     LEAVE([31], Paths())
     bench.run(event("sda"))
-    assert interrupts.placed(Paths()) == {31}
+    assert interrupts.read_placed(Paths()) == {31}
 
 
 class Looks:
@@ -528,7 +544,7 @@ class Looks:
     def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bench, self.memory = bench, passes.Memory()
         self.seen: list[list[str] | None] = []
-        monkeypatch.setattr(situation, "gather", self._whole)
+        monkeypatch.setattr(situation, "gather_machine", self._whole)
         monkeypatch.setattr(last_look, "gather_part", self._part)
 
     def run(self, order: Order) -> PassReport:
@@ -542,7 +558,7 @@ class Looks:
         self, known: object, names: Iterable[str], attributes: Sequence[str], **_: object
     ) -> Machine:
         self.seen.append(sorted(names))
-        whole, only = self.bench.see(), selector(tuple(attributes))
+        whole, only = self.bench.see(), make_selector(tuple(attributes))
         named = (each for each in whole.endpoints if each.target in names)
         return replace(
             whole, endpoints=tuple(replace(it, attributes=only(it.attributes)) for it in named)
@@ -567,7 +583,7 @@ def test_an_event_costs_a_look_at_what_it_names(bench: Bench, looks: Looks) -> N
     assert (report.whole, report.endpoints) == (False, 2)
     assert report.subjects is not None
     assert [each.target for each in report.subjects.disks] == ["sdb"]
-    assert decode_report(passes.put_back(bench.config)).error is None
+    assert decode_report(passes.restore_all(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
@@ -595,7 +611,7 @@ def test_what_an_event_has_had_read_is_not_read_once_more_for_the_baselines(
     filed, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
     before = {entry.setting: entry.before for entry in filed.entries if entry.target == "sdc"}
     assert before["nomerges"] == 2
-    assert before["scheduler"] == selected(offered)
+    assert before["scheduler"] == parse_selected(offered)
     assert tunables <= before.keys()
 
 
@@ -622,8 +638,8 @@ def test_the_configuration_is_parsed_when_it_has_changed(
         parsed.append(bench.active)
         return replace(bench.config, profile=bench.active)
 
-    monkeypatch.setattr(reconcile, "configuration", configuration)
-    monkeypatch.setattr(reconcile, "configuration_file", lambda: file)
+    monkeypatch.setattr(reconcile, "load_configuration", configuration)
+    monkeypatch.setattr(reconcile, "find_configuration_file", lambda: file)
     looks.run(START)
     assert not looks.run(event("sda")).locked
     assert parsed == ["test"]
@@ -663,7 +679,7 @@ def test_limits_that_the_kernel_sets_after_the_event_are_put_right_at_the_look_a
     bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its scan of the namespaces may end later than the pass."""
-    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     behind_a_controller(bench, monkeypatch)
     looks.run(START)
     report = looks.run(event("nvme0", cause=Cause.CONNECTED))
@@ -742,9 +758,9 @@ def test_luns_that_share_the_budget_of_an_array_go_along(
     assert looks.seen == [None, ["sdb"], ["sda", "sdb"]]
 
 
-@pytest.mark.parametrize("drift", list(Drift))
+@pytest.mark.parametrize("drift", list(DriftReaction))
 def test_a_lun_that_comes_has_the_others_make_room_at_once(
-    bench: Bench, looks: Looks, array: SiteArray, drift: Drift
+    bench: Bench, looks: Looks, array: SiteArray, drift: DriftReaction
 ) -> None:
     """Nobody has changed those, so that it is no drift, and no fight."""
     bench.config = replace(bench.config, daemon=DaemonConfig(drift=drift))
@@ -775,7 +791,7 @@ def test_vanished_journal_is_written_again_from_memory(bench: Bench, looks: Look
     again, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
     assert again.entries == recorded.entries
     assert looks.run(event("sda")).error is None
-    assert decode_report(passes.put_back(bench.config)).error is None
+    assert decode_report(passes.restore_all(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
@@ -789,7 +805,7 @@ def test_without_memory_a_drifted_value_is_no_baseline(bench: Bench) -> None:
         assert not report.written
     assert bench.values("queue/nomerges") == ["2", "1"]
     assert journal.load(paths.JOURNAL, bench.see().boot_id)[0].entries == ()
-    assert "journal is missing" in str(decode_report(passes.put_back(bench.config)).error)
+    assert "journal is missing" in str(decode_report(passes.restore_all(bench.config)).error)
 
 
 def test_damaged_journal_stops_only_what_is_damaged(bench: Bench) -> None:

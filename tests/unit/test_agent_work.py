@@ -49,7 +49,7 @@ def test_nothing_is_tuned_by_another_version_than_the_daemons(successor: Path) -
     assert report.error == REPLACED
     assert report.hint == "systemctl restart hbatune"
     assert report.subjects is None
-    assert decode_probe(work.probe((), Config(), profile(), 1.0)).error == REPLACED
+    assert decode_probe(work.probe_endpoints((), Config(), profile(), 1.0)).error == REPLACED
 
 
 @pytest.mark.parametrize("problem", ["", "3 of 5 values"])
@@ -62,12 +62,12 @@ def test_what_is_to_be_put_back_is_put_back_by_the_version_that_is_there(
         "    Path(__file__).with_name('done').touch()\n"
         f"    print({problem!r})\n"
     )
-    assert decode_report(work.put_back(Config())).error == (problem or None)
+    assert decode_report(work.restore_all(Config())).error == (problem or None)
     assert (successor / "agent/done").exists()
 
 
 def test_what_does_not_run_puts_nothing_back_and_that_is_said(successor: Path) -> None:
-    assert decode_report(work.put_back(Config())).error == (
+    assert decode_report(work.restore_all(Config())).error == (
         f"{REPLACED}, and what is installed now does not run: install it again"
     )
 
@@ -75,7 +75,7 @@ def test_what_does_not_run_puts_nothing_back_and_that_is_said(successor: Path) -
 def test_successor_that_hangs_is_given_up(successor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (successor / "agent/work.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setattr(work, "RESTORE_TIMEOUT_S", 0.2)
-    assert decode_report(work.put_back(Config())).error == (
+    assert decode_report(work.restore_all(Config())).error == (
         f"{REPLACED}, and restoring the values failed: it did not end within 0.2 s"
     )
 
@@ -102,8 +102,8 @@ def test_for_an_older_daemon_everything_is_put_back(
         given.append(config)
         return encode_report(PassReport(error=error))
 
-    monkeypatch.setattr(chosen, "configuration", configured)
-    monkeypatch.setattr(passes, "put_back", put_back)
+    monkeypatch.setattr(chosen, "load_configuration", configured)
+    monkeypatch.setattr(passes, "restore_all", put_back)
     work.put_back_for_predecessor()
     assert given == [Config() if mistake else found]
     assert capsys.readouterr().out.strip() == (error or "")

@@ -8,16 +8,16 @@ from hbatune.act import journal, paths
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.marks import mark_restored, with_udev_baselines
-from hbatune.act.restore import RollbackUnsavedError, rollback
+from hbatune.act.restore import RollbackUnsavedError, restore_values
 from hbatune.boot import placement
 from hbatune.boot.placement import Piece
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Endpoint
-from hbatune.facts.udev import Saved
+from hbatune.facts.udev import SavedTexts
 from hbatune.operations import boot_files
 from hbatune.policy.config import Site
-from hbatune.settings.setting import selected_in_udev
-from hbatune.settings.table import saved_values
+from hbatune.settings.setting import parse_selected_in_udev
+from hbatune.settings.table import parse_saved_values
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -30,19 +30,17 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def installed() -> None:
-    placement.place(placement.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
+    placement.place_pieces(placement.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
 
 
 def test_nothing_is_compiled_where_nothing_is_installed(site: SiteFolder) -> None:
-    assert boot_files.refresh_rules(command_context(), site.load(), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
     assert not paths.UDEV_RULES.exists()
 
 
 def test_apply_makes_the_rules_anew(site: SiteFolder) -> None:
     installed()
-    assert boot_files.refresh_rules(
-        command_context(), site.load("balanced"), Site(), Journal("boot")
-    )
+    assert boot_files.refresh_rules(make_context(), site.load("balanced"), Site(), Journal("boot"))
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
@@ -50,7 +48,7 @@ def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
     installed()
     gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
     assert boot_files.refresh_rules(
-        command_context(), site.load(), Site(), Journal("boot"), rolled_back=(gone,)
+        make_context(), site.load(), Site(), Journal("boot"), rolled_back=(gone,)
     )
     named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
     assert named in paths.UDEV_RULES.read_text()
@@ -61,8 +59,8 @@ def test_rules_that_somebody_edited_are_left_and_told(
 ) -> None:
     installed()
     paths.UDEV_RULES.write_text("mine\n")
-    assert not boot_files.refresh_rules(command_context(), site.load(), Site(), Journal("boot"))
-    assert not boot_files.withdraw_rules(command_context())
+    assert not boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
+    assert not boot_files.withdraw_rules(make_context())
     assert paths.UDEV_RULES.read_text() == "mine\n"
     said = capsys.readouterr().err
     assert "udev's rules are as they were" in said
@@ -71,10 +69,10 @@ def test_rules_that_somebody_edited_are_left_and_told(
 
 def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -> None:
     installed()
-    assert boot_files.withdraw_rules(command_context())
+    assert boot_files.withdraw_rules(make_context())
     assert not paths.UDEV_RULES.exists()
-    assert boot_files.withdraw_rules(command_context())
-    assert boot_files.refresh_rules(command_context(), site.load(), Site(), Journal("boot"))
+    assert boot_files.withdraw_rules(make_context())
+    assert boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
     assert paths.UDEV_RULES.exists()
 
 
@@ -89,31 +87,33 @@ def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -
     ],
 )
 def test_the_scheduler_that_was_in_use_is_told_from_underscores(text: str, name: str) -> None:
-    assert selected_in_udev(text) == name
+    assert parse_selected_in_udev(text) == name
 
 
 @pytest.mark.parametrize("text", ["", "_a_ _b_", "none kyber", "_ none"])
 def test_what_could_be_any_scheduler_is_none(text: str) -> None:
-    assert saved_values({"SCHEDULER": text}) == {}
+    assert parse_saved_values({"SCHEDULER": text}) == {}
 
 
 def test_saved_values_are_typed_and_nonsense_is_dropped() -> None:
     texts = {"SCHEDULER": "_none_ kyber", "NR_REQUESTS": "256", "QUEUE_DEPTH": "x", "NOSUCH": "1"}
-    assert saved_values(texts) == {"scheduler": "none", "nr_requests": 256}
+    assert parse_saved_values(texts) == {"scheduler": "none", "nr_requests": 256}
 
 
 DISK = endpoint()
 
 
 @pytest.fixture
-def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Saved]:
+def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, SavedTexts]:
     """What udev has of the disk: a rule has raised its depth from 32."""
-    found = {DISK.id: Saved({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
-    monkeypatch.setattr("hbatune.act.marks.saved", lambda endpoints: _of(endpoints, found))
+    found = {DISK.id: SavedTexts({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
+    monkeypatch.setattr(
+        "hbatune.act.marks.read_saved_texts", lambda endpoints: _of(endpoints, found)
+    )
     return found
 
 
-def _of(endpoints: object, found: dict[str, Saved]) -> dict[str, Saved]:
+def _of(endpoints: object, found: dict[str, SavedTexts]) -> dict[str, SavedTexts]:
     assert isinstance(endpoints, list)
     there: list[Endpoint] = endpoints
     return {each.id: found[each.id] for each in there if each.id in found}
@@ -123,17 +123,21 @@ def before(filed: Journal) -> dict[str, object]:
     return {entry.setting: entry.before for entry in filed.entries}
 
 
-def test_the_baseline_is_what_the_rule_saved(database: dict[str, Saved], tmp_path: Path) -> None:
+def test_the_baseline_is_what_the_rule_saved(
+    database: dict[str, SavedTexts], tmp_path: Path
+) -> None:
     filed = with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent")
     assert before(filed) == {"queue_depth": 32, "scheduler": "none"}
 
 
-def test_of_an_unmarked_disk_nothing_is_saved(database: dict[str, Saved], tmp_path: Path) -> None:
+def test_of_an_unmarked_disk_nothing_is_saved(
+    database: dict[str, SavedTexts], tmp_path: Path
+) -> None:
     filed = with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent", unmarked={DISK.target})
     assert filed.entries == ()
 
 
-def test_the_first_baseline_stays(database: dict[str, Saved], tmp_path: Path) -> None:
+def test_the_first_baseline_stays(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     first = Entry(DISK.id, "sda", None, "queue_depth", 7)
     filed = with_udev_baselines(Journal("boot", (first,)), [DISK], tmp_path / "spent")
     assert before(filed) == {"queue_depth": 7, "scheduler": "none"}
@@ -141,38 +145,38 @@ def test_the_first_baseline_stays(database: dict[str, Saved], tmp_path: Path) ->
 
 @pytest.mark.parametrize(("first", "adopts"), [("none", False), ("mq-deadline", True)])
 def test_no_tunable_of_a_scheduler_that_came_later_is_a_baseline(
-    database: dict[str, Saved], tmp_path: Path, first: str, adopts: bool
+    database: dict[str, SavedTexts], tmp_path: Path, first: str, adopts: bool
 ) -> None:
     """The daemon was there first, and udev saved what it had set."""
     saw = {"SCHEDULER": "none _mq-deadline_", "IOSCHED_ASYNC_DEPTH": "256"}
-    database[DISK.id] = Saved(saw, "1000")
+    database[DISK.id] = SavedTexts(saw, "1000")
     filed = Journal("boot", (Entry(DISK.id, "sda", None, "scheduler", first),))
     found = before(with_udev_baselines(filed, [DISK], tmp_path / "spent"))
     assert ("queue/iosched/async_depth" in found) == adopts
 
 
 def test_once_put_back_it_is_no_baseline_any_more(
-    database: dict[str, Saved], tmp_path: Path
+    database: dict[str, SavedTexts], tmp_path: Path
 ) -> None:
     spent = tmp_path / "spent"
     mark_restored([DISK], spent)
     assert with_udev_baselines(Journal("boot"), [DISK], spent).entries == ()
-    database[DISK.id] = Saved({"QUEUE_DEPTH": "64"}, "2000")  # the disk went and came back
+    database[DISK.id] = SavedTexts({"QUEUE_DEPTH": "64"}, "2000")  # the disk went and came back
     assert before(with_udev_baselines(Journal("boot"), [DISK], spent)) == {"queue_depth": 64}
 
 
 def test_rollback_reports_that_saved_values_are_not_spent(
-    database: dict[str, Saved], tmp_path: Path
+    database: dict[str, SavedTexts], tmp_path: Path
 ) -> None:
     """Without the list of spent values they would be taken for baselines again."""
     (tmp_path / "no folder").write_text("")
     spent = tmp_path / "no folder/spent.json"
     means = Means(tmp_path / "journal.json", tmp_path / "claims", spent, 1, 20.0)
     with pytest.raises(RollbackUnsavedError, match=r"spent\.json.* cannot be written"):
-        rollback(machine(DISK), Journal("boot"), means)
+        restore_values(machine(DISK), Journal("boot"), means)
 
 
-def test_an_adopted_baseline_is_durable(database: dict[str, Saved], tmp_path: Path) -> None:
+def test_an_adopted_baseline_is_durable(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
     journal.save(file, with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent"))
     assert before(journal.load(file, "boot")[0])["queue_depth"] == 32

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import MACHINE, CheckInput, Fact, Finding, Severity
+from hbatune.checks.finding import MACHINE_TARGET, CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
 from hbatune.facts.health import (
     ErrorKind,
@@ -33,13 +33,13 @@ from hbatune.facts.model import (
     Storage,
     Vector,
 )
-from hbatune.plan.advice import advise
+from hbatune.plan.advice import find_advice
 from hbatune.plan.rows import Plan
-from hbatune.policy.config import Approved, Site
+from hbatune.policy.config import ApprovedVersions, Site
 from hbatune.policy.library import load_sources
 from hbatune.policy.profile import AtLeast, Exactly, Match, Objective, Rule, VendorRule
-from hbatune.shipped import shipped
-from hbatune.text.finding_text import TEXTS, Text, text_of
+from hbatune.shipped import find_shipped
+from hbatune.text.finding_text import TEXTS_BY_CHECK, Text, format_finding
 from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine, vector
 from tests.unit.test_plan import profile
@@ -71,8 +71,8 @@ def test_a_machine_that_is_well_is_clean() -> None:
 
 def test_every_check_has_words_and_a_source_that_exists() -> None:
     assert len({check.id for check in CHECKS}) == len(CHECKS)
-    assert set(TEXTS) == {check.id for check in CHECKS}
-    assert {check.source for check in CHECKS} <= set(load_sources(shipped("rules")))
+    assert set(TEXTS_BY_CHECK) == {check.id for check in CHECKS}
+    assert {check.source for check in CHECKS} <= set(load_sources(find_shipped("rules")))
 
 
 def test_the_gravest_come_first() -> None:
@@ -114,7 +114,7 @@ def test_a_link_is_judged_against_card_and_slot(
 def test_a_slow_link_says_how_fast_it_could_be() -> None:
     sick = machine(adapters=(adapter(link=link(speed=2.5, max_speed=16.0, max_width=16)),))
     finding = only(found(seen(sick), "pcie-link"))
-    assert text_of(finding).evidence == (
+    assert format_finding(finding).evidence == (
         "the link runs at 2.5 GT/s x8, where 8 GT/s x8 is possible; port above: 0000:00:01.0"
     )
     assert finding.source == "D0-10"
@@ -164,12 +164,12 @@ def on_a_line(*lines: Vector, family: str = "mpt3sas", **overrides: Any) -> Chec
 def test_no_vectors_where_driver_and_card_would_use_them() -> None:
     finding = only(found(on_a_line(LINE, options={"msix_disable": "1"}), "msix-off"))
     assert (finding.severity, finding.source) == (WARNING, "D0-3")
-    assert text_of(finding).evidence.endswith("the module's options: msix_disable=1")
-    assert "msix_disable=1" in text_of(finding).advice
+    assert format_finding(finding).evidence.endswith("the module's options: msix_disable=1")
+    assert "msix_disable=1" in format_finding(finding).advice
 
 
 def test_without_an_option_the_advice_names_none() -> None:
-    told = text_of(only(found(on_a_line(LINE), "msix-off")))
+    told = format_finding(only(found(on_a_line(LINE), "msix-off")))
     assert "option" not in told.evidence + told.advice
     assert "journalctl -k -g msi" in told.advice
 
@@ -189,7 +189,7 @@ def test_that_no_vectors_are_shown_is_no_proof_of_a_line() -> None:
 
 def test_evidence_that_is_unknown_leaves_no_dash_behind() -> None:
     """Each text has words of its own for what is not known, and some advice is always left."""
-    for id, text in TEXTS.items():
+    for id, text in TEXTS_BY_CHECK.items():
         names = {name for sentence in text for name in re.findall(r"\{(\w+)\}", sentence)}
         optional = {
             name
@@ -198,7 +198,7 @@ def test_evidence_that_is_unknown_leaves_no_dash_behind() -> None:
             for name in re.findall(r"\{(\w+)\}", part)
         }
         evidence: dict[str, Fact] = {name: None if name in optional else 1 for name in names}
-        told = text_of(Finding(id, INFO, "sda", None, evidence, "K"))
+        told = format_finding(Finding(id, INFO, "sda", None, evidence, "K"))
         assert "[]" not in told.evidence + told.advice
         assert told.advice
 
@@ -224,26 +224,28 @@ def test_vectors_against_queues_and_cpus(
 
 
 def test_versions_that_the_site_did_not_approve() -> None:
-    def ids(*approved: Approved) -> list[tuple[str, Severity]]:
+    def ids(*approved: ApprovedVersions) -> list[tuple[str, Severity]]:
         what = seen(machine(), site=Site(approved=approved))
         return [
             (each.id, each.severity) for each in run_checks(what) if each.id.endswith("-approved")
         ]
 
     assert ids() == []
-    assert ids(Approved("mpt3sas", firmware=("16.00.12.*",), driver=("43.*",))) == []
-    assert ids(Approved("mpt3sas", firmware=("17.*",))) == [("firmware-not-approved", WARNING)]
-    assert ids(Approved("mpt3sas", driver=("48.*",))) == [("driver-not-approved", WARNING)]
-    assert ids(Approved("mpi3mr", firmware=("17.*",))) == []
-    assert ids(Approved("mpt3sas", product="HBA 9400*", firmware=("17.*",))) == []
+    assert ids(ApprovedVersions("mpt3sas", firmware=("16.00.12.*",), driver=("43.*",))) == []
+    assert ids(ApprovedVersions("mpt3sas", firmware=("17.*",))) == [
+        ("firmware-not-approved", WARNING)
+    ]
+    assert ids(ApprovedVersions("mpt3sas", driver=("48.*",))) == [("driver-not-approved", WARNING)]
+    assert ids(ApprovedVersions("mpi3mr", firmware=("17.*",))) == []
+    assert ids(ApprovedVersions("mpt3sas", product="HBA 9400*", firmware=("17.*",))) == []
 
 
 def test_listed_firmware_that_cannot_be_seen_is_no_clean_bill() -> None:
     sick = machine(adapters=(adapter(firmware=ABSENT),))
-    site = Site(approved=(Approved("mpt3sas", firmware=("16.*",)),))
+    site = Site(approved=(ApprovedVersions("mpt3sas", firmware=("16.*",)),))
     finding = only(found(seen(sick, site=site), "firmware-not-approved"))
     assert finding.severity is ADVICE
-    said = text_of(finding)
+    said = format_finding(finding)
     assert said.evidence == (
         "the version of its firmware is not known (absent), and only these are approved: 16.*"
     )
@@ -253,8 +255,8 @@ def test_listed_firmware_that_cannot_be_seen_is_no_clean_bill() -> None:
 def test_a_driver_without_a_version_is_its_kernels_and_an_unreadable_one_is_not_known() -> None:
     def told(version: Missing) -> str:
         sick = machine(adapters=(adapter(driver_version=version),))
-        site = Site(approved=(Approved("mpt3sas", driver=("48.*",)),))
-        return text_of(only(found(seen(sick, site=site), "driver-not-approved"))).evidence
+        site = Site(approved=(ApprovedVersions("mpt3sas", driver=("48.*",)),))
+        return format_finding(only(found(seen(sick, site=site), "driver-not-approved"))).evidence
 
     assert told(ABSENT).startswith(f"driver {machine().kernel} is not among")
     assert told(DENIED).startswith("the version of its driver is not known (unreadable)")
@@ -274,7 +276,7 @@ def test_an_adapter_whose_limit_starves_its_luns() -> None:
     finding = only(found(seen(crowd(8, 500), profile=wants), "host-depth-share"))
     assert (finding.severity, finding.source) == (WARNING, "D1-2")
     assert finding.evidence["share"] == 62
-    assert "raise max_queue_depth" in text_of(finding).advice
+    assert "raise max_queue_depth" in format_finding(finding).advice
     assert not found(seen(crowd(8, 512), profile=wants), "host-depth-share")
 
 
@@ -284,7 +286,7 @@ def test_a_limit_without_an_option_is_not_to_be_raised() -> None:
     finding = only(
         found(seen(fixed, profile=profile(("queue_depth", AtLeast(64)))), "host-depth-share")
     )
-    assert text_of(finding).advice == "spread the LUNs over more hosts"
+    assert format_finding(finding).advice == "spread the LUNs over more hosts"
 
 
 def test_without_a_profile_the_depth_they_have_is_measured() -> None:
@@ -338,9 +340,9 @@ def test_commands_that_timed_out() -> None:
     sick = machine()
     finding = only(found(seen(sick, health(sick, **disks(sick, timeouts=1))), "command-timeouts"))
     assert (finding.severity, finding.target) == (WARNING, "sda")
-    assert text_of(finding).evidence == "1 of 1000000 commands timed out"
+    assert format_finding(finding).evidence == "1 of 1000000 commands timed out"
     native = health(sick, **disks(sick, timeouts=ABSENT, logged={ErrorKind.TIMEOUT: 2}))
-    told = text_of(only(found(seen(sick, native), "command-timeouts")))
+    told = format_finding(only(found(seen(sick, native), "command-timeouts")))
     assert told.evidence == "2 commands timed out"
 
 
@@ -348,7 +350,7 @@ def test_an_ordinary_user_is_sent_to_root_for_the_log() -> None:
     sick = machine()
     for log, roots in ((True, False), (DENIED, True), (ABSENT, False)):
         fares = health(sick, **disks(sick, timeouts=1), log=log)
-        told = text_of(only(found(seen(sick, fares), "command-timeouts")))
+        told = format_finding(only(found(seen(sick, fares), "command-timeouts")))
         assert "journalctl -k -g sda" in told.advice
         assert ("as root" in told.advice) is roots
 
@@ -369,7 +371,7 @@ def test_where_the_log_cannot_be_read_the_count_is_worth_knowing(log: Missing, a
         return found(seen(polled, fares), "command-errors")
 
     assert only(findings(300)).severity is INFO
-    assert advice in text_of(only(findings(300))).advice
+    assert advice in format_finding(only(findings(300))).advice
     assert not findings(3)
 
 
@@ -393,14 +395,14 @@ def test_failed_io_is_a_finding_of_its_kind(
     findings = run_checks(seen(sick, health(sick, **disks(sick, logged={fault: 5}))))
     assert [each.id for each in findings] == [*([id] if id else []), "drive-cache"]
     assert findings[0].severity is severity
-    assert ("5" in text_of(findings[0]).evidence) is (id is not None)
+    assert ("5" in format_finding(findings[0]).evidence) is (id is not None)
 
 
 def test_the_advice_on_failed_io_is_for_what_is_there() -> None:
     def advice(fault: ErrorKind, **overrides: Any) -> str:
         sick = machine(endpoint(**overrides))
         fares = health(sick, **disks(sick, logged={fault: 1}))
-        return text_of(run_checks(seen(sick, fares))[0]).advice
+        return format_finding(run_checks(seen(sick, fares))[0]).advice
 
     assert "replace the drive" in advice(ErrorKind.MEDIUM)
     assert "which drive of volume sda" in advice(ErrorKind.MEDIUM, protocol=Protocol.VOLUME)
@@ -413,21 +415,21 @@ def test_a_device_that_the_kernel_has_given_up() -> None:
     lost = machine(endpoint(state="transport-offline"))
     finding = only(found(seen(lost), "device-state"))
     assert finding.severity is WARNING
-    assert "> /sys/block/sda/device/state" in text_of(finding).advice
+    assert "> /sys/block/sda/device/state" in format_finding(finding).advice
     dead = machine(endpoint(state="dead", address=None, controller="nvme0"))
-    assert "nvme0" in text_of(only(found(seen(dead), "device-state"))).advice
+    assert "nvme0" in format_finding(only(found(seen(dead), "device-state"))).advice
     assert not found(seen(machine(endpoint(state="live"))), "device-state")
 
 
 def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
     finding = only(found(seen(machine()), "drive-cache"))
     assert (finding.severity, finding.evidence["cache"]) == (INFO, "write through")
-    assert "never changed" in text_of(finding).advice
+    assert "never changed" in format_finding(finding).advice
     volume = machine(endpoint(protocol=Protocol.VOLUME))
     assert not found(seen(volume), "drive-cache")
     assert (
         "drives' own caches as they are"
-        in text_of(only(found(seen(volume), "adapter-cache"))).advice
+        in format_finding(only(found(seen(volume), "adapter-cache"))).advice
     )
 
 
@@ -438,8 +440,11 @@ def test_an_adapter_without_a_cache_is_not_told_to_look_at_one() -> None:
     it = seen(machine(volume, adapters=(cacheless,)))
     assert not found(it, "adapter-cache")
     finding = only(found(it, "adapter-cacheless"))
-    assert "IBM 57B4 SAS RAID has no write cache; disks that turn: sda" in text_of(finding).evidence
-    assert "without a cache RAID 6 costs" in text_of(finding).advice
+    assert (
+        "IBM 57B4 SAS RAID has no write cache; disks that turn: sda"
+        in format_finding(finding).evidence
+    )
+    assert "without a cache RAID 6 costs" in format_finding(finding).advice
     caching = adapter(family="ipr", pci=replace(card, subsystem_device=0x035E))
     it = seen(machine(volume, adapters=(caching,)))
     assert found(it, "adapter-cache")
@@ -496,7 +501,7 @@ def test_a_tri_mode_card_with_fewer_vectors_than_queues() -> None:
     fares = health(few, **adapters(few, vectors=3, options={"poll_queues": "4"}))
     finding = only(found(seen(few, fares), "msix-few"))
     assert (finding.severity, finding.source) == (ADVICE, "D4-2")
-    assert "poll_queues=4" in text_of(finding).advice
+    assert "poll_queues=4" in format_finding(finding).advice
 
 
 def fabric(preferences: list[tuple[bool, bool]]) -> Machine:
@@ -556,7 +561,7 @@ def test_a_rule_for_makers_of_which_nothing_is_here_is_no_news(
     findings = found(seen(busy, health(busy, udev_rules=(rule,))), "udev-rule")
     assert bool(findings) is told
     if of and told:
-        assert f"sets timeout to 60 of {', '.join(of)}" in text_of(findings[0]).evidence
+        assert f"sets timeout to 60 of {', '.join(of)}" in format_finding(findings[0]).evidence
 
 
 def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
@@ -565,7 +570,7 @@ def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
         fares = health(busy, daemons={"irqbalance": False, "tuned": True}, tuned=tuned)
         wants = profile(("scheduler", Exactly("none")))
         finding = only(found(seen(busy, fares, profile=wants), "tuned-running"))
-        return finding.severity, text_of(finding)
+        return finding.severity, format_finding(finding)
 
     file = "/etc/tuned/ours/tuned.conf"
     ahead = TunedWrite(file, "queue/read_ahead_kb", "4096")
@@ -594,10 +599,10 @@ def test_tuned_is_advice_where_it_undoes_what_a_vendor_asks_for() -> None:
     looked = seen(busy, fares)
     assert only(found(looked, "tuned-running")).severity is INFO
     of_acme = Rule("ahead", Match(), "read_ahead_kb", Exactly(128), "so", "V-nimble-rules", "")
-    advice = advise(busy, [VendorRule(of_acme, "ACME")], Plan("", ()))
+    advice = find_advice(busy, [VendorRule(of_acme, "ACME")], Plan("", ()))
     finding = only(found(replace(looked, advice=advice), "tuned-running"))
     assert finding.severity is ADVICE
-    assert "sets what hbatune sets: read_ahead_kb" in text_of(finding).evidence
+    assert "sets what hbatune sets: read_ahead_kb" in format_finding(finding).evidence
 
 
 def test_iotune_is_told_what_its_results_rest_on() -> None:
@@ -607,13 +612,13 @@ def test_iotune_is_told_what_its_results_rest_on() -> None:
     wants = profile(("nr_requests", Exactly(200)))
     finding = only(found(seen(busy, fares, profile=wants), "iotune-installed"))
     assert finding.severity is INFO
-    assert "the profile sets nr_requests" in text_of(finding).evidence
+    assert "the profile sets nr_requests" in format_finding(finding).evidence
 
 
 def test_tools_that_are_missing_are_worth_knowing() -> None:
     bare = machine()
     fares = health(bare, tools={"fio": False, "bpftrace": False})
-    assert [each.id for each in run_checks(seen(bare, fares)) if each.target == MACHINE] == [
+    assert [each.id for each in run_checks(seen(bare, fares)) if each.target == MACHINE_TARGET] == [
         "fio-missing",
         "bpftrace-missing",
     ]
@@ -629,7 +634,7 @@ def test_what_could_not_be_read_is_never_clean() -> None:
     )
     findings = run_checks(seen(sick, fares))
     assert not is_clean(findings)
-    told = {each.id: text_of(each).evidence for each in findings}
+    told = {each.id: format_finding(each).evidence for each in findings}
     assert told["adapter-unread"] == (
         "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
         " (Permission denied)"
@@ -651,7 +656,7 @@ def test_root_is_called_for_only_where_root_may_read_it(
     missing: Missing, reason: str, advice: str
 ) -> None:
     sick = machine()
-    told = text_of(
+    told = format_finding(
         only(found(seen(sick, health(sick, **disks(sick, timeouts=missing))), "disk-unread"))
     )
     assert reason in told.evidence
@@ -733,7 +738,7 @@ def test_crowded_vectors_that_the_kernel_placed_stay_there(
     crowded = placed(*served("0", "0", managed=managed))
     finding = only(found(seen(crowded), "vectors-crowded"))
     assert finding.severity is severity
-    assert advice in text_of(finding).advice
+    assert advice in format_finding(finding).advice
 
 
 @pytest.mark.parametrize(("managed", "severity"), [(False, ADVICE), (True, INFO)])
@@ -741,8 +746,8 @@ def test_vectors_on_the_wrong_node(managed: bool, severity: Severity) -> None:
     sick = placed(*served("0", "6", managed=managed))
     finding = only(found(seen(sick), "vectors-far"))
     assert (finding.severity, finding.evidence["vectors"]) == (severity, ("irq31",))
-    assert "another NUMA node than the adapter's (0-3)" in text_of(finding).evidence
-    assert ("moves the 1 that may be" in text_of(finding).advice) is not managed
+    assert "another NUMA node than the adapter's (0-3)" in format_finding(finding).evidence
+    assert ("moves the 1 that may be" in format_finding(finding).advice) is not managed
     assert not found(seen(placed(*served("0", "3"))), "vectors-far")
 
 
@@ -769,12 +774,12 @@ def test_unproven_daemon_is_unknown_and_not_absent() -> None:
     )
     assert not [each for each in findings if each.id == "irqbalance-running"]
     hidden, unknown = [each for each in findings if each.id == "processes-hidden"]
-    assert text_of(hidden).evidence == "not known whether they run: tuned"
-    assert "as root" in text_of(hidden).advice
-    assert text_of(unknown).evidence == (
+    assert format_finding(hidden).evidence == "not known whether they run: tuned"
+    assert "as root" in format_finding(hidden).advice
+    assert format_finding(unknown).evidence == (
         "not known whether they run: irqbalance: process 400 is not part of irqbalance.service"
     )
-    assert text_of(unknown).advice.startswith("run it as irqbalance.service, or stop it")
+    assert format_finding(unknown).advice.startswith("run it as irqbalance.service, or stop it")
 
 
 def test_two_disks_with_one_name_are_found_and_paths_of_a_map_are_not() -> None:
@@ -786,7 +791,7 @@ def test_two_disks_with_one_name_are_found_and_paths_of_a_map_are_not() -> None:
         ("sdb", ("sda",)),
     ]
     assert {each.severity for each in findings} == {WARNING}
-    assert "maker's tool" in text_of(findings[0]).advice
+    assert "maker's tool" in format_finding(findings[0]).advice
     paths = (replace(each, kind=Kind.PATH) for each in (one, two))
     assert found(seen(machine(*paths)), "same-name") == []
 

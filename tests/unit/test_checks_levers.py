@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from hbatune.checks.finding import CheckInput, Finding, Severity
 from hbatune.facts.health import LinkRate
 from hbatune.facts.model import Endpoint, Protocol, Storage
-from hbatune.facts.observe import gigabits
+from hbatune.facts.observe import parse_gigabits
 from hbatune.policy.library import load_arrays
 from hbatune.policy.profile import AtLeast
-from hbatune.shipped import shipped
-from hbatune.text.finding_text import text_of
+from hbatune.shipped import find_shipped
+from hbatune.text.finding_text import format_finding
 from tests.unit.checks import adapter_health, found, health, seen
 from tests.unit.factory import adapter, attributes, endpoint, host, machine
 from tests.unit.test_plan import profile
@@ -37,7 +37,7 @@ def lun(number: int = 0, depth: int = 64, **overrides: Any) -> Endpoint:
 def looked(*luns: Endpoint, family: str = "lpfc", **facts: Any) -> CheckInput:
     it = machine(*luns, adapters=(adapter(family=family),))
     fares = health(it, adapters={ADAPTER: adapter_health(**facts)})
-    return replace(seen(it, fares), arrays=load_arrays(shipped("rules")))
+    return replace(seen(it, fares), arrays=load_arrays(find_shipped("rules")))
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -63,14 +63,14 @@ def test_completions_that_wait_for_company(
     findings = found(looked(lun(), inspected=facts), "coalescing-on")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
     assert all(
-        f"host0: completions wait for company for {words}" in text_of(finding).evidence
+        f"host0: completions wait for company for {words}" in format_finding(finding).evidence
         for finding in findings
     )
 
 
 def test_a_mode_that_coalesces_on_all_queues() -> None:
     it = looked(lun(), family="mpt3sas", options={"perf_mode": "1"})
-    assert text_of(only(found(it, "coalescing-on"))).evidence == (
+    assert format_finding(only(found(it, "coalescing-on"))).evidence == (
         "completions wait for company (perf_mode=1)"
     )
     assert not found(looked(lun(), options={"perf_mode": "0"}), "coalescing-on")
@@ -95,7 +95,7 @@ def test_a_target_that_is_let_have_less_than_its_luns() -> None:
 
 def test_a_driver_that_lowers_depths_by_time() -> None:
     it = looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "30"})
-    assert "longer than 30 ms" in text_of(only(found(it, "target-time"))).evidence
+    assert "longer than 30 ms" in format_finding(only(found(it, "target-time"))).evidence
     assert not found(looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "0"}), "target-time")
 
 
@@ -113,10 +113,10 @@ def test_a_host_that_takes_far_less_than_the_firmware_offers(offered: int, told:
     findings = found(it, "host-commands")
     assert bool(findings) is told
     if told:
-        assert text_of(findings[0]).evidence == (
+        assert format_finding(findings[0]).evidence == (
             "host0 takes 9664 commands, and the firmware offers 20000"
         )
-        assert "no option for it" in text_of(findings[0]).advice
+        assert "no option for it" in format_finding(findings[0]).advice
 
 
 def test_ports_that_run_below_what_they_can_do() -> None:
@@ -125,16 +125,16 @@ def test_ports_that_run_below_what_they_can_do() -> None:
         found(looked(lun(), rates=rates), "port-rate"), key=lambda each: each.severity
     )
     assert (ports.severity, ports.evidence["ports"]) == (ADVICE, ("host0",))
-    assert "switch port of host0" in text_of(ports).advice
+    assert "switch port of host0" in format_finding(ports).advice
     assert (phys.severity, phys.evidence["ports"]) == (INFO, ("phy-1:0", "phy-1:1"))
-    assert "at 6 Gbit/s, where 12 are possible" in text_of(phys).evidence
+    assert "at 6 Gbit/s, where 12 are possible" in format_finding(phys).evidence
     assert not found(looked(lun(), rates={"host0": LinkRate(16, 16)}), "port-rate")
 
 
 def test_speeds_are_read_from_the_kernels_words() -> None:
-    assert gigabits("4 Gbit, 8 Gbit, 16 Gbit") == [4, 8, 16]
-    assert gigabits("12.0 Gbit") == [12]
-    assert gigabits("Unknown") == gigabits("Phy disabled") == []
+    assert parse_gigabits("4 Gbit, 8 Gbit, 16 Gbit") == [4, 8, 16]
+    assert parse_gigabits("12.0 Gbit") == [12]
+    assert parse_gigabits("Unknown") == parse_gigabits("Phy disabled") == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_an_arrays_port_that_this_host_alone_may_overload(
     assert [finding.evidence["limit"] for finding in findings] == ([limit] if limit else [])
     for finding in findings:
         assert (finding.severity, finding.evidence["depths"]) == (ADVICE, luns * depth)
-        assert "[[site.array]]" in text_of(finding).advice
+        assert "[[site.array]]" in format_finding(finding).advice
 
 
 def test_the_depth_in_force_counts_beside_the_one_that_is_wanted() -> None:

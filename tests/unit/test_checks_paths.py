@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hbatune.checks.disk_checks import Balance, path_balances, uneven_balances
+from hbatune.checks.disk_checks import Balance, compute_balances, find_uneven_balances
 from hbatune.facts.model import Endpoint, Kind, Missing, Reason
 from tests.unit.factory import endpoint
 
@@ -29,13 +29,13 @@ A, B = (True, False), (False, True)
 
 def test_all_on_one_adapter_is_uneven() -> None:
     paths = [*lun(1, *A), *lun(2, *A), *lun(3, *A)]
-    assert uneven_balances(paths) == (Balance({"a": 3, "b": 0}, 0),)
+    assert find_uneven_balances(paths) == (Balance({"a": 3, "b": 0}, 0),)
 
 
 def test_half_on_each_is_even_and_so_is_one_more() -> None:
-    assert not uneven_balances([*lun(1, *A), *lun(2, *B)])
-    assert not uneven_balances([*lun(1, *A), *lun(2, *B), *lun(3, *A)])
-    assert path_balances([*lun(1, *A), *lun(2, *B)]) == (Balance({"a": 1, "b": 1}, 0),)
+    assert not find_uneven_balances([*lun(1, *A), *lun(2, *B)])
+    assert not find_uneven_balances([*lun(1, *A), *lun(2, *B), *lun(3, *A)])
+    assert compute_balances([*lun(1, *A), *lun(2, *B)]) == (Balance({"a": 1, "b": 1}, 0),)
 
 
 def test_the_optimized_path_counts_where_none_is_preferred() -> None:
@@ -44,19 +44,19 @@ def test_the_optimized_path_counts_where_none_is_preferred() -> None:
         return [replace(path, access=state) for path, state in zip(paths, access, strict=True)]
 
     first = ("active/optimized", "active/non-optimized")
-    assert uneven_balances([*served(1, *first), *served(2, *first)]) == (
+    assert find_uneven_balances([*served(1, *first), *served(2, *first)]) == (
         Balance({"a": 2, "b": 0}, 0),
     )
     both = ("active/optimized", "active/optimized")
-    assert path_balances([*served(1, *both)]) == (Balance({"a": 0, "b": 0}, 1),)
+    assert compute_balances([*served(1, *both)]) == (Balance({"a": 0, "b": 0}, 1),)
 
 
 def test_nothing_is_said_of_what_is_not_known_or_has_one_adapter() -> None:
-    assert not path_balances(lun(1, UNKNOWN, UNKNOWN))
-    assert not path_balances([endpoint(preferred=True)])
+    assert not compute_balances(lun(1, UNKNOWN, UNKNOWN))
+    assert not compute_balances([endpoint(preferred=True)])
 
 
 def test_luns_without_a_map_are_joined_by_their_name() -> None:
     bare = {"map": None, "kind": Kind.DISK}
     paths = [*lun(1, *A, **bare), *lun(2, *A, **bare)]
-    assert uneven_balances(paths) == (Balance({"a": 2, "b": 0}, 0),)
+    assert find_uneven_balances(paths) == (Balance({"a": 2, "b": 0}, 0),)

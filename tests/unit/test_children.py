@@ -11,7 +11,7 @@ import pytest
 from hbatune import children
 from hbatune.act import system
 from hbatune.agent.child import Child, Server
-from hbatune.workers import process
+from hbatune.workers import find_process
 
 
 def test_program_returns_its_status_and_output() -> None:
@@ -47,10 +47,10 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def reaped(pid: int) -> bool:
     """Kill an abandoned process; return whether its exit status is collected after that."""
-    assert children.abandoned() == 1
+    assert children.collect_abandoned() == 1
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    return children.abandoned() == 0 and not os.path.exists(f"/proc/{pid}")
+    return children.collect_abandoned() == 0 and not os.path.exists(f"/proc/{pid}")
 
 
 def test_program_in_state_d_is_abandoned_and_collected_later(
@@ -75,7 +75,7 @@ def test_pass_in_state_d_is_abandoned_and_collected_later(
     if isinstance(child, Server):
         child.ask(b"x")
     child.kill()
-    assert process(child.pid).alive()
+    assert find_process(child.pid).alive()
     unkillable.undo()
     assert reaped(child.pid)
 

@@ -12,7 +12,7 @@ from hbatune.act import journal, paths
 from hbatune.act.journal import Journal
 from hbatune.cli import main
 from hbatune.facts.model import Machine, Medium, Protocol
-from hbatune.text.terminal import printable
+from hbatune.text.terminal import make_printable
 from tests.unit.factory import adapter, attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -39,7 +39,7 @@ def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
 
     def show(described: Machine) -> None:
         for module in ("operations.situation", "cli.commands.list"):
-            monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: described)
+            monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: described)
 
     show(machine())
     return show
@@ -218,7 +218,7 @@ def test_names_from_the_kernel_move_no_terminal(
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "\r" not in out
-    assert printable(hostile) in out
+    assert make_printable(hostile) in out
 
 
 def test_profiles_shows_each_rule_with_its_source(

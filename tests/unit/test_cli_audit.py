@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from hbatune.cli import main
 from hbatune.fleet import hosts
 from hbatune.fleet.hosts import HostAudit, audit_host
-from hbatune.snapshot.anonymous import anonymous
-from hbatune.snapshot.file import Snapshot, encode
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
 from tests.unit import factory
 from tests.unit.fleets import depth, host, save
@@ -82,11 +82,13 @@ def test_the_document_keeps_to_its_schema(folder: Path, capsys: Capture) -> None
 
 
 def test_each_bad_file_is_a_line_and_no_end(folder: Path, capsys: Capture) -> None:
-    whole = encode(host(50))
+    whole = encode_snapshot(host(50))
     (folder / "cut.snap").write_bytes(whole[:-20])
     (folder / "empty.snap").write_bytes(b"")
-    (folder / "newer.snap").write_bytes(encode(replace(host(51), schema="hbatune.snapshot/9")))
-    (folder / "aeons.snap").write_bytes(encode(replace(host(52), taken=1 << 62)))
+    (folder / "newer.snap").write_bytes(
+        encode_snapshot(replace(host(51), schema="hbatune.snapshot/9"))
+    )
+    (folder / "aeons.snap").write_bytes(encode_snapshot(replace(host(52), taken=1 << 62)))
     os.mkfifo(folder / "fifo.snap")
     (folder / "gone.snap").symlink_to("nowhere")
     code, out, _ = audited(capsys, folder)
@@ -121,8 +123,8 @@ def test_a_file_that_brings_its_process_down_is_a_line(
 
 
 def test_anonymous_hosts_go_by_their_files(folder: Path, capsys: Capture) -> None:
-    hidden = anonymous(host(60, adapter={"link": factory.link(width=2)}))
-    (folder / "hidden.snap").write_bytes(encode(hidden))
+    hidden = anonymise_snapshot(host(60, adapter={"link": factory.link(width=2)}))
+    (folder / "hidden.snap").write_bytes(encode_snapshot(hidden))
     _, out, _ = audited(capsys, folder)
     assert re.search(r"/hidden\.snap +2 +8 +12/13 +link width", out)
     assert "1 is anonymous and named by file" in out
@@ -130,7 +132,7 @@ def test_anonymous_hosts_go_by_their_files(folder: Path, capsys: Capture) -> Non
 
 
 def test_two_snapshots_of_one_name_are_told_apart(folder: Path, capsys: Capture) -> None:
-    (folder / "older.snap").write_bytes(encode(host(3)))
+    (folder / "older.snap").write_bytes(encode_snapshot(host(3)))
     found = json.loads(audited(capsys, "--json", folder)[1])
     names = [Path(each["name"]).name for each in found["hosts"] if each["hostname"] == "db3"]
     assert names == ["db3.snap", "older.snap"]
@@ -143,7 +145,7 @@ def test_a_spreadsheet_does_not_obey_a_name(tmp_path: Path, capsys: Capture) -> 
     evil = host(1)
     evil = replace(evil, machine=replace(evil.machine, hostname=HOSTILE))
     path = tmp_path / "evil.snap"
-    path.write_bytes(encode(evil))
+    path.write_bytes(encode_snapshot(evil))
     _, out, _ = audited(capsys, "--csv", path)
     rows = list(csv.reader(io.StringIO(out)))
     assert {len(row) for row in rows} == {9}
@@ -158,7 +160,7 @@ def test_the_page_has_no_script_and_shows_hostile_names_as_text(
 ) -> None:
     evil = host(1, adapter={"product": HOSTILE})
     evil = replace(evil, machine=replace(evil.machine, hostname=HOSTILE))
-    (folder / "evil.snap").write_bytes(encode(evil))
+    (folder / "evil.snap").write_bytes(encode_snapshot(evil))
     page = tmp_path / "fleet.html"
     assert audited(capsys, "--html", page, folder)[0] == 1
     text = page.read_text()
@@ -222,7 +224,7 @@ def test_what_it_lists_is_within_80_columns(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(folder, host(99, adapter={"link": factory.link(width=4)}))
-    monkeypatch.setattr("hbatune.text.terminal.columns", lambda stream=None: 80)
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 80)
     _, out, _ = audited(capsys, folder)
     assert max(map(len, out.splitlines())) <= 80
     assert "db99" in out

@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from hbatune.act import journal, paths
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Means
-from hbatune.act.lock import held
-from hbatune.act.restore import rollback
+from hbatune.act.lock import read_held_ids
+from hbatune.act.restore import restore_values
 from hbatune.act.trial import Experiment
 from hbatune.cli import main
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
-from hbatune.operations.autotune import TRIED
-from hbatune.operations.disk_probes import RAMP, TRIES
+from hbatune.operations.autotune import SEARCHED_SETTINGS
+from hbatune.operations.disk_probes import MAX_TRIES, RAMP_S
 from hbatune.plan.rows import Outcome
 from hbatune.probe import history
 from hbatune.probe import run as running
@@ -44,7 +44,7 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import choose_representatives
-from hbatune.settings.table import selected
+from hbatune.settings.table import parse_selected
 from tests.documented import validate
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
@@ -113,14 +113,16 @@ class Bench:
         assert write == asked.writes == (asked.writer is not None)
         if asked.writer is not None:
             self.written_to.add(subject.endpoint.device_node or "")
-        assert held(paths.HOLDS) == {subject.endpoint.id}, "the daemon leaves it alone meanwhile"
+        assert read_held_ids(paths.HOLDS) == {subject.endpoint.id}, (
+            "the daemon leaves it alone meanwhile"
+        )
         depth, affinity = self.disk.value(DEPTH), self.disk.value(AFFINITY)
         self.seen.append((asked, depth, affinity))
         if len(self.seen) in self.instead:
             return [self.instead[len(self.seen)]]
         in_flight = min(asked.issued, int(depth))
         rate = min(in_flight, self.servers) * 1000 * self.faster.get(affinity, 1.0)
-        scheduler = selected(self.disk.value("queue/scheduler"))
+        scheduler = parse_selected(self.disk.value("queue/scheduler"))
         waits = self.waits[scheduler] if asked.writer is not None else None
         windows = tuple(self.window(in_flight, rate, waits) for _ in range(4))
         whole = sum(each.iops for each in windows) / 4
@@ -167,16 +169,16 @@ def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "SPENT"):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: made.machine)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: made.machine)
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr(running, "choose_subjects", choose_representatives)
-    monkeypatch.setattr(running, "probe", made.probe)
-    monkeypatch.setattr(running, "disturbed", lambda subject: None)
+    monkeypatch.setattr(running, "probe_subjects", made.probe)
+    monkeypatch.setattr(running, "find_disturbance", lambda subject: None)
     monkeypatch.setattr("hbatune.act.chain._store", store)
     # The clock is the seed of the orders drawn by lot.
-    context = replace(command_context(), clock=lambda: 1_763_800_000.0)
-    monkeypatch.setattr("hbatune.cli.commands.autotune.command_context", lambda: context)
+    context = replace(make_context(), clock=lambda: 1_763_800_000.0)
+    monkeypatch.setattr("hbatune.cli.commands.autotune.make_context", lambda: context)
     site.put("profiles/tuned.toml", TUNED + GOAL.format(2.0))
     site.put("profiles/free.toml", TUNED)
     return made
@@ -192,7 +194,7 @@ def tuned(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any
 def untouched(bench: Bench) -> bool:
     values = [bench.disk.value(path) for path in (DEPTH, AFFINITY, *QUEUE)]
     same = values == ["254", "1", "mq-deadline [none] kyber", "960"]
-    return same and not paths.JOURNAL.exists() and held(paths.HOLDS) == frozenset()
+    return same and not paths.JOURNAL.exists() and read_held_ids(paths.HOLDS) == frozenset()
 
 
 def test_a_depth_that_misses_the_objective_is_answered_with_a_better_one(
@@ -291,7 +293,7 @@ def test_a_probe_that_breaks_littles_law_is_made_again(
     bench.seen.clear()
     bench.factors = dict.fromkeys(range(2, 99), 1.5)
     [disk] = tuned(capsys, "--profile", "tuned", code=1)["disks"]
-    assert (disk["ended"], len(bench.seen)) == ("untrusted", 1 + TRIES)
+    assert (disk["ended"], len(bench.seen)) == ("untrusted", 1 + MAX_TRIES)
     assert disk["doubtful"]["figures"]["iops"] > 0
 
 
@@ -314,13 +316,15 @@ def test_fio_that_reaches_no_depth_ends_the_search(
     assert main(["autotune", "sda", "--profile", "tuned"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "the last one broke Little's law (D3-6), with 2.00 I/Os in flight of 4" in out
-    assert len(bench.seen) == TRIES
+    assert len(bench.seen) == MAX_TRIES
 
 
 def test_a_disk_that_answers_no_more_ends_the_search(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.instead = dict.fromkeys(range(2, 2 + TRIES), result(iops=0.0, p99_us=0.0, runtime=2.0))
+    bench.instead = dict.fromkeys(
+        range(2, 2 + MAX_TRIES), result(iops=0.0, p99_us=0.0, runtime=2.0)
+    )
     assert main(["autotune", "sda", "--profile", "tuned"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "no I/O of the last one came back in 2.00 s" in out
@@ -358,9 +362,9 @@ def test_schedulers_are_not_judged_by_reads_and_it_says_why(
 
 def mounted(bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the folder's filesystem be on the disk, and a small file in it do."""
-    monkeypatch.setattr("hbatune.operations.autotune.mount_point", lambda asked: "/srv")
+    monkeypatch.setattr("hbatune.operations.autotune.find_mount_point", lambda asked: "/srv")
     monkeypatch.setattr(
-        "hbatune.operations.autotune.scratch_file",
+        "hbatune.operations.autotune.make_scratch_file",
         lambda asked: nullcontext(ScratchFile("/proc/1/fd/9", 1 << 30)),
     )
     bench.mounts = ("/srv",)
@@ -412,12 +416,12 @@ def test_with_bfq_a_probe_begins_when_its_processes_are_no_longer_new(
 
     def noted(*given: Any, **how: Any) -> list[ProbeOutcome]:
         if given[1].writer is not None:
-            ramps[selected(bench.disk.value("queue/scheduler"))].add(given[1].ramp)
+            ramps[parse_selected(bench.disk.value("queue/scheduler"))].add(given[1].ramp)
         return probe(*given, **how)
 
-    monkeypatch.setattr(running, "probe", noted)
+    monkeypatch.setattr(running, "probe_subjects", noted)
     [disk] = tuned(capsys, "--profile", "tuned", "--file", str(tmp_path))["disks"]
-    assert ramps == {"none": {RAMP}, "bfq": {RAMP + 3.0}}
+    assert ramps == {"none": {RAMP_S}, "bfq": {RAMP_S + 3.0}}
     assert {each["setting"]: each["after"] for each in disk["better"]}["scheduler"] == "bfq"
 
 
@@ -449,8 +453,8 @@ def test_a_disk_that_holds_data_is_not_written_to_and_searched_all_the_same(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_data = Skipped("sda", Skip.SIGNED, detail="ext4")
-    monkeypatch.setattr(running, "guarded", lambda subject, named: held_data)
-    monkeypatch.setattr(running, "exclusively", lambda subject: nullcontext())
+    monkeypatch.setattr(running, "find_write_refusal", lambda subject, named: held_data)
+    monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
     assert main(["autotune", "sda", "--profile", "tuned", "--destructive"]) == 0
     said = capsys.readouterr()
     assert "it WRITES to sda, and destroys what is there" in said.err
@@ -463,8 +467,8 @@ def test_a_disk_that_holds_data_is_not_written_to_and_searched_all_the_same(
 def test_an_empty_disk_that_was_named_is_written_to(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "guarded", lambda subject, named: None)
-    monkeypatch.setattr(running, "exclusively", lambda subject: nullcontext())
+    monkeypatch.setattr(running, "find_write_refusal", lambda subject, named: None)
+    monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
     bench.waits["mq-deadline"] = 20.0
     [disk] = tuned(capsys, "--profile", "tuned", "--destructive")["disks"]
     assert {each["after"] for each in disk["better"]} >= {"mq-deadline"}
@@ -553,7 +557,7 @@ def test_the_history_has_it_and_says_when_it_is_stale(
     [better] = kept.settings
     assert (better.setting, better.before) == ("queue_depth", 254)
     newer = replace(bench.machine, kernel="6.12.0")
-    monkeypatch.setattr("hbatune.cli.commands.history.gather", lambda *a, **k: newer)
+    monkeypatch.setattr("hbatune.cli.commands.history.gather_machine", lambda *a, **k: newer)
     assert main(["history"]) == 0
     out = capsys.readouterr().out
     assert f"queue_depth {better.after} is better than 254, stale" in out
@@ -580,7 +584,7 @@ def test_what_keeps_a_disk_busy_for_a_moment_is_waited_for(
     bench.instead = {4: busy, 5: busy}
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
     assert disk["outcome"] is None
-    bench.instead = {len(bench.seen) + 2 + number: busy for number in range(TRIES)}
+    bench.instead = {len(bench.seen) + 2 + number: busy for number in range(MAX_TRIES)}
     [disk] = tuned(capsys, "--profile", "tuned", code=1)["disks"]
     assert disk["outcome"]["reason"] == "busy"
     assert sum(waits[2:]) > 5, "a filesystem commits every five seconds"
@@ -596,7 +600,9 @@ def test_a_disk_that_stops_answering_ends_the_search_with_everything_back(
     assert disk["outcome"]["reason"] == "timeout"
     assert disk["depth"]["answer"] is None, "half a search has no answer"
     assert {each["reason"] for each in disk["not_judged"]} == {"ended"}
-    assert {name for each in disk["not_judged"] for name in each["settings"]} == set(TRIED)
+    assert {name for each in disk["not_judged"] for name in each["settings"]} == set(
+        SEARCHED_SETTINGS
+    )
     assert disk["better"] == []
     assert untouched(bench)
 
@@ -637,7 +643,7 @@ def test_killed_on_the_way_a_rollback_restores(
     assert left.run is not None
     assert left.run.command == "autotune"
     means = Means(paths.JOURNAL, paths.CLAIMS, paths.SPENT, 1, 20.0)
-    rollback(bench.machine, left, means)
+    restore_values(bench.machine, left, means)
     assert untouched(bench)
 
 
@@ -702,7 +708,7 @@ def test_where_there_is_no_disk_there_is_nothing_to_search(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = replace(machine(), endpoints=())
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: bare)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: bare)
     assert main(["autotune", "0000:01:00.0", "--profile", "tuned"]) == 2
     assert bench.seen == []
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
-from hbatune.cli.commands.check import check_document
+from hbatune.cli.commands.check import make_check_document
 from hbatune.facts.health import UdevRule
 from hbatune.facts.model import Role
-from hbatune.policy.config import Approved, Site
+from hbatune.policy.config import ApprovedVersions, Site
 from hbatune.policy.profile import Exactly
-from hbatune.snapshot.file import Snapshot, encode
-from hbatune.text.finding_text import text_of
-from hbatune.text.terminal import printable
+from hbatune.snapshot.file import Snapshot, encode_snapshot
+from hbatune.text.finding_text import format_finding
+from hbatune.text.terminal import make_printable
 from tests.documented import validate
 from tests.unit.checks import adapter_health, disk_health, health, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, machine, vector
@@ -33,7 +33,7 @@ Keep = Callable[[Snapshot], str]
 def keep(tmp_path: Path) -> Keep:
     def write(taken: Snapshot) -> str:
         path = tmp_path / "host.snapshot"
-        path.write_bytes(encode(taken))
+        path.write_bytes(encode_snapshot(taken))
         return str(path)
 
     return write
@@ -107,7 +107,7 @@ def test_a_snapshot_answers_with_the_hosts_own_policy(
         )
         for name in ("sda", "sdb", "sdc")
     ]
-    site = Site(exclude=("sda",), approved=(Approved("mpt3sas", firmware=("99",)),))
+    site = Site(exclude=("sda",), approved=(ApprovedVersions("mpt3sas", firmware=("99",)),))
     taken = snapshot(
         machine(*disks), WANTS, active=WANTS.name, site=site, rolled_back=(disks[1].id,)
     )
@@ -171,10 +171,10 @@ def test_hostile_names_reach_a_terminal_as_escapes_only(model: str, value: str) 
         disks={"sda": disk_health(cache=value)},
         udev_rules=(UdevRule(model, 1, "queue/scheduler", value),),
     )
-    site = Site(approved=(Approved("mpt3sas", firmware=("99",)),))
+    site = Site(approved=(ApprovedVersions("mpt3sas", firmware=("99",)),))
     what = seen(host, fares, site=site)
     findings = run_checks(what)
     assert {"msix-off", "drive-cache", "udev-rule"} <= {finding.id for finding in findings}
     for finding in findings:
-        assert printable(text_of(finding).evidence).isprintable()
-    assert msgspec.json.decode(msgspec.json.encode(check_document(what, findings)))
+        assert make_printable(format_finding(finding).evidence).isprintable()
+    assert msgspec.json.decode(msgspec.json.encode(make_check_document(what, findings)))

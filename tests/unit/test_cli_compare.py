@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
-from hbatune.facts.health import LOGGED
+from hbatune.facts.health import LOG_COUNTER_PREFIX
 from hbatune.fleet.compare import Difference, compare_hosts
 from hbatune.probe.history import History, Record
 from hbatune.probe.result import Workload
-from hbatune.snapshot.file import Snapshot, encode
+from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
 from tests.unit import factory, reported
 from tests.unit.checks import disk_health
@@ -84,9 +84,9 @@ def test_failures_come_before_versions_and_what_is_harmless_last() -> None:
     bad = failing(another(17, adapter={"firmware": "15"}), 5)
     assert told(compare_hosts(another(16), bad).differences) == [
         ("timeouts", [0], [5]),
-        (f"{LOGGED}medium", [0], [5]),
+        (f"{LOG_COUNTER_PREFIX}medium", [0], [5]),
         ("firmware", ["16.00.12.00"], ["15"]),
-        (f"{LOGGED}reset", [0], [9]),
+        (f"{LOG_COUNTER_PREFIX}reset", [0], [9]),
     ]
 
 
@@ -113,9 +113,9 @@ def save(path: Path, content: bytes) -> str:
 
 
 def test_the_command_says_it_in_a_table_and_in_json(tmp_path: Path, capsys: Capture) -> None:
-    one = save(tmp_path / "db16.snap", encode(another(16)))
+    one = save(tmp_path / "db16.snap", encode_snapshot(another(16)))
     slow = another(17, adapter={"link": factory.link(width=4)})
-    other = save(tmp_path / "db17.snap", encode(slow))
+    other = save(tmp_path / "db17.snap", encode_snapshot(slow))
     assert main(["compare", one, other]) == 1
     out = capsys.readouterr().out
     assert re.search(r"^link width +8 +4 +HBA 9300-8i; a ceiling .* \(D4-9\)$", out, re.M), out
@@ -130,7 +130,7 @@ def test_the_command_says_it_in_a_table_and_in_json(tmp_path: Path, capsys: Capt
 
 def test_what_was_measured_is_compared(tmp_path: Path, capsys: Capture) -> None:
     hosts = another(16), another(17)
-    snaps = [save(tmp_path / f"{n}.snap", encode(each)) for n, each in enumerate(hosts)]
+    snaps = [save(tmp_path / f"{n}.snap", encode_snapshot(each)) for n, each in enumerate(hosts)]
     moments = hosts[0].taken - 60, hosts[1].taken - 60
     histories = [
         save(
@@ -148,7 +148,9 @@ def test_what_was_measured_is_compared(tmp_path: Path, capsys: Capture) -> None:
 
 def test_one_history_has_both_looks_at_one_host(tmp_path: Path, capsys: Capture) -> None:
     before, after = another(16), replace(another(16), taken=1_800_600_000)
-    snaps = [save(tmp_path / f"{n}.snap", encode(e)) for n, e in enumerate((before, after))]
+    snaps = [
+        save(tmp_path / f"{n}.snap", encode_snapshot(e)) for n, e in enumerate((before, after))
+    ]
     records = (
         record(before, 400.0, before.taken - 9),
         record(after, 800.0, after.taken - 9),
@@ -176,8 +178,8 @@ def test_bad_usage_is_a_message(words: list[str], said: str, capsys: Capture) ->
 def test_hostile_names_reach_no_terminal(tmp_path: Path, capsys: Capture) -> None:
     evil = another(17, adapter={"firmware": "\x1b[31mred\x07"})
     evil = replace(evil, machine=replace(evil.machine, hostname="\x1b]0;title\x07"))
-    one = save(tmp_path / "1.snap", encode(another(16)))
-    main(["compare", one, save(tmp_path / "2.snap", encode(evil))])
+    one = save(tmp_path / "1.snap", encode_snapshot(another(16)))
+    main(["compare", one, save(tmp_path / "2.snap", encode_snapshot(evil))])
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "\\x1b[31mred\\x07" in out

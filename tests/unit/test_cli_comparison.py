@@ -1,10 +1,10 @@
 import pytest
 
-from hbatune.operations.situation import survey
+from hbatune.operations.situation import survey_machine
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import ProbeResult, Workload
-from hbatune.text.probe_tables import knee_line, standing_lines, stands
+from hbatune.text.probe_tables import describe_knee, describe_standing, find_standing
 from tests.unit.factory import endpoint, machine
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder
@@ -13,17 +13,19 @@ from tests.unit.policy_site import SiteFolder
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(endpoint()))
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(endpoint())
+    )
     for module in ("operations.situation", "policy.chosen", "text.probe_tables"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    situation = survey("oltp", [])
+    situation = survey_machine("oltp", [])
 
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
         result = ProbeResult("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
-        found = stands(result, situation.machine, situation.profile)
+        found = find_standing(result, situation.machine, situation.profile)
         assert found is not None
-        return list(standing_lines(result, found, "oltp"))
+        return list(describe_standing(result, found, "oltp"))
 
     return lines
 
@@ -59,7 +61,7 @@ def test_the_levels_of_raid_stand_in_one_line(site: SiteFolder) -> None:
     figured = site.library.yardsticks().raid
     raid = tuple(each for each in figured if each.card == "57B4 (D4)")
     result = ProbeResult("sda", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    [line] = standing_lines(result, Standing(None, False, None, (), raid), "oltp")
+    [line] = describe_standing(result, Standing(None, False, None, (), raid), "oltp")
     assert line == (
         "sda: 2 57B4 with 48 SSDs in such slots gave, in IOPS: RAID 0 764000, RAID 5 734000, "
         "RAID 10 728000, RAID 6 398000 (D4-12)."
@@ -68,15 +70,15 @@ def test_the_levels_of_raid_stand_in_one_line(site: SiteFolder) -> None:
 
 def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    situation = survey("oltp", [])
-    assert stands(result, situation.machine, situation.profile) is None
+    situation = survey_machine("oltp", [])
+    assert find_standing(result, situation.machine, situation.profile) is None
 
 
 def test_the_knee_in_words() -> None:
     knee = Knee(64, 64, 64, 128, 0.02, 0.9)
-    assert knee_line(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
+    assert describe_knee(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
     unsure = Knee(64, 32, 128, 128, -0.01, 0.9)
-    assert knee_line(unsure) == (
+    assert describe_knee(unsure) == (
         "past depth 64: 1 % less IOPS for 90 % more p99 (it may be anywhere from 32 to 128)"
     )
-    assert "no knee up to depth 256" in knee_line(Knee(256, 256, 256, None, None, None))
+    assert "no knee up to depth 256" in describe_knee(Knee(256, 256, 256, None, None, None))

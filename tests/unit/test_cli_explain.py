@@ -36,7 +36,7 @@ data_drives = 4
 
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: LUNS)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: LUNS)
     for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
 
@@ -74,7 +74,7 @@ def test_unparsable_depth_is_explained_as_unknown(
 ) -> None:
     disk = replace(LUNS.endpoints[0], attributes=attributes(device__queue_depth="many"))
     host = machine(disk)
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: host)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: host)
     assert "the driver's own depth, unknown now, stands" in " ".join(explained(capsys).split())
 
 
@@ -91,7 +91,9 @@ def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
         )
         for target, cap in (("sda", 1000), ("sdb", 48))
     ]
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(*paths))
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*paths)
+    )
     said = explained(capsys)
     assert "value     48" in said
     assert "alike on all paths: sdb takes 48 at most" in said
@@ -101,7 +103,9 @@ def test_a_disk_that_no_rule_matches_is_said_with_the_nearest_rules(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strange = [endpoint(target=name, id=name, protocol=Protocol.UNKNOWN) for name in ("sda", "sdb")]
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(*strange))
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*strange)
+    )
     assert main(["explain", "0000:01:00.0", "--profile", "oltp"]) == 0
     said = capsys.readouterr().out
     assert "sda sdb: no rule of profile oltp matches, so nothing is set" in said
@@ -121,7 +125,7 @@ def test_an_adapter_without_a_lever_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: alone)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: alone)
     for words in ([], ["coalescing"]):
         assert main(["explain", "0000:01:00.0", *words, "--profile", "oltp"]) == 0
         assert "the driver has no lever for it" in capsys.readouterr().out
@@ -131,7 +135,7 @@ def test_nothing_to_explain_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: alone)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: alone)
     assert main(["explain", "0000:01:00.0", "--profile", "throughput"]) == 0
     assert capsys.readouterr().out
 
@@ -142,7 +146,9 @@ def test_alike_disks_of_an_adapter_are_explained_once(
     """Thousands of LUNs were thousands of tables; what differs keeps a table of its own."""
     disks = [endpoint(target=f"sd{letter}") for letter in "abcdefgh"]
     disks[3] = replace(disks[3], attributes=attributes(queue__nr_requests="512"))
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(*disks))
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*disks)
+    )
 
     def headings(target: str) -> list[str]:
         assert main(["explain", target, "nr_requests", "--profile", "oltp"]) == 0

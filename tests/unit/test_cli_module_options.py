@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli import main
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
-from hbatune.operations.apply import ApplyRequest, apply
+from hbatune.operations.apply import ApplyRequest, apply_profile
 from hbatune.operations.boot_files import remove_options, write_options
-from hbatune.operations.situation import survey
+from hbatune.operations.situation import survey_machine
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.library import installed_library
 from tests.unit.factory import endpoint, machine
@@ -36,17 +36,17 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr(
-        "hbatune.operations.boot_files.rebuild_initramfs", lambda: "update-initramfs -u"
+        "hbatune.operations.boot_files.find_initramfs_command", lambda: "update-initramfs -u"
     )
     see(monkeypatch, restricted(DATA))
 
 
 def see(monkeypatch: pytest.MonkeyPatch, it: Machine) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: it)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: it)
 
 
 def write(*targets: str) -> tuple[Row, ...]:
-    return write_options(command_context(), survey("oltp", targets), targets)
+    return write_options(make_context(), survey_machine("oltp", targets), targets)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
@@ -89,7 +89,9 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
 def test_a_snapshot_knows_what_is_written_down(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.snapshot.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr(
+        "hbatune.operations.snapshot.gather_machine", lambda *a, **k: restricted(DATA)
+    )
     monkeypatch.setattr("hbatune.operations.situation.installed_library", installed_library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", installed_library)
     write()
@@ -103,7 +105,7 @@ def test_a_snapshot_knows_what_is_written_down(
 
 
 def test_nothing_is_written_without_the_switch() -> None:
-    apply(command_context(), ApplyRequest(profile="oltp", once=True, probe=False))
+    apply_profile(make_context(), ApplyRequest(profile="oltp", once=True, probe=False))
     assert not paths.MODPROBE.exists()
 
 
@@ -129,7 +131,7 @@ def test_a_file_that_cannot_be_written_refuses_its_rows() -> None:
 
 def test_a_file_that_cannot_be_taken_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     paths.MODPROBE.mkdir(parents=True)
-    assert not remove_options(command_context(), restricted(DATA))
+    assert not remove_options(make_context(), restricted(DATA))
     assert "cannot be taken away" in capsys.readouterr().err
 
 
@@ -138,10 +140,10 @@ def test_rollback_takes_the_file_away_and_says_what_follows(
 ) -> None:
     write()
     capsys.readouterr()
-    assert remove_options(command_context(), restricted(ROOT))
+    assert remove_options(make_context(), restricted(ROOT))
     assert not paths.MODPROBE.exists()
     said = capsys.readouterr().err
     assert "is gone" in said
     assert "rebuild that, `update-initramfs -u`" in said
-    assert remove_options(command_context(), restricted(ROOT))
+    assert remove_options(make_context(), restricted(ROOT))
     assert capsys.readouterr().err == ""

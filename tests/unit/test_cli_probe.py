@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hbatune.act import paths
-from hbatune.act.lock import held
+from hbatune.act.lock import read_held_ids
 from hbatune.cli import main
 from hbatune.errors import LockedError
 from hbatune.facts.model import Machine, Protocol
@@ -81,8 +81,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     made = Bench()
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK"):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    monkeypatch.setattr(operation, "gather", made.gather)
-    monkeypatch.setattr(running, "probe", made.probe)
+    monkeypatch.setattr(operation, "gather_machine", made.gather)
+    monkeypatch.setattr(running, "probe_subjects", made.probe)
     return made
 
 
@@ -155,7 +155,7 @@ def test_what_is_there_is_looked_for_before_every_run(
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
     for module in (operation, running):
         monkeypatch.setattr(module, "guarded", lambda subject, named: next(answers))
-    monkeypatch.setattr(running, "exclusively", lambda subject: nullcontext())
+    monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
     said = capsys.readouterr()
@@ -212,7 +212,7 @@ def test_a_mix_stands_beside_what_it_costs_in_the_documents(
     def written(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
         return bench.probe([subject], asked, idle=False, write=True)[0]
 
-    monkeypatch.setattr(operation, "guarded", lambda *a: None)
+    monkeypatch.setattr(operation, "find_write_refusal", lambda *a: None)
     monkeypatch.setattr(running, "probe_guarded", written)
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -309,7 +309,7 @@ def test_the_depth_of_the_lun_is_swept_and_comes_back(
     assert {each["detail"] for each in refused} == {"ignored", "the device takes 64 at most"}
     assert lun.value(DEPTH) == "64"
     assert not paths.JOURNAL.exists()
-    assert held(paths.HOLDS) == frozenset()
+    assert read_held_ids(paths.HOLDS) == frozenset()
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -325,7 +325,7 @@ def test_a_depth_changed_during_a_sweep_ends_it(
             (lun.path / DEPTH).write_text("48")
         return bench.probe(*words, **options)
 
-    monkeypatch.setattr(running, "probe", probe)
+    monkeypatch.setattr(running, "probe_subjects", probe)
     (lun.path / DEPTH).write_text("63")
     assert main(["probe", "queue-depth", "sda", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -379,7 +379,7 @@ def test_what_was_measured_on_a_file_is_kept_and_shows_its_rate_in_gb(
     monkeypatch.setattr(running, "probe_file", measured)
     monkeypatch.setattr(
         operation,
-        "scratch_file",
+        "make_scratch_file",
         lambda folder: nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30)),
     )
     assert main(["probe", "oltp1", "--file", str(tmp_path)]) == 0
@@ -387,7 +387,7 @@ def test_what_was_measured_on_a_file_is_kept_and_shows_its_rate_in_gb(
     assert row.split()[5:7] == ["60000", "0.25"], "IOPS and GB/s"
     [kept] = history.load(paths.HISTORY).records
     assert (kept.command, kept.target) == ("probe oltp1", str(tmp_path))
-    [entry] = history.history_entries([kept], bench.machine)
+    [entry] = history.list_entries([kept], bench.machine)
     assert entry.stale == (), "no disk is missed"
 
 

@@ -12,7 +12,7 @@ from hbatune.act import files, journal, paths
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import history
-from hbatune.snapshot.file import encode
+from hbatune.snapshot.file import encode_snapshot
 from tests.unit import reported
 from tests.unit.policy_site import SiteFolder
 from tests.unit.snapshots import snapshot
@@ -29,7 +29,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
     monkeypatch.setattr(paths, "HISTORY", state / "history.json")
     for module in ("cli.commands.report", "operations.situation"):
-        monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: found)
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: found)
     history.append(paths.HISTORY, reported.seen().records)
     journal.save(paths.JOURNAL, reported.journal(found))
     return found
@@ -78,7 +78,7 @@ def test_a_snapshot_is_another_host_and_has_no_results_of_this_one(
     host: Machine, make: Make, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     taken = tmp_path / "host.snapshot"
-    taken.write_bytes(encode(snapshot(host)))
+    taken.write_bytes(encode_snapshot(snapshot(host)))
     page = make("--snapshot", str(taken), *words)
     assert "Interrupts of 0000:81:00.0" in page
     assert "Past depth 32" not in page

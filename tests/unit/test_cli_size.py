@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hbatune.cli import main
-from hbatune.snapshot.file import encode
+from hbatune.snapshot.file import encode_snapshot
 from hbatune.text.watch_view import WatchDocument
 from hbatune.watch.readings import Reading
 from tests.documented import validate
@@ -20,7 +20,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def snapshot(tmp_path: Path) -> list[str]:
     path = tmp_path / "db1.snap"
-    path.write_bytes(encode(host(1)))
+    path.write_bytes(encode_snapshot(host(1)))
     return ["--snapshot", str(path)]
 
 
@@ -194,7 +194,7 @@ def test_a_file_of_a_stranger_is_a_message(
 def test_it_is_within_80_columns(
     snapshot: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hbatune.text.terminal.columns", lambda stream=None: 80)
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 80)
     words = "--iops 900k --reads 20 --p99 2 --hosts 8 --array vnx --data-drives 4 --luns 9 --hbas 2"
     _, out, _ = sized(capsys, *words.split(), *snapshot)
     assert max(map(len, out.splitlines())) <= 80

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from hbatune.act import files, paths
 from hbatune.agent import status
-from hbatune.agent.brief import brief
-from hbatune.agent.client import nudge
+from hbatune.agent.brief import read_brief
+from hbatune.agent.client import reload_daemon
 from hbatune.agent.orders import (
     ChangeOrigin,
     Handled,
@@ -32,13 +32,13 @@ from hbatune.agent.status import DaemonHealth, DaemonState, Status, Times
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Unmatched
-from hbatune.processes import clock_id
+from hbatune.policy.config import UnmatchedName
+from hbatune.processes import read_clock_id
 from hbatune.text import daemon_messages
 from hbatune.text.daemon_messages import JournalReporter
-from hbatune.text.status_lines import show
+from hbatune.text.status_lines import show_status
 from hbatune.watch.readings import Subjects
-from hbatune.workers import Process, process, this_process
+from hbatune.workers import Process, find_process, find_this_process
 from tests.unit.statuses import current_times, good_status
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
@@ -102,7 +102,7 @@ def overdue(cause: str) -> tuple[Times, str]:
 def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
     times, words = overdue(cause)
     status.save(paths.STATUS, replace(GOOD, times=times))
-    assert brief(paths.STATUS) is None
+    assert read_brief(paths.STATUS) is None
     assert main(["status"]) == 1
     out = capsys.readouterr().out
     assert "The daemon is stalled: " in out
@@ -127,7 +127,7 @@ def test_ages_are_in_seconds_of_this_moment(capsys: Capture) -> None:
 def test_daemon_that_a_signal_stopped_is_stalled(capsys: Capture) -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         try:
-            status.save(paths.STATUS, replace(GOOD, process=process(sleeper.pid)))
+            status.save(paths.STATUS, replace(GOOD, process=find_process(sleeper.pid)))
             assert main(["status"]) == 0
             sleeper.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
@@ -185,7 +185,7 @@ def test_status_of_an_older_version_is_unknown(capsys: Capture) -> None:
 
 def test_status_of_another_boot_is_no_daemon(capsys: Capture) -> None:
     """Its process may be another one now, with the same number and the same start time."""
-    boot, _, namespace = clock_id().partition(" ")
+    boot, _, namespace = read_clock_id().partition(" ")
     assert namespace.startswith("time:")
     other = current_times(clock=f"{boot[::-1]} {namespace}")
     status.save(paths.STATUS, replace(GOOD, times=other))
@@ -195,7 +195,7 @@ def test_status_of_another_boot_is_no_daemon(capsys: Capture) -> None:
 
 def test_daemon_in_another_time_namespace_is_unknown(capsys: Capture) -> None:
     """There the start times of all processes differ, so it seems to be gone."""
-    times = current_times(clock=f"{clock_id().split()[0]} time:[1]")
+    times = current_times(clock=f"{read_clock_id().split()[0]} time:[1]")
     status.save(paths.STATUS, replace(GOOD, process=Process(1, 1), times=times))
     assert main(["status"]) == 2
     assert "another time namespace" in capsys.readouterr().err
@@ -224,8 +224,8 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
     status.save(paths.STATUS, found)
     assert main(["status"]) == 0
     told = capsys.readouterr().out
-    assert brief(paths.STATUS) is not None
-    show(found, DaemonHealth(DaemonState.OK), ())
+    assert read_brief(paths.STATUS) is not None
+    show_status(found, DaemonHealth(DaemonState.OK), ())
     assert told == capsys.readouterr().out
 
 
@@ -244,7 +244,7 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
         replace(GOOD, passes=True),
         replace(GOOD, schema="hbatune.status/2"),
         replace(GOOD, process=Process(2**22, 1)),
-        replace(GOOD, process=replace(this_process(), start_time=1)),
+        replace(GOOD, process=replace(find_this_process(), start_time=1)),
         replace(GOOD, times=None),
         replace(GOOD, times=current_times(clock="another")),
         replace(GOOD, times=current_times(saved=1e15)),
@@ -253,25 +253,25 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
 )
 def test_a_daemon_that_has_more_to_tell_is_not_told_of_in_brief(found: Status) -> None:
     status.save(paths.STATUS, found)
-    assert brief(paths.STATUS) is None
+    assert read_brief(paths.STATUS) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 60_000, "\xff", "1" * 99_999])
 def test_what_makes_no_sense_is_not_told_of_in_brief(text: str) -> None:
     paths.STATUS.write_text(text)
-    assert brief(paths.STATUS) is None
+    assert read_brief(paths.STATUS) is None
 
 
 def test_a_pipe_in_the_place_of_the_status_is_not_waited_for() -> None:
     os.mkfifo(paths.STATUS)
-    assert brief(paths.STATUS) is None
+    assert read_brief(paths.STATUS) is None
 
 
 def test_a_field_that_is_new_is_not_passed_over_in_brief() -> None:
     """It may be something to tell."""
     fields = {**json.loads(msgspec.json.encode(GOOD)), "new": None}
     paths.STATUS.write_text(json.dumps(fields))
-    assert brief(paths.STATUS) is None
+    assert read_brief(paths.STATUS) is None
 
 
 def test_a_daemon_that_is_gone_is_not_running_whatever_it_left(capsys: Capture) -> None:
@@ -300,12 +300,12 @@ def test_the_status_is_everybodys_to_read() -> None:
 
 def test_a_daemon_that_runs_is_nudged_and_another_is_not() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
-        from hbatune.workers import process
+        from hbatune.workers import find_process
 
-        status.save(paths.STATUS, replace(GOOD, process=process(sleeper.pid)))
-        nudge(paths.STATUS)
+        status.save(paths.STATUS, replace(GOOD, process=find_process(sleeper.pid)))
+        reload_daemon(paths.STATUS)
         assert sleeper.wait(30) == -signal.SIGHUP
-    nudge(paths.STATUS)  # it is gone by now
+    reload_daemon(paths.STATUS)  # it is gone by now
 
 
 class By:
@@ -338,7 +338,7 @@ def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
     assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
     assert priority == daemon_messages.NOTICE
     assert fields == {
-        "MESSAGE_ID": daemon_messages.TUNED,
+        "MESSAGE_ID": daemon_messages.TUNED_ID,
         "HBATUNE_TARGET": "sda",
         "HBATUNE_ID": "id-sda",
         "HBATUNE_SETTING": "scheduler",
@@ -350,7 +350,7 @@ def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
 
 def test_drift_and_failures_are_told_apart() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
-    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED
+    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED_ID
     assert "changed since it was set" in said(written, PassReason.AUDIT)[0]
     failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
     message, priority, fields = said(failed)
@@ -375,7 +375,7 @@ def test_a_value_that_is_set_says_whose_doing_it_was(
 ) -> None:
     message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
     assert words in message
-    assert fields["MESSAGE_ID"] == daemon_messages.TUNED
+    assert fields["MESSAGE_ID"] == daemon_messages.TUNED_ID
 
 
 def test_a_failure_says_how_often_it_was_tried_and_when_it_is_tried_next() -> None:
@@ -389,7 +389,7 @@ def test_a_full_queue_is_said_and_is_nobodys_doing() -> None:
         "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
         "by one every 120 s, up to 64; a site's rule for 60 keeps the device from being full"
     )
-    assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING)
+    assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING_ID)
 
 
 def test_a_status_tells_programs_when_it_is_tried_next(capsys: Capture) -> None:
@@ -410,7 +410,7 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
 def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does() -> None:
     by = By()
     words = JournalReporter(by)
-    lost, late = Unmatched("exclude", "sdx\x1b"), Unmatched("exclude", "sdy")
+    lost, late = UnmatchedName("exclude", "sdx\x1b"), UnmatchedName("exclude", "sdy")
     for names in ((lost, late), (lost,), (lost,), (lost, late)):
         words.passed(PassReason.AUDIT, PassReport(subjects=Subjects(), unmatched=names))
     # A pass that has seen nothing says nothing of it.

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.act.lock import held
-from hbatune.act.writer import read_now
+from hbatune.act.lock import read_held_ids
+from hbatune.act.writer import read_current_values
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import run
-from hbatune.probe.guard import ScratchFile, scratch_file
+from hbatune.probe.guard import ScratchFile, make_scratch_file
 from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
 from tests.documented import validate
@@ -72,7 +72,7 @@ class Bench:
         [subject] = subjects
         self.probed.append(subject.target)
         self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
-        assert held(paths.HOLDS), "whoever puts things right is told to wait"
+        assert read_held_ids(paths.HOLDS), "whoever puts things right is told to wait"
         if self.refuses is not None:
             return [self.refuses]
         slower = 1.0
@@ -91,7 +91,7 @@ class Bench:
 
     def value(self, target: str, setting: str) -> object:
         [disk] = [each for each in self.disks if each.name == target]
-        return read_now({str(disk.path): (setting,)}, 10.0)[str(disk.path)][setting]
+        return read_current_values({str(disk.path): (setting,)}, 10.0)[str(disk.path)][setting]
 
     def values(self, setting: str) -> list[object]:
         return [self.value(disk.name, setting) for disk in self.disks]
@@ -112,16 +112,16 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     for module in reading:
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
-        monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs, paths: None)
+    monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
         run,
         "choose_subjects",
         lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
-    monkeypatch.setattr(run, "probe", made.probe)
-    monkeypatch.setattr(run, "disturbed", made.disturbed)
+    monkeypatch.setattr(run, "probe_subjects", made.probe)
+    monkeypatch.setattr(run, "find_disturbance", made.disturbed)
     return made
 
 
@@ -130,7 +130,7 @@ Capture = pytest.CaptureFixture[str]
 
 @contextmanager
 def _small(folder: Path) -> Iterator[ScratchFile]:
-    with scratch_file(folder, largest=1 << 20, smallest=1 << 20) as file:
+    with make_scratch_file(folder, largest=1 << 20, smallest=1 << 20) as file:
         yield file
 
 
@@ -168,7 +168,7 @@ def test_a_value_changed_during_a_comparison_is_a_conflict(bench: Bench, capsys:
         return None
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run, "disturbed", disturbed)
+        patched.setattr(run, "find_disturbance", disturbed)
         assert main([*VERIFY, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     rows = {(row["target"], row["setting"]): row for row in document["rows"]}
@@ -294,12 +294,12 @@ def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
             os.kill(os.getpid(), signal.SIGINT)
         return probe(*words, **options)
 
-    monkeypatch.setattr(run, "probe", interrupted)
+    monkeypatch.setattr(run, "probe_subjects", interrupted)
     main([*VERIFY])
     assert "stopped as asked" in capsys.readouterr().err
     assert len(bench.probed) <= 5
     assert bench.values("nomerges") == [1, 1]
-    assert held(paths.HOLDS) == frozenset()
+    assert read_held_ids(paths.HOLDS) == frozenset()
 
 
 def test_more_pairs_are_made_where_the_site_wants_them(bench: Bench, site: SiteFolder) -> None:
@@ -410,8 +410,8 @@ def test_a_busy_disk_is_applied_and_not_measured(bench: Bench, capsys: Capture) 
 def test_writes_go_to_a_file_on_the_disk_and_nowhere_else(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.verify.mount_point", lambda folder: "/srv")
-    monkeypatch.setattr("hbatune.operations.verify.scratch_file", _small)
+    monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda folder: "/srv")
+    monkeypatch.setattr("hbatune.operations.verify.make_scratch_file", _small)
     assert main([*APPLY, "--file", str(tmp_path), "--json"]) == 2
     assert "is on no disk that this apply changes" in capsys.readouterr().err
     assert bench.values("nomerges") == [0, 0]

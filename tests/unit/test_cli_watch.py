@@ -11,7 +11,7 @@ from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.policy.config import Config
-from hbatune.text.watch_view import json_lines, plain_lines, reading_cells
+from hbatune.text.watch_view import format_reading, make_json_printer, make_plain_printer
 from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 from tests.documented import validate
 from tests.unit import watched
@@ -30,7 +30,7 @@ def stuck() -> Iterator[tuple[WatchState, tuple[AlertEvent, ...]]]:
 
 
 def test_json_lines_keep_to_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    show = json_lines("db1")
+    show = make_json_printer("db1")
     for state, events in stuck():
         show(state, events)
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -44,7 +44,7 @@ def test_json_lines_keep_to_the_schema(capsys: pytest.CaptureFixture[str]) -> No
 def test_in_a_pipe_lines_are_for_figures_and_alerts_are_messages(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show = plain_lines()
+    show = make_plain_printer()
     for state, events in stuck():
         show(state, events)
     out, err = capsys.readouterr()
@@ -59,7 +59,7 @@ def test_a_mean_stands_under_mean() -> None:
     it = Watcher(PLAIN, watched.subjects())
     it.tick(sample(10, working(10, ms=2.0)))
     state, _ = it.tick(sample(20, working(20, ms=2.0)))
-    assert reading_cells(state.disks[0]) == [
+    assert format_reading(state.disks[0]) == [
         *("sda", "1000", "4.1", "2", "-", "-", "2", "2.0", "64", "50 %"),
     ]
 
@@ -80,9 +80,9 @@ Command = Callable[[Sequence[str]], int]
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return `hbatune watch` on a described machine."""
-    monkeypatch.setattr(watch, "gather", lambda *a, **k: machine(endpoint(), _second()))
+    monkeypatch.setattr(watch, "gather_machine", lambda *a, **k: machine(endpoint(), _second()))
     monkeypatch.setattr(watch, "Sampler", FakeSampler)
-    monkeypatch.setattr(watch, "configuration", Config)
+    monkeypatch.setattr(watch, "load_configuration", Config)
     return lambda words: main(["watch", "--interval", "0.1", *words])
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hbatune.cli import COMMANDS, main
-from hbatune.cli.parser import full_parser
+from hbatune.cli.parser import make_full_parser
 
 IMPORTED = "import sys; print(*sorted(each for each in sys.modules if each.startswith('hbatune')))"
 
@@ -25,7 +25,9 @@ def test_every_command_says_in_a_line_what_it_is_for(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main(["--help"])
     listed = capsys.readouterr().out
-    assert full_parser().format_help() == listed, "summaries are read without importing anything"
+    assert make_full_parser().format_help() == listed, (
+        "summaries are read without importing anything"
+    )
     assert all(f"\n  {command} " in listed for command in COMMANDS)
 
 

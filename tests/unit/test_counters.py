@@ -12,20 +12,20 @@ from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.facts.health import (
-    DAY,
-    PAUSE,
-    Counted,
+    DAY_S,
+    MIN_INTERVAL_S,
+    ErrorCounters,
     ErrorKind,
     Errors,
     Health,
     Root,
-    counted,
-    earlier,
-    kept,
+    collect_counters,
+    find_earlier_counters,
+    retain_observations,
 )
-from hbatune.snapshot.anonymous import anonymous
-from hbatune.snapshot.file import encode
-from hbatune.text.finding_text import text_of
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import encode_snapshot
+from hbatune.text.finding_text import format_finding
 from tests.unit.checks import adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, machine
 from tests.unit.snapshots import snapshot
@@ -49,15 +49,15 @@ def looked(before: Health, now: Health, *, seconds: int = 3600) -> CheckInput:
     """The machine as checks see it now, having been looked at so long before."""
     return replace(
         seen(HOST, now),
-        counted=counted(HOST, now, 1_000_000 + seconds),
-        earlier=counted(HOST, before, 1_000_000),
+        counted=collect_counters(HOST, now, 1_000_000 + seconds),
+        earlier=collect_counters(HOST, before, 1_000_000),
     )
 
 
 def test_what_rose_says_from_where_to_where_and_in_which_time() -> None:
     [finding] = found(looked(fares(timeouts=2), fares(timeouts=5)), "counters-rising")
     assert (finding.target, finding.severity) == (DISK.target, Severity.WARNING)
-    assert text_of(finding).evidence == "timeouts: from 2 to 5 within 60 minutes"
+    assert format_finding(finding).evidence == "timeouts: from 2 to 5 within 60 minutes"
 
 
 def test_errors_of_the_bus_and_of_a_link_rise_at_the_adapter() -> None:
@@ -112,11 +112,11 @@ def test_polls_between_two_looks_are_no_errors_that_rise() -> None:
 )
 def test_the_advice_on_a_rising_counter_names_its_place(name: str, advice: str) -> None:
     [finding] = found(looked(fares(), fares(link_errors={name: 3})), "counters-rising")
-    assert advice in text_of(finding).advice
+    assert advice in format_finding(finding).advice
     [finding] = found(looked(fares(), fares(errors=Errors(3, 0, 0))), "counters-rising")
-    assert "slot and riser of 0000:01:00.0" in text_of(finding).advice
+    assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
     [finding] = found(looked(fares(), fares(timeouts=3)), "counters-rising")
-    assert "-g sda" in text_of(finding).advice
+    assert "-g sda" in format_finding(finding).advice
 
 
 def test_what_the_bus_corrected_before_the_last_look_is_over() -> None:
@@ -146,29 +146,31 @@ def test_what_rises_at_a_root_port_may_be_another_devices() -> None:
     now = fares(port=port(errors=Errors(0, 1, 0)))
     [finding] = found(looked(fares(), now), "counters-rising")
     assert (finding.evidence["counter"], finding.severity) == ("port nonfatal", Severity.WARNING)
-    assert "slot and riser of 0000:01:00.0" in text_of(finding).advice
+    assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
 
 
-def at(seconds: int, boot: str = "b") -> Counted:
-    return Counted(boot, seconds, {})
+def at(seconds: int, boot: str = "b") -> ErrorCounters:
+    return ErrorCounters(boot, seconds, {})
 
 
 def test_a_day_is_compared_and_no_other_boot() -> None:
-    now = at(10 * DAY)
-    assert earlier([], now) is None
-    assert earlier([at(5, "another")], now) is None
-    assert earlier([at(9 * DAY - 1), at(9 * DAY + 5), at(9 * DAY + 9)], now) == at(9 * DAY + 5)
-    assert earlier([at(3 * DAY), at(5 * DAY)], now) == at(5 * DAY)
+    now = at(10 * DAY_S)
+    assert find_earlier_counters([], now) is None
+    assert find_earlier_counters([at(5, "another")], now) is None
+    assert find_earlier_counters(
+        [at(9 * DAY_S - 1), at(9 * DAY_S + 5), at(9 * DAY_S + 9)], now
+    ) == at(9 * DAY_S + 5)
+    assert find_earlier_counters([at(3 * DAY_S), at(5 * DAY_S)], now) == at(5 * DAY_S)
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    remembered: tuple[Counted, ...] = ()
-    for look in range(3 * DAY // 60):
-        remembered = kept(remembered, at(60 * look))
-    assert len(remembered) <= DAY // PAUSE + 2
-    last = at(3 * DAY)
-    assert earlier(remembered, last) == at(2 * DAY)
-    assert kept(remembered, at(5, "another")) == (at(5, "another"),)
+    remembered: tuple[ErrorCounters, ...] = ()
+    for look in range(3 * DAY_S // 60):
+        remembered = retain_observations(remembered, at(60 * look))
+    assert len(remembered) <= DAY_S // MIN_INTERVAL_S + 2
+    last = at(3 * DAY_S)
+    assert find_earlier_counters(remembered, last) == at(2 * DAY_S)
+    assert retain_observations(remembered, at(5, "another")) == (at(5, "another"),)
 
 
 def test_a_file_that_makes_no_sense_is_as_none(tmp_path: Path) -> None:
@@ -200,12 +202,12 @@ def test_check_remembers_and_then_says_what_rose(
 def test_two_snapshots_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, timeouts, taken in (("old", 1, 1_000_000), ("new", 4, 1_001_200)):
         it = replace(snapshot(HOST), health=fares(timeouts=timeouts), taken=taken)
-        (tmp_path / name).write_bytes(encode(it))
+        (tmp_path / name).write_bytes(encode_snapshot(it))
     main(["check", "--snapshot", str(tmp_path / "new"), "--since", str(tmp_path / "old")])
     assert "timeouts: from 1 to 4 within 20 minutes" in capsys.readouterr().out
     assert main(["check", "--since", str(tmp_path / "old")]) == 2
 
 
 def test_an_anonymous_snapshot_leaves_earlier_looks_out() -> None:
-    taken = replace(snapshot(HOST), looks=(Counted("b", 5, {DISK.id: {"errors": 1}}),))
-    assert anonymous(taken).looks == ()
+    taken = replace(snapshot(HOST), looks=(ErrorCounters("b", 5, {DISK.id: {"errors": 1}}),))
+    assert anonymise_snapshot(taken).looks == ()

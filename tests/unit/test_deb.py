@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.processes import author_lives
+from hbatune.processes import has_living_author
 from tools import deb, deb_policy, manual, rpm, schemas
 from tools.wheel import CHECKOUT, BuildError
 
@@ -181,8 +181,10 @@ def test_a_killed_upgrade_leaves_no_proof_of_an_upgrade(
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
-from hbatune.processes import author_lives
-Path({str(tmp_path / "during")!r}).write_text(str(author_lives(Path({str(run / "replacing")!r}))))
+from hbatune.processes import has_living_author
+Path({str(tmp_path / "during")!r}).write_text(
+    str(has_living_author(Path({str(run / "replacing")!r})))
+)
 if {killed}:
     os.kill(os.getppid(), signal.SIGKILL)
 """
@@ -196,7 +198,7 @@ if {killed}:
     subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=not killed)
     assert (tmp_path / "during").read_text() == "True", "the daemon is stopped then"
     assert (run / "replacing").exists() is killed
-    assert not author_lives(run / "replacing")
+    assert not has_living_author(run / "replacing")
 
 
 def test_the_same_commit_makes_the_same_package_byte_by_byte(

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
-from hbatune.facts.udev import Saved
-from hbatune.operations.situation import survey
-from hbatune.plan.make import EarlierChanges, make
+from hbatune.facts.udev import SavedTexts
+from hbatune.operations.situation import survey_machine
+from hbatune.plan.make import EarlierChanges, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from tests.unit.factory import attributes, endpoint, host, machine
@@ -33,7 +33,7 @@ def lun(depth: str, **overrides: Any) -> Endpoint:
 
 def row(it: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> Row:
     host, earlier = replace(machine(it), modules=modules), EarlierChanges(**changes)
-    [found] = make(host, profile, earlier=earlier).rows
+    [found] = make_plan(host, profile, earlier=earlier).rows
     return found
 
 
@@ -80,12 +80,12 @@ def test_what_a_udev_rule_of_hbatune_has_set_is_no_decision(
     made = attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="64")
     it = endpoint(attributes=made)
     here = "hbatune.operations.situation"
-    monkeypatch.setattr(f"{here}.gather", lambda *a, **k: machine(it))
+    monkeypatch.setattr(f"{here}.gather_machine", lambda *a, **k: machine(it))
     monkeypatch.setattr(f"{here}.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    found = {} if texts is None else {it.id: Saved(texts, "")}
-    monkeypatch.setattr(f"{here}.saved", lambda endpoints: found)
-    rows = {each.setting: each for each in survey("balanced", []).plan().rows}
+    found = {} if texts is None else {it.id: SavedTexts(texts, "")}
+    monkeypatch.setattr(f"{here}.read_saved_texts", lambda endpoints: found)
+    rows = {each.setting: each for each in survey_machine("balanced", []).plan().rows}
     assert rows[REQUESTS].state == state
 
 
@@ -133,7 +133,9 @@ def test_a_switch_of_the_scheduler_throws_requests_away_whoever_set_them() -> No
         for name, value in (("scheduler", "mq-deadline"), (REQUESTS, 2048))
     )
     both = replace(wish(REQUESTS, Exactly(2048)), rules=rules)
-    found = {each.setting: each for each in make(machine(endpoint(attributes=made)), both).rows}
+    found = {
+        each.setting: each for each in make_plan(machine(endpoint(attributes=made)), both).rows
+    }
     assert found[REQUESTS].value == 2048
 
 

@@ -7,14 +7,14 @@ import pytest
 from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.restore import rollback
+from hbatune.act.restore import restore_values
 from hbatune.facts.model import Attribute, Machine, TargetKind
-from hbatune.plan.make import PlanLimits, make
+from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Exactly, Leave
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.unit.factory import adapter, control, machine
 from tests.unit.test_plan import profile
 
@@ -37,7 +37,7 @@ def host(text: str, sysfs: str = "/sys/class/scsi_host/host0") -> Machine:
 
 def row(text: str, wanted: int, *, disrupt: bool = False) -> Row:
     limits = PlanLimits(disrupt=disrupt)
-    [found] = make(host(text), profile(("zio", Exactly(wanted))), limits=limits).rows
+    [found] = make_plan(host(text), profile(("zio", Exactly(wanted))), limits=limits).rows
     return found
 
 
@@ -61,7 +61,7 @@ def test_what_reads_otherwise_is_not_guessed() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_no_shipped_profile_disrupts(name: str, tmp_path: Path) -> None:
-    rules = load_profile(name, Library(shipped("rules"), tmp_path)).rules
+    rules = load_profile(name, Library(find_shipped("rules"), tmp_path)).rules
     named = {rule.setting for rule in rules if not isinstance(rule.effect, Leave)}
     assert not [name for name in named if SETTINGS[name].disrupts]
 
@@ -79,10 +79,10 @@ def test_rollback_leaves_it_and_says_so(tmp_path: Path) -> None:
     entry = Entry("host0@0000:01:00.0", "host0", "0000:01:00.0", "zio", 0, 1)
     filed = Journal(there.boot_id, entries=(entry,))
     journal.save(means.journal, filed)
-    [left] = rollback(there, filed, means)
+    [left] = restore_values(there, filed, means)
     assert (left.outcome, left.current, left.before) == (Outcome.REFUSED, 1, 0)
     assert "--allow-reset" in (left.limit or "")
     assert (tmp_path / "zio").read_text() == "Mode 6\n"
     assert journal.load(means.journal, there.boot_id)[0].entries == (entry,)
-    rollback(there, filed, means, disrupt=True)
+    restore_values(there, filed, means, disrupt=True)
     assert (tmp_path / "zio").read_text().startswith("0")

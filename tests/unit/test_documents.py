@@ -6,12 +6,12 @@ import jsonschema
 import msgspec
 import pytest
 
-from hbatune.operations.verify import Verified
-from hbatune.plan.make import make
+from hbatune.operations.verify import VerificationResult
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Outcome, Plan
 from hbatune.policy.profile import Exactly
-from hbatune.text.apply_document import document
-from hbatune.text.documents import facts
+from hbatune.text.apply_document import make_plan_document
+from hbatune.text.documents import make_facts_document
 from tests.documented import validate
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
@@ -21,13 +21,13 @@ from tests.unit.test_plan import profile
 def plan() -> Plan:
     found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="256")
     effects = (("scheduler", Exactly("mq-deadline")), ("nr_requests", Exactly(2048)))
-    return make(machine(endpoint(attributes=found)), profile(*effects))
+    return make_plan(machine(endpoint(attributes=found)), profile(*effects))
 
 
 def test_a_plan_keeps_to_the_schema(plan: Plan) -> None:
     done = tuple(msgspec.structs.replace(row, outcome=Outcome.WRITTEN) for row in plan.rows)
-    for rows, verified in ((plan.rows, None), (done, Verified(done, worse={}))):
-        found = json.loads(msgspec.json.encode(document(plan, rows, machine(), verified)))
+    for rows, verified in ((plan.rows, None), (done, VerificationResult(done, worse={}))):
+        found = json.loads(msgspec.json.encode(make_plan_document(plan, rows, machine(), verified)))
         validate(found)
         assert found["schema"] == "hbatune.plan/1"
         assert ("probes" in found) is (verified is not None)
@@ -38,13 +38,15 @@ def test_a_plan_keeps_to_the_schema(plan: Plan) -> None:
 
 def test_the_summary_counts_rows_by_state_and_outcome(plan: Plan) -> None:
     done = tuple(msgspec.structs.replace(row, outcome=Outcome.WRITTEN) for row in plan.rows)
-    summary = document(plan, done, machine()).summary
+    summary = make_plan_document(plan, done, machine()).summary
     assert (summary.states, summary.outcomes) == ({"drift": 2}, {"written": 2})
     assert summary.adapters[0].firmware == "16.00.12.00"
 
 
 def test_every_fact_of_an_endpoint_is_listed_with_its_use() -> None:
-    found = json.loads(msgspec.json.encode(facts(machine(endpoint(mounts=("/srv",))))))
+    found = json.loads(
+        msgspec.json.encode(make_facts_document(machine(endpoint(mounts=("/srv",)))))
+    )
     validate(found)
     assert found["endpoints"][0]["mounted"] is True
     assert list(found["endpoints"][0])[-2:] == ["mounted", "held"]

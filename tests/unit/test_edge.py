@@ -18,8 +18,8 @@ from hbatune.act import journal, paths
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.cli import main
 from hbatune.errors import UsageError
-from hbatune.facts.assembly import boot_id
-from hbatune.workers import Died, Pool, this_process
+from hbatune.facts.assembly import read_boot_id
+from hbatune.workers import Died, Pool, find_this_process
 
 Capture = pytest.CaptureFixture[str]
 HBATUNE = (sys.executable, "-m", "hbatune")
@@ -116,7 +116,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def fail() -> None:
         raise KeyError("0000:00:02.0")
 
-    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", fail)
+    monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", fail)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg"
 
@@ -157,7 +157,7 @@ def test_a_fault_in_workers_is_told_once_and_the_command_goes_on(
             assert {type(event) for event in pool.run(range(6))} == {Died}
         raise UsageError("it has gone on")
 
-    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", work)
+    monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", work)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     assert main(["profiles"]) == 2
@@ -177,7 +177,7 @@ def test_error_of_system_is_not_a_fault(
         error.strerror = os.strerror(error.errno or 0)
         raise error
 
-    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", fail)
+    monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", fail)
     assert main(["profiles"]) == 1
     said = capsys.readouterr().err
     assert str(error.strerror) in said
@@ -211,7 +211,7 @@ def test_old_tracebacks_make_room(
     broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr("hbatune.cli.fault.KEPT", 2)
+    monkeypatch.setattr("hbatune.cli.fault.MAX_TRACEBACKS", 2)
     folder = broken / "hbatune"
     folder.mkdir(parents=True)
     for year in range(2000, 2005):
@@ -230,7 +230,7 @@ def test_whatever_is_raised_is_a_fault(
     def fail() -> None:
         raise problem
 
-    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", fail)
+    monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", fail)
     assert main(["profiles"]) == 70
     assert f"hbatune itself: {type(problem).__name__}" in capsys.readouterr().err
 
@@ -244,11 +244,11 @@ def test_a_command_that_ends_half_way_says_what_became_of_the_machine(
     capsys: Capture,
 ) -> None:
     def begin() -> None:
-        run = Run("apply", "oltp", this_process(), time.time())
-        journal.save(paths.JOURNAL, Journal(boot_id(), ENTRIES, run))
+        run = Run("apply", "oltp", find_this_process(), time.time())
+        journal.save(paths.JOURNAL, Journal(read_boot_id(), ENTRIES, run))
         raise problem
 
-    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", begin)
+    monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", begin)
     assert main(["profiles"]) == code
     said = capsys.readouterr().err
     assert "`apply` was changing the machine" in said
@@ -258,10 +258,10 @@ def test_a_command_that_ends_half_way_says_what_became_of_the_machine(
 
 def test_a_run_of_another_process_is_not_this_commands(broken: Path, capsys: Capture) -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
-        from hbatune.workers import process
+        from hbatune.workers import find_process
 
-        run = Run("apply", "oltp", process(other.pid), time.time())
-        journal.save(paths.JOURNAL, Journal(boot_id(), ENTRIES, run))
+        run = Run("apply", "oltp", find_process(other.pid), time.time())
+        journal.save(paths.JOURNAL, Journal(read_boot_id(), ENTRIES, run))
         assert main(["profiles"]) == 70
         other.kill()
     assert "changing the machine" not in capsys.readouterr().err

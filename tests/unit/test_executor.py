@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, WriteResult, encode
+from hbatune.act.chain import Chain, Step, WriteResult, encode_result
 from hbatune.act.executor import (
     IDLE_WINDOW_S,
-    MOST,
-    USUAL,
+    INITIAL_WORKERS,
+    MAX_WORKERS,
     Executor,
     IdleCpus,
     Report,
-    most_workers,
+    compute_max_workers,
 )
 from hbatune.facts.sampler import CpuTime
 from hbatune.plan.rows import Outcome
@@ -38,7 +38,9 @@ class Kernel:
 
     DEADLINE = 10.0
 
-    def __init__(self, write: Callable[["Kernel", Chain, int], Written], size: int = MOST) -> None:
+    def __init__(
+        self, write: Callable[["Kernel", Chain, int], Written], size: int = MAX_WORKERS
+    ) -> None:
         self.size = size
         self.now = 0.0
         self.running = 0
@@ -59,7 +61,7 @@ class Kernel:
         return max(number for _, number in self.at_once)
 
     def prepare(self, tasks: int) -> None:
-        assert tasks <= USUAL
+        assert tasks <= INITIAL_WORKERS
         self.prepared.append((self.now, tasks))
 
     def start(self, chain: Chain) -> None:
@@ -78,7 +80,7 @@ class Kernel:
         name = STEPS[at].setting
         self.writing[chain.adapter, name] -= 1
         result = WriteResult(name, Outcome.WRITTEN)
-        events: list[Any] = [Replied(chain, encode(result, busy=met.busy))]
+        events: list[Any] = [Replied(chain, encode_result(result, busy=met.busy))]
         if at + 1 < len(STEPS):
             self._step(chain, at + 1)
         else:
@@ -97,7 +99,12 @@ class Kernel:
 
 
 def run(
-    kernel: Kernel, luns: int, *, workers: int = USUAL, adapters: int = 1, idle: bool = True
+    kernel: Kernel,
+    luns: int,
+    *,
+    workers: int = INITIAL_WORKERS,
+    adapters: int = 1,
+    idle: bool = True,
 ) -> Report:
     made = [
         Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", STEPS)
@@ -117,18 +124,18 @@ def test_a_crew_grows_while_writes_return_within_a_second() -> None:
     kernel = Kernel(steady(0.02))
     report = run(kernel, 512)
     assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
-    assert kernel.most == MOST
+    assert kernel.most == MAX_WORKERS
     first = [number for when, number in kernel.at_once if when <= 0.041]
-    assert max(first) == USUAL + 1, "the usual number, and one for the first LUN"
+    assert max(first) == INITIAL_WORKERS + 1, "the usual number, and one for the first LUN"
     after = [number for when, number in kernel.at_once if when <= 0.061]
     assert max(after) == 2 * max(first), "twice as many once each has returned from one write"
 
 
 def test_processes_are_forked_while_writes_sleep_and_no_more_than_are_used() -> None:
     kernel = Kernel(steady(0.02))
-    run(kernel, 2 * USUAL)
-    assert kernel.prepared[0] == (0.0, USUAL - 1), "beside the first LUN"
-    assert (0.04, USUAL - 2) in kernel.prepared, "for those that are left, and no others"
+    run(kernel, 2 * INITIAL_WORKERS)
+    assert kernel.prepared[0] == (0.0, INITIAL_WORKERS - 1), "beside the first LUN"
+    assert (0.04, INITIAL_WORKERS - 2) in kernel.prepared, "for those that are left, and no others"
     slow = Kernel(steady(1.5))
     run(slow, 512)
     assert {idle for when, idle in slow.prepared if when > 3.0} == {0}, "it does not grow"
@@ -140,7 +147,7 @@ def test_it_does_not_grow_where_writes_are_slow_or_all_cpus_busy(
 ) -> None:
     kernel = Kernel(steady(seconds))
     run(kernel, 200, idle=idle)
-    assert kernel.most == USUAL
+    assert kernel.most == INITIAL_WORKERS
 
 
 def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
@@ -164,9 +171,9 @@ def test_without_a_count_no_cpu_is_idle() -> None:
 
 
 def test_a_site_that_wants_fewer_workers_has_no_more() -> None:
-    assert most_workers(4) == 4
-    assert (most_workers(USUAL), most_workers(64)) == (MOST, 64)
-    kernel = Kernel(steady(0.02), size=most_workers(4))
+    assert compute_max_workers(4) == 4
+    assert (compute_max_workers(INITIAL_WORKERS), compute_max_workers(64)) == (MAX_WORKERS, 64)
+    kernel = Kernel(steady(0.02), size=compute_max_workers(4))
     run(kernel, 200, workers=4)
     assert kernel.most == 4
 
@@ -181,10 +188,10 @@ def test_nothing_is_begun_beyond_the_usual_beside_a_write_that_takes_long() -> N
     run(kernel, 1000)
     [began] = [n for n, _ in enumerate(kernel.at_once) if n == 150]
     when = kernel.at_once[began][0]
-    assert max(number for _, number in kernel.at_once[:began]) > USUAL
+    assert max(number for _, number in kernel.at_once[:began]) > INITIAL_WORKERS
     beside = [number for at, number in kernel.at_once if when + 1.1 < at < when + 4.9]
     assert beside
-    assert max(beside) <= USUAL
+    assert max(beside) <= INITIAL_WORKERS
 
 
 def test_three_stuck_disks_stay_three() -> None:
@@ -207,7 +214,7 @@ def test_after_a_stuck_disk_a_crew_grows_no_more() -> None:
     assert len(report.stuck) == 1
     later = [number for when, number in kernel.at_once if when > Kernel.DEADLINE]
     assert later
-    assert max(later) <= USUAL
+    assert max(later) <= INITIAL_WORKERS
 
 
 def locked(kernel: Kernel, chain: Chain, at: int) -> Written:
@@ -222,4 +229,4 @@ def test_an_adapter_that_locks_its_tag_set_is_written_by_few_at_once_and_others_
     assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
     late = kernel.beside["adapter0"][200:]
     assert sum(late) / len(late) < 3
-    assert max(kernel.beside["adapter1"]) > USUAL
+    assert max(kernel.beside["adapter1"]) > INITIAL_WORKERS

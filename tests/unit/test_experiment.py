@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from hbatune.act import files, journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError
-from hbatune.act.lock import held
-from hbatune.act.restore import rollback
+from hbatune.act.lock import read_held_ids
+from hbatune.act.restore import restore_values
 from hbatune.act.trial import Experiment
-from hbatune.act.writer import apply
-from hbatune.facts.attributes import ERRORS
+from hbatune.act.writer import write_plan
+from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
 from hbatune.policy.profile import Exactly
-from hbatune.settings.table import selected
+from hbatune.settings.table import parse_selected
 from tests.unit.factory import machine
 from tests.unit.test_act import SDA, Disk, planned
 
@@ -64,7 +64,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_values_are_taken_one_after_the_other_and_the_first_comes_back(bench: Bench) -> None:
     with bench.experiment() as experiment:
-        assert held(bench.holds) == {SDA}
+        assert read_held_ids(bench.holds) == {SDA}
         for depth in (10, 32):
             [result] = experiment.take({"queue_depth": depth}).values()
             assert result.outcome is Outcome.WRITTEN
@@ -72,7 +72,7 @@ def test_values_are_taken_one_after_the_other_and_the_first_comes_back(bench: Be
             assert [entry.before for entry in bench.filed().entries] == [64], "durable meanwhile"
     assert bench.disk.value(DEPTH) == "64"
     assert not bench.means.journal.exists()
-    assert held(bench.holds) == frozenset()
+    assert read_held_ids(bench.holds) == frozenset()
 
 
 def test_an_error_on_the_way_leaves_everything_as_it_was(bench: Bench) -> None:
@@ -89,11 +89,11 @@ def test_an_error_on_the_way_leaves_everything_as_it_was(bench: Bench) -> None:
 
 def test_what_an_apply_had_set_comes_back_and_so_does_its_baseline(bench: Bench) -> None:
     plan = planned(bench.host, ("queue_depth", Exactly(96)))
-    apply(bench.host, plan, bench.filed(), bench.means)
+    write_plan(bench.host, plan, bench.filed(), bench.means)
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 10})
     assert bench.disk.value(DEPTH) == "96"
-    rollback(bench.host, bench.filed(), bench.means)
+    restore_values(bench.host, bench.filed(), bench.means)
     assert bench.disk.value(DEPTH) == "64"
 
 
@@ -108,7 +108,7 @@ def test_killed_at_a_value_a_rollback_restores(bench: Bench) -> None:
     left = bench.filed()
     assert left.run is not None
     assert left.run.command == "probe"
-    rollback(bench.host, left, bench.means)
+    restore_values(bench.host, left, bench.means)
     assert bench.disk.value(DEPTH) == "64"
 
 
@@ -133,7 +133,7 @@ def test_without_a_journal_nothing_is_changed(
     monkeypatch.setattr(files, "replace", refuse)
     with pytest.raises(JournalError), bench.experiment():
         pytest.fail("it began")
-    assert held(bench.holds) == frozenset()
+    assert read_held_ids(bench.holds) == frozenset()
 
 
 def test_settings_that_are_not_asked_for_are_as_they_were_found(bench: Bench) -> None:
@@ -177,7 +177,7 @@ class Scheduled:
 
     @property
     def scheduler(self) -> str:
-        return selected((self.queue / "scheduler").read_text())
+        return parse_selected((self.queue / "scheduler").read_text())
 
     @property
     def values(self) -> tuple[str, str]:
@@ -245,7 +245,7 @@ def test_a_value_that_was_never_tried_stays(bench: Bench) -> None:
 
 def test_an_applied_value_that_others_changed_is_not_ours(bench: Bench) -> None:
     plan = planned(bench.host, ("queue_depth", Exactly(96)))
-    apply(bench.host, plan, bench.filed(), bench.means)
+    write_plan(bench.host, plan, bench.filed(), bench.means)
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 10})
         (bench.disk.path / DEPTH).write_text("40")
@@ -272,7 +272,7 @@ def test_a_scheduler_changed_during_a_run_stays(scheduled: Scheduled) -> None:
 
 
 def errors_of(bench: Bench) -> Path:
-    return bench.disk.path / ERRORS
+    return bench.disk.path / ERROR_COUNTER
 
 
 def test_a_full_queue_is_nobodys_decision(bench: Bench) -> None:

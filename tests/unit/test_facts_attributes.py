@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.attributes import flag, integer, leading_number, read
+from hbatune.facts.attributes import (
+    parse_flag,
+    parse_integer,
+    parse_leading_number,
+    read_attributes,
+)
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.survey import survey, survey_each
+from hbatune.facts.survey import survey_directories, survey_requests
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
@@ -44,23 +49,23 @@ def hang(directory: Path) -> None:
 def test_the_text_is_stripped_and_the_mode_tells_who_may_write(disk: Path) -> None:
     (disk / "size").write_text("  2048 \n")
     (disk / "size").chmod(0o444)
-    found = read(str(disk), ("size", "queue/nr_requests"))
+    found = read_attributes(str(disk), ("size", "queue/nr_requests"))
     assert found == {"size": Attribute("2048", False), "queue/nr_requests": Attribute("256", True)}
 
 
 def test_patterns_stand_for_what_is_there(disk: Path) -> None:
-    assert read(str(disk), ("queue/iosched/*", "mq/")) == {
+    assert read_attributes(str(disk), ("queue/iosched/*", "mq/")) == {
         "queue/iosched/fifo_batch": Attribute("16", True),
         "queue/iosched/read_expire": Attribute("500", True),
         "mq/": Attribute("0", False),
     }
-    assert read(str(disk), ("queue/nothing/*", "nothing/")) == {"nothing/": ABSENT}
+    assert read_attributes(str(disk), ("queue/nothing/*", "nothing/")) == {"nothing/": ABSENT}
 
 
 def test_binary_pages_are_hexadecimal(disk: Path) -> None:
     page = bytes(range(256)) * 40  # longer than one read
     (disk / "device" / "vpd_pg83").write_bytes(page)
-    found = read(str(disk), ("device/vpd_pg83",))["device/vpd_pg83"]
+    found = read_attributes(str(disk), ("device/vpd_pg83",))["device/vpd_pg83"]
     assert isinstance(found, Attribute)
     assert bytes.fromhex(found.text) == page
 
@@ -71,7 +76,7 @@ def test_any_bytes_make_text_that_json_can_hold(data: bytes) -> None:
     name = f"hbatune-test-{os.getpid()}"
     (directory / name).write_bytes(data)
     try:
-        found = read(str(directory), (name,))
+        found = read_attributes(str(directory), (name,))
     finally:
         (directory / name).unlink()
     assert msgspec.json.decode(msgspec.json.encode(found[name]), type=Attribute) == found[name]
@@ -80,14 +85,14 @@ def test_any_bytes_make_text_that_json_can_hold(data: bytes) -> None:
 def test_what_is_not_there_is_absent_and_what_fails_is_unreadable(disk: Path) -> None:
     (disk / "queue" / "wbt_lat_usec").mkdir()
     (disk / "size").write_text("1\n")
-    found = read(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
+    found = read_attributes(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
     assert found["size/below"] == ABSENT
     assert found["queue/nothing"] == ABSENT
     assert found["queue/wbt_lat_usec"] == Missing(Reason.UNREADABLE, errno.EISDIR)
 
 
 def test_a_device_that_went_away_has_vanished(tmp_path: Path) -> None:
-    found = read(str(tmp_path / "gone"), ("queue/nr_requests",))
+    found = read_attributes(str(tmp_path / "gone"), ("queue/nr_requests",))
     assert found == {"queue/nr_requests": Missing(Reason.VANISHED, errno.ENOENT)}
 
 
@@ -96,7 +101,7 @@ def test_a_device_that_goes_away_while_it_is_read_has_vanished(disk: Path) -> No
     found: dict[str, Attribute | Missing] = {}
 
     def reader() -> None:
-        found.update(read(str(disk), ("first", "size")))
+        found.update(read_attributes(str(disk), ("first", "size")))
 
     thread = threading.Thread(target=reader)
     thread.start()
@@ -128,7 +133,7 @@ def test_what_is_behind_the_link_is_of_one_device(
         return read_part(file, length)
 
     monkeypatch.setattr(os, "read", replace)
-    assert read(str(disk), ("device/vendor", "device/model")) == {
+    assert read_attributes(str(disk), ("device/vendor", "device/model")) == {
         "device/vendor": Attribute("vendor of one", False),
         "device/model": Attribute("model of one", False),
     }
@@ -137,14 +142,14 @@ def test_what_is_behind_the_link_is_of_one_device(
 def test_a_long_file_is_read_to_its_end(disk: Path) -> None:
     for length in (447, 448, 449, 4096, 5000):
         (disk / "serial").write_text("7" * length)
-        assert read(str(disk), ("serial",)) == {"serial": Attribute("7" * length, True)}
+        assert read_attributes(str(disk), ("serial",)) == {"serial": Attribute("7" * length, True)}
 
 
 @pytest.mark.parametrize("state", ["blocked", "transport-offline", "resetting", "quiesce"])
 def test_the_queue_is_not_read_in_a_bad_state(tmp_path: Path, state: str) -> None:
     disk = make(tmp_path / "sda", state)
     hang(disk)
-    found = read(str(disk), ("queue/nr_requests", "mq/", "device/state"))
+    found = read_attributes(str(disk), ("queue/nr_requests", "mq/", "device/state"))
     why = Missing(Reason.UNREADABLE, text=f"device state is {state}")
     assert found == {
         "device/state": Attribute(state, True),
@@ -156,7 +161,7 @@ def test_the_queue_is_not_read_in_a_bad_state(tmp_path: Path, state: str) -> Non
 def test_a_suspended_map_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "dm").mkdir()
     (tmp_path / "dm" / "suspended").write_text("1\n")
-    found = read(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
+    found = read_attributes(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
     assert found == Missing(Reason.UNREADABLE, text="device state is suspended")
 
 
@@ -171,21 +176,21 @@ def test_a_survey_reads_what_read_does(tmp_path: Path) -> None:
         if number % 4 == 0:
             (disk / "queue/iosched/depth").write_text("48\n")
     wanted = ("queue/nr_requests", "queue/iosched/*", "queue/nothing")
-    found = survey(map(str, disks), wanted, deadline=10)
-    assert found == {str(disk): read(str(disk), wanted) for disk in disks}
+    found = survey_directories(map(str, disks), wanted, deadline=10)
+    assert found == {str(disk): read_attributes(str(disk), wanted) for disk in disks}
     has = [isinstance(found[str(disk)]["queue/nr_requests"], Attribute) for disk in disks]
     assert has == [number % 3 != 0 for number in range(100)]
 
 
 def test_a_survey_of_nothing_is_empty() -> None:
-    assert survey((), ("size",), deadline=10) == {}
+    assert survey_directories((), ("size",), deadline=10) == {}
 
 
 def test_one_disk_that_hangs_costs_its_own_queue(tmp_path: Path) -> None:
     disks = [make(tmp_path / "host0" / "a" / f"sd{n}") for n in range(10)]
     hang(disks[3])
     wanted = ("queue/nr_requests", "device/state")
-    found = survey([str(disk) for disk in disks], wanted, deadline=3)
+    found = survey_directories([str(disk) for disk in disks], wanted, deadline=3)
     state = Attribute("running", True)
     assert found.pop(str(disks[3])) == {"device/state": state, "queue/nr_requests": TIMED_OUT}
     assert len(found) == 9
@@ -197,7 +202,7 @@ def test_a_disk_that_answers_nothing_at_all_is_given_up(tmp_path: Path) -> None:
     disk = make(tmp_path / "sda")
     (disk / "device" / "state").unlink()
     os.mkfifo(disk / "device" / "state")
-    found = survey([str(disk)], ("device/state", "queue/nr_requests"), deadline=0.3)
+    found = survey_directories([str(disk)], ("device/state", "queue/nr_requests"), deadline=0.3)
     assert found == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
 
 
@@ -205,7 +210,7 @@ def test_what_is_avoided_says_why_and_is_not_read(tmp_path: Path) -> None:
     disk = make(tmp_path / "sda")
     hang(disk)
     wanted = {str(disk): ("queue/nr_requests", "device/state")}
-    found = survey_each(wanted, deadline=10, avoid={str(disk): "a writer is at it"})
+    found = survey_requests(wanted, deadline=10, avoid={str(disk): "a writer is at it"})
     assert found[str(disk)] == {
         "device/state": Attribute("running", True),
         "queue/nr_requests": Missing(Reason.UNREADABLE, text="a writer is at it"),
@@ -218,10 +223,10 @@ def test_values_are_parsed_or_say_why_not() -> None:
         name: Attribute(text, True) for name, text in texts.items()
     }
     unparsable = Missing(Reason.UNPARSABLE, text="Unknown")
-    assert integer(found, "number") == 12
-    assert integer(found, "hex", 16) == 31
-    assert integer(found, "word") == unparsable
-    assert integer(found, "nothing") == ABSENT
-    assert leading_number(found, "speed") == 8.0
-    assert leading_number(found, "word") == unparsable
-    assert flag(found, "number") == Missing(Reason.UNPARSABLE, text="12")
+    assert parse_integer(found, "number") == 12
+    assert parse_integer(found, "hex", 16) == 31
+    assert parse_integer(found, "word") == unparsable
+    assert parse_integer(found, "nothing") == ABSENT
+    assert parse_leading_number(found, "speed") == 8.0
+    assert parse_leading_number(found, "word") == unparsable
+    assert parse_flag(found, "number") == Missing(Reason.UNPARSABLE, text="12")

@@ -6,7 +6,7 @@ import pytest
 
 from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.observe import offers_msi
+from hbatune.facts.observe import has_msi
 from tests.hosts.ailing import config
 
 
@@ -19,26 +19,26 @@ def function(space: bytes) -> Attributes:
     [((), False), ((0x01, 0x10), False), ((0x05,), True), ((0x01, 0x10, 0x11), True)],
 )
 def test_the_list_of_capabilities_tells(capabilities: tuple[int, ...], offers: bool) -> None:
-    assert offers_msi(function(config(*capabilities))) is offers
+    assert has_msi(function(config(*capabilities))) is offers
 
 
 def test_without_a_list_there_is_none() -> None:
     space = bytearray(config(0x05))
     space[0x06] = 0
-    assert offers_msi(function(bytes(space))) is False
+    assert has_msi(function(bytes(space))) is False
 
 
 def test_a_list_that_goes_in_circles_or_out_of_the_space_ends() -> None:
     space = bytearray(config(0x01, 0x10))
     space[0x51] = 0x40
-    assert offers_msi(function(bytes(space))) is False
+    assert has_msi(function(bytes(space))) is False
     space[0x51] = 0xFC
-    assert offers_msi(function(bytes(space[:200]))) is False
+    assert has_msi(function(bytes(space[:200]))) is False
 
 
 def test_what_cannot_be_seen_is_not_denied() -> None:
     # A user gets the header alone.
-    assert offers_msi(function(config(0x05)[:64])) == Missing(Reason.UNREADABLE, errno.EACCES)
+    assert has_msi(function(config(0x05)[:64])) == Missing(Reason.UNREADABLE, errno.EACCES)
     # A card that does not answer reads as ones.
-    assert offers_msi(function(b"\xff" * 256)) == Missing(Reason.UNREADABLE, errno.EIO)
-    assert offers_msi({}) == ABSENT
+    assert has_msi(function(b"\xff" * 256)) == Missing(Reason.UNREADABLE, errno.EIO)
+    assert has_msi({}) == ABSENT

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from hbatune.facts.classify import (
     Evidence,
+    classify_medium,
+    classify_protocol,
     has_sas_port,
-    medium,
-    ncq_depth,
-    protocol,
-    rotation_rate,
-    serial_number,
+    parse_ncq_depth,
+    parse_rotation_rate,
+    parse_serial_number,
 )
 from hbatune.facts.families import GENERIC, families, family_of
 from hbatune.facts.model import Medium, Protocol
@@ -233,7 +233,7 @@ CASES |= SHAPES
 @pytest.mark.parametrize("name", CASES)
 def test_protocol(name: str) -> None:
     evidence, driver, expected = CASES[name]
-    assert protocol(evidence, family_of(driver).protocol) is expected
+    assert classify_protocol(evidence, family_of(driver).protocol) is expected
 
 
 @pytest.mark.parametrize(
@@ -255,16 +255,16 @@ def test_medium_believes_the_drive_first(
     rotation: int | None, rotational: bool | None, expected: Medium
 ) -> None:
     evidence = Evidence(rotation=rotation, rotational=rotational)
-    assert medium(evidence, Protocol.SAS) is expected
+    assert classify_medium(evidence, Protocol.SAS) is expected
 
 
 def test_what_speaks_nvme_stores_on_nvme() -> None:
-    assert medium(Evidence(rotational=True), Protocol.NVME) is Medium.NVME
+    assert classify_medium(Evidence(rotational=True), Protocol.NVME) is Medium.NVME
 
 
 def test_that_a_disk_of_virtio_turns_is_no_fact() -> None:
-    assert medium(Evidence(rotational=True), Protocol.VIRTIO) is Medium.UNKNOWN
-    assert medium(Evidence(rotational=False), Protocol.VIRTIO) is Medium.SSD
+    assert classify_medium(Evidence(rotational=True), Protocol.VIRTIO) is Medium.UNKNOWN
+    assert classify_medium(Evidence(rotational=False), Protocol.VIRTIO) is Medium.SSD
 
 
 def test_a_driver_that_nobody_knows_is_generic() -> None:
@@ -278,25 +278,25 @@ def test_no_driver_belongs_to_two_families() -> None:
 
 
 def test_rotation_rate() -> None:
-    assert rotation_rate(b"\0\xb1\0\x3c\x1c\x20" + bytes(58)) == 7200
-    assert rotation_rate(b"\0\xb0\0\x3c\x1c\x20") is None
-    assert rotation_rate(b"\0\xb1\0\x3c") is None
+    assert parse_rotation_rate(b"\0\xb1\0\x3c\x1c\x20" + bytes(58)) == 7200
+    assert parse_rotation_rate(b"\0\xb0\0\x3c\x1c\x20") is None
+    assert parse_rotation_rate(b"\0\xb1\0\x3c") is None
 
 
 def test_serial_number() -> None:
-    assert serial_number(b"\0\x80\0\x08  SER123junk") == "SER123"
-    assert serial_number(b"\0\x80\0\x04    ") is None
-    assert serial_number(b"") is None
+    assert parse_serial_number(b"\0\x80\0\x08  SER123junk") == "SER123"
+    assert parse_serial_number(b"\0\x80\0\x04    ") is None
+    assert parse_serial_number(b"") is None
 
 
 def test_ncq_depth() -> None:
     def page(words: bytes) -> bytes:
         return b"\0\x89\x02\x38" + bytes(206) + words + bytes(358)
 
-    assert ncq_depth(page(b"\x1f\0\0\1")) == 32
-    assert ncq_depth(page(b"\x1e\0\0\1")) == 31
-    assert ncq_depth(page(b"\x1f\0\0\0")) == 1
-    assert ncq_depth(b"\0\x89\x02\x38") is None
+    assert parse_ncq_depth(page(b"\x1f\0\0\1")) == 32
+    assert parse_ncq_depth(page(b"\x1e\0\0\1")) == 31
+    assert parse_ncq_depth(page(b"\x1f\0\0\0")) == 1
+    assert parse_ncq_depth(b"\0\x89\x02\x38") is None
 
 
 def test_a_sas_port_is_found_behind_other_designators() -> None:
@@ -313,9 +313,9 @@ def test_a_sas_port_is_found_behind_other_designators() -> None:
 def test_no_page_can_break_the_parsers(page: bytes) -> None:
     for start in (b"", b"\0\x83\0\x40", b"\0\x80\xff\xff", b"\0\xb1", b"\0\x89"):
         has_sas_port(start + page)
-        serial_number(start + page)
-        rotation_rate(start + page)
-        ncq_depth(start + page)
+        parse_serial_number(start + page)
+        parse_rotation_rate(start + page)
+        parse_ncq_depth(start + page)
 
 
 def _page(designators: bytes) -> bytes:

@@ -38,7 +38,7 @@ def test_depths_are_read_and_what_is_gone_is_left_out(folders: Path) -> None:
 def test_files_stay_open_as_long_as_they_are_wanted_and_not_too_many(
     folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_depths, "KEPT", 2)
+    monkeypatch.setattr(queue_depths, "MAX_OPEN_FILES", 2)
     names = ["sda", "sdb", "sdc", "sdd"]
     put(folders, **dict.fromkeys(names, "64\n"))
     files, before = queue_depths.DepthFiles(), descriptors()

@@ -8,7 +8,7 @@ import pytest
 
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import GENERIC, families, family_named, family_of
-from hbatune.facts.family import Mechanism, Product, Purpose, Vectors, identify
+from hbatune.facts.family import Mechanism, Product, Purpose, Vectors, identify_product
 from hbatune.facts.model import Missing, Pci, Reason, Role
 from tests.hosts.families import MACHINES
 from tests.unit.factory import host
@@ -36,7 +36,7 @@ def pci(vendor: int, device: int, subsystem: tuple[int, int] | None = None) -> P
     ],
 )
 def test_the_card_comes_before_the_chip(function: Pci | None, expected: Product | None) -> None:
-    assert identify((CHIP, CARD), function) is expected
+    assert identify_product((CHIP, CARD), function) is expected
 
 
 def test_no_two_products_have_the_same_ids() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hbatune.facts import kernel_log as module
 from hbatune.facts.health import ErrorKind
-from hbatune.facts.kernel_log import KernelLog, faults, kernel_log
+from hbatune.facts.kernel_log import KernelLog, count_faults, read_kernel_log
 from hbatune.facts.model import Missing, Reason
 
 TAIL = "flags 0x0 phys_seg 1 prio class 0"
@@ -42,20 +42,22 @@ def log(*messages: str, priority: int = 3) -> str:
     ],
 )
 def test_the_block_layers_word_is_the_kind(words: str, fault: ErrorKind) -> None:
-    assert faults(log(f"{words} error, dev nvme0n1, sector 8 {READ}")) == {"nvme0n1": {fault: 1}}
+    assert count_faults(log(f"{words} error, dev nvme0n1, sector 8 {READ}")) == {
+        "nvme0n1": {fault: 1}
+    }
 
 
 @pytest.mark.parametrize(
     "words", ["operation not supported", "reservation conflict", "device resource", "zone active"]
 )
 def test_what_is_no_fault_of_a_device_is_left_out(words: str) -> None:
-    assert faults(log(f"{words} error, dev sda, sector 8 {READ}")) == {}
+    assert count_faults(log(f"{words} error, dev sda, sector 8 {READ}")) == {}
 
 
 @pytest.mark.parametrize("operation", ["DISCARD", "WRITE_ZEROES", "SECURE_ERASE"])
 def test_an_optional_operation_may_be_refused(operation: str) -> None:
     lines = [f"{words} error, dev sda, sector 8 op 0x3:({operation}) {TAIL}" for words in _VAGUE]
-    assert faults(log(*lines)) == {}
+    assert count_faults(log(*lines)) == {}
 
 
 _VAGUE = ("critical target", "I/O")
@@ -81,17 +83,17 @@ def test_what_the_scsi_layer_says_before_makes_it_finer(said: str, fault: ErrorK
     both = log(
         before, f"I/O error, dev sda, sector 8 {READ}", f"I/O error, dev sdb, sector 8 {READ}"
     )
-    assert faults(both) == {"sda": {fault: 1}, "sdb": {ErrorKind.OTHER: 1}}
+    assert count_faults(both) == {"sda": {fault: 1}, "sdb": {ErrorKind.OTHER: 1}}
     # It is said of the next failure alone.
     again = both + log(f"I/O error, dev sda, sector 9 {READ}")
-    assert sum(faults(again)["sda"].values()) == 2
-    assert faults(again)["sda"].get(ErrorKind.OTHER)
+    assert sum(count_faults(again)["sda"].values()) == 2
+    assert count_faults(again)["sda"].get(ErrorKind.OTHER)
     # A sense without a failure behind it was retried, and went well.
-    assert faults(log(before)) == {}
+    assert count_faults(log(before)) == {}
 
 
 def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
-    assert faults(log("sd 2:0:1:0: Power-on or device reset occurred")) == {
+    assert count_faults(log("sd 2:0:1:0: Power-on or device reset occurred")) == {
         "2:0:1:0": {ErrorKind.RESET: 1}
     }
 
@@ -104,20 +106,20 @@ def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
     ],
 )
 def test_timeouts_of_nvme_are_the_controllers(text: str) -> None:
-    assert faults(log(text)) == {"nvme0": {ErrorKind.TIMEOUT: 1}}
+    assert count_faults(log(text)) == {"nvme0": {ErrorKind.TIMEOUT: 1}}
     # Queue 0 is for commands to the controller, such as a poll of its health.
-    assert faults(log(text.replace("QID 3", "QID 0"))) == {}
+    assert count_faults(log(text.replace("QID 3", "QID 0"))) == {}
 
 
 def test_a_disk_is_not_blamed_for_an_earlier_one_of_its_name() -> None:
     failed = [f"critical medium error, dev {name}, sector 8 {READ}" for name in _NAMES]
-    assert set(faults(log(*failed))) == set(_NAMES)
+    assert set(count_faults(log(*failed))) == set(_NAMES)
     new = "sd 1:0:0:0: [sda] 2097152 512-byte logical blocks: (1.07 GB/1.00 GiB)"
-    assert set(faults(log(*failed, new))) == set(_NAMES) - {"sda"}
+    assert set(count_faults(log(*failed, new))) == set(_NAMES) - {"sda"}
     virtual = "virtio_blk virtio1: [sda] 20480 512-byte logical blocks (10.5 MB/10.0 MiB)"
-    assert set(faults(log(*failed, virtual))) == set(_NAMES) - {"sda"}
+    assert set(count_faults(log(*failed, virtual))) == set(_NAMES) - {"sda"}
     probed = "nvme nvme1: pci function 0000:01:00.0"
-    assert set(faults(log(*failed, probed))) == {"sda", "sdaa", "nvme11n1"}
+    assert set(count_faults(log(*failed, probed))) == {"sda", "sdaa", "nvme11n1"}
 
 
 _NAMES = ("sda", "sdaa", "nvme1n1", "nvme0c1n1", "nvme11n1")
@@ -125,13 +127,13 @@ _NAMES = ("sda", "sdaa", "nvme1n1", "nvme0c1n1", "nvme11n1")
 
 def test_what_a_process_writes_into_the_log_does_not_count() -> None:
     forged = log(f"critical medium error, dev sda, sector 8 {READ}", priority=8 + 3)
-    assert faults(forged) == {}
+    assert count_faults(forged) == {}
 
 
 @given(st.text())
 def test_any_text_is_a_log(text: str) -> None:
-    faults(text)
-    faults(log(text))
+    count_faults(text)
+    count_faults(log(text))
 
 
 def test_counts_of_a_disk_its_address_and_its_controller_are_added() -> None:
@@ -147,14 +149,14 @@ def test_counts_of_a_disk_its_address_and_its_controller_are_added() -> None:
 def test_reading_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kmsg"
     monkeypatch.setattr(module, "_DEVICE", str(file))
-    assert kernel_log() == Missing(Reason.ABSENT, errno.ENOENT)
+    assert read_kernel_log() == Missing(Reason.ABSENT, errno.ENOENT)
     # Longer than one read, and not all of it text.
     line = log(f"critical medium error, dev sda, sector 8 {READ}").encode()
     file.write_bytes(line * 500 + b"\xff\xfe\n" + line)
-    assert kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 501}})
+    assert read_kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 501}})
     file.unlink()
     file.mkdir()
-    found = kernel_log()
+    found = read_kernel_log()
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNREADABLE
 
@@ -192,18 +194,18 @@ def test_the_journal_has_the_log_for_who_may_not_read_the_device(journal: Path) 
         + entry([255, 254])
         + entry(None)
     )
-    assert kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 1}})
+    assert read_kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 1}})
     assert "--boot" in (journal.parent / "argv").read_text()
 
 
 @pytest.mark.parametrize("printed", ["", "[]\n", "{", entry("a process's own", facility="3")])
 def test_a_journal_without_a_word_of_the_kernel_is_not_the_log(journal: Path, printed: str) -> None:
     journal.write_text(printed)
-    assert kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)
+    assert read_kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)
 
 
 def test_without_a_journal_the_log_is_unreadable(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)
+    assert read_kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)

@@ -10,13 +10,13 @@ from hbatune.facts import assembly
 from hbatune.facts.assembly import BootUnknownError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Missing, Reason
-from hbatune.facts.vectors import vectors
+from hbatune.facts.vectors import read_vectors
 
 
 def test_unreadable_boot_id_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "_BOOT_ID", str(tmp_path))
     with pytest.raises(BootUnknownError, match="cannot be read: Is a directory"):
-        assembly.boot_id()
+        assembly.read_boot_id()
 
 
 def test_unreadable_memory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,9 @@ def test_unreadable_interrupts_are_not_a_line(
 
     def found() -> int:
         model, queues = family_named("mpt3sas").interrupts, Missing(Reason.ABSENT)
-        return len(vectors("a", model, str(tmp_path), (), {}, hw_queues=queues, modes_tell=True))
+        return len(
+            read_vectors("a", model, str(tmp_path), (), {}, hw_queues=queues, modes_tell=True)
+        )
 
     assert found() == 1
 

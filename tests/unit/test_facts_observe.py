@@ -7,11 +7,11 @@ import pytest
 
 from hbatune.facts import devices, observe
 from hbatune.facts.health import UdevRule
-from hbatune.facts.observe import assignments
+from hbatune.facts.observe import parse_assignments
 
 
 def told(text: str) -> list[tuple[int, str, str | None]]:
-    return [(rule.line, rule.attribute, rule.value) for rule in assignments("f", text)]
+    return [(rule.line, rule.attribute, rule.value) for rule in parse_assignments("f", text)]
 
 
 def test_assignments_are_told_from_matches() -> None:
@@ -34,7 +34,7 @@ def test_a_shell_that_writes_counts_too() -> None:
 
 
 def test_what_a_rule_says_is_escaped() -> None:
-    [rule] = assignments("/etc/\x1b.rules", 'ATTR{queue/scheduler}="\x1b[2J\u202e"')
+    [rule] = parse_assignments("/etc/\x1b.rules", 'ATTR{queue/scheduler}="\x1b[2J\u202e"')
     assert rule == UdevRule("/etc/\\x1b.rules", 1, "queue/scheduler", "\\x1b[2J\\u202e")
 
 
@@ -60,7 +60,7 @@ LABEL="end"
     ],
 )  # fmt: skip
 def test_a_rule_says_whose_attribute_it_sets(text: str, of: tuple[str, ...]) -> None:
-    [rule] = assignments("f", text)
+    [rule] = parse_assignments("f", text)
     assert rule.of == of
 
 
@@ -75,7 +75,7 @@ def test_a_file_takes_the_place_of_its_namesake(
     (folders[1] / "62-hbatune.rules").write_text('ATTR{queue/nomerges}="1"')
     (folders[1] / "README").write_text('ATTR{queue/nomerges}="0"')
     monkeypatch.setattr(observe, "_FOLDERS", tuple(map(str, folders)))
-    found = observe.udev_rules()
+    found = observe.read_udev_rules()
     assert [(rule.attribute, rule.value) for rule in found] == [
         ("queue/scheduler", "etc"),
         ("queue/nomerges", "2"),
@@ -90,7 +90,7 @@ def test_what_is_no_file_among_the_rules_is_passed_over(
     line = 'ATTR{queue/nomerges}="2"\n'
     (tmp_path / "62-c.rules").write_text(line + "#" * (2 << 20))
     monkeypatch.setattr(observe, "_FOLDERS", (str(tmp_path),))
-    assert [rule.value for rule in observe.udev_rules()] == ["2"]
+    assert [rule.value for rule in observe.read_udev_rules()] == ["2"]
 
 
 def test_options_are_those_of_the_last_mount(
@@ -103,4 +103,4 @@ def test_options_are_those_of_the_last_mount(
         "22 1 8:0 / /other rw - ext4 /dev/sdc rw\n"
     )
     monkeypatch.setattr(devices, "_MOUNTINFO", str(file))
-    assert devices.mount_options({"/srv/a b"}) == {"/srv/a b": ("rw", "noatime")}
+    assert devices.read_mount_options({"/srv/a b"}) == {"/srv/a b": ("rw", "noatime")}

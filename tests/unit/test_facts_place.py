@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hbatune.facts.ids import escape, former_id, stable_name
-from hbatune.facts.routes import TRANSPORTS, branch, is_head, is_virtual, place
+from hbatune.facts.ids import build_former_id, escape_text, make_stable_name
+from hbatune.facts.routes import TRANSPORTS, is_head, is_virtual, parse_branch, parse_place
 from tests.unit.factory import endpoint
 
 PCI = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0"
@@ -69,13 +69,13 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS)
 def test_paths_tell_the_adapter(path: str) -> None:
-    found = place(path)
-    former = former_id(endpoint(id="name@now", sysfs=path)).removeprefix("name@")
+    found = parse_place(path)
+    former = build_former_id(endpoint(id="name@now", sysfs=path)).removeprefix("name@")
     assert (found.branch.adapter, found.branch.transport, former) == PATHS[path]
 
 
 def test_the_parts_of_a_scsi_address() -> None:
-    found = place(f"{PCI}/host0/target0:2:7/0:2:7:1/block/sda")
+    found = parse_place(f"{PCI}/host0/target0:2:7/0:2:7:1/block/sda")
     assert (found.address, found.channel, found.target) == ("0:2:7:1", 2, "target0:2:7")
     assert found.branch.pci == PCI
     assert found.branch.host == f"{PCI}/host0"
@@ -91,23 +91,23 @@ def test_heads_and_virtual_devices() -> None:
 @given(st.text())
 @example("\x1b[31m\x00\n\u202e\\x1b")
 def test_escaped_names_print_and_can_be_told_apart(text: str) -> None:
-    escaped = escape(text)
+    escaped = escape_text(text)
     assert escaped.isprintable()
     assert _undone(escaped) == text
 
 
 @given(st.text(), st.text(), st.text())
 def test_stable_names_are_one_printable_word(wwid: str, vendor: str, model: str) -> None:
-    name = stable_name(wwid, vendor, model)
+    name = make_stable_name(wwid, vendor, model)
     assert name.isprintable()
     assert name
     assert " " not in name
 
 
 def test_stable_names() -> None:
-    assert stable_name("t10.ATA     QEMU HARDDISK   ") == "t10.ATA_QEMU_HARDDISK"
-    assert stable_name("", "SEAGATE", " ST12  00 ", "") == "SEAGATE-ST12_00"
-    assert stable_name(" ") == "unnamed"
+    assert make_stable_name("t10.ATA     QEMU HARDDISK   ") == "t10.ATA_QEMU_HARDDISK"
+    assert make_stable_name("", "SEAGATE", " ST12  00 ", "") == "SEAGATE-ST12_00"
+    assert make_stable_name(" ") == "unnamed"
 
 
 def _undone(text: str) -> str:
@@ -189,7 +189,7 @@ PATTERNS = {
 @given(FOLDERS)
 def test_a_branch_is_what_regular_expressions_find(folders: list[str]) -> None:
     path = "/" + "/".join(folders)
-    found = branch(path)
+    found = parse_branch(path)
     on = (
         each.name
         for each in TRANSPORTS
@@ -208,4 +208,4 @@ def test_a_branch_is_what_regular_expressions_find(folders: list[str]) -> None:
 def test_an_address_is_what_a_regular_expression_finds(folders: list[str]) -> None:
     path = "/" + "/".join(folders)
     wanted = re.match(r".*/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$", path)
-    assert place(path).address == (wanted and wanted[1])
+    assert parse_place(path).address == (wanted and wanted[1])

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hbatune.facts.model import Endpoint
-from hbatune.facts.ramps import Ramp, ramps
+from hbatune.facts.ramps import Ramp, find_ramps
 from tests.unit.factory import endpoint
 from tests.unit.test_act import Disk
 
@@ -18,7 +18,7 @@ def lun(folder: Path, name: str, address: str, *, family: str = "mpt3sas", error
 
 
 def test_errors_are_the_targets_and_the_pace_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
-    found = ramps(
+    found = find_ramps(
         [
             lun(tmp_path, "sda", "0:0:1:0", errors=3),
             lun(tmp_path, "sdb", "0:0:1:1", errors=4),
@@ -33,4 +33,4 @@ def test_errors_are_the_targets_and_the_pace_is_read_where_it_is_asked_for(tmp_p
 
 def test_what_cannot_be_read_counts_nothing(tmp_path: Path) -> None:
     gone = endpoint(target="sda", id="sda", address="0:0:1:0", sysfs=str(tmp_path / "gone"))
-    assert ramps([gone], ["sda"], deadline=10.0) == {"sda": Ramp(0, None)}
+    assert find_ramps([gone], ["sda"], deadline=10.0) == {"sda": Ramp(0, None)}

@@ -26,7 +26,7 @@ def put(folder: Path, name: str, text: str) -> Path:
 
 
 def writes() -> list[tuple[str, str]]:
-    found = tuned.tuned_profile()
+    found = tuned.read_tuned_profile()
     assert isinstance(found, TunedProfile), found
     return [(each.attribute, each.value) for each in found.writes]
 
@@ -46,7 +46,7 @@ def test_what_the_plugins_set(etc: Path) -> None:
         ("queue/scheduler", "none"),
         ("queue/nr_requests", "64"),
     ]
-    found = tuned.tuned_profile()
+    found = tuned.read_tuned_profile()
     assert isinstance(found, TunedProfile)
     assert (found.names, {each.file for each in found.writes}) == ("ours", {str(file)})
 
@@ -68,14 +68,14 @@ def test_profiles_include_others_and_the_sites_own_come_first(etc: Path) -> None
 )
 def test_a_profile_that_is_not_read_whole_is_unknown(etc: Path, text: str) -> None:
     put(etc, "ours", text)
-    found = tuned.tuned_profile()
+    found = tuned.read_tuned_profile()
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNREADABLE
     assert found.text
 
 
 def test_no_active_profile(etc: Path) -> None:
-    assert tuned.tuned_profile() == Missing(Reason.ABSENT)
+    assert tuned.read_tuned_profile() == Missing(Reason.ABSENT)
 
 
 @pytest.mark.parametrize("name", ["mssql", "oracle"])

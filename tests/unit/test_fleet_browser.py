@@ -5,10 +5,10 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from hbatune.fleet.audit import audit
+from hbatune.fleet.audit import audit_fleet
 from hbatune.fleet.hosts import UnusableSnapshot, audit_host
-from hbatune.render import render
-from hbatune.report.fleet_page import fleet_page
+from hbatune.render import render_template
+from hbatune.report.fleet_page import make_fleet_page
 from hbatune.snapshot.file import Snapshot
 from tests.unit import factory
 from tests.unit.browser import DESK, Browser
@@ -30,10 +30,10 @@ def page() -> str:
     narrow = host(99, adapter={"link": factory.link(width=4)})
     hosts = [*map(host, range(12)), narrow, host(98, **depth(32)), *balanced]
     audited = [audit_host(each, f"{n}.snap", _profile(each)) for n, each in enumerate(hosts)]
-    return render(
+    return render_template(
         "templates",
         "fleet.html.j2",
-        page=fleet_page(audit([*audited, UnusableSnapshot("broken.snap", "truncated")])),
+        page=make_fleet_page(audit_fleet([*audited, UnusableSnapshot("broken.snap", "truncated")])),
     )
 
 

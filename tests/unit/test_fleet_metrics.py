@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.cli import main
-from hbatune.fleet.audit import Audit, audit, exposition
+from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
 from hbatune.fleet.hosts import UnusableSnapshot, audit_host
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.unit import factory
 from tests.unit.fleets import host, save
 from tests.unit.promtool import needs_promtool, promtool
@@ -24,7 +24,9 @@ def audited() -> Audit:
     narrow = host(9, adapter={"link": factory.link(width=4)})
     named = replace(narrow, machine=replace(narrow.machine, hostname='db"9\\\n'))
     hosts = [audit_host(each, f"{n}.snap", "oltp") for n, each in enumerate([*map(host, range(4))])]
-    return audit([*hosts, audit_host(named, "9.snap", "oltp"), UnusableSnapshot("x.snap", "empty")])
+    return audit_fleet(
+        [*hosts, audit_host(named, "9.snap", "oltp"), UnusableSnapshot("x.snap", "empty")]
+    )
 
 
 def values(text: bytes) -> dict[tuple[str, str], float]:
@@ -38,7 +40,7 @@ def values(text: bytes) -> dict[tuple[str, str], float]:
 
 
 def test_each_host_is_told_with_its_drift_and_findings() -> None:
-    found = values(exposition(audited(), NOW))
+    found = values(format_metrics(audited(), NOW))
     assert found["hbatune_audit_drift_settings", "db1"] == 2
     assert found["hbatune_audit_odd_facts", "db1"] == 0
     assert found["hbatune_audit_odd_facts", 'db"9\\\n'] == 1
@@ -52,7 +54,7 @@ def test_each_host_is_told_with_its_drift_and_findings() -> None:
 def test_an_adapter_is_told_with_what_prometheus_is_to_count() -> None:
     [first, *_] = [
         each.labels
-        for family in text_string_to_metric_families(exposition(audited(), NOW).decode())
+        for family in text_string_to_metric_families(format_metrics(audited(), NOW).decode())
         for each in family.samples
         if each.name == "hbatune_audit_adapter_info"
     ]
@@ -78,17 +80,19 @@ def test_the_command_writes_them_for_a_collector_to_read(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("file", [RULES, DASHBOARD])
 def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
-    rules = (shipped("metrics") / RULES).read_text()
+    rules = (find_shipped("metrics") / RULES).read_text()
     recorded = set(re.findall(r"record: (\S+)", rules))
-    exposed = set(re.findall(r"^# TYPE (\S+)", exposition(audited(), NOW).decode(), re.MULTILINE))
-    text = (shipped("metrics") / file).read_text()
+    exposed = set(
+        re.findall(r"^# TYPE (\S+)", format_metrics(audited(), NOW).decode(), re.MULTILINE)
+    )
+    text = (find_shipped("metrics") / file).read_text()
     asked = set(re.findall(r"\b(?:\w+:)?hbatune_[a-z0-9_]+(?::\w+)*", text))
     assert asked
     assert asked <= exposed | recorded
 
 
 def test_the_dashboard_is_one() -> None:
-    dashboard = json.loads((shipped("metrics") / DASHBOARD).read_text())
+    dashboard = json.loads((find_shipped("metrics") / DASHBOARD).read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
@@ -105,6 +109,6 @@ def test_the_dashboard_is_one() -> None:
 @pytest.mark.programs
 @needs_promtool
 def test_promtool_likes_metrics_and_rules() -> None:
-    promtool("check", "metrics", given=exposition(audited(), NOW))
+    promtool("check", "metrics", given=format_metrics(audited(), NOW))
     promtool("check", "rules", RULES)
     promtool("test", "rules", "hbatune.fleet.rules.test.yml")

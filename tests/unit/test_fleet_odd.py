@@ -3,17 +3,17 @@
 import pytest
 
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.fleet.audit import Audit, audit, find_outliers, group_peers
+from hbatune.fleet.audit import Audit, audit_fleet, find_outliers, group_peers
 from hbatune.fleet.hosts import audit_host
 from hbatune.snapshot.file import Snapshot
-from hbatune.text.fleet_tables import nearest_text
+from hbatune.text.fleet_tables import describe_nearest
 from tests.unit import factory
 from tests.unit.fleets import depth, host
 from tests.unit.snapshots import snapshot
 
 
 def audited(*snapshots: Snapshot) -> Audit:
-    return audit(
+    return audit_fleet(
         audit_host(each, f"{each.machine.hostname}.snap", "balanced") for each in snapshots
     )
 
@@ -110,7 +110,7 @@ def test_a_host_that_has_lost_an_adapter_is_said_to_lack_it() -> None:
         ("db9", 1, ("MR 9560",)),
         ("san1", None, ()),
     ]
-    assert nearest_text(found.lone[0]) == "group 1 is nearest: it lacks MR 9560"
+    assert describe_nearest(found.lone[0]) == "group 1 is nearest: it lacks MR 9560"
     assert audited(*map(two, range(6))).lone == ()
 
 

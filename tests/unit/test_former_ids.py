@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from hbatune.act.journal import Entry, Journal, with_current_ids
 from hbatune.facts.ids import Renaming, is_former
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.plan.rows import Reverted
+from hbatune.plan.rows import RevertedValue
 from tests.unit.factory import control, endpoint, machine, vector
 
 BAY = "/sys/devices/pci0000:00/0000:01:00.0/host{0}/target{0}:0:{1}/{0}:0:{1}:0/block/{2}"
@@ -88,7 +88,7 @@ def test_two_that_share_an_id_are_both_left_alone_and_so_is_the_one_that_stays()
     assert moved(shared, one, two) == (one.id, two.id)
     alone = endpoint(id=shared)
     assert moved(one.id, alone) == (shared,)
-    reverted = (Reverted(shared, "nr_requests", 2048),)
+    reverted = (RevertedValue(shared, "nr_requests", 2048),)
     filed = with_current_ids(
         Journal("b", excluded=(shared,), reverted=reverted), Renaming(machine(one, two))
     )

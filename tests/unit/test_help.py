@@ -12,20 +12,27 @@ import pytest
 import hbatune
 from hbatune.cli import COMMANDS, main
 from hbatune.cli.commands.status import NOT_RUNNING
-from hbatune.cli.parser import EXAMPLES, GROUPS, command_module, full_parser, help_text, subparsers
+from hbatune.cli.parser import (
+    EXAMPLES,
+    GROUP_TITLES,
+    find_subparsers,
+    format_help_page,
+    import_command,
+    make_full_parser,
+)
 from hbatune.errors import ExitCode, HbatuneError, UsageError
 from hbatune.policy.library import Library, load_profile
 from hbatune.probe.workloads import find_workload
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PARSERS = subparsers(full_parser())
+PARSERS = find_subparsers(make_full_parser())
 
 
 def test_the_main_help_lists_each_command_in_one_of_three_groups() -> None:
-    text = help_text(None)
-    parts = [text.index(f"\n{title}:\n") for title in GROUPS.values()]
+    text = format_help_page(None)
+    parts = [text.index(f"\n{title}:\n") for title in GROUP_TITLES.values()]
     assert parts == sorted(parts)
     look, change, measure = (text[start : text.index("\n\n", start)] for start in parts)
     assert "\n  diff " in look
@@ -36,7 +43,7 @@ def test_the_main_help_lists_each_command_in_one_of_three_groups() -> None:
 
 
 def examples() -> list[tuple[str, str]]:
-    own = [(name, line) for name in COMMANDS for line, _ in command_module(name).EXAMPLES]
+    own = [(name, line) for name in COMMANDS for line, _ in import_command(name).EXAMPLES]
     return own + [("", line) for line, _ in EXAMPLES]
 
 
@@ -48,14 +55,14 @@ def test_an_example_can_be_typed_as_it_stands(command: str, line: str) -> None:
         return
     assert words[0] == "hbatune"
     assert command in ("", words[1])
-    parsed = full_parser().parse_args(words[1:])
+    parsed = make_full_parser().parse_args(words[1:])
     if (profile := getattr(parsed, "profile", None)) is not None:
-        load_profile(profile, Library(shipped("rules"), site=Path("/nonexistent")))
+        load_profile(profile, Library(find_shipped("rules"), site=Path("/nonexistent")))
     if (setting := getattr(parsed, "setting", None)) is not None:
         assert setting in SETTINGS
     described = getattr(parsed, "block", None) is not None
     if (workload := getattr(parsed, "workload", None)) is not None and not described:
-        find_workload(workload, Library(shipped("rules")))
+        find_workload(workload, Library(find_shipped("rules")))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -63,11 +70,11 @@ def test_the_help_of_a_command_has_two_to_four_examples_and_fits_80_columns(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = help_text(command)
+    text = format_help_page(command)
     assert "\nexamples:\n  " in text
-    assert 2 <= len(command_module(command).EXAMPLES) <= 4
-    assert all(line in text for line, _ in command_module(command).EXAMPLES)
-    assert max(map(len, [*text.splitlines(), *help_text(None).splitlines()])) <= 80
+    assert 2 <= len(import_command(command).EXAMPLES) <= 4
+    assert all(line in text for line, _ in import_command(command).EXAMPLES)
+    assert max(map(len, [*text.splitlines(), *format_help_page(None).splitlines()])) <= 80
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, None])
@@ -75,9 +82,9 @@ def test_help_fits_60_columns_and_breaks_no_command(
     command: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    lines = help_text(command).splitlines()
+    lines = format_help_page(command).splitlines()
     assert max(map(len, lines)) <= 60
-    examples = EXAMPLES if command is None else command_module(command).EXAMPLES
+    examples = EXAMPLES if command is None else import_command(command).EXAMPLES
     for example, what in examples:
         assert any(line.startswith(f"  {example}") for line in lines)
         assert what in " ".join(" ".join(lines).split())
@@ -96,7 +103,7 @@ def test_help_of_a_command_is_its_own_help(
 
 def test_help_alone_is_the_main_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
-    assert capsys.readouterr().out == help_text(None)
+    assert capsys.readouterr().out == format_help_page(None)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +179,6 @@ def test_every_exit_code_stands_in_the_table() -> None:
         kinds += kind.__subclasses__()
     assert {kind.exit_code for kind in kinds} <= set(ExitCode)
     assert NOT_RUNNING in set(ExitCode)
-    text = help_text(None)
+    text = format_help_page(None)
     for code in ExitCode:
         assert re.search(rf"^ +{code.value}  {re.escape(code.meaning[:30])}", text, re.MULTILINE)

@@ -19,13 +19,13 @@ from hbatune.probe.history import (
     Record,
     Stale,
     append,
-    history_entries,
-    latest_knees,
+    find_latest_knees,
+    list_entries,
     load,
 )
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Histogram, Pattern, ProbeResult, Served, Window, Workload
-from hbatune.text.probe_tables import history_csv
+from hbatune.text.probe_tables import format_history_csv
 from tests.unit import reported
 from tests.unit.factory import adapter, endpoint, machine
 from tests.unit.noisy import figures
@@ -136,7 +136,7 @@ def test_a_file_that_makes_no_sense_is_told_and_not_written_over(path: Path, tex
 
 def test_a_result_stands_against_the_one_before_of_the_same_workload() -> None:
     other = Workload(depth=1)
-    entries = history_entries(
+    entries = list_entries(
         [record(3, 1200.0), record(1, 1000.0), record(2, 100.0, workload=other)], machine(DISK)
     )
     assert [entry.record.time for entry in entries] == [1001, 1002, 1003]
@@ -147,7 +147,7 @@ def test_a_result_stands_against_the_one_before_of_the_same_workload() -> None:
 
 
 def stale(it: Machine) -> list[Stale]:
-    [entry] = history_entries([record()], it)
+    [entry] = list_entries([record()], it)
     return [each.what for each in entry.stale]
 
 
@@ -178,7 +178,7 @@ def test_another_kernel_or_a_disk_that_is_gone_makes_it_stale() -> None:
 
 
 def test_what_is_stale_says_what_was_and_what_is() -> None:
-    [entry] = history_entries([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
+    [entry] = list_entries([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
     [reason] = entry.stale
     assert (reason.then, reason.now) == ("16.00.12.00", "17.0")
 
@@ -219,23 +219,25 @@ LARGE = Workload(Pattern.WRITE, 1 << 20, 96)
 
 def test_a_knee_belongs_to_its_workload() -> None:
     corners = [knee(1, 64, READS), knee(1, 1, LARGE), knee(1, 2, replace(READS, block_size=8192))]
-    assert latest_knees(corners, ProbeSpec()) == {DISK.id: 64}
-    assert latest_knees(corners, ProbeSpec(block_size="8k")) == {DISK.id: 2}
-    assert latest_knees(corners[1:], ProbeSpec()) == {}
+    assert find_latest_knees(corners, ProbeSpec()) == {DISK.id: 64}
+    assert find_latest_knees(corners, ProbeSpec(block_size="8k")) == {DISK.id: 2}
+    assert find_latest_knees(corners[1:], ProbeSpec()) == {}
     own_depth_set = knee(2, 8, replace(READS, queue_depth=8))
-    assert latest_knees([*corners, own_depth_set, knee(3, 4, None)], ProbeSpec()) == {DISK.id: 64}
+    assert find_latest_knees([*corners, own_depth_set, knee(3, 4, None)], ProbeSpec()) == {
+        DISK.id: 64
+    }
 
 
 def test_the_newest_sweep_counts_also_where_it_was_not_full() -> None:
     first, second = knee(1, 64, READS), knee(2, 32, READS)
-    assert latest_knees([second, first], ProbeSpec()) == {DISK.id: 32}
-    assert latest_knees([first, second, knee(3, 256, READS, past=None)], ProbeSpec()) == {}
+    assert find_latest_knees([second, first], ProbeSpec()) == {DISK.id: 32}
+    assert find_latest_knees([first, second, knee(3, 256, READS, past=None)], ProbeSpec()) == {}
 
 
 def test_every_run_is_a_line_of_csv_with_its_load_and_its_figures() -> None:
     made = reported.host()
-    entries = history_entries([*reported.kept(made), *reported.block_sweep(made)], made)
-    rows = list(csv.DictReader(io.StringIO(history_csv(entries))))
+    entries = list_entries([*reported.kept(made), *reported.block_sweep(made)], made)
+    rows = list(csv.DictReader(io.StringIO(format_history_csv(entries))))
     assert len(rows) == len(reported.DEPTHS) + len(reported.BLOCKS), "a knee is no run"
     swept = [row for row in rows if row["command"] == "probe depth-sweep"]
     assert [int(row["depth"]) for row in swept] == list(reported.DEPTHS)
@@ -254,11 +256,11 @@ def test_a_run_on_all_disks_of_an_adapter_is_kept_slim_and_has_its_line() -> Non
     assert first.together is not None
     assert first.together.figures.windows == ()
     assert len(first.together.alone_iops) == 2
-    [entry] = history_entries([first], made)
+    [entry] = list_entries([first], made)
     assert entry.stale == ()
-    [row] = csv.DictReader(io.StringIO(history_csv([entry])))
+    [row] = csv.DictReader(io.StringIO(format_history_csv([entry])))
     assert (row["target"], row["driver"]) == (first.target, "mpt3sas")
     assert float(row["iops"]) == first.together.figures.iops
     newer = replace(made, adapters=tuple(replace(a, firmware="99") for a in made.adapters))
-    [stale] = history_entries([first], newer)
+    [stale] = list_entries([first], newer)
     assert [each.what for each in stale.stale] == [Stale.FIRMWARE]

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli.command import run
+from hbatune.cli.command import run_command
 from hbatune.facts.attributes import _decode_text
-from hbatune.facts.ids import escape, stable_name
-from hbatune.plan.make import make
+from hbatune.facts.ids import escape_text, make_stable_name
+from hbatune.plan.make import make_plan
 from hbatune.policy.profile import Exactly
 from hbatune.text import terminal
-from hbatune.text.apply_document import document
-from hbatune.text.tables import Table, identity, prose, width_of
-from hbatune.text.terminal import heading, note, printable, say, show_table
+from hbatune.text.apply_document import make_plan_document
+from hbatune.text.tables import Table, make_id_column, make_text_column, measure_width
+from hbatune.text.terminal import make_printable, print_heading, print_line, print_note, show_table
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_plan import profile
 
@@ -63,13 +63,13 @@ def plain(text: str) -> bool:
 
 @given(st.binary(max_size=40))
 def test_whatever_bytes_the_kernel_hands_out_are_text(data: bytes) -> None:
-    assert escape(_decode_text(data)).isprintable()
+    assert escape_text(_decode_text(data)).isprintable()
     json.dumps(_decode_text(data)).encode()
 
 
 @given(hostile, hostile)
 def test_an_id_is_one_printable_word(wwid: str, serial: str) -> None:
-    name = stable_name(wwid, serial)
+    name = make_stable_name(wwid, serial)
     assert name.isprintable()
     assert " " not in name
 
@@ -78,10 +78,14 @@ def test_an_id_is_one_printable_word(wwid: str, serial: str) -> None:
 def test_tables_in_a_pipe_and_messages_hold_text_only(text: str) -> None:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        show_table(Table([identity(text), prose("B")], [[text, text], [(text, text), text]]))
-        heading(text)
-        say(text)
-        note(text)
+        show_table(
+            Table(
+                [make_id_column(text), make_text_column("B")], [[text, text], [(text, text), text]]
+            )
+        )
+        print_heading(text)
+        print_line(text)
+        print_note(text)
     assert plain(out.getvalue())
     assert plain(err.getvalue())
     assert out.getvalue().count("\n") == 5, "each row and each sentence is one line"
@@ -92,16 +96,21 @@ def test_tables_on_a_terminal_show_the_text_itself(text: str, width: int) -> Non
     out = Terminal()
     with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
-        show_table(Table([identity("A"), prose("B")], [[text, text], [(text, "x"), (text, text)]]))
-        heading(text)
-        say(text, hang=4)
+        show_table(
+            Table(
+                [make_id_column("A"), make_text_column("B")],
+                [[text, text], [(text, "x"), (text, text)]],
+            )
+        )
+        print_heading(text)
+        print_line(text, hang=4)
     shown = out.getvalue()
     for colour in COLOURS:
         shown = shown.replace(colour, "")
     assert plain(shown)
-    assert all(width_of(line) <= width for line in shown.split("\n"))
+    assert all(measure_width(line) <= width for line in shown.split("\n"))
     # Broken into lines perhaps, but all of it: what is left without spaces is the same.
-    assert "".join(printable(text).split()) in "".join(shown.split())
+    assert "".join(make_printable(text).split()) in "".join(shown.split())
 
 
 def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
@@ -110,7 +119,9 @@ def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
     monkeypatch.setenv("COLUMNS", "40")
     for stream, lines in ((Terminal(), 3), (io.StringIO(), 1)):
         with redirect_stderr(stream):
-            note("an earlier run was interrupted: settings may be half-way; roll back or complete")
+            print_note(
+                "an earlier run was interrupted: settings may be half-way; roll back or complete"
+            )
         said = stream.getvalue().splitlines()
         assert len(said) == lines
         assert all(line.startswith(" " * 9) for line in said[1:])
@@ -119,10 +130,10 @@ def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
 @given(hostile)
 def test_json_is_json_and_gives_the_text_back(text: str) -> None:
     there = machine(endpoint(model=text, id=text))
-    plan = make(there, profile(("nr_requests", Exactly(64))))
+    plan = make_plan(there, profile(("nr_requests", Exactly(64))))
     out = io.StringIO()
     with redirect_stdout(out):
-        terminal.show_json(document(plan, plan.rows, there))
+        terminal.show_json(make_plan_document(plan, plan.rows, there))
     assert {row["id"] for row in json.loads(out.getvalue())["rows"]} == {text}
 
 
@@ -130,12 +141,12 @@ def test_json_is_json_and_gives_the_text_back(text: str) -> None:
 def test_a_name_that_is_wrong_comes_back_as_text(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["profiles", text]) == 2
+    assert run_command(["profiles", text]) == 2
     said = capsys.readouterr().err
     assert plain(said)
     assert len(said.splitlines()) <= 2
 
 
 def test_a_newline_of_a_device_breaks_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    say("firmware 1.0\n\x1bb")
+    print_line("firmware 1.0\n\x1bb")
     assert capsys.readouterr().out == "firmware 1.0\\n\\x1bb\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hbatune.act.interrupts import remember_immovable, with_immovable
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.profile import Exactly
 from tests.unit.factory import adapter, machine, vector
@@ -18,20 +18,20 @@ HOST = replace(machine(adapters=(adapter(),)), vectors=VECTORS)
 
 def test_what_was_refused_once_is_fixed_from_then_on(tmp_path: Path) -> None:
     file = tmp_path / "run" / "locked.json"
-    plan = make(with_immovable(HOST, file), PLACE)
+    plan = make_plan(with_immovable(HOST, file), PLACE)
     first, second = plan.rows
     assert (first.state, second.state) == (State.DRIFT, State.DRIFT)
     remember_immovable(file, plan, [replace(first, state=State.FIXED), second])
     remember_immovable(file, plan, [])
-    states = {row.target: row.state for row in make(with_immovable(HOST, file), PLACE).rows}
+    states = {row.target: row.state for row in make_plan(with_immovable(HOST, file), PLACE).rows}
     assert states == {"irq30": State.FIXED, "irq31": State.DRIFT}
     remember_immovable(file, plan, [replace(second, state=State.FIXED)])
-    assert {row.state for row in make(with_immovable(HOST, file), PLACE).rows} == {State.FIXED}
+    assert {row.state for row in make_plan(with_immovable(HOST, file), PLACE).rows} == {State.FIXED}
 
 
 def test_what_was_known_to_be_fixed_is_not_remembered(tmp_path: Path) -> None:
     file = tmp_path / "locked.json"
-    plan = make(HOST, PLACE)
+    plan = make_plan(HOST, PLACE)
     known = [replace(row, setting="queue_depth", state=State.FIXED) for row in plan.rows]
     remember_immovable(file, plan, [*plan.rows, *known])
     assert not file.exists()

@@ -9,7 +9,7 @@ import pytest
 from hbatune.agent import status
 from hbatune.cli import COMMANDS
 from hbatune.cli.command import NO_OPTIONS
-from hbatune.cli.parser import parser_for
+from hbatune.cli.parser import make_parser
 from tests.unit.statuses import good_status
 
 OWN = {
@@ -112,7 +112,7 @@ def test_a_command_stays_within_its_budget(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["status", "daemon"])
 def test_without_arguments_no_parser_is_needed(command: str) -> None:
-    parser, module = parser_for([command])
+    parser, module = make_parser([command])
     assert module is not None
     assert vars(parser.parse_args([command])) == {**NO_OPTIONS, **module.NO_ARGUMENTS}
 

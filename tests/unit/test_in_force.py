@@ -4,7 +4,12 @@ from msgspec.structs import replace
 
 from hbatune.plan.rows import Outcome
 from hbatune.probe.result import InForce
-from hbatune.probe.selection import settings_in_force, subjects_of, with_value, with_written
+from hbatune.probe.selection import (
+    list_current_settings,
+    list_subjects,
+    merge_written,
+    replace_value,
+)
 from tests.unit.factory import adapter, attributes, control, endpoint, machine, vector
 from tests.unit.test_prove import row
 
@@ -15,13 +20,13 @@ DEPTH = InForce("sda", "queue_depth", 254)
 
 def test_a_subject_knows_the_values_of_its_disk_and_of_its_adapters_controls() -> None:
     host = machine(endpoint(), adapters=(adapter(),), controls=(control(),))
-    [subject] = subjects_of(host, {"sda"})
+    [subject] = list_subjects(host, {"sda"})
     assert set(subject.settings) == {SCHEDULER, REQUESTS, DEPTH, InForce("nvme0", "coalescing", 0)}
 
 
 def test_what_makes_no_sense_is_left_out() -> None:
     disk = endpoint(attributes=attributes(queue__scheduler="[none]", queue__nr_requests="many"))
-    assert settings_in_force(machine(disk), [disk], []) == (SCHEDULER,)
+    assert list_current_settings(machine(disk), [disk], []) == (SCHEDULER,)
 
 
 def test_what_an_apply_wrote_takes_the_place_of_what_was() -> None:
@@ -30,12 +35,12 @@ def test_what_an_apply_wrote_takes_the_place_of_what_was() -> None:
         replace(row("nr_requests"), value=2048, outcome=Outcome.REFUSED),
         replace(row("queue_depth", "sdb"), value=64, outcome=Outcome.WRITTEN),
     ]
-    found = with_written((SCHEDULER, REQUESTS, DEPTH), rows)
+    found = merge_written((SCHEDULER, REQUESTS, DEPTH), rows)
     assert found == (InForce("sda", "scheduler", "kyber"), REQUESTS, DEPTH)
 
 
 def test_one_value_is_replaced() -> None:
-    assert with_value((SCHEDULER, DEPTH), "sda", "queue_depth", 8) == (
+    assert replace_value((SCHEDULER, DEPTH), "sda", "queue_depth", 8) == (
         SCHEDULER,
         InForce("sda", "queue_depth", 8),
     )
@@ -43,6 +48,6 @@ def test_one_value_is_replaced() -> None:
 
 def test_the_cpus_that_serve_are_known_beside_those_that_do_not() -> None:
     host = machine(endpoint(), adapters=(adapter(),), vectors=(vector(effective="0"),))
-    [subject] = subjects_of(host, {"sda"})
+    [subject] = list_subjects(host, {"sda"})
     assert subject.serving == (0,)
     assert 0 not in subject.cpus

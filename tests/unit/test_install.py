@@ -12,9 +12,9 @@ import pytest
 
 from hbatune.act import files, paths
 from hbatune.boot import placement
-from hbatune.boot.placement import ForeignError, InstallError, Piece, below
+from hbatune.boot.placement import ForeignError, InstallError, Piece, join_root
 from hbatune.cli import main
-from hbatune.render import render
+from hbatune.render import render_template
 from tests.documented import validate
 
 MANIFEST = Path("/var/lib/hbatune/installed.json")
@@ -48,11 +48,11 @@ def image(tmp_path: Path) -> Path:
 def test_what_was_placed_goes_again_and_its_folders_with_it(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     before = tree(tmp_path)
-    assert len(placement.place(tmp_path, MANIFEST, PIECES)) == 3
-    assert below(tmp_path, RULES).read_text() == "rules\n"
+    assert len(placement.place_pieces(tmp_path, MANIFEST, PIECES)) == 3
+    assert join_root(tmp_path, RULES).read_text() == "rules\n"
     assert (tmp_path / "etc/link").readlink() == Path("/x")
-    taken = placement.take_away(tmp_path, MANIFEST)
-    placement.sweep(tmp_path, taken.folders)
+    taken = placement.remove_files(tmp_path, MANIFEST)
+    placement.remove_empty_folders(tmp_path, taken.folders)
     assert len(taken.gone) == 3
     assert tree(tmp_path) == before
 
@@ -63,48 +63,50 @@ def test_folder_that_cannot_be_removed_is_an_error(
     def refuse(path: Path) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    placement.place(tmp_path, MANIFEST, PIECES)
-    taken = placement.take_away(tmp_path, MANIFEST)
+    placement.place_pieces(tmp_path, MANIFEST, PIECES)
+    taken = placement.remove_files(tmp_path, MANIFEST)
     (tmp_path / "etc/udev/rules.d/99-other.rules").write_text("")
-    placement.sweep(tmp_path, taken.folders)  # a folder with another's file stays
+    placement.remove_empty_folders(tmp_path, taken.folders)  # a folder with another's file stays
     monkeypatch.setattr(Path, "rmdir", refuse)
     with pytest.raises(InstallError, match="cannot be removed: Read-only file system"):
-        placement.sweep(tmp_path, taken.folders)
+        placement.remove_empty_folders(tmp_path, taken.folders)
 
 
 def test_placing_again_changes_nothing(tmp_path: Path) -> None:
-    placement.place(tmp_path, MANIFEST, PIECES)
-    inode = below(tmp_path, RULES).stat().st_ino
-    assert placement.place(tmp_path, MANIFEST, PIECES) == []
-    assert below(tmp_path, RULES).stat().st_ino == inode
+    placement.place_pieces(tmp_path, MANIFEST, PIECES)
+    inode = join_root(tmp_path, RULES).stat().st_ino
+    assert placement.place_pieces(tmp_path, MANIFEST, PIECES) == []
+    assert join_root(tmp_path, RULES).stat().st_ino == inode
 
 
 def test_an_edited_file_is_neither_replaced_nor_taken_away(tmp_path: Path) -> None:
-    placement.place(tmp_path, MANIFEST, PIECES)
-    below(tmp_path, RULES).write_text("mine\n")
+    placement.place_pieces(tmp_path, MANIFEST, PIECES)
+    join_root(tmp_path, RULES).write_text("mine\n")
     with pytest.raises(ForeignError, match=r"89-hbatune\.rules"):
-        placement.place(tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n")))
-    assert below(tmp_path, UNIT).read_text() == "unit\n"
-    taken = placement.take_away(tmp_path, MANIFEST)
+        placement.place_pieces(
+            tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n"))
+        )
+    assert join_root(tmp_path, UNIT).read_text() == "unit\n"
+    taken = placement.remove_files(tmp_path, MANIFEST)
     assert taken.left == (RULES,)
-    assert below(tmp_path, RULES).read_text() == "mine\n"
-    assert not below(tmp_path, UNIT).exists()
-    assert placement.take_away(tmp_path, MANIFEST).left == (RULES,)
+    assert join_root(tmp_path, RULES).read_text() == "mine\n"
+    assert not join_root(tmp_path, UNIT).exists()
+    assert placement.remove_files(tmp_path, MANIFEST).left == (RULES,)
 
 
 def test_a_file_that_somebody_else_placed_is_not_written_over(tmp_path: Path) -> None:
-    below(tmp_path, RULES).parent.mkdir(parents=True)
-    below(tmp_path, RULES).write_text("theirs\n")
+    join_root(tmp_path, RULES).parent.mkdir(parents=True)
+    join_root(tmp_path, RULES).write_text("theirs\n")
     before = tree(tmp_path)
     with pytest.raises(ForeignError):
-        placement.place(tmp_path, MANIFEST, PIECES)
+        placement.place_pieces(tmp_path, MANIFEST, PIECES)
     assert tree(tmp_path) == before
 
 
 def test_a_failure_on_the_way_undoes_what_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    placement.place(tmp_path, MANIFEST, PIECES[:1])
+    placement.place_pieces(tmp_path, MANIFEST, PIECES[:1])
     before = tree(tmp_path)
     replace = files.replace
 
@@ -115,14 +117,14 @@ def test_a_failure_on_the_way_undoes_what_was_begun(
 
     monkeypatch.setattr(files, "replace", full)
     with pytest.raises(InstallError, match=r"89-hbatune\.rules.*Read-only file system"):
-        placement.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), PIECES[1]))
+        placement.place_pieces(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), PIECES[1]))
     assert tree(tmp_path) == before
 
 
 def test_killed_between_two_files_all_that_is_there_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    placement.place(tmp_path, MANIFEST, PIECES)
+    placement.place_pieces(tmp_path, MANIFEST, PIECES)
     replace = files.replace
 
     def killed(path: Path, data: bytes, **modes: Any) -> None:
@@ -133,8 +135,10 @@ def test_killed_between_two_files_all_that_is_there_is_known(
     with monkeypatch.context() as patched:
         patched.setattr(files, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            placement.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), Piece(RULES, "newer\n")))
-    assert not placement.take_away(tmp_path, MANIFEST).left
+            placement.place_pieces(
+                tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), Piece(RULES, "newer\n"))
+            )
+    assert not placement.remove_files(tmp_path, MANIFEST).left
 
 
 @pytest.mark.parametrize("link", ["etc", "var", "etc/udev"])
@@ -144,7 +148,7 @@ def test_links_do_not_lead_out_of_the_root(tmp_path: Path, link: str) -> None:
     outside.mkdir()
     (root / link).symlink_to(outside)
     with pytest.raises(InstallError, match=r"leads out of"):
-        placement.place(root, MANIFEST, PIECES)
+        placement.place_pieces(root, MANIFEST, PIECES)
     assert list(outside.iterdir()) == []
     assert list(root.rglob("hbatune*")) == []
 
@@ -156,19 +160,19 @@ def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path,
     outside.mkdir()
     (outside / "file").write_text("rules\n")
     (root / "etc/udev/rules.d").symlink_to(outside)
-    known = placement.Manifest((placement.PlacedFile(path, (placement.hashed(b"rules\n"),)),))
-    placement.save_manifest(below(root, MANIFEST), known)
+    known = placement.Manifest((placement.PlacedFile(path, (placement.hash_data(b"rules\n"),)),))
+    placement.save_manifest(join_root(root, MANIFEST), known)
     with pytest.raises(InstallError, match=r"leads out of"):
-        placement.take_away(root, MANIFEST)
+        placement.remove_files(root, MANIFEST)
     assert (outside / "file").exists()
 
 
 def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
-    file = below(tmp_path, MANIFEST)
+    file = join_root(tmp_path, MANIFEST)
     file.parent.mkdir(parents=True)
     file.write_text('{"schema": "hbatune.installed/9"}')
     with pytest.raises(placement.ManifestError, match="schema"):
-        placement.installed(tmp_path, MANIFEST)
+        placement.load_installed(tmp_path, MANIFEST)
 
 
 def test_an_image_gets_everything_and_is_as_before_without_it(
@@ -176,9 +180,9 @@ def test_an_image_gets_everything_and_is_as_before_without_it(
 ) -> None:
     before = tree(image)
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
-    unit = below(image, UNIT).read_text()
+    unit = join_root(image, UNIT).read_text()
     assert "ExecStart=/usr/local/bin/hbatune daemon\n" in unit
-    assert 'ENV{.HBATUNE_NR_REQUESTS}="2048"' in below(image, RULES).read_text()
+    assert 'ENV{.HBATUNE_NR_REQUESTS}="2048"' in join_root(image, RULES).read_text()
     wanted = image / "etc/systemd/system/multi-user.target.wants/hbatune.service"
     assert wanted.readlink() == UNIT
     assert (image / "etc/hbatune/hbatune.toml").read_text() == 'profile = "oltp"\n'
@@ -192,9 +196,9 @@ def test_an_image_gets_everything_and_is_as_before_without_it(
 
 def test_another_profile_makes_the_rules_anew(image: Path) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
-    before = below(image, RULES).read_text()
+    before = join_root(image, RULES).read_text()
     assert main(["install", "--root", str(image), "--profile", "balanced"]) == 0
-    after = below(image, RULES).read_text()
+    after = join_root(image, RULES).read_text()
     assert after != before
     assert "device/queue_depth" not in after.partition("Nothing to set")[2]
 
@@ -206,7 +210,7 @@ def test_the_images_own_rules_count(image: Path) -> None:
         '[[rule]]\nname = "own"\nsetting = "nomerges"\nvalue = 2\nbecause = "b"\nsource = "site"\n'
     )
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
-    assert 'ATTR{queue/nomerges}="2"' in below(image, RULES).read_text()
+    assert 'ATTR{queue/nomerges}="2"' in join_root(image, RULES).read_text()
     main(["uninstall", "--root", str(image)])
     assert (folder / "own.toml").exists()
 
@@ -218,7 +222,7 @@ def test_a_dry_run_shows_all_and_places_nothing(
     assert main(["install", "--root", str(image), "--profile", "oltp", "--dry-run"]) == 0
     assert tree(image) == before
     said = capsys.readouterr().out
-    assert f"+++ {below(image, UNIT)}\n" in said
+    assert f"+++ {join_root(image, UNIT)}\n" in said
     assert "+Type=notify\n" in said
     assert f"{image}/etc/systemd/system/multi-user.target.wants/hbatune.service → {UNIT}\n" in said
     main(["install", "--root", str(image), "--profile", "oltp"])
@@ -226,38 +230,38 @@ def test_a_dry_run_shows_all_and_places_nothing(
     capsys.readouterr()
     assert main(["uninstall", "--root", str(image), "--dry-run"]) == 0
     assert tree(image) == there
-    assert f"{below(image, RULES)} would go\n" in capsys.readouterr().out
+    assert f"{join_root(image, RULES)} would go\n" in capsys.readouterr().out
 
 
 def test_a_script_sees_what_an_uninstallation_would_remove(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
-    below(image, UNIT).write_text("mine\n")
+    join_root(image, UNIT).write_text("mine\n")
     capsys.readouterr()
     assert main(["uninstall", "--root", str(image), "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    assert str(below(image, RULES)) in document["files"]
-    assert document["edited"] == [str(below(image, UNIT))]
-    assert str(below(image, UNIT)) not in document["files"]
+    assert str(join_root(image, RULES)) in document["files"]
+    assert document["edited"] == [str(join_root(image, UNIT))]
+    assert str(join_root(image, UNIT)) not in document["files"]
     assert main(["uninstall", "--root", str(image), "--json"]) == 2
     assert "goes with --dry-run" in capsys.readouterr().err
-    assert below(image, RULES).exists()
+    assert join_root(image, RULES).exists()
 
 
 def test_uninstall_names_what_was_edited_and_leaves_it(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
-    below(image, UNIT).write_text("mine\n")
+    join_root(image, UNIT).write_text("mine\n")
     assert main(["uninstall", "--root", str(image)]) == 1
-    assert f"{below(image, UNIT)} is not as hbatune wrote it" in capsys.readouterr().err
-    assert below(image, UNIT).read_text() == "mine\n"
-    assert not below(image, RULES).exists()
-    below(image, UNIT).unlink()
+    assert f"{join_root(image, UNIT)} is not as hbatune wrote it" in capsys.readouterr().err
+    assert join_root(image, UNIT).read_text() == "mine\n"
+    assert not join_root(image, RULES).exists()
+    join_root(image, UNIT).unlink()
     assert main(["uninstall", "--root", str(image)]) == 0
-    assert not below(image, paths.STATE).exists()
+    assert not join_root(image, paths.STATE).exists()
 
 
 def test_an_administrators_configuration_outlives_it(image: Path) -> None:
@@ -265,7 +269,7 @@ def test_an_administrators_configuration_outlives_it(image: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text('[site]\nexclude = ["sda"] # ours\n')
     main(["install", "--root", str(image), "--profile", "oltp"])
-    assert 'KERNELS=="sda"' in below(image, RULES).read_text()
+    assert 'KERNELS=="sda"' in join_root(image, RULES).read_text()
     main(["uninstall", "--root", str(image)])
     assert file.read_text().strip() == '[site]\nexclude = ["sda"] # ours'
 
@@ -398,11 +402,13 @@ def test_the_folder_of_metrics_may_be_another_users_and_the_way_to_it_may_not(
 def test_a_unit_that_systemd_rejects_is_not_placed(
     image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hbatune.act.system import Ran
+    from hbatune.act.system import ToolResult
 
     before = tree(image)
     command = ("systemd-analyze", "verify")
-    monkeypatch.setattr("hbatune.act.system.check_unit", lambda path: Ran(command, 1, f"{path}: x"))
+    monkeypatch.setattr(
+        "hbatune.act.system.check_unit", lambda path: ToolResult(command, 1, f"{path}: x")
+    )
     monkeypatch.setattr("hbatune.operations.install.os.access", lambda path, mode: True)
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 1
     assert (
@@ -424,7 +430,7 @@ UNITS: tuple[tuple[str, dict[str, object]], ...] = (
 def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     name, more = request.param
     values = {"executable": "/usr/bin/true", "at_home": False, "listens": False, "textfile": None}
-    (tmp_path / name).write_text(render("systemd", f"{name}.j2", **{**values, **more}))
+    (tmp_path / name).write_text(render_template("systemd", f"{name}.j2", **{**values, **more}))
     return tmp_path / str(name)
 
 

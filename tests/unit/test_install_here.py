@@ -10,7 +10,7 @@ from hbatune.act import journal, paths, rollback_record
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
-from hbatune.act.system import Ran
+from hbatune.act.system import ToolResult
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.operations import install
@@ -19,7 +19,7 @@ from tests.unit.policy_site import SiteFolder
 
 HERE = machine(endpoint())
 REQUIRE = install.require_trusted_command
-FAILED = Ran(("systemctl", "restart", "hbatune.service"), 1, "Job failed.")
+FAILED = ToolResult(("systemctl", "restart", "hbatune.service"), 1, "Job failed.")
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
         monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
     monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
     for module in ("operations.situation", "operations.rollback"):
-        monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: HERE)
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: HERE)
     return said
 
 
@@ -47,10 +47,10 @@ def _note(said: list[str], name: str) -> Callable[[], None]:
     return lambda: said.append(name)
 
 
-def _enable(said: list[str]) -> Callable[..., Ran]:
-    def enable(*, restart: bool) -> Ran:
+def _enable(said: list[str]) -> Callable[..., ToolResult]:
+    def enable(*, restart: bool) -> ToolResult:
         said.append("restarted" if restart else "reloaded")
-        return Ran(("systemctl",), 0, "")
+        return ToolResult(("systemctl",), 0, "")
 
     return enable
 
@@ -97,7 +97,7 @@ def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_place
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small: Machine = replace(HERE, memory=1 << 20)
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: small)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: small)
     assert main(["install", "--profile", "oltp"]) == 2
     assert "of memory" in capsys.readouterr().err
     assert not paths.UDEV_RULES.exists()
@@ -147,7 +147,7 @@ def test_uninstall_fails_if_udev_hangs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["install", "--profile", "oltp"])
-    hung = Ran(("udevadm", "control", "--reload"), 124, "it did not end within 120 s")
+    hung = ToolResult(("udevadm", "control", "--reload"), 124, "it did not end within 120 s")
     monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: hung)
     assert main(["uninstall"]) == 1
     said = " ".join(capsys.readouterr().err.split())

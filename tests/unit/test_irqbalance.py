@@ -14,21 +14,26 @@ from hbatune.act import interrupts, paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason, decode_report
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Attribute, Missing, Processors, Reason, Role
 from hbatune.facts.processors import _list_balanced
-from hbatune.facts.services import Irqbalance, find_services, irqbalance_of, irqbalance_settings
-from hbatune.operations.apply import ApplyRequest, apply
+from hbatune.facts.services import (
+    Irqbalance,
+    find_services,
+    parse_irqbalance,
+    read_irqbalance_settings,
+)
+from hbatune.operations.apply import ApplyRequest, apply_profile
 from hbatune.operations.boot_files import (
     keep_placed_interrupts,
     release_interrupts,
     reserve_interrupts,
 )
-from hbatune.plan.make import PlanLimits, make
+from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, State
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.profile import Exactly
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.unit.factory import machine, vector
 from tests.unit.policy_site import SiteFolder
 from tests.unit.proc import USER, proc_of, process
@@ -41,7 +46,7 @@ PLACE = profile(("irq_affinity", Exactly("local")))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/irqbalance-policy")
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
     return tmp_path
 
 
@@ -51,7 +56,7 @@ def proc(folder: Path) -> Path:
 
 
 def running(proc: Path) -> Irqbalance | Missing | None:
-    return irqbalance_of(find_services(["irqbalance"], proc)["irqbalance"])
+    return parse_irqbalance(find_services(["irqbalance"], proc)["irqbalance"])
 
 
 @pytest.mark.parametrize(
@@ -89,7 +94,7 @@ def test_settings_of_unproven_processes_have_no_effect(proc: Path, uids: tuple[s
         environment=("IRQBALANCE_BANNED_CPULIST=0",),
     )
     assert not isinstance(running(proc), Irqbalance)
-    assert irqbalance_settings(running(proc), []) == {}
+    assert read_irqbalance_settings(running(proc), []) == {}
 
 
 def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
@@ -127,9 +132,9 @@ def test_policy_that_cannot_be_resolved_is_not_ours(
     monkeypatch.chdir(folder)
     irqbalance = Irqbalance(1, policy.format(folder))
     assert not irqbalance.asks(paths.IRQ_POLICY)
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: irqbalance)
-    assert interrupts.leave([27], Paths()) == irqbalance
-    assert interrupts.placed(Paths()) == {27}
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: irqbalance)
+    assert interrupts.ban_interrupts([27], Paths()) == irqbalance
+    assert interrupts.read_placed(Paths()) == {27}
 
 
 def test_loop_in_a_folder_of_scripts_is_survived(folder: Path) -> None:
@@ -141,7 +146,7 @@ def test_loop_in_a_folder_of_scripts_is_survived(folder: Path) -> None:
 
 
 def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Path) -> None:
-    interrupts.leave([27, 130], Paths())
+    interrupts.ban_interrupts([27, 130], Paths())
     assert stat.S_IMODE(paths.IRQ_POLICY.stat().st_mode) == 0o755
     script = paths.IRQ_POLICY.read_text().replace("/run/hbatune/irqs", str(paths.IRQS))
 
@@ -158,13 +163,13 @@ def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Pat
 
 
 def test_the_script_that_ships_reads_the_list_that_is_written() -> None:
-    script = (shipped("templates") / "irqbalance-policy").read_text()
+    script = (find_shipped("templates") / "irqbalance-policy").read_text()
     assert "/run/hbatune/irqs" in script
 
 
 def test_a_rollback_leaves_nothing_behind(folder: Path) -> None:
-    interrupts.leave([27], Paths())
-    interrupts.leave([], Paths())
+    interrupts.ban_interrupts([27], Paths())
+    interrupts.ban_interrupts([], Paths())
     assert not paths.IRQS.exists()
     assert not paths.IRQ_POLICY.exists()
 
@@ -174,13 +179,13 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
 ) -> None:
     heard: list[int] = []
     there = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: there)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: there)
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
-        assert interrupts.leave([27], Paths()) is None
-        assert interrupts.leave([27], Paths()) is None
+        assert interrupts.ban_interrupts([27], Paths()) is None
+        assert interrupts.ban_interrupts([27], Paths()) is None
         assert len(heard) == 1
-        interrupts.leave([], Paths())
+        interrupts.ban_interrupts([], Paths())
         assert len(heard) == 2
         assert paths.IRQ_POLICY.exists(), "it is asked still, and has nothing to say"
     finally:
@@ -190,13 +195,13 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
 def test_one_that_does_not_ask_is_named_and_not_fought(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: Irqbalance(812, "/etc/mine"))
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: Irqbalance(812, "/etc/mine"))
     host = machine(vectors=(vector(),))
-    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     said = capsys.readouterr().err
     assert "process 812" in said
     assert f"--policyscript={paths.IRQ_POLICY}, which is /etc/mine now" in said
-    release_interrupts(command_context(), host, None)
+    release_interrupts(make_context(), host, None)
     assert not capsys.readouterr().err
 
 
@@ -204,13 +209,13 @@ def test_unproven_irqbalance_is_reported_as_unknown(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unproven = Missing(Reason.UNPARSABLE, text="process 400 is not part of irqbalance.service")
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: unproven)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: unproven)
     host = machine(vectors=(vector(),))
-    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     message = capsys.readouterr().err
     assert "it is unknown whether irqbalance moves the interrupts that were placed" in message
     assert "(process 400 is not part of irqbalance.service)" in message
-    release_interrupts(command_context(), host, None)
+    release_interrupts(make_context(), host, None)
     assert not capsys.readouterr().err
     assert not paths.IRQ_POLICY.exists()
 
@@ -221,11 +226,11 @@ def test_only_a_proven_process_gets_the_signal(
 ) -> None:
     """Its number may be another process's by the time of the signal."""
     answers = iter([Irqbalance(os.getpid(), str(paths.IRQ_POLICY)), replaced])
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: next(answers))
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: next(answers))
     signals: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: signals.append(number))
     try:
-        interrupts.leave([27], Paths())
+        interrupts.ban_interrupts([27], Paths())
     finally:
         signal.signal(signal.SIGHUP, before)
     assert not signals
@@ -241,9 +246,9 @@ def test_irqbalance_that_has_just_ended_is_no_fault(
     ended.kill()
     ended.wait()
     there = Irqbalance(ended.pid, str(paths.IRQ_POLICY))
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: there)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: there)
     host = machine(vectors=(vector(),))
-    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     os.close(pidfd)
     assert not capsys.readouterr().err
 
@@ -253,62 +258,68 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     managed = vector(irq=32, managed=True)
     admin = vector(irq=33, role=Role.ADMIN)
     host = machine(vectors=(free, other, managed, admin))
-    reserve_interrupts(command_context(), host, make(host, PLACE, only={free.id}).rows, {free.id})
-    assert interrupts.placed(Paths()) == {30}
-    reserve_interrupts(command_context(), host, make(host, PLACE, only={other.id}).rows, {other.id})
-    assert interrupts.placed(Paths()) == {30, 31}
-    release_interrupts(command_context(), host, {free.id})
-    assert interrupts.placed(Paths()) == {31}
-    release_interrupts(command_context(), host, None)
-    assert interrupts.placed(Paths()) == set()
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE, only={free.id}).rows, {free.id})
+    assert interrupts.read_placed(Paths()) == {30}
+    reserve_interrupts(
+        make_context(), host, make_plan(host, PLACE, only={other.id}).rows, {other.id}
+    )
+    assert interrupts.read_placed(Paths()) == {30, 31}
+    release_interrupts(make_context(), host, {free.id})
+    assert interrupts.read_placed(Paths()) == {31}
+    release_interrupts(make_context(), host, None)
+    assert interrupts.read_placed(Paths()) == set()
 
 
 def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     free, excluded = vector(irq=30), vector(irq=31)
     host = machine(vectors=(free, excluded))
-    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
-    assert interrupts.placed(Paths()) == {30, 31}
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
+    assert interrupts.read_placed(Paths()) == {30, 31}
     reserve_interrupts(
-        command_context(),
+        make_context(),
         host,
-        make(host, PLACE, limits=PlanLimits(excluded={excluded.id: "excluded in [site]"})).rows,
+        make_plan(
+            host, PLACE, limits=PlanLimits(excluded={excluded.id: "excluded in [site]"})
+        ).rows,
     )
-    assert interrupts.placed(Paths()) == {30}
+    assert interrupts.read_placed(Paths()) == {30}
 
 
 def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30),))
-    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
-    reserve_interrupts(command_context(), host, make(host, profile(("nomerges", Exactly(1)))).rows)
-    assert interrupts.placed(Paths()) == set()
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
+    reserve_interrupts(
+        make_context(), host, make_plan(host, profile(("nomerges", Exactly(1)))).rows
+    )
+    assert interrupts.read_placed(Paths()) == set()
 
 
 def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30), vector(irq=31)))
-    rows = make(host, PLACE).rows
-    reserve_interrupts(command_context(), host, rows)
+    rows = make_plan(host, PLACE).rows
+    reserve_interrupts(make_context(), host, rows)
     outcomes = {"irq30": Outcome.WRITTEN, "irq31": Outcome.REFUSED}
     keep_placed_interrupts(
-        command_context(), host, [replace(row, outcome=outcomes[row.target]) for row in rows]
+        make_context(), host, [replace(row, outcome=outcomes[row.target]) for row in rows]
     )
-    assert interrupts.placed(Paths()) == {30}
+    assert interrupts.read_placed(Paths()) == {30}
 
 
 def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
-    interrupts.leave([30, 99], Paths())
+    interrupts.ban_interrupts([30, 99], Paths())
     host = machine(vectors=(vector(irq=30),))
-    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
-    assert interrupts.placed(Paths()) == {30}
+    reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
+    assert interrupts.read_placed(Paths()) == {30}
 
 
 def test_running_settings_override_the_file(folder: Path, proc: Path) -> None:
     file = folder / "default"
     file.write_text('#IRQBALANCE_BANNED_CPULIST=9\nIRQBALANCE_BANNED_CPULIST="2-3" \nPATH=/x\n')
     in_file = {"IRQBALANCE_BANNED_CPULIST": "2-3"}
-    assert irqbalance_settings(None, [folder / "none", file]) == in_file
-    assert irqbalance_settings(Irqbalance(812, None), [file]) == in_file
+    assert read_irqbalance_settings(None, [folder / "none", file]) == in_file
+    assert read_irqbalance_settings(Irqbalance(812, None), [file]) == in_file
     process(proc, 812, "irqbalance", environment=("PATH=/bin", "IRQBALANCE_BANNED_CPUS=1"))
-    assert irqbalance_settings(running(proc), [file]) == {"IRQBALANCE_BANNED_CPUS": "1"}
+    assert read_irqbalance_settings(running(proc), [file]) == {"IRQBALANCE_BANNED_CPUS": "1"}
 
 
 @pytest.mark.parametrize(
@@ -333,7 +344,7 @@ def test_vectors_go_to_no_cpu_that_irqbalance_is_kept_from(
     host = replace(
         machine(vectors=(vector(),)), processors=cpus, local_cpus={"0000:01:00.0": online}
     )
-    [row] = make(host, PLACE).rows
+    [row] = make_plan(host, PLACE).rows
     assert row.value == value
     assert limit in (row.limit or "")
 
@@ -341,7 +352,7 @@ def test_vectors_go_to_no_cpu_that_irqbalance_is_kept_from(
 def test_a_rule_that_names_cpus_is_the_more_particular_word() -> None:
     cpus = Processors(online=(0, 1, 2, 3), irqaffinity=(0,))
     host = replace(machine(vectors=(vector(),)), processors=cpus)
-    [row] = make(host, profile(("irq_affinity", Exactly("2-3")))).rows
+    [row] = make_plan(host, profile(("irq_affinity", Exactly("2-3")))).rows
     assert row.value == "2-3"
     assert row.limit == "although irqaffinity=0 on the kernel's command line"
 
@@ -368,13 +379,13 @@ SEEN = replace(
 
 
 def by_command() -> None:
-    apply(command_context(), ApplyRequest(profile="placing", probe=False))
+    apply_profile(make_context(), ApplyRequest(profile="placing", probe=False))
 
 
 def by_daemon() -> None:
-    config = configuration()
+    config = load_configuration()
     report = decode_report(
-        passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
+        passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
     )
     assert report.error is None
     assert not report.locked
@@ -389,17 +400,17 @@ def test_commands_and_daemon_leave_the_same_interrupts(
     file = site.put("hbatune.toml", 'profile = "placing"\n')
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: SEEN)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: SEEN)
     caller()
-    assert interrupts.placed(Paths()) == {30, 31}
+    assert interrupts.read_placed(Paths()) == {30, 31}
     file.write_text('profile = "placing"\n[site]\nexclude = ["irq31"]\n')
     caller()
-    assert interrupts.placed(Paths()) == {30}
+    assert interrupts.read_placed(Paths()) == {30}
     file.write_text('profile = "placing"\n')
     rollback_record.record_targets([SEEN.vectors[0].id], Paths())
     if caller is by_daemon:  # an apply to everything lifts it
         caller()
-        assert interrupts.placed(Paths()) == {31}
+        assert interrupts.read_placed(Paths()) == {31}
 
 
 @pytest.mark.parametrize("tried", [True, False])
@@ -408,10 +419,10 @@ def test_an_interrupt_that_drifts_is_left_only_while_it_is_about_to_be_placed(
 ) -> None:
     there = vector(irq=30, affinity=Attribute("4-5", True))
     host = machine(vectors=(there,))
-    rows = make(host, PLACE).rows
+    rows = make_plan(host, PLACE).rows
     assert [row.state for row in rows] == [State.DRIFT]
-    reserve_interrupts(command_context(), host, rows)
-    assert interrupts.placed(Paths()) == {30}
+    reserve_interrupts(make_context(), host, rows)
+    assert interrupts.read_placed(Paths()) == {30}
     outcome = Outcome.IGNORED if tried else None
-    keep_placed_interrupts(command_context(), host, [replace(row, outcome=outcome) for row in rows])
-    assert interrupts.placed(Paths()) == set()
+    keep_placed_interrupts(make_context(), host, [replace(row, outcome=outcome) for row in rows])
+    assert interrupts.read_placed(Paths()) == set()

@@ -12,9 +12,9 @@ from hbatune.act import files, journal, journal_format
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal, LossKind, Run
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.restore import rollback
-from hbatune.act.writer import apply
-from hbatune.plan.rows import Outcome, Reverted
+from hbatune.act.restore import restore_values
+from hbatune.act.writer import write_plan
+from hbatune.plan.rows import Outcome, RevertedValue
 from hbatune.workers import Process
 from tests.unit.factory import machine
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk, by_setting, disk, means, planned
@@ -33,7 +33,7 @@ FULL = Journal(
     ENTRIES,
     Run("apply", "oltp", Process(7, 99), 1.5),
     ("wwn-3",),
-    (Reverted("wwn-1", "nr_requests", 4096),),
+    (RevertedValue("wwn-1", "nr_requests", 4096),),
 )
 OTHERS = (b"\0", b"\n", b"{", b"x")
 """Bytes that damage puts in the place of others; so does the next one by value."""
@@ -73,7 +73,7 @@ def with_log(path: Path) -> tuple[bytes, tuple[Entry, ...]]:
         kept.refresh(lambda: HOST)
         part = replace(kept.part([entry.id]), entries=(entry,))
         kept.save(part, [entry.id], keep_room=True)
-    return journal.log_of(path).read_bytes(), lines
+    return journal.find_log(path).read_bytes(), lines
 
 
 def test_any_damaged_byte_costs_at_most_its_entry(path: Path) -> None:
@@ -117,10 +117,10 @@ def test_any_damaged_byte_of_the_log_costs_at_most_its_line(path: Path) -> None:
     log, lines = with_log(path)
     end = log.rindex(b"}") + 1
     for place, damaged in damages(log, end):
-        journal.log_of(path).write_bytes(damaged)
+        journal.find_log(path).write_bytes(damaged)
         found, line = load(path), log[:place].count(b"\n") + 1
         [loss] = found.losses
-        assert loss.file == str(journal.log_of(path))
+        assert loss.file == str(journal.find_log(path))
         assert {line, line + 1} & set(loss.lines)
         assert ENTRIES[0] in found.entries
         assert lines[1] in found.entries or (line == 2 and lines[0] in found.entries)
@@ -136,7 +136,7 @@ def test_log_counts_although_its_file_is_damaged(path: Path) -> None:
 
 def test_lost_log_is_noticed(path: Path) -> None:
     with_log(path)
-    journal.log_of(path).unlink()
+    journal.find_log(path).unlink()
     assert [loss.kind for loss in load(path).losses] == [LossKind.OLDER]
 
 
@@ -180,7 +180,7 @@ def test_empty_journal_stays_if_its_trace_cannot_be_removed(
 
 
 def test_trace_that_cannot_be_written_stops_nothing(path: Path) -> None:
-    trace = journal_format.trace_of(path)
+    trace = journal_format.find_trace(path)
     trace.mkdir(parents=True)
     saved(path)
     assert load(path).entries == ENTRIES
@@ -191,7 +191,7 @@ def test_trace_that_cannot_be_written_stops_nothing(path: Path) -> None:
 def test_trace_is_below_run(tmp_path: Path) -> None:
     path = tmp_path / "var/lib/hbatune/journal.json"
     journal.save(path, FULL)
-    assert (tmp_path / "run/hbatune/journal.sequence").stat().st_mode & 0o777 == files.READABLE
+    assert (tmp_path / "run/hbatune/journal.sequence").stat().st_mode & 0o777 == files.READABLE_MODE
 
 
 def test_unchanged_journal_keeps_its_sequence(path: Path) -> None:
@@ -207,10 +207,15 @@ def test_journal_of_an_earlier_version_is_read(path: Path) -> None:
     plain = msgspec.json.encode(earlier)
     path.write_bytes(plain)
     assert load(path) == FULL
-    log = {"of": files.digest(plain), "entries": [], "gone": [["wwn-1", "scheduler"]], "run": None}
-    journal.log_of(path).write_bytes(msgspec.json.encode(log) + b"\n   \n")
+    log = {
+        "of": files.compute_digest(plain),
+        "entries": [],
+        "gone": [["wwn-1", "scheduler"]],
+        "run": None,
+    }
+    journal.find_log(path).write_bytes(msgspec.json.encode(log) + b"\n   \n")
     assert load(path) == replace(FULL, entries=ENTRIES[1:], run=None)
-    journal.log_of(path).unlink()
+    journal.find_log(path).unlink()
     damaged = plain.replace(b'"before":256', b'"befora":256')
     for content in (damaged, plain.replace(b'"nr_requests","before"', b'"nr_requests""before"')):
         path.write_bytes(content)
@@ -249,7 +254,7 @@ def test_damaged_files_are_kept_and_few(path: Path) -> None:
 def test_damaged_log_is_kept(path: Path) -> None:
     log, _ = with_log(path)
     damaged = log.replace(b'"value":65', b'"value":64')
-    journal.log_of(path).write_bytes(damaged)
+    journal.find_log(path).write_bytes(damaged)
     journal.save(path, load(path))
     assert path.with_name("journal.log.damaged-1").read_bytes() == damaged
 
@@ -263,7 +268,7 @@ def test_apply_after_a_loss_records_no_new_baseline(
 ) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
-    apply(host, planned(host, NOMERGES), Journal(BOOT), means)
+    write_plan(host, planned(host, NOMERGES), Journal(BOOT), means)
     data = means.journal.read_bytes()
     if kind is LossKind.MISSING:
         means.journal.unlink()
@@ -280,7 +285,7 @@ def test_apply_after_a_loss_records_no_new_baseline(
     for each in (sda, sdb):
         (each.path / "queue/nomerges").write_text("2")
     host = machine(sda.endpoint(), sdb.endpoint())
-    rows = apply(host, planned(host, NOMERGES), load(means.journal), means)
+    rows = write_plan(host, planned(host, NOMERGES), load(means.journal), means)
     for row, each in zip(rows, (sda, sdb), strict=True):
         is_known = row.target in intact
         assert row.outcome is (Outcome.WRITTEN if is_known else Outcome.REFUSED)
@@ -289,7 +294,7 @@ def test_apply_after_a_loss_records_no_new_baseline(
     after = load(means.journal)
     assert after.losses
     assert {entry.before for entry in after.entries} <= {0}
-    rollback(host, after, means)
+    restore_values(host, after, means)
     assert [each.value("queue/nomerges") for each in (sda, sdb)] == [
         "0" if each.name in intact else "2" for each in (sda, sdb)
     ]
@@ -298,11 +303,11 @@ def test_apply_after_a_loss_records_no_new_baseline(
 def test_settled_loss_allows_baselines_again(disk: Disks, means: Means) -> None:
     sda = disk("sda")
     host = machine(sda.endpoint())
-    apply(host, planned(host, NOMERGES), Journal(BOOT), means)
+    write_plan(host, planned(host, NOMERGES), Journal(BOOT), means)
     os.unlink(means.journal)
-    rollback(host, load(means.journal), means)
+    restore_values(host, load(means.journal), means)
     assert load(means.journal).losses
     journal.settle(means.journal, BOOT)
     assert load(means.journal) == Journal(BOOT)
-    rows = apply(host, planned(host, AFFINITY), load(means.journal), means)
+    rows = write_plan(host, planned(host, AFFINITY), load(means.journal), means)
     assert by_setting(rows) == {"rq_affinity": Outcome.WRITTEN}

@@ -73,8 +73,8 @@ def test_a_change_is_a_line_and_the_file_stays(kept: Kept) -> None:
     kept.put(entry("b", value=2), entry("b", "rq_affinity"))
     assert kept.path.read_bytes() == before
     assert kept.is_right()
-    assert journal.settings_set(kept.path, HOST.boot_id) == {"nomerges", "rq_affinity"}
-    assert kept.log.stat().st_mode & 0o777 == files.READABLE
+    assert journal.list_changed_settings(kept.path, HOST.boot_id) == {"nomerges", "rq_affinity"}
+    assert kept.log.stat().st_mode & 0o777 == files.READABLE_MODE
 
 
 def test_what_does_not_change_is_not_written(kept: Kept) -> None:
@@ -148,11 +148,11 @@ def test_what_another_process_writes_is_read_again(kept: Kept) -> None:
     assert kept.is_right()
 
 
-@pytest.mark.parametrize("bound", ["LONGEST", "NEW_IDS"])
+@pytest.mark.parametrize("bound", ["MAX_LOG_BYTES", "MAX_NEW_IDS"])
 def test_a_log_that_has_grown_becomes_the_file(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(kept_journal, bound, 2 if bound == "NEW_IDS" else 1000)
+    monkeypatch.setattr(kept_journal, bound, 2 if bound == "MAX_NEW_IDS" else 1000)
     before = kept.path.read_bytes()
     for number in range(9):
         kept.put(entry(f"new-{number}"), run=RUN)

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import chain, journal
-from hbatune.act.chain import Chain, Step, WriteResult, write
+from hbatune.act.chain import Chain, Step, WriteResult, write_chain
 from hbatune.act.executor import Means
-from hbatune.act.restore import rollback
-from hbatune.act.writer import apply
+from hbatune.act.restore import restore_values
+from hbatune.act.writer import write_plan
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.policy.profile import Exactly
@@ -42,7 +42,7 @@ def seen(it: Disk) -> Endpoint:
 
 
 def steps(it: Disk, *made: Step, identity: tuple[tuple[str, str], ...] = ()) -> list[WriteResult]:
-    return list(write(Chain("sda", "id", "adapter", None, str(it.path), made, identity)))
+    return list(write_chain(Chain("sda", "id", "adapter", None, str(it.path), made, identity)))
 
 
 def outcomes(results: list[WriteResult]) -> list[Outcome]:
@@ -56,7 +56,7 @@ def test_another_drive_in_the_slot_gets_nothing_of_the_first_ones_plan(
     host = machine(seen(it))
     plan = planned(host, ("nomerges", Exactly(1)))
     (it.path / "diskseq").write_text("13")
-    [row] = apply(host, plan, filed(means), means)
+    [row] = write_plan(host, plan, filed(means), means)
     assert row.outcome is Outcome.VANISHED
     assert "another device" in str(row.limit)
     assert it.value("queue/nomerges") == "0"
@@ -93,7 +93,7 @@ def test_a_refused_scheduler_cancels_what_was_planned_upon_it(
     host = machine(seen(it))
     rows = {
         row.setting: row
-        for row in apply(host, planned(host, DEADLINE, REQUESTS), filed(means), means)
+        for row in write_plan(host, planned(host, DEADLINE, REQUESTS), filed(means), means)
     }
     assert (rows["scheduler"].outcome, rows["scheduler"].errno) == (Outcome.REFUSED, error)
     assert rows["nr_requests"].outcome is Outcome.CANCELLED
@@ -113,7 +113,7 @@ def test_no_path_is_set_below_its_live_map(tmp_path: Path, size: int, outcome: O
     it = disk(tmp_path, queue__max_sectors_kb="4096", queue__max_hw_sectors_kb="16384")
     map_over(it, size)
     step = Step("max_sectors_kb", 1280, None)
-    [result] = write(Chain("sda", "id", "adapter", "dm-0", str(it.path), (step,)))
+    [result] = write_chain(Chain("sda", "id", "adapter", "dm-0", str(it.path), (step,)))
     assert result.outcome is outcome
     assert it.value(SECTORS) == ("4096" if outcome is Outcome.CONFLICT else "1280")
 
@@ -142,7 +142,7 @@ def test_no_map_is_set_above_its_paths(tmp_path: Path) -> None:
 
 def back(it: Disk, means: Means) -> dict[str, Restored]:
     host: Machine = machine(seen(it))
-    return {row.setting: row for row in rollback(host, filed(means), means)}
+    return {row.setting: row for row in restore_values(host, filed(means), means)}
 
 
 @pytest.fixture
@@ -150,7 +150,9 @@ def applied(tmp_path: Path, means: Means) -> Callable[..., Disk]:
     def make(**files: str) -> Disk:
         it = disk(tmp_path, **files)
         host = machine(seen(it))
-        apply(host, planned(host, REQUESTS, ("max_sectors_kb", Exactly(4096))), filed(means), means)
+        write_plan(
+            host, planned(host, REQUESTS, ("max_sectors_kb", Exactly(4096))), filed(means), means
+        )
         return it
 
     return make
@@ -216,7 +218,7 @@ def test_an_apply_goes_by_a_setting_that_it_does_not_know(
     known = filed(means)
     journal.save(means.journal, known.ended((*known.entries, strange)))
     host = machine(seen(it))
-    [row] = apply(host, planned(host, ("nomerges", Exactly(1))), filed(means), means)
+    [row] = write_plan(host, planned(host, ("nomerges", Exactly(1))), filed(means), means)
     assert row.outcome is Outcome.WRITTEN
     assert strange in filed(means).entries
 

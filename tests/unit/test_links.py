@@ -30,11 +30,11 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_link_means_the_disk_that_it_leads_to(dev: Path, node: str, disk: str) -> None:
     link = dev / "disk/x"
     link.symlink_to(f"../{node}")
-    assert devices.followed(str(link)) == disk
+    assert devices.resolve_link(str(link)) == disk
 
 
 def test_what_is_no_link_or_leads_nowhere_stays_as_it_is(dev: Path) -> None:
     link = dev / "disk/later"
     link.symlink_to("../sdz")
     for name in (str(link), str(dev / "disk/none"), str(dev / "sda"), "sda", "naa.5"):
-        assert devices.followed(name) == name
+        assert devices.resolve_link(name) == name

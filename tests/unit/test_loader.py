@@ -14,12 +14,12 @@ import pytest
 from msgspec import Struct
 
 from hbatune import loader
-from hbatune.loader import DEEPEST, FOREIGN, SMALL, Bounds, UnusableFileError
+from hbatune.loader import FOREIGN_BOUNDS, MAX_DEPTH, SMALL_BOUNDS, Bounds, UnusableFileError
 
 NUMBERS = dict[str, float | int | list[float]]
 
 
-def refused(data: bytes, bounds: Bounds = SMALL) -> str:
+def refused(data: bytes, bounds: Bounds = SMALL_BOUNDS) -> str:
     with pytest.raises(UnusableFileError) as error:
         loader.require_bounded(data, bounds)
     return str(error.value)
@@ -29,19 +29,21 @@ def test_a_file_is_read_as_the_type_asked_for(tmp_path: Path) -> None:
     path, link = tmp_path / "file", tmp_path / "link"
     path.write_bytes(b'{"a": 1}')
     link.symlink_to(path)
-    assert loader.load(path, dict[str, int], SMALL) == loader.load(link, dict[str, int], SMALL)
+    assert loader.load(path, dict[str, int], SMALL_BOUNDS) == loader.load(
+        link, dict[str, int], SMALL_BOUNDS
+    )
     with pytest.raises(UnusableFileError, match="Expected `str`, got `int`"):
-        loader.load(path, dict[str, str], SMALL)
+        loader.load(path, dict[str, str], SMALL_BOUNDS)
 
 
 def test_no_file_and_one_that_may_not_be_read_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        loader.load(tmp_path / "none", dict[str, int], SMALL)
+        loader.load(tmp_path / "none", dict[str, int], SMALL_BOUNDS)
     with pytest.raises(UnusableFileError, match="null"):
-        loader.load(Path("a\0b"), dict[str, int], SMALL)
+        loader.load(Path("a\0b"), dict[str, int], SMALL_BOUNDS)
     (tmp_path / "file").touch()
     with pytest.raises(UnusableFileError, match="Not a directory"):
-        loader.load(tmp_path / "file" / "below", dict[str, int], SMALL)
+        loader.load(tmp_path / "file" / "below", dict[str, int], SMALL_BOUNDS)
 
 
 def test_nothing_but_a_regular_file_is_opened(
@@ -56,7 +58,7 @@ def test_nothing_but_a_regular_file_is_opened(
     monkeypatch.setattr(os, "open", lambda *_: pytest.fail("opened"))
     for path in (fifo, link, bound, tmp_path, Path("/dev/null")):
         with pytest.raises(UnusableFileError, match="not a regular file"):
-            loader.load(path, dict[str, int], SMALL)
+            loader.load(path, dict[str, int], SMALL_BOUNDS)
 
 
 def test_a_file_that_takes_the_name_of_another_is_not_waited_for(
@@ -77,15 +79,15 @@ def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
         loader.read_bytes(path, 4)
     os.truncate(path, 1 << 40)
     with pytest.raises(UnusableFileError, match="larger than 16 MiB"):
-        loader.read(path, FOREIGN)
+        loader.read(path, FOREIGN_BOUNDS)
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 def test_depth_is_bounded_before_anything_is_decoded(opening: str) -> None:
     levels = opening.count("[") + opening.count("{")
     closing = "".join({"[": "]", "{": "}"}.get(each, "") for each in reversed(opening))
-    times = DEEPEST // levels
-    loader.require_bounded(f"{opening * times}1{closing * times}".encode(), SMALL)
+    times = MAX_DEPTH // levels
+    loader.require_bounded(f"{opening * times}1{closing * times}".encode(), SMALL_BOUNDS)
     too_many = times + 1
     for data in (f"{opening * too_many}1{closing * too_many}", opening * 3_000):
         assert "levels deep" in refused(data.encode())
@@ -101,8 +103,8 @@ def test_depth_is_bounded_before_anything_is_decoded(opening: str) -> None:
     ],
 )
 def test_brackets_in_strings_and_beside_each_other_are_no_depth(text: bytes) -> None:
-    loader.require_bounded(b"[" + b",".join([text] * 500) + b"]", SMALL)
-    nested = b"[" * DEEPEST + text + b",[1]" + b"]" * DEEPEST
+    loader.require_bounded(b"[" + b",".join([text] * 500) + b"]", SMALL_BOUNDS)
+    nested = b"[" * MAX_DEPTH + text + b",[1]" + b"]" * MAX_DEPTH
     assert "levels deep" in refused(nested)
 
 
@@ -122,12 +124,12 @@ def test_no_number_is_infinite_or_next_to_nothing(number: str) -> None:
     "text", ["18446744073709551615", "1e19", "1.5e-99", "-0.1234567890123456789", '"a:1e999"']
 )
 def test_numbers_of_measurements_and_text_are_in_range(text: str) -> None:
-    loader.require_bounded(f"[{text}, {text}]".encode(), SMALL)
+    loader.require_bounded(f"[{text}, {text}]".encode(), SMALL_BOUNDS)
 
 
 def test_values_are_counted_before_they_take_memory() -> None:
-    assert "more in it" in refused(b"[" + b"1," * SMALL.values + b"1]")
-    assert "more in it" in refused(b"[" + b"{}," * SMALL.objects + b"{}]")
+    assert "more in it" in refused(b"[" + b"1," * SMALL_BOUNDS.values + b"1]")
+    assert "more in it" in refused(b"[" + b"{}," * SMALL_BOUNDS.objects + b"{}]")
 
 
 WORST = {
@@ -146,7 +148,7 @@ _MEASURED = """
     from typing import Any
     from hbatune import loader
     try:
-        found = loader.load(Path(sys.argv[1]), Any, loader.FOREIGN)
+        found = loader.load(Path(sys.argv[1]), Any, loader.FOREIGN_BOUNDS)
     except loader.UnusableFileError:
         pass
     status = Path("/proc/self/status").read_text().split()
@@ -194,7 +196,7 @@ def test_fields_of_a_newer_version_outlast_a_save() -> None:
     }
     # a has changed, b is gone, c is as it was, d is new.
     after = Whole((Part("d"), Part("c", 3), Part("a", 9)), Part("z", 1))
-    found = json.loads(loader.encode_keeping(after, json.dumps(before).encode()))
+    found = json.loads(loader.encode_merged(after, json.dumps(before).encode()))
     assert found == {
         "parts": [
             {"path": "d", "size": 0, "inner": {}},
@@ -219,7 +221,7 @@ class Log(Struct, frozen=True):
 def test_two_elements_of_one_id_are_not_taken_for_each_other() -> None:
     before = b'{"records":[{"id":"a","time":1,"note":"first"}]}'
     after = Log((Measured("a", 1), Measured("a", 2)))
-    assert json.loads(loader.encode_keeping(after, before))["records"] == [
+    assert json.loads(loader.encode_merged(after, before))["records"] == [
         {"id": "a", "time": 1, "note": "first"},
         {"id": "a", "time": 2},
     ]
@@ -228,4 +230,4 @@ def test_two_elements_of_one_id_are_not_taken_for_each_other() -> None:
 @pytest.mark.parametrize("before", [b"", b"{", b"[]", b'{"parts": 1}', b'{"last": null}'])
 def test_without_such_fields_it_is_the_value_alone(before: bytes) -> None:
     value = Whole((Part("a"),))
-    assert loader.encode_keeping(value, before) == msgspec.json.encode(value)
+    assert loader.encode_merged(value, before) == msgspec.json.encode(value)

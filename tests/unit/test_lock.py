@@ -8,7 +8,7 @@ import pytest
 
 from hbatune.act import lock
 from hbatune.act.lock import Lock, LockFileError
-from hbatune.errors import remedy
+from hbatune.errors import suggest_remedy
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_lock_without_any_file_is_an_error(tmp_path: Path, full: list[int]) -> N
 def test_remedy_fits_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(number: int, uid: int = 0) -> str:
         monkeypatch.setattr(os, "geteuid", lambda: uid)
-        return remedy(OSError(number, os.strerror(number)), "/run/x")
+        return suggest_remedy(OSError(number, os.strerror(number)), "/run/x")
 
     assert of(errno.EACCES, uid=1000) == of(errno.EPERM, uid=1000) == "run it as root"
     for number in (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.EIO):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.cli.parser import GROUPS, full_parser
+from hbatune.cli.parser import GROUP_TITLES, make_full_parser
 from hbatune.errors import ExitCode
 from hbatune.settings.table import SETTINGS
 from tools.manual import SHELLS, completion, files, man_page
@@ -20,7 +20,7 @@ from tools.manual import SHELLS, completion, files, man_page
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the name and the parser of each subcommand."""
-    for action in full_parser()._actions:
+    for action in make_full_parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from action.choices.items()
 
@@ -127,7 +127,7 @@ def test_the_man_page_has_every_setting_exit_code_and_group() -> None:
     text = plain_manual()
     assert all(f"\n.B {name}\n" in text for name in SETTINGS)
     assert all(f"\n.B {code.value}\n{code.meaning}" in text for code in ExitCode)
-    assert all(f"\n.B {title}\n" in text for title in GROUPS.values())
+    assert all(f"\n.B {title}\n" in text for title in GROUP_TITLES.values())
     assert text.count("--color WHEN") == 1, "told once, and not with every command"
 
 

@@ -29,7 +29,7 @@ def path(target: str, depth: int | None = 32, cap: int = 1000, **overrides: Any)
 
 
 def rows(*paths: Endpoint, wishes: tuple[Wish, ...] = (AT_LEAST_128,), **how: Any) -> list[Row]:
-    return list(make.make(machine(*paths), profile(*wishes), **how).rows)
+    return list(make.make_plan(machine(*paths), profile(*wishes), **how).rows)
 
 
 def values(found: list[Row]) -> list[tuple[object, State]]:

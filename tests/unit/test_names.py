@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hbatune.facts.names import name_ranges, natural_key
+from hbatune.facts.names import natural_key, shorten_names
 
 IN_ORDER = [
     ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"],
@@ -49,4 +49,4 @@ def test_names_sort_as_people_count(names: list[str]) -> None:
     ],
 )
 def test_names_that_follow_each_other_are_a_range(names: list[str], short: list[str]) -> None:
-    assert list(name_ranges(names)) == short
+    assert list(shorten_names(names)) == short

@@ -12,12 +12,12 @@ import pytest
 from hbatune import nvme
 from hbatune.act import journal
 from hbatune.act.executor import Means
-from hbatune.act.restore import rollback
-from hbatune.act.writer import apply
-from hbatune.facts.attributes import read
+from hbatune.act.restore import restore_values
+from hbatune.act.writer import write_plan
+from hbatune.facts.attributes import read_attributes
 from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason
 from hbatune.nvme import NOT_CHANGEABLE, Answer
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Exactly
 from tests.unit.factory import adapter, control, machine
@@ -95,7 +95,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeController:
     fake = FakeController(tmp_path / "feature")
     fake.reset()
     monkeypatch.setattr(nvme, "submit", fake.submit)
-    monkeypatch.setattr(nvme, "node", lambda name, number: f"/dev/{name}")
+    monkeypatch.setattr(nvme, "find_node", lambda name, number: f"/dev/{name}")
     return fake
 
 
@@ -111,7 +111,7 @@ def means(tmp_path: Path) -> Means:
 
 
 def found(directory: Path) -> Attribute | Missing:
-    return read(str(directory), ("feature/08",))["feature/08"]
+    return read_attributes(str(directory), ("feature/08",))["feature/08"]
 
 
 def host(directory: Path) -> Machine:
@@ -122,7 +122,9 @@ def host(directory: Path) -> Machine:
 def done(directory: Path, means: Means, value: int | str) -> Row:
     there = host(directory)
     filed = journal.load(means.journal, there.boot_id)[0]
-    [row] = apply(there, make(there, profile(("coalescing", Exactly(value)))), filed, means)
+    [row] = write_plan(
+        there, make_plan(there, profile(("coalescing", Exactly(value)))), filed, means
+    )
     return row
 
 
@@ -186,7 +188,7 @@ def test_coalescing_is_set_read_back_and_put_back(
     assert door.value == 0
     there = host(directory)
     filed = journal.load(means.journal, there.boot_id)[0]
-    [restored] = rollback(there, filed, means)
+    [restored] = restore_values(there, filed, means)
     assert (restored.before, restored.outcome) == ("8/200", Outcome.WRITTEN)
     assert door.value == 0x0207
     assert not means.journal.exists()
@@ -205,12 +207,12 @@ def test_a_reset_forgets_it_and_the_next_apply_sets_it_again(
 ) -> None:
     assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
     door.reset()
-    [row] = make(host(directory), profile(("coalescing", Exactly("8/200")))).rows
+    [row] = make_plan(host(directory), profile(("coalescing", Exactly("8/200")))).rows
     assert (row.state, row.current) == (State.DRIFT, 0)
     assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
     assert door.value == 0x0207
     there = host(directory)
-    [back] = rollback(there, journal.load(means.journal, there.boot_id)[0], means)
+    [back] = restore_values(there, journal.load(means.journal, there.boot_id)[0], means)
     assert back.before == 0, "the first baseline is the baseline"
 
 
@@ -249,11 +251,11 @@ def test_the_node_must_be_the_controllers_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     null = os.stat("/dev/null").st_rdev
-    assert nvme.node("null", f"{os.major(null)}:{os.minor(null)}") == "/dev/null"
+    assert nvme.find_node("null", f"{os.major(null)}:{os.minor(null)}") == "/dev/null"
     with pytest.raises(FileNotFoundError):
-        nvme.node("null", "240:0")
+        nvme.find_node("null", "240:0")
     with pytest.raises(FileNotFoundError):
-        nvme.node("nonesuch", "240:0")
+        nvme.find_node("nonesuch", "240:0")
 
 
 def test_a_status_is_told_with_its_number() -> None:
@@ -319,18 +321,18 @@ def exempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeVectors:
     fake = FakeVectors(tmp_path / "vectors")
     fake.store.write_text("x----")
     monkeypatch.setattr(nvme, "submit", fake.submit)
-    monkeypatch.setattr(nvme, "node", lambda name, number: f"/dev/{name}")
+    monkeypatch.setattr(nvme, "find_node", lambda name, number: f"/dev/{name}")
     return fake
 
 
 def exempting(directory: Path, means: Means, value: str) -> Row:
     name = "feature/09"
-    read_now = read(str(directory), (name,))
+    read_now = read_attributes(str(directory), (name,))
     it: Control = control(sysfs=str(directory), attributes=read_now)
     there = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
     wanted = profile(("coalescing_exempt", Exactly(value)))
     filed = journal.load(means.journal, there.boot_id)[0]
-    [row] = apply(there, make(there, wanted), filed, means)
+    [row] = write_plan(there, make_plan(there, wanted), filed, means)
     return row
 
 
@@ -341,9 +343,9 @@ def test_vectors_are_exempted_one_by_one_and_put_back(
     row = exempting(directory, means, value)
     assert (row.current, row.value, row.outcome) == ("0", value, Outcome.WRITTEN)
     assert exempt.store.read_text() == after
-    it = control(sysfs=str(directory), attributes=read(str(directory), ("feature/09",)))
+    it = control(sysfs=str(directory), attributes=read_attributes(str(directory), ("feature/09",)))
     there = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
-    [back] = rollback(there, journal.load(means.journal, there.boot_id)[0], means)
+    [back] = restore_values(there, journal.load(means.journal, there.boot_id)[0], means)
     assert back.outcome is Outcome.WRITTEN
     assert exempt.store.read_text() == "x----"
 

@@ -11,25 +11,25 @@ from hbatune.act import interrupts, journal, paths
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
-from hbatune.act.system import Ran
+from hbatune.act.system import ToolResult
 from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Attribute
-from hbatune.facts.services import HIDDEN, Irqbalance
+from hbatune.facts.services import HIDDEN_PROCESSES, Irqbalance
 from hbatune.operations import context
-from hbatune.operations.apply import ApplyRequest, apply
+from hbatune.operations.apply import ApplyRequest, apply_profile
 from hbatune.operations.context import Context, Note, SilentReporter, Task, TaskFailed
-from hbatune.operations.rollback import rollback
+from hbatune.operations.rollback import roll_back_targets
 from hbatune.plan.rows import Outcome, Plan, Row, State
-from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.text.notes import note_text, show_note
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.text.notes import format_note, show_note
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.policy_site import SiteFolder
 
 FILE = Path("/etc/file")
-RAN = Ran(("udevadm", "control"), 1, "no")
+RAN = ToolResult(("udevadm", "control"), 1, "no")
 ERROR = HbatuneError("it broke", hint="mend it")
 SENTENCES: list[Note] = [
     *(TaskFailed(task, ERROR) for task in Task),
@@ -38,7 +38,7 @@ SENTENCES: list[Note] = [
     context.RulesNotLoaded(RAN),
     context.FileEdited(FILE, tunes=True),
     context.FollowsElsewhere(Irqbalance(812, None), FILE),
-    context.FollowsElsewhere(HIDDEN, FILE),
+    context.FollowsElsewhere(HIDDEN_PROCESSES, FILE),
     context.HistoryFull(3),
     context.OptionsWritten(FILE),
     context.OptionsRemoved(FILE),
@@ -73,9 +73,9 @@ source = "site"
 def test_every_note_has_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert {type(each) for each in (*SENTENCES, *SHOWN)} == set(get_args(Note))
     for each in SENTENCES:
-        assert note_text(each)
+        assert format_note(each)
         show_note(each)
-        assert capsys.readouterr().err == f"hbatune: {note_text(each)}\n"
+        assert capsys.readouterr().err == f"hbatune: {format_note(each)}\n"
     for each in SHOWN:
         show_note(each)
     assert capsys.readouterr().out.endswith(f"{FILE} is gone.\n")
@@ -91,12 +91,12 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
-        monkeypatch.setattr(f"hbatune.operations.{module}.gather", lambda *a, **k: seen)
-    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
+        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: seen)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
 
 
 def by_command() -> None:
-    apply(command_context(), ApplyRequest(probe=False))
+    apply_profile(make_context(), ApplyRequest(probe=False))
 
 
 def by_daemon() -> None:
@@ -104,8 +104,8 @@ def by_daemon() -> None:
 
 
 def pass_made() -> PassReport:
-    config = configuration()
-    sent = passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
+    config = load_configuration()
+    sent = passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
     report = decode_report(sent)
     assert not report.locked
     return report
@@ -117,7 +117,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
     caller: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **kwargs: object) -> NoReturn:
-        reserved.append(interrupts.placed(Paths()))
+        reserved.append(interrupts.read_placed(Paths()))
         raise JournalError("the journal cannot be written")
 
     reserved: list[frozenset[int]] = []
@@ -128,7 +128,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
     else:
         assert "cannot be written" in str(pass_made().error)
     assert reserved == [{30}]
-    assert interrupts.placed(Paths()) == set()
+    assert interrupts.read_placed(Paths()) == set()
 
 
 @pytest.mark.usefixtures("placing")
@@ -142,7 +142,7 @@ def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
     report = pass_made()
     assert report.error is None
     assert report.changes == ()
-    assert interrupts.placed(Paths()) == set()
+    assert interrupts.read_placed(Paths()) == set()
     assert pass_made().changes == (), "it is remembered"
 
 
@@ -177,7 +177,7 @@ def test_a_mistake_in_the_configuration_is_a_note_of_a_rollback_of_everything(
 ) -> None:
     site.put("hbatune.toml", "[daemon\n")
     said = Recorder()
-    done = rollback(Context(lock=command_context().lock, reporter=said))
+    done = roll_back_targets(Context(lock=make_context().lock, reporter=said))
     failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
     assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
     assert (done.recorded, done.saved, done.removed) == (True, True, False)

@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Module, Reason
-from hbatune.plan.module_options import Rendered, option_lines, plan_options, roots_modules, written
+from hbatune.plan.module_options import (
+    RenderedOptions,
+    find_root_modules,
+    make_option_lines,
+    plan_options,
+    set_outcomes,
+)
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Origin, ProbeSpec, Profile
 from tests.unit.factory import adapter, endpoint, machine
@@ -35,7 +41,10 @@ def loaded(
 
 
 def row(
-    it: Machine, effect: Effect, rendered: Rendered | None = None, option: str = "max_queue_depth"
+    it: Machine,
+    effect: Effect,
+    rendered: RenderedOptions | None = None,
+    option: str = "max_queue_depth",
 ) -> Row:
     [planned] = plan_options(it, profile(rule(option, effect)), rendered or {})
     return planned.row
@@ -118,7 +127,7 @@ def test_the_adapter_under_the_root_disk_has_to_be_named(
     options = profile(rule("max_queue_depth", Exactly(-1)))
     [planned] = plan_options(it, options, {}, named=names)
     assert planned.row.state is state
-    assert roots_modules(it) == {"mpt3sas"}
+    assert find_root_modules(it) == {"mpt3sas"}
     if state is State.EXCLUDED:
         assert planned.row.value is None
         assert "0000:01:00.0" in (planned.row.limit or "")
@@ -149,22 +158,22 @@ def test_the_file_keeps_what_is_in_use_through_it_and_what_was_not_asked_for() -
     it = loaded(max_queue_depth="1000", perf_mode="2", max_msix_vectors="-1")
     rendered = {("mpt3sas", "perf_mode"): "2"}
     planned = plan_options(it, profile(*rules), rendered)
-    kept = {(line.option, line.value) for line in option_lines(planned, rendered)}
+    kept = {(line.option, line.value) for line in make_option_lines(planned, rendered)}
     assert kept == {("max_queue_depth", -1), ("perf_mode", "2")}
     elsewhere = plan_options(it, profile(*rules), rendered, only={"0000:09:00.0"})
-    assert [line.option for line in option_lines(elsewhere, rendered)] == ["perf_mode"]
+    assert [line.option for line in make_option_lines(elsewhere, rendered)] == ["perf_mode"]
     assert not any(each.asked for each in elsewhere)
 
 
 def test_what_no_rule_asks_for_any_more_leaves_the_file() -> None:
     rendered = {("mpt3sas", "perf_mode"): "2"}
     it = loaded(perf_mode="2")
-    assert not option_lines(plan_options(it, profile(), rendered), rendered)
+    assert not make_option_lines(plan_options(it, profile(), rendered), rendered)
 
 
 def outcome(found: Row, now: dict[str, str], errno: int | None = None) -> Any:
     rendered = {("mpt3sas", name): text for name, text in now.items()}
-    [done] = written([found], rendered, errno)
+    [done] = set_outcomes([found], rendered, errno)
     return done.state, done.outcome, done.errno
 
 

@@ -14,9 +14,9 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations import context
 from hbatune.operations.context import Task, TaskFailed
-from hbatune.text.basic_output import console, is_quiet, output_options
+from hbatune.text.basic_output import is_quiet, make_console, set_output_options
 from hbatune.text.notes import show_note
-from hbatune.text.terminal import heading, progress
+from hbatune.text.terminal import print_heading, show_progress
 from tests.unit.factory import attributes, endpoint, machine
 
 MAIN = "import sys; from hbatune.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -36,7 +36,7 @@ def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     )
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: seen)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: seen)
     return seen
 
 
@@ -66,7 +66,7 @@ def test_quiet_and_json_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[str]) -> None:
     warning = TaskFailed(Task.SAVE_HISTORY, UsageError("the disk is full"))
-    with output_options(quiet=True, color=None):
+    with set_output_options(quiet=True, color=None):
         show_note(context.ComparisonsAhead(8, 10, 45.0, 600))
         show_note(context.RunsAhead(3, 6.0, False))
         assert capsys.readouterr() == ("", "")
@@ -81,16 +81,16 @@ def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[
 
 def test_quiet_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with output_options(quiet=True, color=None), progress("probe", 2) as advance:
+    with set_output_options(quiet=True, color=None), show_progress("probe", 2) as advance:
         assert advance.__name__ == "<lambda>"
 
 
 def test_a_bar_breaks_no_message_on_a_terminal_that_cannot_draw_it() -> None:
     """rich takes such a terminal for one of 80 columns, and breaks what is printed meanwhile."""
     script = (
-        "from hbatune.text.terminal import progress\n"
+        "from hbatune.text.terminal import show_progress\n"
         "import sys\n"
-        "with progress('probing', 2) as advance:\n"
+        "with show_progress('probing', 2) as advance:\n"
         "    print('word ' * 20 + 'end', file=sys.stderr)\n"
     )
     said = on_terminal([], {"TERM": "dumb"}, script)
@@ -135,8 +135,8 @@ def test_color_has_the_last_word(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     color = words[0].partition("=")[2] if words else None
-    with output_options(quiet=False, color=color):  # type: ignore[arg-type]
-        terminal = console()
+    with set_output_options(quiet=False, color=color):  # type: ignore[arg-type]
+        terminal = make_console()
         style = terminal.get_style("yellow")
         text = style.render("drift", color_system=terminal._color_system)
     assert (("\x1b[" in text) and not terminal.no_color) is colored
@@ -151,10 +151,10 @@ def test_always_colours_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    heading("plain")
+    print_heading("plain")
     assert capsys.readouterr().out == "plain\n"
-    with output_options(quiet=False, color="always"):
-        heading("bold")
+    with set_output_options(quiet=False, color="always"):
+        print_heading("bold")
     assert "\x1b[1mbold" in capsys.readouterr().out
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import COMMANDS, main
-from hbatune.cli.parser import full_parser
-from hbatune.text.basic_output import paged, pager_command
-from hbatune.text.terminal import note
+from hbatune.cli.parser import make_full_parser
+from hbatune.text.basic_output import find_pager, page_output
+from hbatune.text.terminal import print_note
 from tests.unit.test_hostile import Terminal
 
 Run = Callable[..., tuple[int, str, str]]
@@ -95,7 +95,7 @@ def test_an_error_is_no_reason_to_keep_what_was_printed(
     monkeypatch.setattr(sys, "stdout", out)
 
     def fail() -> None:
-        with paged(full_parser().parse_args(["profiles"])):
+        with page_output(make_full_parser().parse_args(["profiles"])):
             print("half of it")
             raise ZeroDivisionError
 
@@ -112,9 +112,9 @@ def test_messages_stay_with_the_text_on_one_terminal(
     out, err = Stream(live=True), Stream(live=together)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    with paged(full_parser().parse_args(["profiles"])):
+    with page_output(make_full_parser().parse_args(["profiles"])):
         print("text")
-        note("a message")
+        print_note("a message")
     assert ("a message" in (tmp_path / "paged").read_text()) is together
     assert ("a message" in err.getvalue()) is not together
 
@@ -123,7 +123,7 @@ def test_messages_stay_with_the_text_on_one_terminal(
 def test_only_commands_that_show_and_end_have_one(command: str) -> None:
     takes = {"list", "profiles", "explain", "diff", "check", "history", "status"}
     takes |= {"audit", "compare", "size"}
-    parser = full_parser()
+    parser = make_full_parser()
     [commands] = [each for each in parser._actions if isinstance(each.choices, dict)]
     assert isinstance(commands.choices, dict)
     options = commands.choices[command]._option_string_actions
@@ -147,7 +147,7 @@ def test_which_pager(
     environment: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    assert pager_command(environment) == expected
+    assert find_pager(environment) == expected
 
 
 def test_for_another_user_less_runs_no_commands(

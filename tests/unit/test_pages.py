@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from hbatune.cli import COMMANDS
-from hbatune.cli.parser import full_parser
+from hbatune.cli.parser import make_full_parser
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.policy.config import load_config
 from hbatune.policy.library import load_profile
@@ -28,7 +28,7 @@ SHOWN = [
 @pytest.mark.parametrize("words", SHOWN)
 def test_every_command_that_is_shown_is_one(words: list[str]) -> None:
     if len(words) > 1:
-        full_parser().parse_args([word.strip("[]") for word in words])
+        make_full_parser().parse_args([word.strip("[]") for word in words])
     else:  # the command as such is spoken of
         assert words[0] in (*COMMANDS, "--version", "--help")
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.part import KnownMachine
-from hbatune.plan.joint_limits import beyond_defaults
-from hbatune.plan.make import PlanLimits, make
+from hbatune.plan.joint_limits import sum_beyond_defaults
+from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Plan, Row
 from hbatune.policy.library import installed_library, load_profile
 from tests.unit.factory import adapter, attributes, endpoint, host, machine, vector
@@ -76,13 +76,13 @@ def test_a_part_is_planned_as_within_the_whole(whole: Machine, data: st.DataObje
     part = replace(whole, endpoints=found, vectors=())
     ids = frozenset(each.id for each in found)
     for profile in PROFILES:
-        planned = make(whole, profile)
+        planned = make_plan(whole, profile)
         by_id: dict[str, list[Row]] = {}
         for row in planned.rows:
             by_id.setdefault(row.id, []).append(row)
-        bytes_of = beyond_defaults(whole, by_id)
+        bytes_of = sum_beyond_defaults(whole, by_id)
         elsewhere = sum(count for id, count in bytes_of.items() if id not in ids)
-        alone = make(part, profile, limits=PlanLimits(elsewhere=elsewhere))
+        alone = make_plan(part, profile, limits=PlanLimits(elsewhere=elsewhere))
         assert rows(alone, ids) == rows(planned, ids)
         assert alone.memory.total == planned.memory.total
         assert alone.memory.growing == planned.memory.growing & ids

@@ -9,7 +9,7 @@ from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Re
 from hbatune.plan import make
 from hbatune.plan.joint_limits import REQUEST_BYTES, without_requests
 from hbatune.plan.make import EarlierChanges, PlanLimits
-from hbatune.plan.rows import Reverted, Row, State
+from hbatune.plan.rows import RevertedValue, Row, State
 from hbatune.policy.profile import (
     AtLeast,
     Effect,
@@ -41,7 +41,7 @@ def queue(
 
 
 def rows(made: Endpoint, *effects: tuple[str, Effect]) -> dict[str, Row]:
-    return {row.setting: row for row in make.make(machine(made), profile(*effects)).rows}
+    return {row.setting: row for row in make.make_plan(machine(made), profile(*effects)).rows}
 
 
 NONE = ("scheduler", Exactly("none"))
@@ -147,20 +147,22 @@ def test_unknown_and_zoned_endpoints_are_left_alone() -> None:
 
 def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
     made = endpoint(attributes=queue())
-    tried = EarlierChanges(reverted={Reverted(made.id, "nr_requests", 2048): "a reason"})
+    tried = EarlierChanges(reverted={RevertedValue(made.id, "nr_requests", 2048): "a reason"})
     effects = (DEADLINE, REQUESTS)
-    found = {r.setting: r for r in make.make(machine(made), profile(*effects), earlier=tried).rows}
+    found = {
+        r.setting: r for r in make.make_plan(machine(made), profile(*effects), earlier=tried).rows
+    }
     assert (found["nr_requests"].state, found["nr_requests"].limit) == (State.EXCLUDED, "a reason")
     assert found["scheduler"].state is State.DRIFT
     other = (DEADLINE, ("nr_requests", Exactly(1024)))
-    rows = make.make(machine(made), profile(*other), earlier=tried).rows
+    rows = make.make_plan(machine(made), profile(*other), earlier=tried).rows
     assert {row.state for row in rows} == {State.DRIFT}
 
 
 def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
     made = endpoint(attributes=queue())
     limits = PlanLimits(excluded={made.id: "a reason"})
-    planned = make.make(machine(made), profile(DEADLINE), limits=limits)
+    planned = make.make_plan(machine(made), profile(DEADLINE), limits=limits)
     assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, "a reason")]
     assert not planned.drift
 
@@ -174,7 +176,7 @@ def test_the_last_matching_rule_decides_and_leave_leaves() -> None:
 
 def test_rows_stand_in_the_order_of_writing() -> None:
     effects = (("read_ahead_kb", Exactly(128)), REQUESTS, ("queue_depth", AtLeast(1)), DEADLINE)
-    planned = make.make(machine(endpoint(attributes=queue())), profile(*effects))
+    planned = make.make_plan(machine(endpoint(attributes=queue())), profile(*effects))
     assert [row.setting for row in planned.rows] == [
         "scheduler",
         "queue_depth",
@@ -202,9 +204,9 @@ def test_the_memory_of_the_requests_is_added_up() -> None:
         endpoint(target=f"sd{letter}", family="lpfc", attributes=queue(), hw_queues=4, tags=1000)
         for letter in "abc"
     ]
-    planned = make.make(machine(*made), profile(DEADLINE, REQUESTS))
+    planned = make.make_plan(machine(*made), profile(DEADLINE, REQUESTS))
     assert planned.memory.added == 3 * 2048 * 4 * REQUEST_BYTES
-    without = make.make(machine(*made), profile(NONE, REQUESTS))
+    without = make.make_plan(machine(*made), profile(NONE, REQUESTS))
     assert without.memory.added == 0
 
 
@@ -221,13 +223,13 @@ def test_queues_that_share_one_tag_set_cost_a_lun_its_requests_once() -> None:
         )
         for number in range(240)
     ]
-    shared = make.make(
+    shared = make.make_plan(
         machine(*luns), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
     )
     assert {row.value for row in shared.drift} == {2048}
     assert shared.memory.added == 0
     own = [msgspec.structs.replace(lun, family="qla2xxx") for lun in luns]
-    unshared = make.make(
+    unshared = make.make_plan(
         machine(*own), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
     )
     assert not unshared.memory.affordable
@@ -247,7 +249,7 @@ def test_memory_is_counted_in_all_however_few_disks_are_named() -> None:
     late = endpoint(
         target="late", family="lpfc", attributes=queue("none [mq-deadline]", "256"), hw_queues=4
     )
-    made = make.make(
+    made = make.make_plan(
         machine(*tuned, late),
         profile(REQUESTS),
         only={late.id},

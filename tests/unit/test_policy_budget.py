@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Missing, Protocol, Reason
 from hbatune.plan import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.budget import DepthBudget, budgets, site_rules
-from hbatune.policy.config import Counting, Site, SiteArray
-from hbatune.policy.library import load_arrays, load_profile, model_of
-from hbatune.shipped import shipped
+from hbatune.policy.budget import DepthBudget, compute_budgets, make_site_rules
+from hbatune.policy.config import LimitScope, Site, SiteArray
+from hbatune.policy.library import find_model, load_arrays, load_profile
+from hbatune.shipped import find_shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine
 from tests.unit.policy_site import SiteFolder
 
-ARRAYS = load_arrays(shipped("rules"))
+ARRAYS = load_arrays(find_shipped("rules"))
 
 
 def lun(target: str = "sda", depth: int = 64, **overrides: Any) -> Endpoint:
@@ -39,14 +39,14 @@ def array(**overrides: Any) -> Site:
 
 
 def budget_of(it: Machine, site: Site, target: str = "sda") -> DepthBudget:
-    found = budgets(it, site, ARRAYS)
+    found = compute_budgets(it, site, ARRAYS)
     return next(found[each.id] for each in it.endpoints if each.target == target)
 
 
 def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
     loaded = load_profile(profile, site.library)
-    rules = site_rules(it, facts, ARRAYS, "hbatune.toml")
-    rows = make.make(it, loaded, limits=make.PlanLimits(site_rules=rules)).rows
+    rules = make_site_rules(it, facts, ARRAYS, "hbatune.toml")
+    rows = make.make_plan(it, loaded, limits=make.PlanLimits(site_rules=rules)).rows
     return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)
 
 
@@ -76,12 +76,12 @@ def test_each_make_of_array_has_the_documents_limit(
     ("vendor", "model"), [("dgc", "RAID 5"), ("DGC", "LUNZ"), ("HP", "LOGICAL VOLUME"), ("", "")]
 )
 def test_what_is_no_known_array_has_no_limit(vendor: str, model: str) -> None:
-    assert model_of(vendor, model, ARRAYS) is None
-    assert not budgets(machine(lun(vendor=vendor, model=model)), array(), ARRAYS)
+    assert find_model(vendor, model, ARRAYS) is None
+    assert not compute_budgets(machine(lun(vendor=vendor, model=model)), array(), ARRAYS)
 
 
 def test_the_drives_of_a_clariion_are_not_guessed() -> None:
-    assert not budgets(machine(lun()), array(), ARRAYS)
+    assert not compute_budgets(machine(lun()), array(), ARRAYS)
 
 
 def test_the_port_is_shared_by_hosts_and_by_luns_behind_it() -> None:
@@ -103,7 +103,7 @@ def test_two_adapters_on_one_port_share_it_and_without_its_name_targets_stand_fo
 
 def test_a_limit_for_each_lun_is_not_divided_by_luns() -> None:
     luns = [lun(f"sd{letter}") for letter in "abcde"]
-    facts = array(hosts=4, port_limit=512, counting=Counting.LUN)
+    facts = array(hosts=4, port_limit=512, counting=LimitScope.LUN)
     assert budget_of(machine(*luns), facts).depth == 128
 
 
@@ -141,7 +141,7 @@ def test_however_few_hosts_a_depth_stays_within_what_drivers_go_to() -> None:
 def test_of_several_descriptions_the_last_that_fits_counts() -> None:
     general = SiteArray(name="all", hosts=1, vendor="D*", port_limit=200)
     special = SiteArray(name="one", hosts=1, targets=("sdb",), port_limit=100)
-    found = budgets(machine(lun("sda"), lun("sdb")), Site(array=(general, special)), ARRAYS)
+    found = compute_budgets(machine(lun("sda"), lun("sdb")), Site(array=(general, special)), ARRAYS)
     assert sorted((each.array, each.depth) for each in found.values()) == [
         ("all", 200),
         ("one", 100),
@@ -150,7 +150,7 @@ def test_of_several_descriptions_the_last_that_fits_counts() -> None:
 
 def test_only_shared_luns_have_a_budget_and_maps_have_none() -> None:
     it = machine(lun(protocol=Protocol.SAS), lun("dm-0", kind=Kind.MAP))
-    assert not budgets(it, array(port_limit=100), ARRAYS)
+    assert not compute_budgets(it, array(port_limit=100), ARRAYS)
 
 
 def test_without_site_facts_the_drivers_own_depth_stands(site: SiteFolder) -> None:
@@ -245,13 +245,13 @@ def test_drives_in_an_array_never_lower_its_depth(site: SiteFolder) -> None:
     limit=st.integers(1, 65536),
     hosts=st.integers(1, 4096),
     luns=st.integers(1, 12),
-    counting=st.sampled_from(Counting),
+    counting=st.sampled_from(LimitScope),
 )
 def test_all_that_this_host_has_outstanding_stays_within_its_share(
-    limit: int, hosts: int, luns: int, counting: Counting
+    limit: int, hosts: int, luns: int, counting: LimitScope
 ) -> None:
     it = machine(*(lun(f"sd{chr(97 + n)}") for n in range(luns)))
-    found = budgets(it, array(hosts=hosts, port_limit=limit, counting=counting), ARRAYS)
+    found = compute_budgets(it, array(hosts=hosts, port_limit=limit, counting=counting), ARRAYS)
     together = sum(each.depth for each in found.values())
-    share = limit // hosts * (luns if counting is Counting.LUN else 1)
+    share = limit // hosts * (luns if counting is LimitScope.LUN else 1)
     assert together <= max(share, luns)  # a depth of 1 is the least there is

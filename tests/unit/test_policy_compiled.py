@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from hbatune.policy import library as load
-from hbatune.policy.library import Library, load_profile, load_sources, profiles
+from hbatune.policy.library import Library, list_profiles, load_profile, load_sources
 from hbatune.policy.toml_files import PolicyError
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tools.compiled_rules import compile_shipped
 
-NAMES = [each.name for each in profiles(Library(shipped("rules"), Path("/nowhere")))]
+NAMES = [each.name for each in list_profiles(Library(find_shipped("rules"), Path("/nowhere")))]
 
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     """A copy of the shipped rules that was compiled, and a site without files."""
     folder = tmp_path / "rules"
-    shutil.copytree(shipped("rules"), folder)
+    shutil.copytree(find_shipped("rules"), folder)
     file = tmp_path / "compiled.msgpack"
     file.write_bytes(compile_shipped(folder))
     monkeypatch.setattr(load, "COMPILED_FILE", file)
@@ -66,7 +66,7 @@ def test_a_compiled_profile_is_the_one_that_is_parsed(
 
 
 def test_compiled_profiles_are_listed_without_parsing(without_parser: Library) -> None:
-    assert [each.name for each in profiles(without_parser)] == NAMES
+    assert [each.name for each in list_profiles(without_parser)] == NAMES
 
 
 def test_compiled_sources_are_those_that_are_parsed(

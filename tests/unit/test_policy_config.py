@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from hbatune.policy.config import Approved, Config, Counting, load_config, with_profile
+from hbatune.policy.config import ApprovedVersions, Config, LimitScope, load_config, with_profile
 from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
@@ -33,7 +33,7 @@ def test_what_is_written_counts(site: SiteFolder) -> None:
 def test_versions_are_approved_by_family_and_product(site: SiteFolder) -> None:
     site.put("hbatune.toml", '[[site.approved]]\nfamily = "mpt3sas"\nfirmware = ["24.*"]\n')
     [approved] = load_config(site.library).site.approved
-    assert approved == Approved("mpt3sas", product="*", firmware=("24.*",), driver=())
+    assert approved == ApprovedVersions("mpt3sas", product="*", firmware=("24.*",), driver=())
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_site_describes_its_arrays_and_the_drives_in_them(site: SiteFolder) ->
     )
     found = load_config(site.library).site
     assert [(a.name, a.hosts, a.port_limit, a.counting) for a in found.array] == [
-        ("db", 4, 1600, Counting.LUN)
+        ("db", 4, 1600, LimitScope.LUN)
     ]
     assert found.members == {"wwn-0x1": 5}
 

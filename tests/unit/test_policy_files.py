@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbatune.policy.toml_files import LARGEST, PolicyError, TomlFile, read_toml
+from hbatune.policy.toml_files import MAX_FILE_BYTES, PolicyError, TomlFile, read_toml
 from tests.unit.policy_site import SiteFolder
 
 
@@ -17,7 +17,7 @@ from tests.unit.policy_site import SiteFolder
     [
         (b"title = '\xff'\n", "line 1: not valid UTF-8"),
         (b"\n\n# \xe9\n", "line 3: not valid UTF-8"),
-        (b"#" * (LARGEST + 1), "larger than"),
+        (b"#" * (MAX_FILE_BYTES + 1), "larger than"),
         (b"a = " + b"[" * 100_000, "too deep"),
         (b"a = 1" + b"0" * 5000, "too large"),
         (b"a = 2024-13-01", "not valid TOML"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.policy.library import Library, load_profile, profiles
-from hbatune.policy.match import Traits, matching, winners
+from hbatune.policy.library import Library, list_profiles, load_profile
+from hbatune.policy.match import Traits, find_matching_rules, select_winners
 from hbatune.policy.profile import Exactly, Leave, Origin, ProbeSpec, Profile
 from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
@@ -24,11 +24,11 @@ def rule(name: str, value: int) -> str:
 
 def decided(profile: Profile) -> object:
     """Return what the profile makes of nr_requests on a SAS SSD."""
-    return winners(matching(profile.rules, SAS_SSD))["nr_requests"].effect
+    return select_winners(find_matching_rules(profile.rules, SAS_SSD))["nr_requests"].effect
 
 
 def test_the_shipped_profiles_can_be_chosen_and_their_parts_cannot(site: SiteFolder) -> None:
-    listed = profiles(site.library)
+    listed = list_profiles(site.library)
     assert [each.name for each in listed] == ["balanced", "latency", "oltp", "throughput"]
     assert {each.origin for each in listed} == {Origin.SHIPPED}
     assert all(each.title for each in listed)
@@ -54,7 +54,7 @@ def test_a_site_profile_takes_the_place_of_the_shipped_one(site: SiteFolder) -> 
     path = site.put("profiles/oltp.toml", 'title = "ours"\n' + rule("mine", 512))
     profile = site.load()
     assert (profile.title, profile.origin, len(profile.rules)) == ("ours", Origin.SITE, 1)
-    listed = {each.name: each for each in profiles(site.library)}
+    listed = {each.name: each for each in list_profiles(site.library)}
     assert (listed["oltp"].origin, listed["oltp"].file) == (Origin.SITE, str(path))
 
 

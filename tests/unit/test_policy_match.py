@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from hbatune.facts.model import Endpoint, Kind, Medium, Missing, Protocol, Reason
-from hbatune.policy.match import Matcher, Traits, matches, near_rules, objective, traits
+from hbatune.policy.match import (
+    Matcher,
+    Traits,
+    build_traits,
+    find_near_rules,
+    find_objective,
+    is_match,
+)
 from hbatune.policy.profile import (
     Exactly,
     Match,
@@ -61,7 +68,7 @@ def profile(*rules: tuple[str, Match, str, int], objectives: tuple[Objective, ..
     ],
 )
 def test_every_key_of_a_condition_counts(match: dict[str, Any], fits: bool) -> None:
-    assert matches(when(**match), traits(endpoint(), adapter())) is fits
+    assert is_match(when(**match), build_traits(endpoint(), adapter())) is fits
 
 
 @pytest.mark.parametrize("speed", [ABSENT, 0.5])
@@ -69,15 +76,15 @@ def test_a_link_that_is_not_known_matches_no_condition_on_it(speed: float | Miss
     unknown = adapter(link=link(speed=speed, width=ABSENT))
     for behind in (unknown, adapter(link=None), None):
         for gen in range(1, 8):
-            assert not matches(when(link={"gen": [gen]}), traits(endpoint(), behind))
-        assert not matches(when(link={"width": [8]}), traits(endpoint(), behind))
-        assert matches(when(), traits(endpoint(), behind))
+            assert not is_match(when(link={"gen": [gen]}), build_traits(endpoint(), behind))
+        assert not is_match(when(link={"width": [8]}), build_traits(endpoint(), behind))
+        assert is_match(when(), build_traits(endpoint(), behind))
 
 
 @pytest.mark.parametrize(("speed", "gen"), [(2.5, 1), (5.0, 2), (8.0, 3), (16.0, 4), (32.0, 5)])
 def test_the_generation_is_that_of_the_link_as_it_runs(speed: float, gen: int) -> None:
     running = adapter(link=link(speed=speed, max_speed=64.0))
-    assert traits(endpoint(), running).gen == gen
+    assert build_traits(endpoint(), running).gen == gen
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_the_generation_is_that_of_the_link_as_it_runs(speed: float, gen: int) -
     ],
 )
 def test_the_two_layers_of_multipath_are_told_apart(it: Endpoint, layer: Multipath) -> None:
-    assert traits(it, adapter()).multipath is layer
+    assert build_traits(it, adapter()).multipath is layer
 
 
 def test_the_last_matching_rule_wins_setting_by_setting() -> None:
@@ -126,9 +133,9 @@ def test_identical_luns_are_matched_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def counted(match: Match, it: Traits) -> bool:
         asked.append(it)
-        return matches(match, it)
+        return is_match(match, it)
 
-    monkeypatch.setattr("hbatune.policy.match.matches", counted)
+    monkeypatch.setattr("hbatune.policy.match.is_match", counted)
     matcher = Matcher(profile(("a", when(), "nr_requests", 1)))
     for number in range(4096):
         assert matcher.winners(endpoint(target=f"sd{number}"), adapter())
@@ -142,9 +149,9 @@ def test_the_last_matching_objective_wins() -> None:
         Objective(1.0, "nvme", "site", when(protocol=["nvme"])),
     )
     some = profile(objectives=wanted)
-    assert objective(some, traits(endpoint(), None)) == wanted[1]
-    assert objective(some, traits(endpoint(protocol=Protocol.FC), None)) == wanted[0]
-    assert objective(profile(), traits(endpoint(medium=Medium.HDD), None)) is None
+    assert find_objective(some, build_traits(endpoint(), None)) == wanted[1]
+    assert find_objective(some, build_traits(endpoint(protocol=Protocol.FC), None)) == wanted[0]
+    assert find_objective(profile(), build_traits(endpoint(medium=Medium.HDD), None)) is None
 
 
 def test_the_nearest_rules_lack_the_fewest_conditions_and_say_which() -> None:
@@ -155,9 +162,11 @@ def test_the_nearest_rules_lack_the_fewest_conditions_and_say_which() -> None:
         ("other", when(medium=["hdd"]), "queue_depth", 1),
         ("of an interrupt", when(family=["nvme"]), "irq_affinity", 1),
     )
-    found = near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD))
+    found = find_near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD))
     assert [(each.rule.name, each.unmet) for each in found] == [
         ("near", ("medium",)),
         ("other", ("medium",)),
     ]
-    assert len(near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), limit=1)) == 1
+    assert (
+        len(find_near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), limit=1)) == 1
+    )

@@ -6,12 +6,12 @@ import pytest
 
 from hbatune.operations.measured_rules import (
     MeasuredRule,
+    format_rules,
     is_measured,
-    kind_of_disk,
-    rule_file_name,
-    rules_text,
+    make_disk_criteria,
+    make_rule_file_name,
 )
-from hbatune.policy.match import matches, traits
+from hbatune.policy.match import build_traits, is_match
 from hbatune.policy.profile import Exactly, Origin
 from tests.unit.factory import endpoint
 from tests.unit.policy_site import SiteFolder
@@ -31,8 +31,8 @@ def test_a_rule_is_for_its_model_alone_whatever_that_is_called(
     site: SiteFolder, model: str
 ) -> None:
     there = endpoint(model=model)
-    when = kind_of_disk(there)
-    site.put(f"rules.d/{rule_file_name(when)}", rules_text(when, RULES, SOURCE))
+    when = make_disk_criteria(there)
+    site.put(f"rules.d/{make_rule_file_name(when)}", format_rules(when, RULES, SOURCE))
     found = [each for each in site.load().rules if each.name.startswith("autotune-")]
     assert [(each.setting, each.effect) for each in found] == [
         ("queue_depth", Exactly(96)),
@@ -43,29 +43,31 @@ def test_a_rule_is_for_its_model_alone_whatever_that_is_called(
     assert found[1].because == RULES[1].because
     other = endpoint(model=f"another{model}")
     for rule in found:
-        assert matches(rule.when, traits(there, None))
-        assert matches(rule.when, traits(other, None)) is (model == "")
-        assert not matches(rule.when, traits(endpoint(model=model, family="mpi3mr"), None))
+        assert is_match(rule.when, build_traits(there, None))
+        assert is_match(rule.when, build_traits(other, None)) is (model == "")
+        assert not is_match(rule.when, build_traits(endpoint(model=model, family="mpi3mr"), None))
 
 
 @pytest.mark.parametrize("model", ["../../etc/passwd", "a/b", "x" * 300, "\n", ".."])
 def test_the_name_of_the_file_is_plain(model: str) -> None:
-    name = rule_file_name(kind_of_disk(endpoint(model=model)))
+    name = make_rule_file_name(make_disk_criteria(endpoint(model=model)))
     assert re.fullmatch(r"autotune-[a-z0-9-]{1,73}\.toml", name)
 
 
 def test_each_kind_of_disk_has_a_file_of_its_own() -> None:
     names = {
-        rule_file_name(kind_of_disk(endpoint(model=model, family=family)))
+        make_rule_file_name(make_disk_criteria(endpoint(model=model, family=family)))
         for model in ("A B", "A-B", "a b")
         for family in ("mpt3sas", "mpi3mr")
     }
     assert len(names) == 6
-    first, again = (rule_file_name(kind_of_disk(endpoint(target=name))) for name in ("sda", "sdb"))
+    first, again = (
+        make_rule_file_name(make_disk_criteria(endpoint(target=name))) for name in ("sda", "sdb")
+    )
     assert first == again, "of one model there is one file"
 
 
 def test_a_file_of_hbatunes_own_is_known_by_its_first_line() -> None:
-    text = rules_text(kind_of_disk(endpoint()), RULES, SOURCE)
+    text = format_rules(make_disk_criteria(endpoint()), RULES, SOURCE)
     assert is_measured(text.encode())
     assert not is_measured(b"# mine\n" + text.encode())

@@ -4,7 +4,7 @@ import pytest
 
 from hbatune.facts.families import known_options
 from hbatune.policy.profile import AtLeast, AtMost, Exactly
-from hbatune.policy.rules import allowed
+from hbatune.policy.rules import describe_allowed
 from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
@@ -62,7 +62,7 @@ def test_what_ships_cites_what_asks_for_it_and_is_legal(site: SiteFolder, name: 
     assert {each.source for each in found} == {"D0-3", "D4-2", "D4-3"}
     for each in found:
         declared = known_options()[each.module][each.option]
-        assert allowed(declared, each.effect.value) is None
+        assert describe_allowed(declared, each.effect.value) is None
     assert len({each.setting for each in found}) == len(found)
 
 

@@ -5,10 +5,16 @@ import re
 import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol, Storage
-from hbatune.policy.library import profiles
-from hbatune.policy.match import ENDPOINTS, Matcher, objective, overview, traits
+from hbatune.policy.library import list_profiles
+from hbatune.policy.match import (
+    TYPICAL_ENDPOINTS,
+    Matcher,
+    build_overview,
+    build_traits,
+    find_objective,
+)
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tests.unit.factory import adapter, endpoint, link
 from tests.unit.policy_site import SiteFolder
 
@@ -171,10 +177,10 @@ def test_names_of_rules_are_unique_throughout_a_profile(site: SiteFolder, name: 
 
 
 def test_every_file_that_ships_is_part_of_a_profile(site: SiteFolder) -> None:
-    used = {file for listed in profiles(site.library) for file in site.load(listed.name).files}
-    there = {str(path) for path in shipped("rules").glob("*.toml")}
+    used = {file for listed in list_profiles(site.library) for file in site.load(listed.name).files}
+    there = {str(path) for path in find_shipped("rules").glob("*.toml")}
     others = {
-        str(shipped("rules") / name)
+        str(find_shipped("rules") / name)
         for name in ("sources.toml", "arrays.toml", "yardsticks.toml", "sizing.toml")
     }
     assert there - used == others
@@ -212,7 +218,7 @@ SPINNING = {
 
 
 def goals(profile: Profile, of: dict[str, Endpoint]) -> dict[str, float | None]:
-    found = {name: objective(profile, traits(it, adapter())) for name, it in of.items()}
+    found = {name: find_objective(profile, build_traits(it, adapter())) for name, it in of.items()}
     return {name: None if each is None else each.p99_ms for name, each in found.items()}
 
 
@@ -244,8 +250,8 @@ def test_the_probes_read_as_the_profiles_workload_does(site: SiteFolder) -> None
 
 
 def test_the_overview_has_a_row_for_each_kind_of_endpoint(site: SiteFolder) -> None:
-    rows = {row.endpoint: row for row in overview(site.load("oltp"))}
-    assert list(rows) == list(ENDPOINTS)
+    rows = {row.endpoint: row for row in build_overview(site.load("oltp"))}
+    assert list(rows) == list(TYPICAL_ENDPOINTS)
     ssd = rows["SAS SSD"]
     assert {name: ssd.rules[name].source for name in NAMED} == {
         "scheduler": "D0-1",

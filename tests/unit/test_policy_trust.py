@@ -8,7 +8,7 @@ import pytest
 
 from hbatune.policy.config import load_config
 from hbatune.policy.library import Library, installed_library, load_profile
-from hbatune.policy.toml_files import PolicyError, follow
+from hbatune.policy.toml_files import PolicyError, resolve_links
 from tests.unit.policy_site import SiteFolder
 
 
@@ -131,7 +131,7 @@ def test_links_in_an_image_are_followed_within_it(tmp_path: Path) -> None:
     (tmp_path / "usr").mkdir()
     (tmp_path / "usr/bin").symlink_to("/opt/../../opt/bin")
     (tmp_path / "opt/bin/run").symlink_to("tool")
-    way = follow(Path("/usr/bin/run"), tmp_path)
+    way = resolve_links(Path("/usr/bin/run"), tmp_path)
     assert way.end == tmp_path / "opt/bin/tool"
     assert way.folders == tuple(tmp_path / each for each in ("", "usr", "opt", "opt/bin"))
 
@@ -140,4 +140,4 @@ def test_links_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match=r"[Tt]oo many"):
-        follow(tmp_path / "a")
+        resolve_links(tmp_path / "a")

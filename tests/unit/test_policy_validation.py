@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import TargetKind
-from hbatune.policy.match import adapter_traits, matches
+from hbatune.policy.match import build_adapter_traits, is_match
 from hbatune.policy.profile import Tolerance
 from hbatune.policy.toml_files import PolicyError
 from tests.unit.factory import adapter
@@ -323,9 +323,9 @@ def test_only_a_controllers_rules_ask_for_its_model_and_transport(
         tcp = adapter(
             family="nvme", controller="nvme0", product="ACME Array", transport="tcp", pci=None
         )
-        assert matches(mine.when, adapter_traits(tcp, TargetKind.CONTROLLER))
+        assert is_match(mine.when, build_adapter_traits(tcp, TargetKind.CONTROLLER))
         local = replace(tcp, transport="pcie")
-        assert not matches(mine.when, adapter_traits(local, TargetKind.CONTROLLER))
+        assert not is_match(mine.when, build_adapter_traits(local, TargetKind.CONTROLLER))
     else:
         with pytest.raises(PolicyError, match=r'rule "mine".*is set on a'):
             site.load()

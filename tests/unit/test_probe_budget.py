@@ -1,7 +1,7 @@
 import pytest
 
 from hbatune.probe.result import Subject, Workload
-from hbatune.probe.run import SHORTEST, estimate_seconds, fit_time
+from hbatune.probe.run import MIN_RUN_S, estimate_seconds, fit_time
 from tests.unit.factory import endpoint
 
 APPLY = 60.0
@@ -22,13 +22,13 @@ def test_more_never_take_longer_than_the_limit(count: int) -> None:
     found = fit_time(disks(count), Workload(), 2, APPLY)
     assert 0 < found.seconds <= APPLY + 1e-9
     assert len(found.subjects) + len(found.left_out) == count
-    assert found.workload.runtime >= SHORTEST
+    assert found.workload.runtime >= MIN_RUN_S
 
 
 def test_runs_get_shorter_before_anything_is_left_out() -> None:
     found = fit_time(disks(9), Workload(), 2, APPLY)
     assert found.left_out == ()
-    assert SHORTEST < found.workload.runtime < Workload().runtime
+    assert MIN_RUN_S < found.workload.runtime < Workload().runtime
 
 
 def test_runs_that_were_short_from_the_first_stay_so() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
-from hbatune.facts.sampler import Activity, activity
-from hbatune.probe.guard import Clock, Reader, busy_subjects
+from hbatune.facts.sampler import Activity, read_activity
+from hbatune.probe.guard import Clock, Reader, find_busy_subjects
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from tests.unit.factory import endpoint
 
@@ -20,11 +20,11 @@ def device(directory: Path, stat: str = STAT, inflight: str = "       0        2
 
 
 def test_the_counters_are_read(tmp_path: Path) -> None:
-    assert activity(device(tmp_path)) == Activity(5040, 2291, 1860, 2)
+    assert read_activity(device(tmp_path)) == Activity(5040, 2291, 1860, 2)
 
 
 def test_a_device_that_is_gone_has_vanished(tmp_path: Path) -> None:
-    found = activity(tmp_path / "sda")
+    found = read_activity(tmp_path / "sda")
     assert isinstance(found, Missing)
     assert found.reason is Reason.VANISHED
 
@@ -33,7 +33,7 @@ def test_a_counter_that_cannot_be_read_is_unreadable(tmp_path: Path) -> None:
     device(tmp_path)
     (tmp_path / "stat").unlink()
     (tmp_path / "stat").mkdir()
-    found = activity(tmp_path)
+    found = read_activity(tmp_path)
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNREADABLE
 
@@ -44,7 +44,7 @@ def test_a_counter_that_cannot_be_read_is_unreadable(tmp_path: Path) -> None:
 def test_counters_that_make_no_sense_are_unparsable(
     tmp_path: Path, stat: str, inflight: str
 ) -> None:
-    found = activity(device(tmp_path, stat, inflight))
+    found = read_activity(device(tmp_path, stat, inflight))
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNPARSABLE
 
@@ -76,7 +76,7 @@ class FakeTime:
 
 def verdict(read: Reader, subject: Subject) -> Skipped | None:
     """Sample one subject in no time."""
-    return busy_subjects([subject], read=read, clock=FakeTime().clock()).get(subject.target)
+    return find_busy_subjects([subject], read=read, clock=FakeTime().clock()).get(subject.target)
 
 
 DISK = Subject(endpoint())
@@ -132,5 +132,5 @@ def test_all_disks_are_sampled_together() -> None:
     time = FakeTime()
     disks = [Subject(endpoint(target=f"sd{letter}")) for letter in "abcdefgh"]
     read = replay(**{disk.target: samples(0, 0, 0, 0) for disk in disks})
-    assert busy_subjects(disks, read=read, clock=time.clock()) == {}
+    assert find_busy_subjects(disks, read=read, clock=time.clock()) == {}
     assert time.seconds - 1000 == pytest.approx(0.3)

@@ -9,9 +9,9 @@ from hbatune.probe.comparison import (
     Headroom,
     Standing,
     compare_result,
-    judge_objective,
-    link_ceiling,
-    mix_cost,
+    compute_link_ceiling,
+    compute_mix_cost,
+    evaluate_objective,
 )
 from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from tests.unit.factory import adapter, endpoint, link
@@ -88,7 +88,7 @@ def test_another_depth_is_said(stand) -> None:  # type: ignore[no-untyped-def]
 def test_an_objective_is_met_with_or_without_headroom(
     measured: float, headroom: Headroom, met: bool
 ) -> None:
-    found = judge_objective(Objective(2.0, "because", "D3-8"), measured)
+    found = evaluate_objective(Objective(2.0, "because", "D3-8"), measured)
     assert (found.headroom, found.met) == (headroom, met)
     assert found.spare == pytest.approx(1 - measured / 2)
 
@@ -123,7 +123,7 @@ def test_a_volume_of_a_documents_card_stands_beside_each_raid_level(stand) -> No
 
 def test_a_link_that_could_not_be_read_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-def]
     unread = Missing(Reason.UNREADABLE)
-    assert link_ceiling(link(speed=unread)) is None
+    assert compute_link_ceiling(link(speed=unread)) is None
     assert stand(1.0, link=link(width=unread)).links == ()
     assert stand(1.0, link=None).links == ()
 
@@ -136,7 +136,7 @@ def mixed(reads: int, iops: float, wait: float = 1.0) -> ProbeResult:
 
 def test_a_mix_costs_its_share_of_reads_alone(site: SiteFolder) -> None:
     yardsticks = site.library.yardsticks()
-    found = mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
+    found = compute_mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
     assert found is not None
     assert (found.reads, round(found.cost, 3)) == (70, 0.18)
     assert (found.document, found.source) == ((0.10, 0.25), "D0-15")
@@ -154,7 +154,7 @@ def test_a_mix_costs_its_share_of_reads_alone(site: SiteFolder) -> None:
 def test_a_mix_without_its_like_costs_nothing_known(
     site: SiteFolder, others: list[ProbeResult]
 ) -> None:
-    assert mix_cost([mixed(70, 82_000), *others], site.library.yardsticks()) is None
+    assert compute_mix_cost([mixed(70, 82_000), *others], site.library.yardsticks()) is None
 
 
 def test_the_documents_means_stand_beside_those_of_their_media(stand) -> None:  # type: ignore[no-untyped-def]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.probe.guard import BLOCKS, is_blank
+from hbatune.probe.guard import SAMPLED_BLOCKS, is_blank
 
 SIZE = 4 << 20
 
@@ -25,10 +25,10 @@ def test_zeros_all_over_are_blank(disk: Path) -> None:
     assert is_blank(str(disk), SIZE) is True
 
 
-@pytest.mark.parametrize("place", [0, BLOCKS // 2, BLOCKS - 1])
+@pytest.mark.parametrize("place", [0, SAMPLED_BLOCKS // 2, SAMPLED_BLOCKS - 1])
 def test_one_byte_where_it_looks_is_enough(disk: Path, place: int) -> None:
     with disk.open("r+b") as file:
-        file.seek(place * (SIZE // BLOCKS) + 100)
+        file.seek(place * (SIZE // SAMPLED_BLOCKS) + 100)
         file.write(b"x")
     assert is_blank(str(disk), SIZE) is False
 

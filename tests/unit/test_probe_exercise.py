@@ -7,12 +7,12 @@ from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.result import Pattern, Workload
 from hbatune.probe.workloads import (
-    DEEPEST,
-    DEEPEST_SPINNING,
+    MAX_DEPTH,
+    MAX_HDD_DEPTH,
     Hidden,
     Unexercised,
+    find_unexercised,
     follow_plan,
-    unexercised_settings,
 )
 
 SPEC = ProbeSpec()
@@ -28,31 +28,32 @@ def follow(*rows: Row, medium: Medium = Medium.SSD, **given: object) -> Workload
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "depth"), [(32, 128, 128), (128, 32, 128), (8, 16, 24), (32, 4096, DEEPEST)]
+    ("before", "after", "depth"),
+    [(32, 128, 128), (128, 32, 128), (8, 16, 24), (32, 4096, MAX_DEPTH)],
 )
 def test_a_depth_is_exercised_on_both_sides(before: int, after: int, depth: int) -> None:
     rows = [row("queue_depth", before, after)]
     assert follow(*rows).issued == depth
     reached = depth >= max(before, after)
-    assert bool(unexercised_settings(rows, follow(*rows))) is not reached
+    assert bool(find_unexercised(rows, follow(*rows))) is not reached
 
 
 def test_requests_count_as_a_depth_does_and_the_deepest_decides() -> None:
     rows = [row("queue_depth", 32, 64), row("nr_requests", 256, 512)]
     assert follow(*rows).issued == 512
-    assert unexercised_settings(rows, follow(*rows)) == ()
+    assert find_unexercised(rows, follow(*rows)) == ()
     more = [row("queue_depth", 32, 64), row("nr_requests", 256, 2048)]
-    assert unexercised_settings(more, follow(*more)) == (
-        Unexercised("nr_requests", Hidden.PARTLY, DEEPEST, 2048),
+    assert find_unexercised(more, follow(*more)) == (
+        Unexercised("nr_requests", Hidden.PARTLY, MAX_DEPTH, 2048),
     )
 
 
 def test_a_spinning_disk_is_not_given_more_than_it_serves_in_a_run() -> None:
     rows = [row("queue_depth", 32, 64), row("nr_requests", 256, 2048)]
     asked = follow(*rows, medium=Medium.HDD)
-    assert asked.issued == DEEPEST_SPINNING
-    assert unexercised_settings(rows, asked) == (
-        Unexercised("nr_requests", Hidden.NOT_REACHED, DEEPEST_SPINNING, 2048),
+    assert asked.issued == MAX_HDD_DEPTH
+    assert find_unexercised(rows, asked) == (
+        Unexercised("nr_requests", Hidden.NOT_REACHED, MAX_HDD_DEPTH, 2048),
     )
 
 
@@ -66,7 +67,7 @@ def test_the_profiles_own_probe_is_the_least() -> None:
 def test_the_paths_of_a_map_share_the_load() -> None:
     rows = [row("queue_depth", 32, 64, "sda"), row("queue_depth", 32, 64, "sdb")]
     assert follow(*rows).issued == 128
-    assert unexercised_settings(rows, Workload(depth=100)) == (
+    assert find_unexercised(rows, Workload(depth=100)) == (
         Unexercised("queue_depth", Hidden.PARTLY, 100, 128),
     )
 
@@ -79,20 +80,18 @@ def test_interrupts_are_met_by_several_submitters(cpus: int, jobs: int) -> None:
 
 def test_where_it_may_write_it_mixes_and_shows_what_a_scheduler_does() -> None:
     rows = [row("scheduler", "none", "mq-deadline")]
-    assert unexercised_settings(rows, follow(*rows)) == (
-        Unexercised("scheduler", Hidden.READS_ALONE),
-    )
+    assert find_unexercised(rows, follow(*rows)) == (Unexercised("scheduler", Hidden.READS_ALONE),)
     asked = follow(*rows, writable=True)
     assert (asked.pattern, asked.reads) == (Pattern.RANDOM_MIX, 70)
-    assert unexercised_settings(rows, asked) == ()
+    assert find_unexercised(rows, asked) == ()
 
 
 def test_sizes_of_requests_are_met_by_blocks_as_large_unless_others_change() -> None:
     size = row("max_sectors_kb", 512, 1024)
     assert follow(size).block_size == 1 << 20
-    assert unexercised_settings([size], follow(size)) == ()
+    assert find_unexercised([size], follow(size)) == ()
     both = [size, row("queue_depth", 32, 64)]
-    assert unexercised_settings(both, follow(*both)) == (
+    assert find_unexercised(both, follow(*both)) == (
         Unexercised("max_sectors_kb", Hidden.TOO_SMALL, 4, 1024),
     )
 
@@ -100,18 +99,18 @@ def test_sizes_of_requests_are_met_by_blocks_as_large_unless_others_change() -> 
 @pytest.mark.parametrize("setting", ["read_ahead_kb", "wbt_lat_usec"])
 def test_what_is_for_the_page_cache_is_not_seen_by_direct_io(setting: str) -> None:
     rows = [row(setting, 128, 4096)]
-    assert unexercised_settings(rows, follow(*rows)) == (Unexercised(setting, Hidden.BUFFERED),)
+    assert find_unexercised(rows, follow(*rows)) == (Unexercised(setting, Hidden.BUFFERED),)
 
 
 def test_a_drive_that_a_probe_keeps_busy_does_not_sleep() -> None:
     rows = [row("pm_qos_latency_tolerance_us", 100_000, 0)]
-    assert [each.why for each in unexercised_settings(rows, follow(*rows))] == [Hidden.AWAKE]
+    assert [each.why for each in find_unexercised(rows, follow(*rows))] == [Hidden.AWAKE]
 
 
 def test_merging_is_for_what_lies_side_by_side() -> None:
     rows = [row("nomerges", 0, 2)]
-    assert [each.why for each in unexercised_settings(rows, Workload())] == [Hidden.UNMERGED]
-    assert unexercised_settings(rows, Workload(Pattern.READ)) == ()
+    assert [each.why for each in find_unexercised(rows, Workload())] == [Hidden.UNMERGED]
+    assert find_unexercised(rows, Workload(Pattern.READ)) == ()
 
 
 def test_a_value_that_was_not_read_asks_for_nothing() -> None:

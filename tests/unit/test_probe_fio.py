@@ -26,8 +26,8 @@ from hbatune.probe.result import (
     Workload,
     merge_histograms,
 )
-from hbatune.text.probe_tables import why_not
-from hbatune.workers import process
+from hbatune.text.probe_tables import explain_missing_result
+from hbatune.workers import find_process
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
 SHORT = Workload(ramp=0, runtime=0.1)
@@ -182,7 +182,7 @@ def test_only_a_fio_whose_output_is_understood_is_used(
 def test_a_fio_that_does_not_start_is_not_called_old(fake: Fake, script: str, detail: str) -> None:
     fake.script("", version=f"{script}\n")
     assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, detail)
-    said = why_not(Skipped("sda", Skip.BROKEN_FIO, detail))
+    said = explain_missing_result(Skipped("sda", Skip.BROKEN_FIO, detail))
     assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
 
 
@@ -193,7 +193,7 @@ def test_a_fio_that_the_kernel_cannot_run_is_not_called_missing(fake: Fake) -> N
 
 
 def test_a_fio_that_never_answers_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fio, "MARGIN", 0.2)
+    monkeypatch.setattr(fio, "TIME_MARGIN_S", 0.2)
     fake.script("", version="exec sleep 60\n")
     assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "no answer within 0.2 s")
 
@@ -258,10 +258,10 @@ def test_a_fio_that_cannot_be_killed_is_walked_away_from(
     fake.script(f"echo $$ $$ >{pids}; exec sleep 1000")
     with monkeypatch.context() as deaf:
         deaf.setattr(os, "killpg", lambda *_: None)
-        deaf.setattr(fio, "GRACE", 0.1)
+        deaf.setattr(fio, "KILL_GRACE_S", 0.1)
         found = fake.measure(margin=HUNG)
     pid = int(pids.read_text().split()[0])
-    still = process(pid)
+    still = find_process(pid)
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert found == Failed("sda", Failure.STUCK, process=still)
@@ -299,7 +299,7 @@ def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
 
     def interrupted(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
         running: subprocess.Popen[bytes] = start(*args, **options)
-        started.append(process(running.pid))
+        started.append(find_process(running.pid))
         interrupt()
         return running
 
@@ -363,7 +363,7 @@ def test_the_job_that_fio_gets_names_the_device(fake: Fake) -> None:
 
 def assert_gone(pids: Path) -> None:
     """Wait until the processes listed are gone; a zombie is."""
-    listed = [process(int(pid)) for pid in pids.read_text().split()]
+    listed = [find_process(int(pid)) for pid in pids.read_text().split()]
     due = time.monotonic() + 30
     while any(one.alive() for one in listed):
         assert time.monotonic() < due, "a process was left behind"

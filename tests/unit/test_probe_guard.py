@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind
-from hbatune.probe.guard import exclusively, guarded, signature
+from hbatune.probe.guard import claim_device, find_write_refusal, read_signature
 from hbatune.probe.result import Skip, Subject
 from tests.unit.factory import endpoint
 
@@ -24,7 +24,7 @@ def empty(tmp_path: Path) -> Endpoint:
 
 
 def why(it: Endpoint, *named: str, look: object = lambda node: None) -> Skip | None:
-    found = guarded(Subject(it), named or ("sda",), look=look)  # type: ignore[arg-type]
+    found = find_write_refusal(Subject(it), named or ("sda",), look=look)  # type: ignore[arg-type]
     return found.reason if found else None
 
 
@@ -77,27 +77,27 @@ def test_what_the_kernel_lets_nobody_else_have_is_refused(
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     monkeypatch.setattr("hbatune.probe.guard.os.open", busy)
-    with exclusively(Subject(empty)) as refused:
+    with claim_device(Subject(empty)) as refused:
         assert refused is not None
         assert refused.reason is Skip.TAKEN
 
 
 def test_a_free_disk_can_be_had_for_the_time_of_a_run(empty: Endpoint) -> None:
-    with exclusively(Subject(empty)) as refused:
+    with claim_device(Subject(empty)) as refused:
         assert refused is None
-    with exclusively(Subject(replace(empty, device_node="/nonexistent/sda"))) as refused:
+    with claim_device(Subject(replace(empty, device_node="/nonexistent/sda"))) as refused:
         assert refused is not None
         assert refused.reason is Skip.UNKNOWN_CONTENT
 
 
 def test_signatures_are_found_on_the_device(empty: Endpoint) -> None:
     node = Path(empty.device_node or "")
-    assert signature(str(node)) is None
+    assert read_signature(str(node)) is None
     content = bytearray(1 << 20)
     content[:8] = b"LUKS\xba\xbe\x00\x01"
     content[8:11] = b"aes"
     node.write_bytes(content)
-    assert signature(str(node)) == "crypto_LUKS"
+    assert read_signature(str(node)) == "crypto_LUKS"
     assert why(empty, look=None) is Skip.SIGNED
 
 
@@ -106,7 +106,7 @@ def test_a_partition_table_is_a_signature(empty: Endpoint) -> None:
     content[446:462] = bytes([0, 0, 2, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 0xFF, 7, 0, 0])
     content[510:512] = b"\x55\xaa"
     Path(empty.device_node or "").write_bytes(content)
-    assert signature(empty.device_node or "") == "dos"
+    assert read_signature(empty.device_node or "") == "dos"
 
 
 # blkid(8): 2 means that nothing was found, 8 that several things were; all else is a failure.
@@ -119,5 +119,5 @@ def test_a_blkid_that_fails_is_not_taken_for_an_empty_disk(
     program.write_text(f"#!/bin/sh\nexit {status}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    assert isinstance(signature(empty.device_node or ""), OSError)
+    assert isinstance(read_signature(empty.device_node or ""), OSError)
     assert why(empty, look=None) is Skip.UNKNOWN_CONTENT

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
+from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
 from hbatune.probe.result import Histogram, ProbeResult, Window, Workload
 from tests.unit.noisy import figures
 
@@ -130,6 +130,6 @@ def test_a_sweep_is_read_from_the_windows_of_its_runs() -> None:
     windows = [Window(0.5, 100, 0, Histogram({us * 1000: 100}), 0.0, 0.0) for us in (200, 300)]
     cut = replace(figures(200, 250, 300), windows=(*windows, quiet))
     result = ProbeResult("sda", "x", Workload(depth=8, jobs=2), cut, "3.33", ())
-    [point] = sweep_points([result])
+    [point] = list_sweep_points([result])
     assert (point.depth, point.iops) == (16, (200.0, 200.0))
     assert point.p99_us == (200.0, 300.0)

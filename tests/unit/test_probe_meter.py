@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import sampler
-from hbatune.facts.sampler import CpuTime, cpu_time, temperature
+from hbatune.facts.sampler import CpuTime, read_cpu_time, read_temperature
 from hbatune.probe import fio
 from hbatune.probe.fio import Meter
 from hbatune.probe.result import Workload
@@ -28,17 +28,17 @@ def stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_time_of_some_cpus_or_of_all(stat: Path) -> None:
-    assert cpu_time() == CpuTime(17.0, 12.0, 1.0)
-    assert cpu_time([1]) == CpuTime(8.0, 5.0, 0.5)
-    assert cpu_time([0, 1]) == CpuTime(17.0, 12.0, 1.0)
+    assert read_cpu_time() == CpuTime(17.0, 12.0, 1.0)
+    assert read_cpu_time([1]) == CpuTime(8.0, 5.0, 0.5)
+    assert read_cpu_time([0, 1]) == CpuTime(17.0, 12.0, 1.0)
 
 
 def test_what_cannot_be_read_is_not_made_up(stat: Path) -> None:
-    assert cpu_time([7]) is None
+    assert read_cpu_time([7]) is None
     stat.write_text("cpu  nonsense\n")
-    assert cpu_time() is None
+    assert read_cpu_time() is None
     stat.unlink()
-    assert cpu_time() is None
+    assert read_cpu_time() is None
 
 
 def measured(
@@ -52,7 +52,7 @@ def measured(
         now[0] += seconds
         return 0 if now[0] >= ends else None
 
-    monkeypatch.setattr(fio, "cpu_time", lambda cpus: next(seen))
+    monkeypatch.setattr(fio, "read_cpu_time", lambda cpus: next(seen))
     made = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1), clock=lambda: now[0])
     assert made.during(wait, 10.0) == 0
     return made, waits
@@ -79,9 +79,9 @@ def test_a_run_that_ends_early_or_is_not_counted_has_no_cost(
 
 @pytest.mark.parametrize("sensor", ["device/hwmon3", "device/hwmon/hwmon3"])
 def test_a_drive_says_how_warm_it_is(tmp_path: Path, sensor: str) -> None:
-    assert temperature(tmp_path) is None
+    assert read_temperature(tmp_path) is None
     (tmp_path / sensor).mkdir(parents=True)
     (tmp_path / sensor / "temp1_input").write_text("41850\n")
-    assert temperature(tmp_path) == 41.85
+    assert read_temperature(tmp_path) == 41.85
     (tmp_path / sensor / "temp1_input").write_text("warm\n")
-    assert temperature(tmp_path) is None
+    assert read_temperature(tmp_path) is None

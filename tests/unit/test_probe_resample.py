@@ -5,75 +5,73 @@ from random import Random
 import pytest
 
 from hbatune.probe.verdict import (
-    bootstrap_difference,
-    bootstrap_interval,
-    chance,
-    fewest_pairs,
-    student_quantile,
+    compute_chance,
+    compute_difference_interval,
+    compute_interval,
+    compute_min_pairs,
+    compute_student_quantile,
 )
 
 CONFIDENCE = 0.99
 
 
 def test_the_rarest_that_pairs_can_be_is_all_of_them_alike() -> None:
-    assert chance([[1.0]] * 8) == (1 / 128,)
-    assert chance([[-1.0]] * 8) == (1 / 128,)
+    assert compute_chance([[1.0]] * 8) == (1 / 128,)
+    assert compute_chance([[-1.0]] * 8) == (1 / 128,)
 
 
 def test_one_pair_against_the_others_is_that_much_more_common() -> None:
     # 8 exchanges in 128 do as much: this order, and the one of all alike, and their like.
-    assert chance([[1.0]] * 7 + [[-1.0]]) == (9 / 128,)
+    assert compute_chance([[1.0]] * 7 + [[-1.0]]) == (9 / 128,)
 
 
 def test_pairs_that_show_nothing_are_no_wonder() -> None:
-    assert chance([[1.0], [-1.0]] * 4) == (1.0,)
-    assert chance([[0.0]] * 8) == (1.0,)
+    assert compute_chance([[1.0], [-1.0]] * 4) == (1.0,)
+    assert compute_chance([[0.0]] * 8) == (1.0,)
 
 
 def test_more_metrics_make_each_of_them_less_rare() -> None:
     random = Random(1)
     shift = [random.gauss(0.5, 1) for _ in range(10)]
     noise = [[random.gauss(0, 1) for _ in range(20)] for _ in shift]
-    together = chance([[each, *row] for each, row in zip(shift, noise, strict=True)])
-    assert together[0] > 2 * chance([[each] for each in shift])[0]
+    together = compute_chance([[each, *row] for each, row in zip(shift, noise, strict=True)])
+    assert together[0] > 2 * compute_chance([[each] for each in shift])[0]
 
 
 def test_eight_pairs_are_the_fewest_for_one_in_a_hundred() -> None:
-    assert fewest_pairs(0.01) == 8
-    assert chance([[1.0]] * 8)[0] <= 0.01 < chance([[1.0]] * 7)[0]
+    assert compute_min_pairs(0.01) == 8
+    assert compute_chance([[1.0]] * 8)[0] <= 0.01 < compute_chance([[1.0]] * 7)[0]
 
 
 def test_many_pairs_are_drawn_and_a_change_that_is_there_is_rare() -> None:
     random = Random(2)
-    assert chance([[random.gauss(0.5, 0.2)] for _ in range(30)])[0] < 0.001
-    assert chance([[random.gauss(0, 1)] for _ in range(30)])[0] > 0.01
+    assert compute_chance([[random.gauss(0.5, 0.2)] for _ in range(30)])[0] < 0.001
+    assert compute_chance([[random.gauss(0, 1)] for _ in range(30)])[0] > 0.01
 
 
 def test_an_interval_holds_the_mean_and_shrinks_with_the_noise() -> None:
     random = Random(3)
     values = [random.gauss(0, 1) for _ in range(10)]
-    low, high = bootstrap_interval(values, CONFIDENCE)
+    low, high = compute_interval(values, CONFIDENCE)
     assert low < statistics.fmean(values) < high
-    assert bootstrap_interval(values, CONFIDENCE) == (low, high), (
-        "the same values, the same interval"
-    )
-    assert bootstrap_interval([value / 2 for value in values], CONFIDENCE) == pytest.approx(
+    assert compute_interval(values, CONFIDENCE) == (low, high), "the same values, the same interval"
+    assert compute_interval([value / 2 for value in values], CONFIDENCE) == pytest.approx(
         (low / 2, high / 2)
     )
-    assert bootstrap_interval([0.25] * 10, CONFIDENCE) == (0.25, 0.25)
+    assert compute_interval([0.25] * 10, CONFIDENCE) == (0.25, 0.25)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     random = Random(4)
     held = 0
     for _ in range(300):
-        low, high = bootstrap_interval([random.gauss(0, 1) for _ in range(10)], 0.95)
+        low, high = compute_interval([random.gauss(0, 1) for _ in range(10)], 0.95)
         held += low <= 0 <= high
     assert 0.91 <= held / 300 <= 0.98
 
 
 def test_skewed_values_reach_further_on_the_side_of_their_tail() -> None:
-    low, high = bootstrap_interval([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0], CONFIDENCE)
+    low, high = compute_interval([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0], CONFIDENCE)
     mean = statistics.fmean([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0])
     assert high - mean > 2 * (mean - low)
 
@@ -82,15 +80,15 @@ def test_the_difference_of_two_blocks() -> None:
     random = Random(5)
     first = [random.gauss(1, 0.1) for _ in range(12)]
     second = [random.gauss(2, 0.1) for _ in range(12)]
-    low, high = bootstrap_difference(first, second, CONFIDENCE)
+    low, high = compute_difference_interval(first, second, CONFIDENCE)
     assert 0.7 < low < statistics.fmean(second) - statistics.fmean(first) < high < 1.3
-    back = bootstrap_difference(second, first, CONFIDENCE)
+    back = compute_difference_interval(second, first, CONFIDENCE)
     assert back[0] < -1 < back[1]
-    assert bootstrap_difference([1.0] * 4, [3.0] * 4, CONFIDENCE) == (2.0, 2.0)
+    assert compute_difference_interval([1.0] * 4, [3.0] * 4, CONFIDENCE) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize(
     ("confidence", "freedom", "table"), [(0.95, 9, 2.262), (0.99, 9, 3.250), (0.99, 19, 2.861)]
 )
 def test_quantiles_are_those_of_the_tables(confidence: float, freedom: int, table: float) -> None:
-    assert math.isclose(student_quantile(confidence, freedom), table, rel_tol=0.002)
+    assert math.isclose(compute_student_quantile(confidence, freedom), table, rel_tol=0.002)

@@ -6,7 +6,7 @@ from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import Activity
 from hbatune.probe.guard import Clock
 from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
-from hbatune.probe.run import choose_subjects, estimate_seconds, probe
+from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subjects
 from tests.unit.factory import adapter, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -41,7 +41,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
 
 
 def test_each_subject_has_one_outcome_in_order(disks: list[Subject]) -> None:
-    outcomes = probe(disks, SHORT, read=idle, clock=STILL)
+    outcomes = probe_subjects(disks, SHORT, read=idle, clock=STILL)
     assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
     assert [type(outcome).__name__ for outcome in outcomes] == [
         "ProbeResult",
@@ -53,7 +53,7 @@ def test_each_subject_has_one_outcome_in_order(disks: list[Subject]) -> None:
 def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
     disks: list[Subject],
 ) -> None:
-    (result,) = probe(disks[:1], SHORT, read=idle, clock=STILL)
+    (result,) = probe_subjects(disks[:1], SHORT, read=idle, clock=STILL)
     assert isinstance(result, ProbeResult)
     served = adapter()
     assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
@@ -66,7 +66,7 @@ def test_a_busy_disk_is_left_in_peace(disks: list[Subject], tmp_path: Path) -> N
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 4 if sysfs.endswith("sda") else 0)
 
-    first, second = probe(disks[:2], SHORT, read=read, clock=STILL)
+    first, second = probe_subjects(disks[:2], SHORT, read=read, clock=STILL)
     assert isinstance(first, Skipped)
     assert first.reason is Skip.BUSY
     assert isinstance(second, ProbeResult)
@@ -77,7 +77,7 @@ def test_without_fio_every_subject_is_skipped(
     disks: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert probe(disks, SHORT, read=idle, clock=STILL) == [
+    assert probe_subjects(disks, SHORT, read=idle, clock=STILL) == [
         Skipped(disk.target, Skip.NO_FIO) for disk in disks
     ]
 
@@ -86,14 +86,14 @@ def test_a_name_that_fio_would_misread_is_never_given_to_it(
     disks: list[Subject], tmp_path: Path
 ) -> None:
     hostile = Subject(endpoint(device_node="/dev/sda\nrw=randwrite"))
-    outcome = probe([hostile, *disks[:1]], SHORT, read=idle, clock=STILL)[0]
+    outcome = probe_subjects([hostile, *disks[:1]], SHORT, read=idle, clock=STILL)[0]
     assert outcome == Skipped("sda", Skip.UNSAFE_NAME, detail="/dev/sda\nrw=randwrite")
     assert (tmp_path / "runs").read_text().splitlines() == ["run"]
 
 
 def test_progress_is_told_before_each_probe(disks: list[Subject]) -> None:
     seen: list[tuple[int, int, str]] = []
-    probe(disks, SHORT, lambda *step: seen.append(step), read=idle, clock=STILL)
+    probe_subjects(disks, SHORT, lambda *step: seen.append(step), read=idle, clock=STILL)
     assert seen == [(0, 3, "sda"), (1, 3, "sdb"), (2, 3, "sdc")]
 
 

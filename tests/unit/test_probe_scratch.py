@@ -12,7 +12,7 @@ import pytest
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.probe import run
-from hbatune.probe.guard import scratch_file
+from hbatune.probe.guard import make_scratch_file
 from hbatune.probe.result import Pattern, ProbeResult, Workload
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
-    with scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
+    with make_scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
         assert list(folder.iterdir()) == []
         content = Path(file.path).read_bytes()
         assert len(content) == file.size == 4 * MIB
@@ -38,7 +38,7 @@ def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
 @real_fio
 @pytest.mark.parametrize("pattern", [Pattern.RANDOM_READ, Pattern.RANDOM_MIX])
 def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
-    with scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
+    with make_scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
         asked = Workload(pattern, ramp=0, runtime=0.2, reads=50)
         found = run.probe_file(str(folder), file.path, file.size, asked)
     assert isinstance(found, ProbeResult), found
@@ -46,17 +46,17 @@ def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_hold_one_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match="too little"), scratch_file(folder, smallest=1 << 60):
+    with pytest.raises(UsageError, match="too little"), make_scratch_file(folder, smallest=1 << 60):
         pytest.fail("there is not that much")
-    with pytest.raises(UsageError, match="cannot hold"), scratch_file(folder / "none"):
+    with pytest.raises(UsageError, match="cannot hold"), make_scratch_file(folder / "none"):
         pytest.fail("there is no folder")
 
 
 def test_killed_it_leaves_nothing(folder: Path) -> None:
     code = (
         "import sys, signal; from pathlib import Path\n"
-        "from hbatune.probe.guard import scratch_file\n"
-        f"with scratch_file(Path({str(folder)!r}), largest={4 * MIB}, smallest={MIB}):\n"
+        "from hbatune.probe.guard import make_scratch_file\n"
+        f"with make_scratch_file(Path({str(folder)!r}), largest={4 * MIB}, smallest={MIB}):\n"
         "    print('ready', flush=True); signal.pause()"
     )
     running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

@@ -18,7 +18,7 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.processors import with_probing
 from hbatune.probe.result import Skip
-from hbatune.probe.selection import Selection, choose_representatives, subjects_of
+from hbatune.probe.selection import Selection, choose_representatives, list_subjects
 from tests.unit.factory import adapter, endpoint, machine, vector
 
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"
@@ -249,7 +249,7 @@ def test_the_load_stays_off_the_cpus_that_serve_the_adapter(
         vectors=(*vectors, others),
         processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
     )
-    [subject] = subjects_of(there, {"sda"})
+    [subject] = list_subjects(there, {"sda"})
     assert subject.cpus == away
 
 
@@ -271,9 +271,9 @@ def test_isolated_cpus_are_for_the_load_where_the_site_gives_them(
         vectors=(vector(effective=serving),),
         processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
     )
-    [subject] = subjects_of(with_probing(there, isolated=True), {"sda"})
+    [subject] = list_subjects(with_probing(there, isolated=True), {"sda"})
     assert subject.cpus == cpus
-    [careful] = subjects_of(with_probing(there, isolated=False), {"sda"})
+    [careful] = list_subjects(with_probing(there, isolated=False), {"sda"})
     assert not set(careful.cpus) & set(isolated)
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hbatune.probe.history import Record
 from hbatune.probe.result import Histogram, Window
-from hbatune.probe.sweeps import Sweep, Swept, find_sweeps, lone_results
+from hbatune.probe.sweeps import Sweep, SweptParameter, find_sweeps, list_lone_results
 from tests.unit import reported
 
 HOST = reported.host()
@@ -24,7 +24,11 @@ def moved(records: list[Record], seconds: float) -> list[Record]:
 
 def test_each_kind_is_found_the_newest_first() -> None:
     found = find_sweeps([*DEPTH, *BLOCK, *MIX, *reported.lone(HOST)])
-    assert [each.swept for each in found] == [Swept.MIX, Swept.BLOCK, Swept.DEPTH]
+    assert [each.swept for each in found] == [
+        SweptParameter.MIX,
+        SweptParameter.BLOCK,
+        SweptParameter.DEPTH,
+    ]
     assert [values(each) for each in found] == [
         [0, 50, 70, 100],
         list(reported.BLOCKS),
@@ -64,7 +68,9 @@ def test_two_runs_are_no_sweep() -> None:
 
 @pytest.mark.parametrize("others", [BLOCK, MIX])
 def test_what_is_measured_right_after_does_not_get_in(others: list[Record]) -> None:
-    depth = next(each for each in find_sweeps([*DEPTH, *others]) if each.swept is Swept.DEPTH)
+    depth = next(
+        each for each in find_sweeps([*DEPTH, *others]) if each.swept is SweptParameter.DEPTH
+    )
     assert values(depth) == list(reported.DEPTHS)
 
 
@@ -115,7 +121,7 @@ def test_other_sweeps_have_no_knee() -> None:
 
 def test_the_newest_result_outside_of_sweeps_stands_for_a_disk() -> None:
     records = [*reported.lone(HOST), *DEPTH]
-    found = lone_results(records, find_sweeps(records))
+    found = list_lone_results(records, find_sweeps(records))
     assert [(each.target, each.command) for each in found] == [
         ("sda", "probe"),
         ("sdc", "probe reference-short"),
@@ -124,5 +130,5 @@ def test_the_newest_result_outside_of_sweeps_stands_for_a_disk() -> None:
     after = moved(reported.lone(HOST)[:1], 9000)
     same_disk = [replace(each, id=DEPTH[0].id, target="sda") for each in after]
     newer = moved(DEPTH, 10_000)
-    [alone] = lone_results([*same_disk, *newer], find_sweeps(newer))
+    [alone] = list_lone_results([*same_disk, *newer], find_sweeps(newer))
     assert alone.command == "daemon", "a sweep's runs give way, although newer"

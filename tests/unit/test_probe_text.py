@@ -11,7 +11,7 @@ from hbatune.probe.result import (
     Skipped,
     Workload,
 )
-from hbatune.text.probe_tables import shape_text, why_not
+from hbatune.text.probe_tables import explain_missing_result, format_shape
 from hbatune.workers import Process
 
 FIGURES = Figures(
@@ -48,27 +48,31 @@ def result(target: str = "sda", **overrides: object) -> ProbeResult:
     ],
 )
 def test_a_workload_is_told_in_a_few_words(workload: Workload, said: str) -> None:
-    assert shape_text(workload) == said
+    assert format_shape(workload) == said
 
 
 @pytest.mark.parametrize("reason", Skip)
 def test_every_reason_to_skip_has_its_own_words(reason: Skip) -> None:
-    others = {why_not(Skipped("sda", other)) for other in Skip if other is not reason}
-    assert why_not(Skipped("sda", reason)) not in others
+    others = {
+        explain_missing_result(Skipped("sda", other)) for other in Skip if other is not reason
+    }
+    assert explain_missing_result(Skipped("sda", reason)) not in others
 
 
 @pytest.mark.parametrize("reason", Failure)
 def test_every_failure_has_its_own_words(reason: Failure) -> None:
-    others = {why_not(Failed("sda", other)) for other in Failure if other is not reason}
-    assert why_not(Failed("sda", reason)) not in others
+    others = {
+        explain_missing_result(Failed("sda", other)) for other in Failure if other is not reason
+    }
+    assert explain_missing_result(Failed("sda", reason)) not in others
 
 
 def test_a_fio_that_could_not_be_killed_is_named() -> None:
     stuck = Failed("sda", Failure.STUCK, process=Process(4711, 1))
-    assert "4711" in why_not(stuck)
+    assert "4711" in explain_missing_result(stuck)
 
 
 def test_words_of_others_stay_on_their_line_and_away_from_the_terminal() -> None:
-    said = why_not(Failed("sda", Failure.EXIT, status=1, text="bad\n\x1b[2Jengine"))
+    said = explain_missing_result(Failed("sda", Failure.EXIT, status=1, text="bad\n\x1b[2Jengine"))
     assert said.isprintable()
     assert "engine" in said

@@ -27,7 +27,7 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.run import TogetherOutcome
-from hbatune.probe.together import find_bottleneck, judge_together
+from hbatune.probe.together import evaluate_together, find_bottleneck
 from tests.documented import validate
 from tests.unit.factory import adapter, endpoint, link, machine
 from tests.unit.test_probe_text import FIGURES
@@ -62,14 +62,14 @@ def alone(target: str, iops: float = 60_000.0) -> ProbeResult:
 def test_the_current_link_counts_and_not_what_it_could_be() -> None:
     disks = [alone("sda"), alone("sdb")]
     figures = replace(FIGURES, iops=60_000.0, bandwidth=1.8e9)
-    narrow = judge_together("a", link(width=2), disks, figures)
+    narrow = evaluate_together("a", link(width=2), disks, figures)
     assert (narrow.share, narrow.bottleneck) == (0.5, Bottleneck.LINK)
-    assert judge_together("a", link(), disks, figures).bottleneck is Bottleneck.ADAPTER
+    assert evaluate_together("a", link(), disks, figures).bottleneck is Bottleneck.ADAPTER
 
 
 def test_a_thread_of_fio_that_is_busy_all_the_time_is_a_limit() -> None:
     figures = replace(FIGURES, iops=90_000.0, cpu_us_per_io=21.0, busy=0.3)
-    found = judge_together("a", None, [alone("sda"), alone("sdb")], figures)
+    found = evaluate_together("a", None, [alone("sda"), alone("sdb")], figures)
     assert (found.bottleneck, round(found.busy, 3)) == (Bottleneck.CPU, 0.945)
 
 
@@ -82,7 +82,7 @@ def test_one_fio_loads_all_disks_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(running, "busy_subjects", lambda subjects: {})
+    monkeypatch.setattr(running, "find_busy_subjects", lambda subjects: {})
     subjects = prepared(tmp_path, "sda", "sdb", "sdc")
     found = running.probe_together("hba", subjects, Workload(ramp=0, runtime=0.1, depth=7))
     assert isinstance(found, Figures)
@@ -143,9 +143,11 @@ def test_disks_are_written_to_at_once_where_each_is_named_and_empty(
 
     monkeypatch.setattr(fio, "find", lambda: fio.Fio("fio", "3.33"))
     monkeypatch.setattr(fio, "measure", measure)
-    monkeypatch.setattr(running, "busy_subjects", lambda subjects: {})
+    monkeypatch.setattr(running, "find_busy_subjects", lambda subjects: {})
     content: dict[str, str | None] = {}
-    monkeypatch.setattr("hbatune.probe.guard.signature", lambda node: content.get(Path(node).name))
+    monkeypatch.setattr(
+        "hbatune.probe.guard.read_signature", lambda node: content.get(Path(node).name)
+    )
     disks = prepared(tmp_path, "sda", "sdb")
     assert running.probe_together("hba", disks, WRITES, ("sda", "sdb")) == FIGURES
     unnamed = running.probe_together("hba", disks, WRITES, ("sda",))
@@ -159,8 +161,8 @@ def test_disks_are_written_to_at_once_where_each_is_named_and_empty(
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench()
-    monkeypatch.setattr(operation, "gather", lambda *a, **k: made.machine)
-    monkeypatch.setattr(running, "probe", made.probe)
+    monkeypatch.setattr(operation, "gather_machine", lambda *a, **k: made.machine)
+    monkeypatch.setattr(running, "probe_subjects", made.probe)
     monkeypatch.setattr(running, "probe_together", made.together)
     return made
 
@@ -190,7 +192,9 @@ def test_the_history_keeps_what_all_disks_did_at_once(
     assert kept.together is not None
     assert kept.together.targets == ("sda", "sdb")
     assert kept.together.figures.iops == 70_000
-    monkeypatch.setattr("hbatune.cli.commands.history.gather", lambda *a, **k: bench.machine)
+    monkeypatch.setattr(
+        "hbatune.cli.commands.history.gather_machine", lambda *a, **k: bench.machine
+    )
     capsys.readouterr()
     assert main(["history", "0000:01:00.0"]) == 0
     out = capsys.readouterr().out

@@ -13,16 +13,16 @@ from hbatune.probe import verdict
 from hbatune.probe.result import Figures
 from hbatune.probe.verdict import (
     ALPHA,
-    FEWEST,
-    PAIRS,
+    DEFAULT_PAIRS,
+    MIN_PAIRS,
     Conclusion,
     Design,
     Metric,
     Verdict,
-    fewest_pairs,
-    judge_blocks,
-    judge_pairs,
-    noise_floor,
+    compute_min_pairs,
+    compute_noise_floor,
+    evaluate_blocks,
+    evaluate_pairs,
 )
 from tests.unit.noisy import NOISES, Noise, NoisyDisk, figures
 
@@ -37,12 +37,12 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict, "RESAMPLES", 99)
 
 
-def judged(noise: str, seed: int, slower: float = 1.0, count: int = PAIRS) -> Verdict:
-    return judge_pairs(NoisyDisk(NOISES[noise], seed).pairs(count, slower), TOLERANCE, SECONDS)
+def judged(noise: str, seed: int, slower: float = 1.0, count: int = DEFAULT_PAIRS) -> Verdict:
+    return evaluate_pairs(NoisyDisk(NOISES[noise], seed).pairs(count, slower), TOLERANCE, SECONDS)
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("count", [FEWEST, PAIRS])
+@pytest.mark.parametrize("count", [MIN_PAIRS, DEFAULT_PAIRS])
 @pytest.mark.parametrize("noise", NOISES)
 def test_comparing_a_setting_with_itself_raises_an_alarm_once_in_a_hundred_at_most(
     noise: str, count: int
@@ -53,7 +53,7 @@ def test_comparing_a_setting_with_itself_raises_an_alarm_once_in_a_hundred_at_mo
 
 
 def test_the_pairs_of_an_apply_are_the_fewest_that_can_tell() -> None:
-    assert fewest_pairs(ALPHA) == FEWEST
+    assert compute_min_pairs(ALPHA) == MIN_PAIRS
 
 
 @pytest.mark.usefixtures("fast")
@@ -63,8 +63,8 @@ def test_the_pairs_of_an_apply_are_the_fewest_that_can_tell() -> None:
 )
 def test_four_times_the_rate_is_told_by_the_fewest_pairs(noise: str, least: int) -> None:
     # A depth raised from 32 to 128 on a disk that takes the same time for each I/O, and cut again.
-    better = Counter(judged(noise, seed, 0.25, FEWEST).word for seed in range(100))
-    worse = [judged(noise, seed, 4.0, FEWEST) for seed in range(100)]
+    better = Counter(judged(noise, seed, 0.25, MIN_PAIRS).word for seed in range(100))
+    worse = [judged(noise, seed, 4.0, MIN_PAIRS) for seed in range(100)]
     assert better[Conclusion.IMPROVED] >= least
     assert (
         sum(found.word is Conclusion.REGRESSED and bool(found.beyond) for found in worse) >= least
@@ -75,12 +75,12 @@ def test_four_times_the_rate_is_told_by_the_fewest_pairs(noise: str, least: int)
 def test_without_the_floor_and_the_interval_the_alarms_would_still_be_one_in_a_hundred() -> None:
     rare = 0
     for seed in range(2000):
-        pairs = NoisyDisk(NOISES["all of it"], seed).pairs(PAIRS)
+        pairs = NoisyDisk(NOISES["all of it"], seed).pairs(DEFAULT_PAIRS)
         gaps = [
             [metric.of(after) / metric.of(before) - 1 for metric in Metric]
             for before, after in pairs
         ]
-        rare += min(verdict.chance(gaps)) <= 0.01
+        rare += min(verdict.compute_chance(gaps)) <= 0.01
     assert rare <= 32  # of 2,000 at 1 %: 20, and 2.7 standard deviations
 
 
@@ -112,13 +112,15 @@ def test_a_quiet_machine_shows_that_nothing_changed() -> None:
 def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
     told = Counter[Conclusion]()
     for seed in range(20):
-        first = judge_pairs(NoisyDisk(Noise(0.06), seed).pairs(PAIRS), TOLERANCE, SECONDS)
+        first = evaluate_pairs(
+            NoisyDisk(Noise(0.06), seed).pairs(DEFAULT_PAIRS), TOLERANCE, SECONDS
+        )
         assert first.word is Conclusion.CANNOT_TELL
         assert first.more_seconds is not None
         assert first.more_seconds >= SECONDS
         # With so many more pairs it can, as a rule: the seconds are no mere phrase.
-        count = PAIRS + round(first.more_seconds / SECONDS)
-        longer = judge_pairs(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
+        count = DEFAULT_PAIRS + round(first.more_seconds / SECONDS)
+        longer = evaluate_pairs(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
         told[longer.word] += 1
     assert told[Conclusion.UNCHANGED] >= 10
 
@@ -126,21 +128,22 @@ def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
 def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
     pairs = [
         (figures(1000, 400, 900), figures(957 + n % 3, 418 - n % 3, 945 + n % 3))
-        for n in range(PAIRS)
+        for n in range(DEFAULT_PAIRS)
     ]
-    strict = judge_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.02), SECONDS)
+    strict = evaluate_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.02), SECONDS)
     assert strict.word is Conclusion.REGRESSED
     assert strict.beyond == tuple(Metric)
-    mild = judge_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.10), SECONDS)
+    mild = evaluate_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.10), SECONDS)
     assert mild.beyond == (Metric.IOPS, Metric.MEAN)
-    assert judge_pairs(pairs, TOLERANCE, SECONDS).word is Conclusion.UNCHANGED
+    assert evaluate_pairs(pairs, TOLERANCE, SECONDS).word is Conclusion.UNCHANGED
 
 
 def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
     pairs = [
-        (figures(1000 + n, 400, 900 + n), figures(1200 + n, 330, 1500 + n)) for n in range(PAIRS)
+        (figures(1000 + n, 400, 900 + n), figures(1200 + n, 330, 1500 + n))
+        for n in range(DEFAULT_PAIRS)
     ]
-    found = judge_pairs(pairs, TOLERANCE, SECONDS)
+    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
     words = {each.metric: each.word for each in found.changes}
     assert words == {
         Metric.IOPS: Conclusion.IMPROVED,
@@ -156,15 +159,15 @@ def test_what_this_machine_does_by_itself_is_no_effect() -> None:
     pairs = [
         (figures(1000 * x, 400 / x, 900 / x), figures(1100 * x, 363 / x, 810 / x)) for x in swing
     ]
-    found = judge_pairs(pairs, TOLERANCE, SECONDS)
+    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
     assert all(each.chance is not None and each.chance <= 0.01 for each in found.changes)
     assert found.word is Conclusion.CANNOT_TELL
 
 
 def test_the_floor_is_that_of_runs_of_one_setting() -> None:
-    assert noise_floor([[1.0] * 5, [2.0] * 5]) == 0
-    quiet = noise_floor([[1.0, 1.01] * 5, [1.0, 1.01] * 5])
-    assert noise_floor([[1.0, 1.1] * 5, [1.0, 1.1] * 5]) > 5 * quiet
+    assert compute_noise_floor([[1.0] * 5, [2.0] * 5]) == 0
+    quiet = compute_noise_floor([[1.0, 1.01] * 5, [1.0, 1.01] * 5])
+    assert compute_noise_floor([[1.0, 1.1] * 5, [1.0, 1.1] * 5]) > 5 * quiet
 
 
 RUNS = st.tuples(*(st.floats(0, 1e12) for _ in Metric)).map(lambda values: figures(*values))
@@ -178,8 +181,8 @@ def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
 ) -> None:
     before, after = [first for first, _ in pairs], [second for _, second in pairs]
     for found in (
-        judge_pairs(pairs, TOLERANCE, SECONDS),
-        judge_blocks(before, after, TOLERANCE, SECONDS),
+        evaluate_pairs(pairs, TOLERANCE, SECONDS),
+        evaluate_blocks(before, after, TOLERANCE, SECONDS),
     ):
         assert msgspec.json.decode(msgspec.json.encode(found), type=Verdict) == found
         assert (found.more_seconds is None) is (found.word is not Conclusion.CANNOT_TELL)
@@ -190,7 +193,7 @@ def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
 def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
     pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
     pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
-    found = judge_pairs(pairs, TOLERANCE, SECONDS)
+    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
     assert found.word is Conclusion.CANNOT_TELL
     assert all(math.isfinite(change.high) for change in found.changes)
 
@@ -198,21 +201,23 @@ def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
-    found = judge_pairs(pairs, TOLERANCE, SECONDS)
+    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
     more = 8 - count
     words = (Conclusion.CANNOT_TELL, Design.INTERLEAVED, count, ())
     assert found == Verdict(*words, more, more * SECONDS)
 
 
 def test_seven_pairs_cannot_tell_whatever_they_show() -> None:
-    found = judge_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
+    found = evaluate_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
     assert (found.word, found.more_seconds) == (Conclusion.CANNOT_TELL, SECONDS)
 
 
 def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
     disk = NoisyDisk(NOISES[noise], seed)
-    before = [disk.run() for _ in range(PAIRS)]
-    return judge_blocks(before, [disk.run(slower) for _ in range(PAIRS)], TOLERANCE, SECONDS)
+    before = [disk.run() for _ in range(DEFAULT_PAIRS)]
+    return evaluate_blocks(
+        before, [disk.run(slower) for _ in range(DEFAULT_PAIRS)], TOLERANCE, SECONDS
+    )
 
 
 @pytest.mark.usefixtures("fast")
@@ -234,4 +239,4 @@ def test_blocks_tell_what_is_large() -> None:
 
 def test_three_runs_are_no_block() -> None:
     runs = [figures(1000, 400, 900)] * 3
-    assert judge_blocks(runs, runs, TOLERANCE, SECONDS).word is Conclusion.CANNOT_TELL
+    assert evaluate_blocks(runs, runs, TOLERANCE, SECONDS).word is Conclusion.CANNOT_TELL

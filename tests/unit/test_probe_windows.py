@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hbatune.probe.fio import Count, counts_in_time, cut_windows, json_documents
+from hbatune.probe.fio import Count, cut_windows, parse_documents, select_counts
 from hbatune.probe.result import Histogram, merge_histograms
 
 
@@ -25,20 +25,20 @@ def test_a_run_is_cut_where_its_state_was_told() -> None:
 
 def test_the_warm_up_is_left_out() -> None:
     warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
-    found = counts_in_time([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    found = select_counts([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
     assert [each.ios for each in cut_windows(found)] == [50, 50]
 
 
 def test_counters_that_start_again_begin_the_run() -> None:
-    found = counts_in_time([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    found = select_counts([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
     assert [each.ios for each in cut_windows(found)] == [50, 50]
 
 
 def test_what_came_after_the_time_is_left_out_unless_there_is_too_little_before() -> None:
     told, waiting, whole = count(3.5, 350), count(4.5, 400), count(5.0, 400)
-    assert counts_in_time([told, waiting, whole], 4.0) == [told]
-    assert counts_in_time([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
-    assert counts_in_time([whole], 4.0) == [whole]
+    assert select_counts([told, waiting, whole], 4.0) == [told]
+    assert select_counts([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
+    assert select_counts([whole], 4.0) == [whole]
 
 
 def test_a_short_rest_joins_the_window_before() -> None:
@@ -53,4 +53,4 @@ def test_one_document_is_one_window_and_none_is_none() -> None:
 
 def test_documents_are_found_between_words_and_end_where_one_is_broken() -> None:
     text = f'note: x\n{json.dumps({"a": 1}, indent=1)}\nfio: warning {{\n{{"b": 2}}\n{{"c": '
-    assert list(json_documents(text)) == [{"a": 1}, {"b": 2}]
+    assert list(parse_documents(text)) == [{"a": 1}, {"b": 2}]

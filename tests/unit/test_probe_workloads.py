@@ -8,9 +8,9 @@ from hbatune.policy.library import Library
 from hbatune.policy.toml_files import PolicyError
 from hbatune.probe.result import Pattern, Workload
 from hbatune.probe.workloads import find_workload, load_workloads
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 
-RULES = shipped("rules")
+RULES = find_shipped("rules")
 LIBRARY = Library(RULES, site=Path("/nonexistent"))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.policy.match import ENDPOINTS
+from hbatune.policy.match import TYPICAL_ENDPOINTS
 from tests.unit.policy_site import SiteFolder
 from tools.profiles_page import NAMES, alike, by_kind, page, settings
 
@@ -30,7 +30,7 @@ LATENCY = {
 """What `latency` has and `oltp` has not, beside objectives."""
 
 
-@pytest.mark.parametrize("kind", ENDPOINTS)
+@pytest.mark.parametrize("kind", TYPICAL_ENDPOINTS)
 def test_profiles_differ_but_where_no_source_tells_them_apart(site: SiteFolder, kind: str) -> None:
     rows = {name: by_kind(site.load(name))[kind] for name in NAMES}
     assert alike(rows) == ALIKE.get(kind, [])

@@ -13,7 +13,7 @@ from hbatune.facts.model import Medium
 from hbatune.plan.rows import Outcome as WriteOutcome
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Tolerance
-from hbatune.probe.prove import LOST, Proving, Representative, make_representatives
+from hbatune.probe.prove import MAX_LOST_PAIRS, Proving, Representative, make_representatives
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -24,7 +24,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.verdict import PAIRS, Conclusion
+from hbatune.probe.verdict import DEFAULT_PAIRS, Conclusion
 from tests.unit.factory import adapter, endpoint
 from tests.unit.noisy import Noise, NoisyDisk
 
@@ -102,7 +102,7 @@ def test_what_helps_stays() -> None:
     bench = Bench({"queue_depth": 0.5})
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert (proof.verdict.word, back) == (Conclusion.IMPROVED, [])
-    assert bench.runs == 2 * PAIRS
+    assert bench.runs == 2 * DEFAULT_PAIRS
     assert set(bench.trial.at.values()) == {Side.AFTER}
 
 
@@ -124,7 +124,7 @@ def test_what_the_second_comparison_does_not_confirm_stays() -> None:
 
     def passing(subject: Subject) -> ProbeOutcome:
         # Whatever it was, it is over when the first comparison is.
-        bench.cost = {"queue_depth": 2.0} if bench.runs < 2 * PAIRS else {}
+        bench.cost = {"queue_depth": 2.0} if bench.runs < 2 * DEFAULT_PAIRS else {}
         return cost(subject)
 
     proving.measure = passing
@@ -244,10 +244,10 @@ def test_a_disk_that_somebody_begins_to_use_is_not_switched_any_more() -> None:
 def test_a_pair_that_fails_is_made_again_but_not_for_ever() -> None:
     bench = Bench({"queue_depth": 2.0}, fails=(1, 4))
     [proof, *_], _ = bench.proving().prove(bench.trial, part("queue_depth"))
-    assert (proof.verdict.runs, proof.outcome) == (PAIRS, None)
+    assert (proof.verdict.runs, proof.outcome) == (DEFAULT_PAIRS, None)
     broken = Bench({"queue_depth": 2.0}, fails=range(1, 100))
     [proof], back = broken.proving().prove(broken.trial, part("queue_depth"))
-    assert broken.runs == LOST + 1
+    assert broken.runs == MAX_LOST_PAIRS + 1
     assert isinstance(proof.outcome, Failed)
     assert (proof.verdict.word, back) == (Conclusion.CANNOT_TELL, [])
 

@@ -9,8 +9,8 @@ import pytest
 
 from hbatune.operations import context
 from hbatune.plan.rows import Outcome, Restored
-from hbatune.text.basic_output import quantity
-from hbatune.text.notes import note_text, show_restored
+from hbatune.text.basic_output import format_count
+from hbatune.text.notes import format_note, show_restored
 from tests.unit.factory import machine
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
@@ -27,14 +27,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
     ],
 )
 def test_one_is_not_many(number: int, words: tuple[str, ...], said: str) -> None:
-    assert quantity(number, *words) == said
+    assert format_count(number, *words) == said
 
 
 def test_notes_of_one_run_are_about_one() -> None:
-    assert note_text(context.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
-    assert note_text(context.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
-    assert "comparing 1 endpoint with" in note_text(context.ComparisonsAhead(1, 8, 5.0, 60))
-    assert "its 1 oldest result was" in note_text(context.HistoryFull(1))
+    assert format_note(context.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
+    assert format_note(context.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
+    assert "comparing 1 endpoint with" in format_note(context.ComparisonsAhead(1, 8, 5.0, 60))
+    assert "its 1 oldest result was" in format_note(context.HistoryFull(1))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.checks.registry import CHECKS
-from hbatune.policy.library import profiles
+from hbatune.policy.library import list_profiles
 from tests.unit.policy_site import SiteFolder
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ CARRIED = {
     "D1-1": "rules/workloads/block-sweep-small.toml",
     "D1-3": "hbatune.probe.history:Stale",
     "D1-5": "hbatune.report.disk_sections:together",
-    "D2-2": "hbatune.policy.budget:MOST",
+    "D2-2": "hbatune.policy.budget:MAX_LUN_DEPTH",
     "D2-5": "rules/arrays.toml",
     "D2-6": "hbatune.operations.verify:Verified",
     "D3-1": "rules/workloads/qd1.toml",
@@ -53,7 +53,7 @@ def cited(site: SiteFolder) -> set[str]:
 def _cited(site: SiteFolder) -> Iterator[str]:
     for check in CHECKS:
         yield check.source
-    for listed in profiles(site.library):
+    for listed in list_profiles(site.library):
         profile = site.load(listed.name)
         yield from (rule.source for rule in profile.rules)
         yield from (objective.source for objective in profile.objectives)

@@ -7,10 +7,10 @@ import pytest
 
 from hbatune.act import journal
 from hbatune.act.executor import Means
-from hbatune.act.writer import apply
+from hbatune.act.writer import write_plan
 from hbatune.plan import make
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
-from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
+from hbatune.plan.rows import BASELINE_RULE, Outcome, Plan, Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave
 from hbatune.settings.table import Value
 from tests.unit.factory import attributes, endpoint, machine
@@ -35,7 +35,7 @@ def row(
     known: Mapping[Key, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
     changes = EarlierChanges(set_before=known)
     limits = PlanLimits(excluded={lun.id: excluded} if excluded else {})
-    made = make.make(machine(lun), profile(*effects), limits=limits, earlier=changes)
+    made = make.make_plan(machine(lun), profile(*effects), limits=limits, earlier=changes)
     return next((each for each in made.rows if each.setting == DEPTH), None)
 
 
@@ -66,7 +66,7 @@ def test_a_depth_that_was_changed_since_is_judged_as_it_is() -> None:
 def test_what_no_rule_asks_for_goes_back(effects: tuple[tuple[str, Effect], ...]) -> None:
     found = row(128, *effects, set_before=earlier(32, 128))
     assert found is not None
-    assert (found.rule, found.state, found.value) == (BASELINE, State.DRIFT, 32)
+    assert (found.rule, found.state, found.value) == (BASELINE_RULE, State.DRIFT, 32)
     assert row(32, *effects, set_before=earlier(32, 128)) is None, "it is back"
 
 
@@ -74,7 +74,7 @@ def test_what_is_excluded_goes_back_first() -> None:
     asked = (DEPTH, Exactly(64))
     found = row(64, asked, set_before=earlier(32, 64), excluded="excluded in [site]")
     assert found is not None
-    assert (found.rule, found.value) == (BASELINE, 32)
+    assert (found.rule, found.value) == (BASELINE_RULE, 32)
     after = row(32, asked, set_before=earlier(32, 64), excluded="excluded in [site]")
     assert after is not None
     assert after.state is State.EXCLUDED
@@ -91,7 +91,7 @@ def test_what_would_shrink_the_tag_set_stays_and_says_so() -> None:
     found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="975")
     lun = endpoint(attributes=found, tags=975)
     changes = EarlierChanges(set_before={(lun.id, "nr_requests"): earlier(256, 975)})
-    [stays] = make.make(machine(lun), profile(), earlier=changes).rows
+    [stays] = make.make_plan(machine(lun), profile(), earlier=changes).rows
     assert (stays.state, stays.value) == (State.FIXED, None)
     assert "975 is the adapter's" in str(stays.limit)
 
@@ -116,7 +116,7 @@ class Bench:
 
     def plan(self, *effects: tuple[str, Effect]) -> Plan:
         changes = EarlierChanges(set_before=self.set_before())
-        return make.make(machine(self.disk.endpoint()), profile(*effects), earlier=changes)
+        return make.make_plan(machine(self.disk.endpoint()), profile(*effects), earlier=changes)
 
     def set_before(self) -> dict[Key, SetBefore]:
         entries = (each for each in filed(self.means).entries if each.value is not None)
@@ -124,7 +124,7 @@ class Bench:
 
     def apply(self, *effects: tuple[str, Effect]) -> dict[str, Outcome | None]:
         it = self.plan(*effects)
-        rows = apply(machine(self.disk.endpoint()), it, filed(self.means), self.means)
+        rows = write_plan(machine(self.disk.endpoint()), it, filed(self.means), self.means)
         return {each.setting: each.outcome for each in rows}
 
     def now(self) -> tuple[str, str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import main
-from hbatune.cli.parser import command_of
-from hbatune.cli.remote import without_host
+from hbatune.cli.parser import find_command_name
+from hbatune.cli.remote import remove_host_option
 
 MAIN = "import sys; from hbatune.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -132,9 +132,9 @@ def test_a_mistake_is_found_before_any_connection(hosts: Path) -> None:
     ids=" ".join,
 )
 def test_the_option_itself_stays_here_however_it_is_spelled(words: list[str]) -> None:
-    assert without_host(words) == ["diff", "--json"]
-    assert command_of(words) == "diff"
+    assert remove_host_option(words) == ["diff", "--json"]
+    assert find_command_name(words) == "diff"
 
 
 def test_behind_two_dashes_nothing_is_an_option() -> None:
-    assert without_host(["diff", "--", "-H", "sda"]) == ["diff", "--", "-H", "sda"]
+    assert remove_host_option(["diff", "--", "-H", "sda"]) == ["diff", "--", "-H", "sda"]

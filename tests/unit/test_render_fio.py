@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.probe.result import BulkWriter, Pattern, Workload, Zone
-from hbatune.render import UnsafeNameError, fio_filename, render
+from hbatune.render import UnsafeNameError, fio_filename, render_template
 
 SIZE = 1 << 30
 
 
 def job(node: str, workload: Workload | None = None) -> list[str]:
     """Return the lines of a rendered job file that are not comments."""
-    text = render(
+    text = render_template(
         "templates",
         "probe.fio.j2",
         node=node,
@@ -78,9 +78,9 @@ def test_no_name_breaks_out_of_its_line(name: str) -> None:
 
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        render("templates", "probe.fio.j2", workload=Workload(), size=SIZE, cpus=None)
+        render_template("templates", "probe.fio.j2", workload=Workload(), size=SIZE, cpus=None)
     with pytest.raises(jinja2.UndefinedError):
-        render("templates", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
+        render_template("templates", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
 
 
 def test_a_mix_with_zones_is_one_job_without_flow() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hbatune.act import system
 from hbatune.plan.module_options import OptionLine
-from hbatune.render import UnsafeNameError, comment, render
+from hbatune.render import UnsafeNameError, comment, render_template
 
 HOSTILE = st.one_of(
     st.text(),
@@ -31,7 +31,7 @@ def line(**overrides: Any) -> OptionLine:
 
 
 def text(*lines: OptionLine, profile: str = "oltp") -> str:
-    return render("templates", "modprobe.conf.j2", profile=profile, lines=lines)
+    return render_template("templates", "modprobe.conf.j2", profile=profile, lines=lines)
 
 
 def as_kmod_reads(content: str) -> list[str]:

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.report.svg import Axis, linear, logarithmic, measured, plain
+from hbatune.report.svg import (
+    Axis,
+    format_short_number,
+    make_linear_axis,
+    make_log_axis,
+    make_measured_axis,
+)
 
 rates = st.lists(st.floats(0.001, 1e12), min_size=1, max_size=12)
 
@@ -25,18 +31,18 @@ def labels(axis: Axis) -> list[str]:
     ],
 )
 def test_ticks_are_numbers_that_people_count_in(most: float, wanted: list[str]) -> None:
-    assert labels(linear("", [most])) == wanted
+    assert labels(make_linear_axis("", [most])) == wanted
 
 
 def test_an_axis_goes_below_zero_where_values_do() -> None:
-    axis = linear("", [-23.0, 29.0])
+    axis = make_linear_axis("", [-23.0, 29.0])
     assert axis.low <= -23
     assert axis.high >= 29
     assert "0" in labels(axis)
 
 
 def test_whole_ticks_are_not_parted() -> None:
-    assert labels(linear("", [2], count=8, integral=True)) == ["0", "1", "2"]
+    assert labels(make_linear_axis("", [2], count=8, integral=True)) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -51,19 +57,19 @@ def test_whole_ticks_are_not_parted() -> None:
 def test_a_logarithmic_axis_counts_in_steps_and_decades(
     values: list[float], wanted: list[str]
 ) -> None:
-    assert labels(logarithmic("", values)) == wanted
+    assert labels(make_log_axis("", values)) == wanted
 
 
 def test_each_depth_that_was_measured_has_a_tick() -> None:
-    axis = measured("", {deep: str(deep) for deep in (24, 1, 8, 192)})
+    axis = make_measured_axis("", {deep: str(deep) for deep in (24, 1, 8, 192)})
     assert labels(axis) == ["1", "8", "24", "192"]
-    one = measured("", {4096: "4K"})
+    one = make_measured_axis("", {4096: "4K"})
     assert one.low < 4096 < one.high
 
 
 @given(rates)
 def test_every_value_has_its_place_on_the_axis_and_so_has_every_tick(values: list[float]) -> None:
-    for axis in (linear("", values), logarithmic("", values)):
+    for axis in (make_linear_axis("", values), make_log_axis("", values)):
         assert len(axis.ticks) >= 2
         assert len({tick.label for tick in axis.ticks}) == len(axis.ticks), "no label twice"
         for value in (*values, *(tick.value for tick in axis.ticks)):
@@ -72,13 +78,13 @@ def test_every_value_has_its_place_on_the_axis_and_so_has_every_tick(values: lis
 
 
 def test_places_keep_proportions_and_may_run_upwards() -> None:
-    assert linear("", [10]).place(5, 300, 100) == 200
-    depths = measured("", {1: "1", 4: "4", 16: "16"})
+    assert make_linear_axis("", [10]).place(5, 300, 100) == 200
+    depths = make_measured_axis("", {1: "1", 4: "4", 16: "16"})
     assert [round(depths.place(deep, 0, 100)) for deep in (1, 4, 16)] == [0, 50, 100]
 
 
 def test_what_is_beyond_an_axis_lies_at_its_end() -> None:
-    axis = linear("", [10])
+    axis = make_linear_axis("", [10])
     assert axis.place(1e9, 0, 100) == 100
     assert axis.place(-1e9, 0, 100) == 0
 
@@ -87,4 +93,4 @@ def test_what_is_beyond_an_axis_lies_at_its_end() -> None:
     ("value", "wanted"), [(0.5, "0.5"), (20, "20"), (1500, "1.5k"), (2e6, "2M"), (0, "0")]
 )
 def test_numbers_are_short(value: float, wanted: str) -> None:
-    assert plain(value) == wanted
+    assert format_short_number(value) == wanted

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.render import render
+from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import page
+from hbatune.report.summary import make_page
 from tests.unit import reported
 from tests.unit.browser import DESK, Browser, Look
 
@@ -25,7 +25,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 
 
 def html(seen: ReportData) -> str:
-    return render("templates", "report.html.j2", page=page(seen))
+    return render_template("templates", "report.html.j2", page=make_page(seen))
 
 
 @pytest.fixture(scope="module")

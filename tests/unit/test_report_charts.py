@@ -7,7 +7,14 @@ from markupsafe import Markup
 
 from hbatune.report import charts
 from hbatune.report.charts import Bar, ChartRow, Curves, Dot, Guide, Mark, Rows, Series
-from hbatune.report.svg import WIDTH, LegendEntry, Shape, linear, logarithmic, measured
+from hbatune.report.svg import (
+    PICTURE_WIDTH,
+    LegendEntry,
+    Shape,
+    make_linear_axis,
+    make_log_axis,
+    make_measured_axis,
+)
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}
@@ -33,8 +40,8 @@ def chart(*dots: Dot, **more: object) -> Element:
     series = Series("IOPS", dots)
     made = Curves(
         "IOPS over depth",
-        measured("depth, I/Os in flight", DEPTHS),
-        linear("IOPS, I/Os per second", [dot.y for dot in dots]),
+        make_measured_axis("depth, I/Os in flight", DEPTHS),
+        make_linear_axis("IOPS, I/Os per second", [dot.y for dot in dots]),
         (series,),
         **more,  # type: ignore[arg-type]
     )
@@ -84,8 +91,8 @@ def test_of_points_that_lie_on_each_other_only_some_have_labels() -> None:
 
 def test_several_curves_differ_in_more_than_colour() -> None:
     series = tuple(Series(name, FOUR) for name in ("p50", "p99", "p99.9"))
-    axis = logarithmic("latency, ms", [dot.y for dot in FOUR])
-    svg = parsed(charts.draw_curves(Curves("x", measured("d", DEPTHS), axis, series)))
+    axis = make_log_axis("latency, ms", [dot.y for dot in FOUR])
+    svg = parsed(charts.draw_curves(Curves("x", make_measured_axis("d", DEPTHS), axis, series)))
     assert {"p50", "p99", "p99.9"} <= set(texts(svg))
     shapes = {each.get("d", each.tag) for each in styled(svg, "mark")}
     assert len(shapes) == 3
@@ -98,7 +105,7 @@ def test_names_stay_text() -> None:
 
 
 def strip(*found: ChartRow, **more: object) -> Element:
-    axis = linear("change, %", [-10, 10])
+    axis = make_linear_axis("change, %", [-10, 10])
     made = Rows("changes", axis, found, keys=(LegendEntry("fine", "s0", Shape.CIRCLE),), **more)  # type: ignore[arg-type]
     return parsed(charts.draw_rows(made))
 
@@ -115,7 +122,7 @@ def test_a_row_has_its_name_its_bar_and_its_mark() -> None:
 
 def test_a_bar_beyond_the_axis_ends_at_its_edge() -> None:
     [bar] = styled(strip(ChartRow("IOPS", bars=(Bar(-1e9, 1e9, "s1"),))), "s1")
-    assert 0 < number(bar, "x") < number(bar, "x") + number(bar, "width") <= WIDTH
+    assert 0 < number(bar, "x") < number(bar, "x") + number(bar, "width") <= PICTURE_WIDTH
 
 
 def test_of_rows_too_thin_for_their_names_some_are_named() -> None:

@@ -5,7 +5,15 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.report.svg import Box, Wish, apart, beside, centred, fitted, width
+from hbatune.report.svg import (
+    Box,
+    LabelRequest,
+    estimate_width,
+    fit_text,
+    make_centred_box,
+    place_labels,
+    select_apart,
+)
 
 FRAME = Box(0, 0, 400, 200)
 points = st.lists(st.tuples(st.floats(0, 400), st.floats(0, 200)), min_size=1, max_size=20)
@@ -18,33 +26,33 @@ def test_boxes_that_share_an_edge_do_not_overlap() -> None:
 
 
 def test_a_text_that_fits_stays_and_a_longer_one_is_cut() -> None:
-    assert fitted("sda", 100, 13) == "sda"
-    cut = fitted("a very long name of a drive", 80, 13)
+    assert fit_text("sda", 100, 13) == "sda"
+    cut = fit_text("a very long name of a drive", 80, 13)
     assert cut.endswith("…")
-    assert width(cut, 13) <= 80
-    assert fitted("anything", 0, 13) == "…"
+    assert estimate_width(cut, 13) <= 80
+    assert fit_text("anything", 0, 13) == "…"
 
 
 def test_wide_letters_take_more_room_than_narrow_ones() -> None:
-    assert width("WWW", 13) > width("aaa", 13) > width("iii", 13)
+    assert estimate_width("WWW", 13) > estimate_width("aaa", 13) > estimate_width("iii", 13)
 
 
 def test_of_ticks_too_near_the_ends_stay() -> None:
-    boxes = [centred(str(number), 10 * number, 0, 13) for number in range(8, 20)]
-    kept = apart(boxes)
+    boxes = [make_centred_box(str(number), 10 * number, 0, 13) for number in range(8, 20)]
+    kept = select_apart(boxes)
     assert kept[0] == 0
     assert kept[-1] == len(boxes) - 1
     assert len(kept) < len(boxes)
     assert not any(boxes[a].overlaps(boxes[b]) for a, b in combinations(kept, 2))
-    assert apart([]) == []
-    assert apart(boxes[:1]) == [0]
+    assert select_apart([]) == []
+    assert select_apart(boxes[:1]) == [0]
 
 
 @given(points)
 def test_no_label_lies_on_another_nor_outside(found: list[tuple[float, float]]) -> None:
     taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in found]
-    wishes = [Wish(x, y, f"{number}") for number, (x, y) in enumerate(found)]
-    placed = [box for box in beside(wishes, FRAME, taken, found, 13) if box is not None]
+    wishes = [LabelRequest(x, y, f"{number}") for number, (x, y) in enumerate(found)]
+    placed = [box for box in place_labels(wishes, FRAME, taken, found, 13) if box is not None]
     assert not any(a.overlaps(b) for a, b in combinations(placed, 2))
     assert all(box.within(FRAME) for box in placed)
     assert not any(box.overlaps(other) for box in placed for other in taken)
@@ -52,14 +60,14 @@ def test_no_label_lies_on_another_nor_outside(found: list[tuple[float, float]]) 
 
 def test_the_first_wish_is_heard_where_there_is_room_for_one_only() -> None:
     tight = Box(0, 0, 80, 30)
-    twice = [Wish(40, 26, "knee: 32"), Wish(40, 26, "64")]
-    first, second = beside(twice, tight, [], [], 13)
+    twice = [LabelRequest(40, 26, "knee: 32"), LabelRequest(40, 26, "64")]
+    first, second = place_labels(twice, tight, [], [], 13)
     assert first is not None
     assert second is None
 
 
 def test_a_label_keeps_off_the_line_where_it_can() -> None:
     along = [(x, 85.0) for x in range(0, 400, 4)]  # just above the point
-    [box] = beside([Wish(200, 100, "16")], FRAME, [Box(195, 95, 205, 105)], along, 13)
+    [box] = place_labels([LabelRequest(200, 100, "16")], FRAME, [Box(195, 95, 205, 105)], along, 13)
     assert box is not None
     assert not box.held(along)

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from hbatune.plan import make
 from hbatune.probe.history import Record
 from hbatune.probe.result import Histogram, Pattern, Window
-from hbatune.render import render
+from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import page
-from hbatune.shipped import shipped
+from hbatune.report.summary import make_page
+from hbatune.shipped import find_shipped
 from tests.pages import CHECKOUT
 from tests.unit import reported
 
@@ -59,7 +59,7 @@ class Parsed(HTMLParser):
 
 
 def html(seen: ReportData) -> str:
-    return render("templates", "report.html.j2", page=page(seen))
+    return render_template("templates", "report.html.j2", page=make_page(seen))
 
 
 def parsed(seen: ReportData) -> Parsed:
@@ -416,7 +416,7 @@ def test_an_adapter_that_is_gone_or_has_another_driver_is_told() -> None:
 def test_a_disk_that_is_gone_has_its_results_still() -> None:
     seen = reported.seen()
     rest = replace(seen.machine, endpoints=seen.machine.endpoints[1:])
-    text = parsed(replace(seen, machine=rest, plan=make.make(rest, reported.oltp()))).text
+    text = parsed(replace(seen, machine=rest, plan=make.make_plan(rest, reported.oltp()))).text
     assert "the disk is not there any more" in text["depth"]
 
 
@@ -461,7 +461,7 @@ def test_a_disk_called_by_a_hostile_name_is_text_in_pictures_and_captions() -> N
 
 
 def test_dark_colours_are_for_screens_only_and_there_is_a_style_for_paper() -> None:
-    css = (shipped("templates") / "report.css").read_text()
+    css = (find_shipped("templates") / "report.css").read_text()
     assert "@media screen and (prefers-color-scheme: dark)" in css
     assert css.count("prefers-color-scheme") == 1
     assert "@media print" in css
@@ -486,7 +486,7 @@ def test_each_picture_of_the_documents_has_its_counterpart() -> None:
     named = {name for line in lines for name in re.findall(r'"([^"]+)"', line)}
     drawn = {
         figure.name
-        for section in page(reported.seen()).sections
+        for section in make_page(reported.seen()).sections
         for block in section.blocks
         for figure in block.figures
     }

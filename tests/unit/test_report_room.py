@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from hbatune.report.charts import (
-    MOST,
+    MAX_SERIES,
     Bar,
     ChartRow,
     Curves,
@@ -27,17 +27,17 @@ from hbatune.report.charts import (
     draw_rows,
 )
 from hbatune.report.page import ReportData
-from hbatune.report.summary import page
+from hbatune.report.summary import make_page
 from hbatune.report.svg import (
-    TEXT,
+    TEXT_SIZE,
     Axis,
     Box,
     LegendEntry,
     Shape,
-    linear,
-    logarithmic,
-    measured,
-    width,
+    estimate_width,
+    make_linear_axis,
+    make_log_axis,
+    make_measured_axis,
 )
 from tests.unit import reported
 
@@ -56,9 +56,9 @@ figures = st.floats(1e-3, 1e9)
 def box(text: Element) -> Box:
     """Return the room that a text of a picture takes."""
     x, y = float(text.get("x", "nan")), float(text.get("y", "nan"))
-    across = width(text.text or "", TEXT)
+    across = estimate_width(text.text or "", TEXT_SIZE)
     left = {"middle": x - across / 2, "end": x - across}.get(text.get("text-anchor", ""), x)
-    return Box(left, y - ASCENT * TEXT, left + across, y + DESCENT * TEXT)
+    return Box(left, y - ASCENT * TEXT_SIZE, left + across, y + DESCENT * TEXT_SIZE)
 
 
 def smaller(found: Box) -> Box:
@@ -84,7 +84,7 @@ def curves(draw: st.DrawFn) -> Curves:
     """Return one to five curves of 1 to 500 points, with guides or without."""
     count = draw(st.sampled_from((1, 2, 7, 60, 500)))
     series = []
-    for _ in range(draw(st.integers(1, MOST))):
+    for _ in range(draw(st.integers(1, MAX_SERIES))):
         low, step, rise = draw(figures), draw(st.floats(1.0, 1.5)), draw(st.floats(0.8, 1.3))
         dots = tuple(
             Dot(
@@ -98,12 +98,14 @@ def curves(draw: st.DrawFn) -> Curves:
         series.append(Series(draw(names), dots))
     x = [dot.x for each in series for dot in each.dots]
     y = [dot.y for each in series for dot in each.dots]
-    over: Axis = linear("IOPS, I/Os per second", x)
+    over: Axis = make_linear_axis("IOPS, I/Os per second", x)
     if draw(st.booleans()):
-        over = measured("depth, I/Os in flight", {round(each): f"{each:.0f}" for each in x})
+        over = make_measured_axis(
+            "depth, I/Os in flight", {round(each): f"{each:.0f}" for each in x}
+        )
     upright = Guide(draw(st.sampled_from(x)), draw(names)) if draw(st.booleans()) else None
     level = Guide(draw(st.sampled_from(y)), draw(names)) if draw(st.booleans()) else None
-    axis = draw(st.sampled_from((linear, logarithmic)))("latency, ms", y)
+    axis = draw(st.sampled_from((make_linear_axis, make_log_axis)))("latency, ms", y)
     return Curves("a chart", over, axis, tuple(series), upright=upright, level=level)
 
 
@@ -123,7 +125,7 @@ def rows(draw: st.DrawFn) -> Rows:
     ]
     found *= max(1, count // len(found))
     values = [mark.value for each in found for mark in each.marks]
-    axis = draw(st.sampled_from((linear, logarithmic)))("GB/s", values)
+    axis = draw(st.sampled_from((make_linear_axis, make_log_axis)))("GB/s", values)
     keys = tuple(
         LegendEntry(each, "s0", draw(st.sampled_from((None, *Shape))))
         for each in draw(st.lists(names, max_size=6))
@@ -152,7 +154,7 @@ def test_rows_leave_every_text_its_room(chart: Rows) -> None:
 
 def test_a_wide_label_of_the_first_tick_has_room_where_no_row_has_a_name() -> None:
     row = ChartRow("", marks=(Mark(0.001, Shape.CIRCLE, "s1"), Mark(1.0, Shape.CIRCLE, "s1")))
-    all_have_room(draw_rows(Rows("a chart", logarithmic("GB/s", [0.001, 1.0]), (row,))))
+    all_have_room(draw_rows(Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))))
 
 
 @pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many])
@@ -161,7 +163,7 @@ def test_every_picture_of_a_page_leaves_its_texts_their_room(
 ) -> None:
     pictures = [
         figure.picture
-        for section in page(data()).sections
+        for section in make_page(data()).sections
         for block in section.blocks
         for figure in block.figures
     ]

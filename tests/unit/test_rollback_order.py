@@ -33,13 +33,13 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> D
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
         monkeypatch.setattr(
-            f"hbatune.operations.{module}.gather", lambda *a, **k: machine(made.endpoint())
+            f"hbatune.operations.{module}.gather_machine", lambda *a, **k: machine(made.endpoint())
         )
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs, paths: None)
+    monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     for name in ("reload_rules", "reload_units", "disable", "announce"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", lambda *units: None)
-    monkeypatch.setattr("hbatune.operations.install.marked_disks", list)
+    monkeypatch.setattr("hbatune.operations.install.find_marked_disks", list)
     return made
 
 
@@ -107,13 +107,13 @@ def test_rollback_during_apply_cancels_writes(
 ) -> None:
     from hbatune.operations import apply, situation
 
-    survey = situation.survey
+    survey = situation.survey_machine
 
     def survey_later(*arguments: Any, **options: Any) -> object:
         rollback_record.record_everything(Paths())
         return survey(*arguments, **options)
 
-    monkeypatch.setattr(apply, "survey", survey_later)
+    monkeypatch.setattr(apply, "survey_machine", survey_later)
     assert main([*APPLY]) == 1
     output = capsys.readouterr()
     assert disk.value("queue/nomerges") == "0"
@@ -129,7 +129,7 @@ def test_rollback_of_target_spares_others(
     other = Disk(tmp_path / "sys", "sdb")
     here = machine(disk.endpoint(), other.endpoint())
     for module in ("situation", "rollback"):
-        monkeypatch.setattr(f"hbatune.operations.{module}.gather", lambda *a, **k: here)
+        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: here)
     paths.ROLLBACKS.mkdir(parents=True)
     (paths.ROLLBACKS / "targets-1").write_text("{")
     assert main([*APPLY]) == 0, "it lifts the damaged record"
@@ -241,7 +241,7 @@ def test_unreadable_rules_do_not_stop_rollback(
 ) -> None:
     assert main([*APPLY]) == 0
     placed = [Piece(path, "#\n") for path in (paths.UDEV_RULES, paths.MODPROBE)]
-    placement.place(placement.ROOT, paths.MANIFEST, placed)
+    placement.place_pieces(placement.ROOT, paths.MANIFEST, placed)
     read = Path.is_symlink
 
     def is_symlink(path: Path) -> bool:

@@ -25,11 +25,11 @@ def disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
         monkeypatch.setattr(
-            f"hbatune.operations.{module}.gather",
+            f"hbatune.operations.{module}.gather_machine",
             lambda *a, **k: machine(first.endpoint(), second.endpoint()),
         )
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs, paths: None)
+    monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     return first, second
 
 

@@ -11,9 +11,9 @@ from hbatune.act import files, journal, paths, rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
-from hbatune.act.restore import rollback
+from hbatune.act.restore import restore_values
 from hbatune.act.rollback_record import RecordError, RollbackRecords
-from hbatune.act.writer import UnfinishedError, apply
+from hbatune.act.writer import UnfinishedError, write_plan
 from hbatune.plan.rows import Outcome
 from hbatune.policy.profile import Exactly
 from tests.unit.factory import machine
@@ -210,11 +210,11 @@ class Bench:
     def apply(self) -> list[Outcome | None]:
         host = machine(self.disk.endpoint())
         plan = planned(host, ("nomerges", Exactly(1)))
-        return [row.outcome for row in apply(host, plan, filed(self.means), self.means)]
+        return [row.outcome for row in write_plan(host, plan, filed(self.means), self.means)]
 
     def rollback(self) -> list[Outcome | None]:
         host = machine(self.disk.endpoint())
-        return [row.outcome for row in rollback(host, filed(self.means), self.means)]
+        return [row.outcome for row in restore_values(host, filed(self.means), self.means)]
 
 
 def test_a_disk_that_fills_up_after_an_apply_keeps_nothing_from_going_back(
@@ -275,4 +275,4 @@ def test_without_room_for_the_way_back_nothing_is_written(
 
 def test_what_an_earlier_version_kept_in_the_journal_is_rolled_back_still(tmp_path: Path) -> None:
     old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
-    assert journal.current_records(old, RollbackRecords(), machine()).covers(A)
+    assert journal.update_record_ids(old, RollbackRecords(), machine()).covers(A)

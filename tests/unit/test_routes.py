@@ -6,7 +6,14 @@ import pytest
 
 from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.routes import Branch, Routes, branch, place, port_name, requests
+from hbatune.facts.routes import (
+    Branch,
+    Routes,
+    find_port_name_file,
+    list_route_attributes,
+    parse_branch,
+    parse_place,
+)
 
 ROOT = "/sys/devices/pci0000:00"
 PCI = f"{ROOT}/0000:00:03.0/0000:03:00.0"
@@ -30,15 +37,15 @@ def iscsi(boot: int) -> str:
 def route(
     path: str, read: dict[str, Attributes] | None = None, others: tuple[str, ...] = ()
 ) -> str:
-    found = place(path)
-    branches = [found.branch, *(branch(other) for other in others)]
+    found = parse_place(path)
+    branches = [found.branch, *(parse_branch(other) for other in others)]
     known = read or {}
     own = known.get(path, {})
     return Routes(dict.fromkeys(branches), known).of_disk(path, found, own)
 
 
 def end_device(path: str) -> str:
-    found = place(path).branch.end_device
+    found = parse_place(path).branch.end_device
     assert found is not None
     return f"{found}/sas_device/{found.rpartition('/')[2]}"
 
@@ -60,7 +67,7 @@ def test_a_sas_drive_without_an_address_falls_back_on_its_place(
 @pytest.mark.parametrize("boot", [1, 5])
 def test_a_lun_behind_fibre_channel_is_known_by_the_arrays_port(boot: int) -> None:
     path = f"{PCI}/host{boot}/rport-{boot}:0-9/target{boot}:0:3/{boot}:0:3:12/block/sde"
-    name = said(**{port_name(place(path)): "0x500601613b240f3a"})
+    name = said(**{find_port_name_file(parse_place(path)): "0x500601613b240f3a"})
     assert route(path, {path: name}) == "0000:03:00.0/fc-0x500601613b240f3a-lun-12"
     assert route(path) == "0000:03:00.0/scsi-0:3:12"
 
@@ -68,7 +75,7 @@ def test_a_lun_behind_fibre_channel_is_known_by_the_arrays_port(boot: int) -> No
 def test_an_npiv_port_is_told_from_the_cards_own() -> None:
     host = f"{PCI}/host5/vport-5:0-0/host6"
     path = f"{host}/rport-6:0-1/target6:0:0/6:0:0:1/block/sdf"
-    name = said(**{port_name(place(path)): "0x5006016"})
+    name = said(**{find_port_name_file(parse_place(path)): "0x5006016"})
     own = {f"{host}/fc_host/host6": said(port_name="0x2101")}
     others = (f"{PCI}/host5",)
     assert route(path, {path: name} | own, others).endswith("/vport-0x2101-fc-0x5006016-lun-1")
@@ -78,7 +85,7 @@ def test_an_npiv_port_is_told_from_the_cards_own() -> None:
 @pytest.mark.parametrize("boot", [1, 9])
 def test_an_iscsi_lun_is_known_by_target_and_portal(boot: int) -> None:
     path = iscsi(boot)
-    session = place(path).branch.session
+    session = parse_place(path).branch.session
     assert session is not None
     number = session.rpartition("session")[2]
     connection = f"{session}/connection{number}:0/iscsi_connection/connection{number}:0"
@@ -87,7 +94,7 @@ def test_an_iscsi_lun_is_known_by_target_and_portal(boot: int) -> None:
         of_session: said(targetname="iqn.2003-01.org.x:disk", ifacename="default"),
         connection: said(persistent_address="10.0.0.1", persistent_port="3260"),
     }
-    assert set(requests([place(path).branch])) == set(read)
+    assert set(list_route_attributes([parse_place(path).branch])) == set(read)
     whole = "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.x:disk-lun-7"
     assert route(path, read) == whole
     over = read | {of_session: said(targetname="iqn.2003-01.org.x:disk", ifacename="eth1")}
@@ -162,7 +169,7 @@ def test_over_fabrics_it_is_what_the_controller_is_connected_to(
         here = f"{FABRIC}/nvme{number}"
         read = {here: said(transport="tcp", address=address, subsysnqn="nqn.2014-08.x")}
         assert route(f"{here}/nvme0c{number}n1", read) == f"nvme-tcp/{expected}"
-        made = Routes([branch(here)], read)
+        made = Routes([parse_branch(here)], read)
         assert made.of_controller(here) == f"controller-0@nvme-tcp/{expected}"
     assert route(f"{FABRIC}/nvme1/nvme0c1n1") == "nvme-fabrics"
 
@@ -170,8 +177,8 @@ def test_over_fabrics_it_is_what_the_controller_is_connected_to(
 def test_hosts_and_controllers_are_known_by_their_place_on_the_adapter() -> None:
     above = f"{ROOT}/0000:00:1f.2"
     hosts = [f"{above}/ata{n}/host{n}" for n in (11, 9, 10)]
-    branches: list[Branch] = [branch(each) for each in hosts]
-    made = Routes([*branches, branch(f"{PCI}/nvme/nvme4")], {})
+    branches: list[Branch] = [parse_branch(each) for each in hosts]
+    made = Routes([*branches, parse_branch(f"{PCI}/nvme/nvme4")], {})
     ids = [made.of_host(each) for each in sorted(hosts, key=lambda each: int(each[-1]))]
     assert ids == [f"host-{rank}@0000:00:1f.2" for rank in (1, 2, 0)]
     assert made.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import sampler as sampler_module
-from hbatune.facts.sampler import SampledPlaces, Sampler, disk, sampled_places
+from hbatune.facts.sampler import SampledPlaces, Sampler, find_sampled_places, parse_disk_sample
 from tests.unit.factory import endpoint, machine
 
 
@@ -17,7 +17,7 @@ def test_counters_are_read_again_when_their_time_has_come(
     (tmp_path / found.target / "device").mkdir(parents=True)
     counter = tmp_path / found.target / "device/ioerr_cnt"
     counter.write_text("0x1\n")
-    sampler = Sampler(sampled_places(machine(found, adapters=())), every=60)
+    sampler = Sampler(find_sampled_places(machine(found, adapters=())), every=60)
     counts = []
     for now in (0.0, 10.0, 59.0, 60.0, 70.0):
         counts.append(sampler.sample(now, now).counters[found.id]["errors"])
@@ -32,7 +32,7 @@ def test_a_disk_with_nothing_to_do_is_sampled_into_the_same_object(
     stats = tmp_path / "diskstats"
     monkeypatch.setattr(sampler_module, "_DISKSTATS", str(stats))
     found = endpoint(address=None)
-    sampler = Sampler(sampled_places(machine(found, adapters=())))
+    sampler = Sampler(find_sampled_places(machine(found, adapters=())))
     line = f"8 0 {found.target} 1500 20 12000 3000 500 3 4000 1500 7 2000 4507\n"
     samples = []
     for text in (line, line, line.replace("1500 20", "1501 20")):
@@ -51,4 +51,4 @@ def test_a_part_takes_the_place_of_the_disks_with_its_names(tmp_path: Path) -> N
 @pytest.mark.parametrize("line", ["", "8 0 sda", "8 0 sda 1 2 3 4 5 6 7 8 nine", "8 0 sda 1 2"])
 def test_a_line_that_makes_no_sense(line: str) -> None:
     with pytest.raises((ValueError, IndexError)):
-        disk(line, None)
+        parse_disk_sample(line, None)

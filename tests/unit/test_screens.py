@@ -16,20 +16,20 @@ from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
 from hbatune.facts.model import Kind, Machine, Protocol
 from hbatune.operations.probe import Measured
-from hbatune.operations.verify import Verified
+from hbatune.operations.verify import VerificationResult
 from hbatune.plan import make
 from hbatune.plan.rows import Outcome, Restored, Row, State
 from hbatune.probe import history
 from hbatune.probe.result import Doubt, Skip, Skipped
 from hbatune.probe.sweeps import DepthSweep
-from hbatune.snapshot.file import encode
+from hbatune.snapshot.file import encode_snapshot
 from hbatune.text import terminal
 from hbatune.text.notes import show_restored
 from hbatune.text.probe_tables import show_curves
-from hbatune.text.tables import Line, Table, table_lines, width_of
-from hbatune.text.terminal import printable
-from hbatune.text.units import digits
-from hbatune.text.watch_view import live_lines
+from hbatune.text.tables import Line, Table, format_table, measure_width
+from hbatune.text.terminal import make_printable
+from hbatune.text.units import format_digits
+from hbatune.text.watch_view import format_screen
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
 from hbatune.watch.watch import Alert, WatchState
@@ -121,10 +121,10 @@ class Screen:
     def check(self) -> None:
         """Assert that all lines fit, and that all names, values, states and words are there."""
         lines = self.text.split("\n")
-        assert [line for line in lines if width_of(line) > self.width] == []
-        assert all(printable(line) == line for line in lines)
+        assert [line for line in lines if measure_width(line) > self.width] == []
+        assert all(make_printable(line) == line for line in lines)
         for drawn in self.tables:
-            found = "\n".join(plain(line) for line in table_lines(drawn, self.width))
+            found = "\n".join(plain(line) for line in format_table(drawn, self.width))
             assert found in self.text
             words = set(found.split())
             for row in drawn.rows:
@@ -138,7 +138,7 @@ class Screen:
 
     def assert_whole(self, part: str, found: str) -> None:
         """Assert that a name is on one line, or on full ones where it is longer than any."""
-        if width_of(part) <= self.width:
+        if measure_width(part) <= self.width:
             assert any(part in line for line in found.split("\n")), part
         else:
             assert part in found.replace("\n", ""), part
@@ -160,16 +160,16 @@ def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "STATUS", "LATENCY"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     for module in ("operations.situation", "cli.commands.list", "cli.commands.history"):
-        monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: host())
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: host())
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("HBATUNE_PAGER", "")
     screen = Screen(width)
 
     def recorded(found: Table, width: int | None) -> Iterator[Line]:
         screen.tables.append(found)
-        return table_lines(found, width)
+        return format_table(found, width)
 
-    monkeypatch.setattr(terminal, "table_lines", recorded)
+    monkeypatch.setattr(terminal, "format_table", recorded)
 
     def run(*words: str, code: int | None = 0, by: Callable[[], object] | None = None) -> Screen:
         with redirect_stdout(screen.out):
@@ -195,7 +195,7 @@ def ailing(tmp_path: Path) -> str:
     }
     taken = replace(taken, health=health(made, disks=disks, adapters=adapters))
     path = tmp_path / "host.snapshot"
-    path.write_bytes(encode(taken))
+    path.write_bytes(encode_snapshot(taken))
     return str(path)
 
 
@@ -225,7 +225,7 @@ def test_a_reason_is_said_once_for_all_adapters(
     one, other = (adapter(target=each) for each in (SAS, NVME))
     disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
     there = machine(*disks, adapters=(one, other))
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: there)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: there)
     flat = " ".join(show("diff", "--profile", "oltp", code=1).text.split())
     assert flat.count("room for bursts in the block layer, as much as the kernel allows") == 1
     assert "as for sda (D0-2)" in flat
@@ -277,7 +277,7 @@ def test_history(show: Show) -> None:
     single = next(each for each in records if each.result and not each.proof)
     history.append(paths.HISTORY, [*records, replace(single, time=single.time + 9000)])
     text = show("history").text
-    rate = digits(single.result.figures.iops) if single.result else ""
+    rate = format_digits(single.result.figures.iops) if single.result else ""
     last_time = rf"{re.escape(rate)}\s+IOPS,\s+p99\s+[\d.]+\s+µs"
     assert re.search(last_time, text), "the figures of the run before, and no change in percent"
     assert re.search(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", text)
@@ -312,7 +312,7 @@ def test_probe(show: Show) -> None:
 
 def test_apply(show: Show) -> None:
     made, profile = host(), reported.oltp()
-    plan = make.make(made, profile)
+    plan = make.make_plan(made, profile)
     proofs = [
         replace(found, target=name)
         for number, name in ((3, MAP), (4, "sdb"))
@@ -333,7 +333,7 @@ def test_apply(show: Show) -> None:
 
     rows = tuple(outcome(row) for row in plan.rows)
     reverted = {(row.id, row.setting): proofs[0] for row in rows if row.outcome is Outcome.REVERTED}
-    verified = Verified(rows=rows, proofs=proofs, reverted=reverted)
+    verified = VerificationResult(rows=rows, proofs=proofs, reverted=reverted)
     results = [each.result for each in reported.lone(reported.host()) if each.result]
     pairs = [SimpleNamespace(before=replace(results[0], target=MAP), after=results[1])]
     applied = SimpleNamespace(
@@ -405,10 +405,10 @@ def test_watch(width: int) -> None:
     row = re.compile(rf"(TARGET +)?(nvme\d+n1|sdz|sdaa|{MAP})( |$)")
     for height in (10, 24, 60, 400):
         state = WatchState(0.0, tuple(disks), alerts=tuple(alerts))
-        lines = live_lines(state, width, height)
+        lines = format_screen(state, width, height)
         text = [plain(line) for line in lines]
         assert len(text) <= height
-        assert all(width_of(line) <= width for line in text)
+        assert all(measure_width(line) <= width for line in text)
         shown = sum(bool(row.match(line)) for line in text)
         left = [int(found[1]) for line in text if (found := re.match(r"and (\d+) more:", line))]
         assert shown + sum(left) == len(disks), "those that do not fit are counted"

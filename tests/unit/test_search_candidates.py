@@ -4,15 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Endpoint
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row
 from hbatune.policy.profile import Exactly
 from hbatune.search.tournament import (
-    MOST_CANDIDATES,
+    MAX_CANDIDATES,
     Candidate,
-    rate_score,
-    seen_beside_writes,
-    seen_by_reads,
+    compute_score,
+    list_read_candidates,
+    list_write_candidates,
 )
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
@@ -30,7 +30,7 @@ def disk(**texts: str) -> Endpoint:
 
 def rows(there: Endpoint, *wanted: tuple[str, int | str]) -> tuple[Row, ...]:
     effects = [(name, Exactly(value)) for name, value in wanted]
-    return make(machine(there), profile(*effects)).rows
+    return make_plan(machine(there), profile(*effects)).rows
 
 
 def values(candidates: tuple[Candidate, ...]) -> list[dict[str, int | str]]:
@@ -38,7 +38,7 @@ def values(candidates: tuple[Candidate, ...]) -> list[dict[str, int | str]]:
 
 
 def test_what_is_in_force_is_first_and_every_other_value_is_tried_alone() -> None:
-    assert values(seen_by_reads(disk(), ())) == [
+    assert values(list_read_candidates(disk(), ())) == [
         {},
         {"rq_affinity": 0},
         {"rq_affinity": 2},
@@ -50,20 +50,20 @@ def test_what_is_in_force_is_first_and_every_other_value_is_tried_alone() -> Non
 def test_the_profiles_values_are_one_candidate_and_none_is_tried_twice() -> None:
     there = disk()
     wanted = rows(there, ("rq_affinity", 2), ("nomerges", 1))
-    assert values(seen_by_reads(there, wanted))[1] == {"rq_affinity": 2, "nomerges": 1}
-    alone = seen_by_reads(there, rows(there, ("rq_affinity", 2)))
+    assert values(list_read_candidates(there, wanted))[1] == {"rq_affinity": 2, "nomerges": 1}
+    alone = list_read_candidates(there, rows(there, ("rq_affinity", 2)))
     assert values(alone).count({"rq_affinity": 2}) == 1
 
 
 def test_what_nobody_can_write_is_no_candidate() -> None:
     there = disk()
     locked = {**there.attributes, "queue/rq_affinity": Attribute("1", False)}
-    found = values(seen_by_reads(replace(there, attributes=locked), ()))
+    found = values(list_read_candidates(replace(there, attributes=locked), ()))
     assert found == [{}, {"nomerges": 1}, {"nomerges": 2}]
 
 
 def test_unparsable_setting_is_not_a_candidate() -> None:
-    assert values(seen_by_reads(disk(queue__rq_affinity="on"), ())) == [
+    assert values(list_read_candidates(disk(queue__rq_affinity="on"), ())) == [
         {},
         {"nomerges": 1},
         {"nomerges": 2},
@@ -71,7 +71,7 @@ def test_unparsable_setting_is_not_a_candidate() -> None:
 
 
 def test_schedulers_are_those_that_the_kernel_has() -> None:
-    assert values(seen_beside_writes(disk(), ())) == [
+    assert values(list_write_candidates(disk(), ())) == [
         {},
         {"scheduler": "mq-deadline"},
         {"scheduler": "kyber"},
@@ -80,7 +80,7 @@ def test_schedulers_are_those_that_the_kernel_has() -> None:
 
 def test_with_a_scheduler_requests_are_tried_as_well() -> None:
     there = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
-    assert values(seen_beside_writes(there, ())) == [
+    assert values(list_write_candidates(there, ())) == [
         {},
         {"scheduler": "none"},
         {"nr_requests": 64},
@@ -92,20 +92,20 @@ def test_the_profiles_scheduler_comes_with_its_requests() -> None:
     there = disk()
     wanted = rows(there, ("scheduler", "mq-deadline"), ("nr_requests", 2048))
     expected = {"scheduler": "mq-deadline", "nr_requests": 2048}
-    assert values(seen_beside_writes(there, wanted))[1] == expected
+    assert values(list_write_candidates(there, wanted))[1] == expected
 
 
 def test_requests_that_would_not_come_back_without_a_scheduler_leave_it_alone() -> None:
     """block/blk-mq.c: a switch to `none` makes them the whole tag set, and they are not lowered."""
-    assert values(seen_beside_writes(disk(queue__nr_requests="64"), ())) == [{}]
+    assert values(list_write_candidates(disk(queue__nr_requests="64"), ())) == [{}]
 
 
 def test_there_are_no_more_than_a_tournament_takes() -> None:
     there = disk(queue__scheduler="none [mq-deadline] kyber bfq a b c d")
-    assert len(seen_beside_writes(there, ())) <= MOST_CANDIDATES
+    assert len(list_write_candidates(there, ())) <= MAX_CANDIDATES
 
 
 @pytest.mark.parametrize(("p99", "score"), [(1000.0, 5000.0), (2000.0, 5000.0), (4000.0, 2500.0)])
 def test_a_rate_counts_for_less_where_the_objective_is_missed(p99: float, score: float) -> None:
-    assert rate_score(5000.0, p99, 2000.0) == score
-    assert rate_score(5000.0, p99, None) == 5000.0
+    assert compute_score(5000.0, p99, 2000.0) == score
+    assert compute_score(5000.0, p99, None) == 5000.0

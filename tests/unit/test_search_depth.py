@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.probe.result import Histogram, ProbeResult, Window, Workload
-from hbatune.search.curve import Measurement, estimate_curve, level, measurement
+from hbatune.search.curve import Measurement, estimate_curve, make_measurement, pool_falling_values
 from hbatune.search.depth import (
-    LEAST_SECONDS,
-    MOST,
-    MOST_SECONDS,
+    MAX_PROBE_S,
+    MAX_PROBES,
+    MIN_PROBE_S,
     DepthAnswer,
     DepthConclusion,
     DepthSearch,
     add_measurement,
     answer_depth,
-    next_probe,
+    choose_next_probe,
 )
 from tests.unit.noisy import figures
 from tests.zoo.devices import ZOO, Device, simulate
@@ -50,7 +50,7 @@ class Servers:
 
 def searched(device: Servers, search: DepthSearch) -> tuple[DepthAnswer, list[int]]:
     """Return the answer of a search and the depths of its probes."""
-    while (probe := next_probe(search)) is not None:
+    while (probe := choose_next_probe(search)) is not None:
         search = add_measurement(search, device.measure(probe.depth))
     return answer_depth(search), [each.depth for each in search.measured]
 
@@ -60,7 +60,7 @@ def test_the_best_depth_is_found_with_six_probes_where_the_machine_is_quiet() ->
     assert found.right >= 0.90 * found.runs
     assert found.missed <= 0.02 * found.runs
     assert found.probes <= 6 * found.runs
-    assert found.most_probes <= MOST
+    assert found.most_probes <= MAX_PROBES
 
 
 def test_through_much_noise_it_is_no_worse_than_the_sweep_and_mostly_tells() -> None:
@@ -68,7 +68,7 @@ def test_through_much_noise_it_is_no_worse_than_the_sweep_and_mostly_tells() -> 
     assert found.told_right / found.told >= found.sweep_right / found.runs
     assert found.told_missed / found.told <= found.sweep_missed / found.runs
     assert found.told >= 0.75 * found.runs
-    assert found.most_probes <= MOST
+    assert found.most_probes <= MAX_PROBES
 
 
 def test_the_same_seed_gives_the_same_search() -> None:
@@ -86,7 +86,7 @@ def test_without_noise_the_last_depth_before_the_objective_or_the_plateau_is_fou
     assert answer.word is DepthConclusion.BEST
     assert 0.97 * servers <= answer.depth <= 2 * servers
     assert answer.chance > 0.8
-    assert len(depths) <= MOST
+    assert len(depths) <= MAX_PROBES
 
 
 def test_without_an_objective_the_highest_rate_is_searched() -> None:
@@ -98,7 +98,7 @@ def test_a_depth_in_force_that_is_as_good_is_kept() -> None:
     for current in (20, 32):
         answer, depths = searched(Servers(16), DepthSearch(current, 256, 4500.0))
         assert (answer.word, answer.depth) == (DepthConclusion.AS_GOOD, current)
-        assert len(depths) <= MOST
+        assert len(depths) <= MAX_PROBES
 
 
 def test_a_depth_in_force_beyond_the_plateau_is_measured_before_it_is_judged() -> None:
@@ -150,27 +150,27 @@ def test_nothing_deeper_is_probed_than_the_device_takes() -> None:
 def test_noise_that_drowns_every_difference_cannot_be_told() -> None:
     searched = DepthSearch(2, 256, 2500.0)
     device = Servers(16)
-    while (probe := next_probe(searched)) is not None:
+    while (probe := choose_next_probe(searched)) is not None:
         true = device.measure(probe.depth)
         noisy = Measurement(true.depth, true.iops, true.p99_us, 0.8, 0.8)
         searched = add_measurement(searched, noisy)
     answer = answer_depth(searched)
     assert answer.word is DepthConclusion.CANNOT_TELL
-    assert answer.probes == MOST
+    assert answer.probes == MAX_PROBES
     assert answer.iops.high / answer.iops.low > 3
 
 
 def test_slow_devices_are_measured_for_longer() -> None:
     slow, fast = Servers(1, 8000.0), Servers(16, 100.0)
-    for device, seconds in ((slow, 8.0), (fast, LEAST_SECONDS)):
+    for device, seconds in ((slow, 8.0), (fast, MIN_PROBE_S)):
         begun = add_measurement(DepthSearch(4, 256, None), device.measure(4))
-        probe = next_probe(begun)
+        probe = choose_next_probe(begun)
         assert probe is not None
         assert probe.seconds == pytest.approx(seconds)
     crawling = add_measurement(DepthSearch(4, 256, None), Servers(1, 1e6).measure(4))
-    probe = next_probe(crawling)
+    probe = choose_next_probe(crawling)
     assert probe is not None
-    assert probe.seconds == MOST_SECONDS
+    assert probe.seconds == MAX_PROBE_S
 
 
 def test_a_probe_without_io_is_refused() -> None:
@@ -191,20 +191,20 @@ def test_whatever_is_measured_a_search_ends_with_an_answer(
 ) -> None:
     figure = st.floats(1e-3, 1e9)
     search = DepthSearch(current, deepest, objective)
-    while (probe := next_probe(search)) is not None:
+    while (probe := choose_next_probe(search)) is not None:
         assert 1 <= probe.depth <= deepest
-        assert LEAST_SECONDS <= probe.seconds <= MOST_SECONDS
+        assert MIN_PROBE_S <= probe.seconds <= MAX_PROBE_S
         made = Measurement(probe.depth, data.draw(figure), data.draw(figure), 0.1, 0.1)
         search = add_measurement(search, made)
-        assert len(search.measured) <= MOST
+        assert len(search.measured) <= MAX_PROBES
     answer = answer_depth(search)
     assert 1 <= answer.depth <= deepest
     assert 0 <= answer.chance <= 1
 
 
 def test_a_p99_that_falls_with_the_depth_is_levelled() -> None:
-    assert level([1.0, 3.0, 2.0, 4.0], [1, 1, 1, 1]) == [1.0, 2.5, 2.5, 4.0]
-    assert level([5.0, 1.0, 1.0], [2, 1, 1]) == [3.0, 3.0, 3.0]
+    assert pool_falling_values([1.0, 3.0, 2.0, 4.0], [1, 1, 1, 1]) == [1.0, 2.5, 2.5, 4.0]
+    assert pool_falling_values([5.0, 1.0, 1.0], [2, 1, 1]) == [3.0, 3.0, 3.0]
 
 
 def test_probes_of_one_depth_are_averaged_and_their_noise_is_pooled() -> None:
@@ -232,11 +232,11 @@ def test_a_measurement_has_its_errors_from_the_windows_of_the_run() -> None:
         whole = replace(figures(1000.0, 90.0, 200.0), windows=windows)
         return ProbeResult("sda", "id", Workload(depth=4, jobs=2), whole, "3.33", ())
 
-    found = measurement(result(window(900, 100), window(1100, 400), window(0, 1)))
+    found = make_measurement(result(window(900, 100), window(1100, 400), window(0, 1)))
     assert (found.depth, found.iops, found.p99_us) == (8, 1000.0, 200.0)
     assert found.iops_error == pytest.approx(math.log(1100 / 900) / 2)
     assert found.p99_error == pytest.approx(math.log(4) / 2)
-    assert measurement(result()).iops_error == 0.0
+    assert make_measurement(result()).iops_error == 0.0
 
 
 def test_the_simulated_devices_obey_the_laws_of_a_closed_loop() -> None:

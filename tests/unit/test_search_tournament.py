@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hbatune.probe import verdict
 from hbatune.search import tournament as rules
 from hbatune.search.tournament import (
-    MOST_CANDIDATES,
-    MOST_PROBES,
+    MAX_CANDIDATES,
+    MAX_ROUND_PROBES,
     Tournament,
     TournamentConclusion,
     add_score,
     answer_tournament,
-    leader,
-    next_candidate,
+    choose_next_candidate,
+    find_leader,
 )
 from tests.zoo.candidates import play
 
@@ -40,7 +40,7 @@ def test_the_one_of_eight_that_is_better_by_a_tenth_is_found_within_thirty_probe
     for seed in range(60):
         best = seed % 8
         found, probes, answer = play(better_by(0.10, best), (best + 3) % 8, 0.05, seed, drift=0.1)
-        assert probes <= MOST_PROBES
+        assert probes <= MAX_ROUND_PROBES
         right += found == best
         words[answer.word] += 1
         if answer.word is TournamentConclusion.BEST:
@@ -92,7 +92,7 @@ def test_who_is_clearly_behind_goes_after_two_rounds() -> None:
     scores = (1.0, 0.9995, 0.5, 0.6, 0.7, 0.5, 0.4, 0.3)
     order = []
     for _ in range(18):
-        probe = next_candidate(tournament)
+        probe = choose_next_candidate(tournament)
         assert probe is not None
         order.append(probe.candidate)
         noise = 1 + 0.001 * (len(order) % 3)
@@ -105,7 +105,7 @@ def test_every_second_round_is_the_one_before_it_backwards() -> None:
     tournament = Tournament(candidates=8, current=0, seed=7)
     order = []
     for _ in range(16):
-        probe = next_candidate(tournament)
+        probe = choose_next_candidate(tournament)
         assert probe is not None
         order.append(probe.candidate)
         tournament = add_score(tournament, 1.0 + probe.candidate / 100)
@@ -118,22 +118,25 @@ def test_the_seed_draws_the_order() -> None:
     first = {
         probe.candidate
         for seed in range(40)
-        if (probe := next_candidate(Tournament(candidates=8, current=0, seed=seed))) is not None
+        if (probe := choose_next_candidate(Tournament(candidates=8, current=0, seed=seed)))
+        is not None
     }
     assert first == set(range(8))
 
 
 def test_schedulers_are_judged_beside_a_writer() -> None:
     for interference in (False, True):
-        probe = next_candidate(Tournament(candidates=2, current=0, interference=interference))
+        probe = choose_next_candidate(
+            Tournament(candidates=2, current=0, interference=interference)
+        )
         assert probe is not None
         assert probe.interference is interference
 
 
 def test_one_candidate_has_nothing_to_win() -> None:
     tournament = Tournament(candidates=1, current=0)
-    assert next_candidate(tournament) is None
-    assert leader(tournament) == 0
+    assert choose_next_candidate(tournament) is None
+    assert find_leader(tournament) == 0
     assert answer_tournament(tournament).word is TournamentConclusion.AS_GOOD
     with pytest.raises(ValueError, match="ended"):
         add_score(tournament, 1.0)
@@ -146,7 +149,7 @@ def test_two_alike_are_not_probed_for_ever() -> None:
 
 def test_before_its_end_a_tournament_cannot_tell() -> None:
     tournament = Tournament(candidates=3, current=0)
-    assert leader(tournament) is None
+    assert find_leader(tournament) is None
     assert answer_tournament(tournament).word is TournamentConclusion.CANNOT_TELL
 
 
@@ -163,7 +166,7 @@ def test_a_score_that_has_no_logarithm_is_refused(score: float) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    candidates=st.integers(1, MOST_CANDIDATES),
+    candidates=st.integers(1, MAX_CANDIDATES),
     seed=st.integers(0, 99),
     data=st.data(),
 )
@@ -174,5 +177,5 @@ def test_whatever_the_scores_a_tournament_ends(
     scores = tuple(data.draw(st.floats(0.001, 1000)) for _ in range(candidates))
     found, probes, answer = play(scores, current, data.draw(st.floats(0, 1)), seed)
     assert found == answer.leader
-    assert probes <= MOST_PROBES
-    assert answer.probes <= MOST_PROBES + 2 * rules.LOOKS[-1]
+    assert probes <= MAX_ROUND_PROBES
+    assert answer.probes <= MAX_ROUND_PROBES + 2 * rules.COMPARISON_PAIRS[-1]

@@ -17,23 +17,23 @@ def disk(name: str, number: int) -> Endpoint:
 
 def test_a_disk_is_new_until_it_is_marked(tmp_path: Path) -> None:
     host = machine(disk("sda", 1), disk("sdb", 2))
-    assert marks.unseen_targets(tmp_path / "seen", host) == {"id-sda", "id-sdb"}
+    assert marks.find_unseen_targets(tmp_path / "seen", host) == {"id-sda", "id-sdb"}
     marks.remember_disks(tmp_path / "seen", host, ["id-sda"])
-    assert marks.unseen_targets(tmp_path / "seen", host) == {"id-sdb"}
+    assert marks.find_unseen_targets(tmp_path / "seen", host) == {"id-sdb"}
     assert [each.name for each in (tmp_path / "seen").iterdir()] == ["1"], "a udev rule asks for it"
 
 
 def test_the_same_disk_that_comes_again_is_new(tmp_path: Path) -> None:
     marks.remember_disks(tmp_path, machine(disk("sda", 1)))
-    assert marks.unseen_targets(tmp_path, machine(disk("sda", 3))) == {"id-sda"}
+    assert marks.find_unseen_targets(tmp_path, machine(disk("sda", 3))) == {"id-sda"}
 
 
 def test_what_has_no_number_goes_by_its_id(tmp_path: Path) -> None:
     host = machine(endpoint(), controls=(control(),))
     marks.remember_disks(tmp_path, host)
-    assert marks.unseen_targets(tmp_path, host) == frozenset()
+    assert marks.find_unseen_targets(tmp_path, host) == frozenset()
     other = replace(host, controls=(control(id="nvme1@0000:02:00.0"),))
-    assert marks.unseen_targets(tmp_path, other) == {"nvme1@0000:02:00.0"}
+    assert marks.find_unseen_targets(tmp_path, other) == {"nvme1@0000:02:00.0"}
 
 
 def test_marks_of_what_is_gone_go_once_everything_was_looked_at(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_marks_of_what_is_gone_go_once_everything_was_looked_at(tmp_path: Path) 
 def test_what_is_unfinished_stays_new(tmp_path: Path) -> None:
     host = machine(disk("sda", 1), disk("sdb", 2))
     marks.remember_disks(tmp_path, host, unfinished=["id-sdb"])
-    assert marks.unseen_targets(tmp_path, host) == {"id-sdb"}
+    assert marks.find_unseen_targets(tmp_path, host) == {"id-sdb"}
 
 
 def test_unwritten_mark_is_an_error_and_known_here(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_unwritten_mark_is_an_error_and_known_here(tmp_path: Path) -> None:
     with pytest.raises(marks.MarkError, match="disks cannot be marked as seen"):
         marks.remember_disks(folder, host, ["id-sda"])
     # A disk that stays new would be tuned again at each pass, over an administrator's values.
-    assert marks.unseen_targets(folder, host) == {"id-sdb"}
+    assert marks.find_unseen_targets(folder, host) == {"id-sdb"}
     folder.unlink()
     marks.remember_disks(folder, host, ["id-sda"])
     assert (folder / "1").exists(), "tried again"
@@ -68,8 +68,10 @@ def test_many_disks_are_known_among_many_that_are_gone(tmp_path: Path) -> None:
     old = machine(*(disk(f"sd{number}", number) for number in range(100)))
     new = machine(*(disk(f"sd{number}", 50 + number) for number in range(100)))
     marks.remember_disks(tmp_path, old)
-    assert marks.unseen_targets(tmp_path, new) >= {f"id-sd{number}" for number in range(50, 100)}
-    assert not marks.unseen_targets(tmp_path, new) & {f"id-sd{number}" for number in range(50)}
+    assert marks.find_unseen_targets(tmp_path, new) >= {
+        f"id-sd{number}" for number in range(50, 100)
+    }
+    assert not marks.find_unseen_targets(tmp_path, new) & {f"id-sd{number}" for number in range(50)}
     marks.remember_disks(tmp_path, new)
-    assert not marks.unseen_targets(tmp_path, new)
-    assert {f"id-sd{number}" for number in range(50)} <= marks.unseen_targets(tmp_path, old)
+    assert not marks.find_unseen_targets(tmp_path, new)
+    assert {f"id-sd{number}" for number in range(50)} <= marks.find_unseen_targets(tmp_path, old)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.agent import service as module
-from hbatune.agent.service import Systemd, Terminal, service
+from hbatune.agent.service import Systemd, Terminal, detect_manager
 
 
 def listen(address: str | Path) -> socket.socket:
@@ -44,7 +44,7 @@ def test_terminal_prints_entries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    by = service()
+    by = detect_manager()
     assert isinstance(by, Terminal)
     by.notify("READY=1")
     by.log("ready", 6, {})
@@ -52,7 +52,7 @@ def test_terminal_prints_entries(
 
 
 def test_notification_reaches_socket(manager: socket.socket) -> None:
-    service().notify("READY=1")
+    detect_manager().notify("READY=1")
     assert manager.recv(100) == b"READY=1"
 
 
@@ -85,7 +85,7 @@ def test_undecodable_name_does_not_stop_the_daemon(manager: socket.socket, tmp_p
     with closing(listen(tmp_path / "journal")) as bound:
         Systemd(str(tmp_path / "notify"), str(tmp_path / "journal")).log("sd\ud800", 4, {})
         assert decode_entry(bound.recv(1000))["MESSAGE"] == "sd\\ud800"
-    service().notify("STATUS=sd\udcff")
+    detect_manager().notify("STATUS=sd\udcff")
     assert manager.recv(100) == b"STATUS=sd\\udcff"
 
 

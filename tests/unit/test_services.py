@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Missing, Reason
-from hbatune.facts.services import HIDDEN, ProvenService, find_services
+from hbatune.facts.services import HIDDEN_PROCESSES, ProvenService, find_services
 from tests.unit.proc import DOCKER, USER, proc_of, process
 
 UNIT = "/system.slice/irqbalance.service"
@@ -92,7 +92,7 @@ def test_each_service_has_its_own_unit(proc: Path) -> None:
 
 def test_hidden_processes_leave_it_unknown(tmp_path: Path) -> None:
     process(tmp_path, 700, "bash")
-    assert found(tmp_path) == HIDDEN
+    assert found(tmp_path) == HIDDEN_PROCESSES
     process(tmp_path, 812, "irqbalance")
     assert isinstance(found(tmp_path), ProvenService), "systemd alone is hidden (hidepid=4)"
 
@@ -135,7 +135,7 @@ def test_unreadable_process_leaves_it_unknown(proc: Path, refuse: Refuse, name: 
     process(proc, 812, "irqbalance")
     for number in (errno.EACCES, errno.EIO):
         refuse("812", name, number)
-        assert found(proc) == HIDDEN
+        assert found(proc) == HIDDEN_PROCESSES
 
 
 def test_environment_may_be_denied(proc: Path, refuse: Refuse) -> None:

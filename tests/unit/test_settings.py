@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from hbatune.facts.attributes import ABSENT
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.settings.setting import Device, Fixed, Legal
+from hbatune.settings.setting import Device, FixedSetting, LegalValue
 from hbatune.settings.table import (
     SETTINGS,
     Setting,
     Value,
-    choices,
-    disturbed,
-    kind_of,
-    selected,
-    setting,
+    find_setting,
+    find_target_kind,
+    list_affected_settings,
+    parse_choices,
+    parse_selected,
 )
 
 
@@ -29,18 +29,18 @@ from hbatune.settings.table import (
     ],
 )
 def test_the_scheduler_is_read_whatever_its_order(text: str, value: str) -> None:
-    assert selected(text) == value
+    assert parse_selected(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "none mq-deadline", "[none] [kyber]", "[]", "[] none"])
 def test_a_scheduler_that_makes_no_sense_is_not_guessed(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        selected(text)
+        parse_selected(text)
 
 
 def test_a_bare_none_offers_nothing_to_choose() -> None:
-    assert choices("none") == ()
-    assert choices("[none] mq-deadline ") == ("none", "mq-deadline")
+    assert parse_choices("none") == ()
+    assert parse_choices("[none] mq-deadline ") == ("none", "mq-deadline")
 
 
 @pytest.mark.parametrize("text", ["", "12abc", "0x10", "none", "1 2"])
@@ -73,7 +73,7 @@ def test_current_value_is_read_or_has_a_reason(
 
 
 def test_tunable_that_is_no_number_is_read_as_text() -> None:
-    tunable = setting("queue/iosched/low_latency")
+    tunable = find_setting("queue/iosched/low_latency")
     assert tunable.read({tunable.path: Attribute("on", True)}) == "on"
     assert tunable.read({}) == ABSENT
 
@@ -104,7 +104,7 @@ def test_a_rule_may_ask_for_what_the_kernel_takes(name: str, value: object, fine
 
 
 def test_the_order_is_scheduler_depth_requests_and_read_ahead_last() -> None:
-    on_disks = [name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT]
+    on_disks = [name for name in SETTINGS if find_target_kind(name) is TargetKind.ENDPOINT]
     ordered = sorted(on_disks, key=lambda name: SETTINGS[name].order)
     assert ordered[:3] == ["scheduler", "queue_depth", "nr_requests"]
     assert ordered[-1] == "read_ahead_kb"
@@ -113,13 +113,15 @@ def test_the_order_is_scheduler_depth_requests_and_read_ahead_last() -> None:
 def test_what_a_setting_resets_is_written_after_it() -> None:
     for found in SETTINGS.values():
         for name in found.resets:
-            assert setting(name + "x" if name.endswith("/") else name).order > found.order
+            assert find_setting(name + "x" if name.endswith("/") else name).order > found.order
 
 
 def test_a_scheduler_switch_disturbs_requests_and_the_schedulers_tunables() -> None:
-    assert {"scheduler", "nr_requests", "queue/iosched/"} <= set(disturbed(["scheduler"]))
-    assert "read_ahead_kb" in disturbed(["add_random"])
-    assert "read_ahead_kb" not in disturbed(["nomerges"])
+    assert {"scheduler", "nr_requests", "queue/iosched/"} <= set(
+        list_affected_settings(["scheduler"])
+    )
+    assert "read_ahead_kb" in list_affected_settings(["add_random"])
+    assert "read_ahead_kb" not in list_affected_settings(["nomerges"])
 
 
 @given(st.integers(min_value=-(2**40), max_value=2**40))
@@ -225,20 +227,20 @@ def test_a_latency_tolerance_is_written_as_it_was_read(text: str) -> None:
     assert found.text(found.parse(text)) == text
 
 
-def limited(name: str, wanted: int, **files: str) -> Legal | Fixed:
+def limited(name: str, wanted: int, **files: str) -> LegalValue | FixedSetting:
     read = {path.replace("__", "/"): Attribute(text, True) for path, text in files.items()}
     return SETTINGS[name].limit(wanted, 0, Device(read))
 
 
 def test_a_lost_controller_is_tried_whole_times() -> None:
-    assert limited("ctrl_loss_tmo", 601, reconnect_delay="10") == Legal(
+    assert limited("ctrl_loss_tmo", 601, reconnect_delay="10") == LegalValue(
         610, "whole attempts, one every 10 s"
     )
-    assert limited("ctrl_loss_tmo", 600, reconnect_delay="10") == Legal(600)
-    assert limited("ctrl_loss_tmo", -1, reconnect_delay="off") == Legal(-1)
-    assert isinstance(limited("ctrl_loss_tmo", 600, reconnect_delay="off"), Fixed)
+    assert limited("ctrl_loss_tmo", 600, reconnect_delay="10") == LegalValue(600)
+    assert limited("ctrl_loss_tmo", -1, reconnect_delay="off") == LegalValue(-1)
+    assert isinstance(limited("ctrl_loss_tmo", 600, reconnect_delay="off"), FixedSetting)
 
 
 def test_a_scsi_disk_has_one_setting_for_its_one_timeout() -> None:
-    assert isinstance(limited("io_timeout", 60_000, device__timeout="30"), Fixed)
-    assert limited("io_timeout", 60_000) == Legal(60_000)
+    assert isinstance(limited("io_timeout", 60_000, device__timeout="30"), FixedSetting)
+    assert limited("io_timeout", 60_000) == LegalValue(60_000)

@@ -3,10 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from hbatune.facts.ids import canonical
+from hbatune.facts.ids import normalise_name
 from hbatune.facts.model import Kind
-from hbatune.policy.config import Site, SiteArray, Unmatched
-from hbatune.policy.match import SiteNames, leading, noted, unmatched
+from hbatune.policy.config import Site, SiteArray, UnmatchedName
+from hbatune.policy.match import (
+    SiteNames,
+    expand_site_for_udev,
+    list_unmatched_names,
+    resolve_site_links,
+)
 from tests.unit.factory import endpoint, machine
 
 SDA = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-0")
@@ -54,7 +59,7 @@ def test_a_map_means_its_paths_and_a_lun_its_map(name: str) -> None:
 
 def test_spellings_do_not_make_two_names_one() -> None:
     names = ("naa.5000c500a1b2c3d4", "naa.5000c500a1b2c3d5", "t10.ATA_X", "ata_x", "mpath-x", "x")
-    assert len(set(map(canonical, names))) == len(names)
+    assert len(set(map(normalise_name, names))) == len(names)
 
 
 LINKS = {"/dev/disk/by-id/a": "sda", "/dev/mapper/vg-root": "dm-7", "/dev/mapper/m": "dm-0"}
@@ -70,11 +75,11 @@ def test_links_lead_to_disks_and_others_stay_as_they_are() -> None:
         array=(SiteArray("x", 1, targets=("/dev/disk/by-id/a",)),),
         members={"/dev/disk/by-id/a": 4},
     )
-    led = leading(HERE, site, follow)
+    led = resolve_site_links(HERE, site, follow)
     assert led.exclude == ("sda", "/dev/disk/by-id/later", "/dev/mapper/vg-root")
     assert led.array[0].targets == ("sda",)
     assert led.members == {"sda": 4}
-    assert [each.name for each in unmatched(HERE, led)] == list(site.exclude[1:])
+    assert [each.name for each in list_unmatched_names(HERE, led)] == list(site.exclude[1:])
 
 
 def test_rules_for_boot_know_what_links_lead_to_and_a_maps_paths() -> None:
@@ -88,7 +93,7 @@ def test_rules_for_boot_know_what_links_lead_to_and_a_maps_paths() -> None:
         "/dev/disk/by-id/later": (),
     }
     for name, ids in of.items():
-        assert noted(here, Site(exclude=(name,)), follow).exclude == (name, *ids)
+        assert expand_site_for_udev(here, Site(exclude=(name,)), follow).exclude == (name, *ids)
 
 
 def test_names_that_mean_nothing_are_named_with_where_they_stand() -> None:
@@ -97,9 +102,9 @@ def test_names_that_mean_nothing_are_named_with_where_they_stand() -> None:
         array=(SiteArray("db", 1, targets=("sda", "naa.1")),),
         members={"naa.2": 4},
     )
-    assert unmatched(HERE, site) == (
-        Unmatched("exclude", "sdz"),
-        Unmatched("targets of array db", "naa.1"),
-        Unmatched("members", "naa.2"),
+    assert list_unmatched_names(HERE, site) == (
+        UnmatchedName("exclude", "sdz"),
+        UnmatchedName("targets of array db", "naa.1"),
+        UnmatchedName("members", "naa.2"),
     )
-    assert unmatched(HERE, Site()) == ()
+    assert list_unmatched_names(HERE, Site()) == ()

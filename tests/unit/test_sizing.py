@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, Machine, Medium, Protocol, Storage
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from hbatune.sizing.needs import (
     MediumNeed,
     Needs,
@@ -14,24 +14,24 @@ from hbatune.sizing.needs import (
     WantedLoad,
     find_needs,
     load_sizing,
-    wanted_load,
+    make_load,
 )
 from hbatune.sizing.shortfall import (
     Resource,
     ResourceComparison,
     Selector,
     SharedArray,
-    array_adapters,
-    array_luns,
-    carries,
-    compare_with,
+    can_carry,
+    compare_host,
+    count_array_adapters,
+    count_array_luns,
     find_depth,
 )
 from tests.unit import factory
 from tests.unit.policy_site import SiteFolder
 
 Find = Callable[..., Needs]
-FIGURES = load_sizing(shipped("rules"))
+FIGURES = load_sizing(find_shipped("rules"))
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def needs(site: SiteFolder) -> Find:
 def random(
     iops: float, *, reads: int = 100, block: int = 4096, p99: float | None = None
 ) -> WantedLoad:
-    return wanted_load(iops, None, block, reads, p99)
+    return make_load(iops, None, block, reads, p99)
 
 
 def large(gb_per_s: float, reads: int = 100) -> WantedLoad:
-    return wanted_load(None, gb_per_s, None, reads, None)
+    return make_load(None, gb_per_s, None, reads, None)
 
 
 def raid(found: Needs, card: str, gen: int, level: int) -> RaidNeed:
@@ -150,8 +150,8 @@ def test_where_no_document_has_a_figure_there_is_no_number(needs: Find) -> None:
 
 
 def test_the_larger_throughput_counts() -> None:
-    assert wanted_load(1000, 2.0, 4096, 100, None).gb_per_s == 2.0
-    assert wanted_load(1e6, 2.0, 4096, 100, None).gb_per_s == pytest.approx(4.096)
+    assert make_load(1000, 2.0, 4096, 100, None).gb_per_s == 2.0
+    assert make_load(1e6, 2.0, 4096, 100, None).gb_per_s == pytest.approx(4.096)
 
 
 def machine(drives: int, **link: object) -> Machine:
@@ -169,23 +169,23 @@ def held(
 
 def test_drives_and_links_are_counted(needs: Find) -> None:
     wanted = needs(random(240_000))
-    few = held(compare_with(wanted, machine(1)))
+    few = held(compare_host(wanted, machine(1)))
     assert few[Resource.DRIVES] == (1, 2, False)
-    assert held(compare_with(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
-    assert carries(compare_with(wanted, machine(1))) is False
-    assert carries(compare_with(wanted, machine(2))) is True
+    assert held(compare_host(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
+    assert can_carry(compare_host(wanted, machine(1))) is False
+    assert can_carry(compare_host(wanted, machine(2))) is True
 
 
 def test_a_slow_link_is_named_and_counts_where_it_is_too_slow(needs: Find) -> None:
     wanted = needs(random(120_000))
-    found = compare_with(wanted, machine(2, speed=2.5, width=1))
+    found = compare_host(wanted, machine(2, speed=2.5, width=1))
     by_kind = held(found)
     assert by_kind[Resource.LINK][2] is False
     assert by_kind[Resource.THROUGHPUT][2] is False
-    assert carries(found) is False
-    slow_enough = compare_with(wanted, machine(2, width=4))
+    assert can_carry(found) is False
+    slow_enough = compare_host(wanted, machine(2, width=4))
     assert held(slow_enough)[Resource.LINK][2] is False
-    assert carries(slow_enough) is True
+    assert can_carry(slow_enough) is True
 
 
 def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
@@ -197,17 +197,17 @@ def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
             for n in range(2)
         )
         here = (factory.adapter(target=f"a{n}") for n in range(adapters))
-        return compare_with(needs(random(200_000)), factory.machine(*made, adapters=tuple(here)))
+        return compare_host(needs(random(200_000)), factory.machine(*made, adapters=tuple(here)))
 
     assert held(drives(1))[Resource.DRIVES] == (2, 1, True)
     assert held(drives(1))[Resource.PATHS] == (1, 2, False)
-    assert carries(drives(1)) is False
-    assert carries(drives(2)) is True
+    assert can_carry(drives(1)) is False
+    assert can_carry(drives(2)) is True
 
 
 def test_a_missed_p99_is_too_little_whatever_the_number(needs: Find) -> None:
     wanted = needs(random(1000, p99=1.0))
-    found = compare_with(wanted, machine(8))
+    found = compare_host(wanted, machine(8))
     assert held(found)[Resource.DRIVES] == (8, 1, False)
 
 
@@ -215,15 +215,15 @@ def test_pairs_of_a_documents_card_are_counted(needs: Find) -> None:
     card = factory.adapter(family="ipr", document="57CE (D4)")
     volume = factory.endpoint(protocol=Protocol.VOLUME, medium=Medium.UNKNOWN)
     here = factory.machine(volume, adapters=(card, replace(card, target="0000:02:00.0")))
-    found = compare_with(needs(random(1_000_000)), here)
+    found = compare_host(needs(random(1_000_000)), here)
     assert held(found)[Resource.PAIRS] == (1.0, 1, True)
-    assert held(compare_with(needs(random(2_000_000)), here))[Resource.PAIRS][2] is False
+    assert held(compare_host(needs(random(2_000_000)), here))[Resource.PAIRS][2] is False
 
 
 def test_of_nothing_that_is_known_nothing_is_said(needs: Find) -> None:
     disk = factory.endpoint(medium=Medium.HDD)
     bare = factory.machine(disk, adapters=(factory.adapter(link=None),))
-    assert carries(compare_with(needs(random(1000)), bare)) is None
+    assert can_carry(compare_host(needs(random(1000)), bare)) is None
 
 
 ARRAY = SharedArray(
@@ -273,4 +273,4 @@ def test_luns_and_adapters_are_those_of_the_host() -> None:
     on_map = factory.endpoint(target="dm-0", id="m", kind=Kind.MAP, adapter=None)
     adapters = tuple(factory.adapter(target=f"a{n}") for n in range(2))
     here = factory.machine(*paths, on_map, adapters=adapters)
-    assert (array_luns(here), array_adapters(here)) == (2, 2)
+    assert (count_array_luns(here), count_array_adapters(here)) == (2, 2)

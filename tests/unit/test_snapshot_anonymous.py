@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevRule
 from hbatune.facts.model import Kind, Machine, Missing, Reason
-from hbatune.plan.make import make
-from hbatune.plan.rows import Reverted
-from hbatune.policy.config import Approved, Site, SiteArray
+from hbatune.plan.make import make_plan
+from hbatune.plan.rows import RevertedValue
+from hbatune.policy.config import ApprovedVersions, Site, SiteArray
 from hbatune.policy.profile import Exactly
-from hbatune.snapshot.anonymous import anonymous
-from hbatune.snapshot.file import Snapshot, decode, encode
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import Snapshot, decode_snapshot, encode_snapshot
 from tests.unit.checks import health
 from tests.unit.factory import adapter, control, endpoint, machine
 from tests.unit.snapshots import snapshot
@@ -42,7 +42,7 @@ hostnames = st.from_regex(r"[a-z]{4,12}[0-9]{2}(\.[a-z]{3,8}\.example)?", fullma
 
 def content(taken: Snapshot) -> str:
     """Return all that stands in the file."""
-    return gzip.decompress(encode(taken)).decode()
+    return gzip.decompress(encode_snapshot(taken)).decode()
 
 
 def full(hostname: str, wwn: str, serial: str) -> Snapshot:
@@ -70,7 +70,7 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
         members={wwn: 5, f"{serial}": 4},
         array=(SiteArray(name=hostname, hosts=2, targets=(wwn, "sda")),),
         exclude=(wwn, "sdb", "gone-0x5000c500aabbccdd", hostname),
-        approved=(Approved("mpt3sas", firmware=(f"1.0-{hostname}",)),),
+        approved=(ApprovedVersions("mpt3sas", firmware=(f"1.0-{hostname}",)),),
     )
     taken = snapshot(
         host,
@@ -79,7 +79,7 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
         site=site,
         rolled_back=(f"{wwn}@{PATH}", f"{serial}@nowhere"),
     )
-    tried = (Reverted(f"{wwn}@{PATH}", "nr_requests", 2048),)
+    tried = (RevertedValue(f"{wwn}@{PATH}", "nr_requests", 2048),)
     policy = msgspec.structs.replace(taken.policy, reverted=tried)
     return msgspec.structs.replace(taken, health=fares, policy=policy)
 
@@ -93,13 +93,13 @@ def test_no_name_is_left_anywhere_in_the_file(hostname: str, wwn: str, serial: s
     bare = wwn.replace("0x", "").rpartition(".")[2]
     secrets = {hostname, short, wwn, bare, serial}
     assume(not any(secret in NEUTRAL for secret in secrets))
-    told = content(anonymous(full(hostname, wwn, serial)))
+    told = content(anonymise_snapshot(full(hostname, wwn, serial)))
     assert [secret for secret in secrets if secret.lower() in told.lower()] == []
 
 
 def test_two_snapshots_of_one_host_share_no_pseudonym() -> None:
     taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
-    first, second = anonymous(taken), anonymous(taken)
+    first, second = anonymise_snapshot(taken), anonymise_snapshot(taken)
     assert first.anonymous
     assert {e.id for e in first.machine.endpoints}.isdisjoint(
         e.id for e in second.machine.endpoints
@@ -108,7 +108,9 @@ def test_two_snapshots_of_one_host_share_no_pseudonym() -> None:
 
 
 def test_the_key_is_not_in_the_file() -> None:
-    told = content(anonymous(full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456"), key=KEY))
+    told = content(
+        anonymise_snapshot(full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456"), key=KEY)
+    )
     assert KEY.decode() not in told
     assert KEY.hex() not in told
 
@@ -117,7 +119,7 @@ def test_ids_stay_distinct_and_keep_the_path() -> None:
     ways = [f"naa.5000c500a1b2c3d4@0000:0{n}:00.0/{n}:0:0:0" for n in (1, 2)]
     other = "naa.5000c500a1b2c3d5@0000:01:00.0/1:0:1:0"
     drives = (endpoint(target=f"sd{n}", id=id) for n, id in enumerate((*ways, other)))
-    first, second, third = anonymous(snapshot(machine(*drives))).machine.endpoints
+    first, second, third = anonymise_snapshot(snapshot(machine(*drives))).machine.endpoints
     assert first.id.endswith("@0000:01:00.0/1:0:0:0")
     # Two paths of one LUN are known by its name, as before.
     assert first.id.partition("@")[0] == second.id.partition("@")[0]
@@ -140,7 +142,7 @@ def test_ids_stay_distinct_and_keep_the_path() -> None:
 def test_of_a_route_only_what_the_kernel_says_is_kept(route: str, kept: str) -> None:
     of_adapter = control(id=f"controller-0@{route}")
     taken = snapshot(machine(endpoint(id=f"naa.5000c500a1b2c3d4@{route}"), controls=(of_adapter,)))
-    told = anonymous(taken)
+    told = anonymise_snapshot(taken)
     assert re.fullmatch(rf"anon-\w{{16}}@{kept}", told.machine.endpoints[0].id)
     assert re.fullmatch(rf"controller-0@{kept}", told.machine.controls[0].id)
 
@@ -150,17 +152,17 @@ def test_an_exclusion_in_another_spelling_stays_one() -> None:
     taken = snapshot(machine(drive))
     site = Site(exclude=("wwn-0x5000C500A1B2C3D4",))
     policy = msgspec.structs.replace(taken.policy, site=site)
-    told = anonymous(msgspec.structs.replace(taken, policy=policy))
+    told = anonymise_snapshot(msgspec.structs.replace(taken, policy=policy))
     assert told.policy.site.exclude == (told.machine.endpoints[0].id.partition("@")[0],)
 
 
 def test_what_is_excluded_stays_excluded() -> None:
     taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
-    told = anonymous(taken)
+    told = anonymise_snapshot(taken)
     ids = [each.id for each in told.machine.endpoints]
     assert told.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
     assert told.policy.rolled_back[0] == ids[0]
-    assert told.policy.reverted == (Reverted(ids[0], "nr_requests", 2048),)
+    assert told.policy.reverted == (RevertedValue(ids[0], "nr_requests", 2048),)
     assert told.policy.site.members[ids[0].partition("@")[0]] == 5
     assert told.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
     assert not told.policy.site.exclude[2].startswith("gone")
@@ -168,11 +170,11 @@ def test_what_is_excluded_stays_excluded() -> None:
 
 def test_the_plan_is_the_same() -> None:
     taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
-    told = decode(encode(anonymous(taken)), Path("x"))
+    told = decode_snapshot(encode_snapshot(anonymise_snapshot(taken)), Path("x"))
 
     def rows(found: Snapshot) -> list[tuple[object, ...]]:
         [own] = found.policy.profiles
-        planned = make(found.machine, own).rows
+        planned = make_plan(found.machine, own).rows
         return [(row.target, row.setting, row.current, row.value, row.state) for row in planned]
 
     assert rows(told) == rows(taken)
@@ -181,7 +183,7 @@ def test_the_plan_is_the_same() -> None:
 def test_a_host_that_is_called_like_a_kernel_name_does_not_tear_it_apart() -> None:
     for hostname in ("sda", "host0", "mpt3sas", "none", "queue"):
         named: Machine = msgspec.structs.replace(machine(), hostname=hostname)
-        told = anonymous(snapshot(named, profile(("scheduler", Exactly("none")))))
+        told = anonymise_snapshot(snapshot(named, profile(("scheduler", Exactly("none")))))
         [drive], [was] = told.machine.endpoints, named.endpoints
         assert (drive.target, drive.family, drive.host) == (was.target, was.family, was.host)
         assert (drive.sysfs, drive.attributes) == (was.sysfs, was.attributes)
@@ -193,7 +195,7 @@ def test_mount_points_are_names_but_for_those_of_every_host() -> None:
     points = ("/", "[SWAP]", "/home/jane.doe", "/acme/billing")
     made = machine(endpoint(mounts=points))
     options = health(made, mounts=tuple(Mount(point, ("rw", "noatime")) for point in points))
-    taken = anonymous(msgspec.structs.replace(snapshot(made), health=options), key=KEY)
+    taken = anonymise_snapshot(msgspec.structs.replace(snapshot(made), health=options), key=KEY)
     [told] = taken.machine.endpoints
     assert told.mounts[:2] == ("/", "[SWAP]")
     assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in told.mounts[2:])
@@ -208,7 +210,9 @@ def test_profiles_of_tuned_are_names_but_for_its_own() -> None:
 
     def told(tuned: TunedProfile | Missing) -> TunedProfile | Missing:
         fares = msgspec.structs.replace(taken.health, tuned=tuned)
-        return anonymous(msgspec.structs.replace(taken, health=fares), key=KEY).health.tuned
+        return anonymise_snapshot(
+            msgspec.structs.replace(taken, health=fares), key=KEY
+        ).health.tuned
 
     found = told(TunedProfile("balanced acme-db", (own, base)))
     assert isinstance(found, TunedProfile)

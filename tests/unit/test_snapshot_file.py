@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from hbatune.act import files
 from hbatune.policy.profile import Exactly
 from hbatune.snapshot import file
-from hbatune.snapshot.file import SnapshotError, decode, encode, load
+from hbatune.snapshot.file import SnapshotError, decode_snapshot, encode_snapshot, load_snapshot
 from tests.unit.factory import machine
 from tests.unit.snapshots import snapshot
 from tests.unit.test_plan import profile
 
 WRITTEN = snapshot(machine(), profile(("scheduler", Exactly("none"))), rolled_back=("a",))
-DATA = encode(WRITTEN)
+DATA = encode_snapshot(WRITTEN)
 
 
 def altered(**changes: Any) -> bytes:
@@ -30,8 +30,8 @@ def altered(**changes: Any) -> bytes:
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     (tmp_path / "host").write_bytes(DATA)
-    assert load(tmp_path / "host") == WRITTEN
-    assert encode(WRITTEN) == DATA
+    assert load_snapshot(tmp_path / "host") == WRITTEN
+    assert encode_snapshot(WRITTEN) == DATA
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path, data: bytes, said: str) 
     path = tmp_path / "host"
     path.write_bytes(data)
     with pytest.raises(SnapshotError) as error:
-        load(path)
+        load_snapshot(path)
     assert said in error.value.message
     assert str(path) in error.value.message
     assert error.value.exit_code == 2
@@ -64,22 +64,22 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path, data: bytes, said: str) 
 
 def test_a_newer_schema_says_what_to_do() -> None:
     with pytest.raises(SnapshotError) as error:
-        decode(altered(schema="hbatune.snapshot/2"), Path("x"))
+        decode_snapshot(altered(schema="hbatune.snapshot/2"), Path("x"))
     assert error.value.hint == "use the hbatune that took it, or a newer one"
 
 
 def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "host"
     path.write_bytes(DATA)
-    monkeypatch.setattr(file, "LARGEST", len(DATA) - 1)
+    monkeypatch.setattr(file, "MAX_FILE_BYTES", len(DATA) - 1)
     with pytest.raises(SnapshotError, match=r"larger than \d+ bytes"):
-        load(path)
+        load_snapshot(path)
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "LARGEST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(file, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(SnapshotError, match="when unpacked"):
-        decode(gzip.compress(b" " * (2 << 20), mtime=0), Path("x"))
+        decode_snapshot(gzip.compress(b" " * (2 << 20), mtime=0), Path("x"))
 
 
 def test_neither_folder_nor_fifo_nor_nothing(tmp_path: Path) -> None:
@@ -91,14 +91,14 @@ def test_neither_folder_nor_fifo_nor_nothing(tmp_path: Path) -> None:
         (Path("/dev/null"), "regular"),
     ):
         with pytest.raises(SnapshotError, match=said):
-            load(path)
+            load_snapshot(path)
 
 
 @given(st.binary(max_size=200), st.integers(0, len(DATA)), st.integers(0, 20))
 def test_damage_is_an_error_or_changes_nothing(noise: bytes, at: int, cut: int) -> None:
     damaged = DATA[:at] + noise + DATA[at + cut :]
     with contextlib.suppress(SnapshotError):
-        assert decode(damaged, Path("x")) == WRITTEN
+        assert decode_snapshot(damaged, Path("x")) == WRITTEN
 
 
 def test_a_file_that_exists_is_left_as_it_is(tmp_path: Path) -> None:

@@ -8,7 +8,14 @@ from msgspec.structs import replace
 from hbatune.cli import main
 from hbatune.facts.model import Kind
 from hbatune.policy.profile import AtLeast, Exactly, OptionRule
-from hbatune.snapshot.file import Snapshot, SnapshotError, decode, encode, fault, load
+from hbatune.snapshot.file import (
+    Snapshot,
+    SnapshotError,
+    decode_snapshot,
+    describe_fault,
+    encode_snapshot,
+    load_snapshot,
+)
 from tests.unit.checks import disk_health
 from tests.unit.factory import adapter, control, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
@@ -29,8 +36,8 @@ def altered(**changes: object) -> Snapshot:
 
 @pytest.mark.parametrize("path", sorted(RECORDED.iterdir()), ids=lambda path: path.stem)
 def test_a_machines_own_parts_belong_together(path: Path) -> None:
-    assert load(path).machine.endpoints
-    assert fault(snapshot(MADE)) is None
+    assert load_snapshot(path).machine.endpoints
+    assert describe_fault(snapshot(MADE)) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_a_machines_own_parts_belong_together(path: Path) -> None:
 )
 def test_a_part_that_belongs_to_nothing_is_said(made: Snapshot, said: str) -> None:
     with pytest.raises(SnapshotError) as error:
-        decode(encode(made), Path("host"))
+        decode_snapshot(encode_snapshot(made), Path("host"))
     assert said.strip("'") in error.value.message
     assert error.value.exit_code == 2
 
@@ -64,7 +71,7 @@ def test_the_health_is_that_of_what_is_there() -> None:
         replace(made.health, adapters={}),
         replace(made.health, disks={**made.health.disks, "sdz": disk_health()}),
     ):
-        assert "do not agree" in str(fault(replace(made, health=health)))
+        assert "do not agree" in str(describe_fault(replace(made, health=health)))
 
 
 def test_rules_of_a_newer_version_are_left_out_and_said(
@@ -78,8 +85,8 @@ def test_rules_of_a_newer_version_are_left_out_and_said(
     option = OptionRule("name", "mpt3sas", "of_a_newer_driver", AtLeast(1), "so", "D0-1", "file")
     made = snapshot(MADE, replace(newer, options=(option,)), active=newer.name)
     path = tmp_path / "host"
-    path.write_bytes(encode(made))
-    assert load(path) == made, "the snapshot keeps them"
+    path.write_bytes(encode_snapshot(made))
+    assert load_snapshot(path) == made, "the snapshot keeps them"
     for command in ("diff", "check", "explain sda"):
         main([*command.split(), "--snapshot", str(path)])
         told = capsys.readouterr()

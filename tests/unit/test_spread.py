@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Processors, Role, Vector
-from hbatune.settings.limits import is_free, spread
+from hbatune.settings.limits import is_free, spread_vectors
 from tests.unit.factory import vector
 
 LOCAL = {"a": tuple(range(8)), "b": tuple(range(8, 16))}
@@ -30,29 +30,29 @@ def vectors(count: int, adapter: str = "a", first: int = 30) -> list[Vector]:
 
 
 def test_each_gets_a_cpu_of_its_own_near_its_adapter() -> None:
-    placed = spread([*vectors(4), *vectors(4, "b", 50)], processors(), LOCAL)
+    placed = spread_vectors([*vectors(4), *vectors(4, "b", 50)], processors(), LOCAL)
     assert list(placed.values()) == [0, 1, 2, 3, 8, 9, 10, 11]
 
 
 def test_cores_come_before_their_siblings() -> None:
-    placed = spread(vectors(6), processors(8), {"a": tuple(range(8))})
+    placed = spread_vectors(vectors(6), processors(8), {"a": tuple(range(8))})
     assert list(placed.values()) == [0, 1, 2, 3, 4, 5]
-    few = spread(vectors(3), processors(8), {"a": (0, 1, 4, 5)})
+    few = spread_vectors(vectors(3), processors(8), {"a": (0, 1, 4, 5)})
     assert list(few.values()) == [0, 1, 4]
 
 
 def test_isolated_and_nohz_full_cpus_are_left_out() -> None:
     kept = processors(isolated=(0, 1), nohz_full=(2,))
-    assert list(spread(vectors(3), kept, LOCAL).values()) == [3, 4, 5]
+    assert list(spread_vectors(vectors(3), kept, LOCAL).values()) == [3, 4, 5]
 
 
 def test_where_isolation_leaves_none_near_one_farther_away_serves() -> None:
     kept = processors(isolated=tuple(range(8)))
-    assert list(spread(vectors(2), kept, LOCAL).values()) == [8, 9]
+    assert list(spread_vectors(vectors(2), kept, LOCAL).values()) == [8, 9]
 
 
 def test_where_isolation_leaves_none_at_all_nothing_is_placed() -> None:
-    assert spread(vectors(2), processors(isolated=tuple(range(16))), LOCAL) == {}
+    assert spread_vectors(vectors(2), processors(isolated=tuple(range(16))), LOCAL) == {}
 
 
 def test_managed_admin_and_shared_ones_are_not_placed() -> None:
@@ -62,7 +62,7 @@ def test_managed_admin_and_shared_ones_are_not_placed() -> None:
         vector(irq=3, adapter="a", role=Role.LINE),
         vector(irq=4, adapter="a", role=Role.UNKNOWN),
     ]
-    placed = spread([*others, *vectors(1)], processors(), LOCAL)
+    placed = spread_vectors([*others, *vectors(1)], processors(), LOCAL)
     assert placed == {vectors(1)[0].id: 0}
 
 
@@ -76,7 +76,7 @@ def test_the_spread_is_even_near_and_blind_to_the_present(
 ) -> None:
     cpus = processors(isolated=tuple(sorted(isolated)))
     there = [v for n, (name, c) in enumerate(counts.items()) for v in vectors(c, name, 100 * n)]
-    placed = spread(there, cpus, LOCAL)
+    placed = spread_vectors(there, cpus, LOCAL)
     usable = set(cpus.online) - isolated
     assert set(placed.values()) <= usable
     assert len(placed) == (len(there) if usable else 0)
@@ -94,12 +94,12 @@ def test_the_spread_is_even_near_and_blind_to_the_present(
         replace(v, affinity=Attribute(str(cpu), True))
         for v, cpu in zip(there, current, strict=False)
     ]
-    assert spread(reversed(moved), cpus, LOCAL) == placed
+    assert spread_vectors(reversed(moved), cpus, LOCAL) == placed
     assert all(map(is_free, moved))
 
 
 def test_cpus_that_an_administrator_names_are_the_only_ones() -> None:
     named = replace(processors(), irqaffinity=(1, 9), balanced=tuple(range(1, 16)))
-    assert list(spread(vectors(3), named, LOCAL).values()) == [1, 1, 1]
-    assert list(spread(vectors(1, "b"), named, LOCAL).values()) == [9]
-    assert spread(vectors(1), replace(processors(), balanced=()), LOCAL) == {}
+    assert list(spread_vectors(vectors(3), named, LOCAL).values()) == [1, 1, 1]
+    assert list(spread_vectors(vectors(1, "b"), named, LOCAL).values()) == [9]
+    assert spread_vectors(vectors(1), replace(processors(), balanced=()), LOCAL) == {}

@@ -8,38 +8,38 @@ from hypothesis import strategies as st
 
 from hbatune.text.tables import (
     AS_ABOVE,
+    EMPTY_CELL,
     INDENT,
     NARROW_ENOUGH,
     NARROWEST,
-    NOTHING,
     Cell,
     Column,
     ColumnKind,
     Table,
-    figure,
-    identity,
-    prose,
-    reasons,
-    state,
-    table_lines,
-    value,
-    width_of,
-    wrapped,
+    format_table,
+    make_id_column,
+    make_number_column,
+    make_reason_column,
+    make_state_column,
+    make_text_column,
+    make_value_column,
+    measure_width,
+    wrap_text,
 )
 
 ROW = ("sda", "nr_requests", "256", "1023", "drift", "more requests can be merged (D0-2)")
 COLUMNS = (
-    identity("TARGET"),
-    identity("SETTING"),
-    figure("CURRENT"),
-    figure("WANTED"),
-    state("STATE"),
-    reasons("WHY"),
+    make_id_column("TARGET"),
+    make_id_column("SETTING"),
+    make_number_column("CURRENT"),
+    make_number_column("WANTED"),
+    make_state_column("STATE"),
+    make_reason_column("WHY"),
 )
 
 
 def text(table: Table, width: int | None) -> list[str]:
-    return ["".join(piece.text for piece in line) for line in table_lines(table, width)]
+    return ["".join(piece.text for piece in line) for line in format_table(table, width)]
 
 
 def test_where_there_is_room_a_row_is_a_line() -> None:
@@ -112,7 +112,7 @@ def test_what_rows_say_alike_is_said_once_on_a_terminal_and_always_in_a_pipe() -
 
 
 def test_of_paragraphs_only_the_end_is_shared() -> None:
-    columns = (identity("TARGET"), reasons("FOUND"))
+    columns = (make_id_column("TARGET"), make_reason_column("FOUND"))
     rows: list[Sequence[Cell]] = [("sda", ("3 errors", "look")), ("sdb", ("4 errors", "look"))]
     found = [line.strip() for line in text(Table(columns, rows), 12)]
     joined = " ".join(found)
@@ -122,23 +122,23 @@ def test_of_paragraphs_only_the_end_is_shared() -> None:
 
 def test_names_of_one_cell_wrap_between_names_only() -> None:
     names = ("oradata01", "oradata02", "oradata03", "redo a")
-    lines = text(Table((identity("TARGET"), value("N")), [(names, "1")]), 26)
+    lines = text(Table((make_id_column("TARGET"), make_value_column("N")), [(names, "1")]), 26)
     assert lines == ["TARGET                   N", "oradata01 oradata02      1", "oradata03 redo a"]
 
 
 def test_in_a_pipe_there_is_no_width() -> None:
     rows: list[Sequence[Cell]] = [(("sda", "sdb"), ("limit", "why " * 50 + "end"))]
-    lines = text(Table((identity("TARGET"), prose("WHY")), rows), None)
+    lines = text(Table((make_id_column("TARGET"), make_text_column("WHY")), rows), None)
     assert len(lines) == 2
     assert lines[1].startswith("sda sdb  limit; why why")
-    stacked = Table((identity("TARGET"), reasons("WHY", stacked=True)), rows)
+    stacked = Table((make_id_column("TARGET"), make_reason_column("WHY", stacked=True)), rows)
     assert len(text(stacked, None)) == 3
 
 
 def test_wide_characters_count_as_two_and_combining_ones_as_none() -> None:
     rows: list[Sequence[Cell]] = [("日本", "1"), ("e\u0301", "2")]
-    lines = text(Table((identity("A"), figure("N")), rows), 40)
-    assert [width_of(line) for line in lines] == [7, 7, 7]
+    lines = text(Table((make_id_column("A"), make_number_column("N")), rows), 40)
+    assert [measure_width(line) for line in lines] == [7, 7, 7]
 
 
 def test_no_rows_are_no_table() -> None:
@@ -162,7 +162,7 @@ def test_no_rows_are_no_table() -> None:
 def test_sentences_break_between_words(
     sentence: str, width: int, hang: int, lines: list[str]
 ) -> None:
-    assert wrapped(sentence, width, hang) == lines
+    assert wrap_text(sentence, width, hang) == lines
 
 
 WORD = st.text("abcdefg", min_size=1, max_size=14)
@@ -186,7 +186,7 @@ def tables(draw: st.DrawFn) -> Table:
             else:
                 own = f"r{number}c{place}"
                 more = [f"{own}n{at}{draw(WORD)}" for at in range(draw(st.integers(0, 3)))]
-                row.append(draw(st.sampled_from([f"{own}-{draw(WORD)}", more, NOTHING, ""])))
+                row.append(draw(st.sampled_from([f"{own}-{draw(WORD)}", more, EMPTY_CELL, ""])))
         rows.append(row)
     return Table(columns, rows)
 
@@ -194,7 +194,7 @@ def tables(draw: st.DrawFn) -> Table:
 @given(tables(), st.integers(24, 200))
 def test_at_any_width_nothing_is_cut_or_lost(table: Table, width: int) -> None:
     lines = text(table, width)
-    assert all(width_of(line) <= width for line in lines)
+    assert all(measure_width(line) <= width for line in lines)
     whole = "\n".join(lines)
     assert "…" not in whole
     words = whole.split()
@@ -227,13 +227,13 @@ def test_in_a_pipe_each_row_is_one_line(table: Table) -> None:
 
 @given(st.lists(st.text("ab日\u0301", min_size=1, max_size=30), max_size=12), st.integers(2, 40))
 def test_wrapping_keeps_every_character(words: list[str], width: int) -> None:
-    lines = wrapped(" ".join(words), width)
-    assert all(width_of(line) <= width for line in lines)
+    lines = wrap_text(" ".join(words), width)
+    assert all(measure_width(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(words)
 
 
 def test_prose_is_never_squeezed() -> None:
-    columns = (identity("TARGET"), prose("WHY"))
+    columns = (make_id_column("TARGET"), make_text_column("WHY"))
     rows: list[Sequence[Cell]] = [("x" * 40, "word " * 40)]
     for width in range(45, 120):
         lines = text(Table(columns, rows), width)

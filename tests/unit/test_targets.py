@@ -11,7 +11,7 @@ from hbatune.act.journal import Entry, Journal
 from hbatune.act.lock import ClaimTable, Lock
 from hbatune.act.paths import Paths
 from hbatune.facts.model import Kind, Role
-from hbatune.facts.targets import UnknownTargetError, choose, named
+from hbatune.facts.targets import UnknownTargetError, choose_targets, find_named_targets
 from hbatune.operations import situation
 from tests.unit.factory import adapter, endpoint, host, machine, vector
 
@@ -25,13 +25,13 @@ MACHINE = replace(machine(DISK, adapters=(adapter(), EMPTY)), vectors=(DATA, LIN
 
 @pytest.mark.parametrize("name", ["0000:00:02.0", "host7"])
 def test_an_adapter_without_disks_is_a_target(name: str) -> None:
-    chosen = choose(MACHINE, [name])
+    chosen = choose_targets(MACHINE, [name])
     assert [each.target for each in chosen.adapters] == ["0000:00:02.0"]
     assert (chosen.endpoints, chosen.vectors) == ((), ())
 
 
 def test_without_a_name_it_is_everything() -> None:
-    chosen = choose(MACHINE, [])
+    chosen = choose_targets(MACHINE, [])
     assert chosen.ids is None
     assert len(chosen.adapters) == 2
 
@@ -44,7 +44,7 @@ def test_without_a_name_it_is_everything() -> None:
     ],
 )
 def test_a_stable_name_is_understood_in_every_spelling(name: str) -> None:
-    assert named(MACHINE, [name]) == {DISK.id}
+    assert find_named_targets(MACHINE, [name]) == {DISK.id}
 
 
 def test_a_map_means_its_paths_and_the_adapters_behind_them() -> None:
@@ -54,7 +54,7 @@ def test_a_map_means_its_paths_and_the_adapters_behind_them() -> None:
     ]
     joined = endpoint(target="dm-0", id="m", adapter=None, kind=Kind.MAP, paths=("sda", "sdb"))
     there = (adapter(), adapter(target="0000:02:00.0"), EMPTY)
-    chosen = choose(machine(*paths, joined, adapters=there), ["dm-0"])
+    chosen = choose_targets(machine(*paths, joined, adapters=there), ["dm-0"])
     assert chosen.ids == frozenset({"a", "b", "m"})
     assert [each.target for each in chosen.adapters] == ["0000:01:00.0", "0000:02:00.0"]
 
@@ -70,7 +70,7 @@ def test_a_map_means_its_paths_and_the_adapters_behind_them() -> None:
 )
 def test_what_is_no_target_has_a_hint(name: str, hint: str) -> None:
     with pytest.raises(UnknownTargetError) as caught:
-        choose(MACHINE, [name])
+        choose_targets(MACHINE, [name])
     assert hint in str(caught.value.hint)
 
 
@@ -79,11 +79,11 @@ def test_links_lead_to_disks_also_without_their_folder(
 ) -> None:
     monkeypatch.setattr(
         situation,
-        "followed",
+        "resolve_link",
         lambda name: {"/dev/mapper/mpatha": "dm-0", "/dev/disk/by-id/x": "sda"}.get(name, name),
     )
     names = ("mpatha", "/dev/mapper/mpatha", "x", "sdb", "/dev/sdb", "/dev/disk/by-id/y")
-    assert [situation.resolved(name) for name in names] == [
+    assert [situation.resolve_target_name(name) for name in names] == [
         *("dm-0", "dm-0", "sda", "sdb", "/dev/sdb", "/dev/disk/by-id/y")
     ]
 
@@ -114,6 +114,6 @@ def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -
 
 def test_a_name_of_any_length_is_a_short_message() -> None:
     with pytest.raises(UnknownTargetError) as caught:
-        choose(machine(), ["x" * 100_000])
+        choose_targets(machine(), ["x" * 100_000])
     assert len(caught.value.message) < 300
     assert caught.value.message.startswith("no target 'xxx")

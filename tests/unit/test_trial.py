@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from hbatune.act import files, journal, paths
 from hbatune.act.executor import Means
 from hbatune.act.journal import JournalError
-from hbatune.act.lock import HeldTargets, HoldError, held
-from hbatune.act.restore import rollback
-from hbatune.act.trial import Side, Trial, Values, now, switchable
-from hbatune.act.writer import apply
+from hbatune.act.lock import HeldTargets, HoldError, read_held_ids
+from hbatune.act.restore import restore_values
+from hbatune.act.trial import Side, Trial, Values, can_switch, read_affected_values
+from hbatune.act.writer import write_plan
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.profile import Exactly
@@ -48,8 +48,8 @@ class Applied:
         self.disk, self.means, self.holds = disk, means, holds
         self.host = machine(disk.endpoint())
         plan = planned(self.host, NOMERGES, AFFINITY)
-        before = now(self.host, plan.drift, means)
-        self.rows = apply(self.host, plan, self.filed(), means)
+        before = read_affected_values(self.host, plan.drift, means)
+        self.rows = write_plan(self.host, plan, self.filed(), means)
         self.trial = Trial(self.host, self.rows, before, means, holds=holds)
         self.keys = [(row.id, row.setting) for row in self.rows]
 
@@ -91,7 +91,7 @@ def test_what_was_reverted_stays_so_and_leaves_the_journal(applied: Applied) -> 
     assert applied.values() == ("0", "2")
     assert {entry.setting for entry in applied.filed().entries} == {"rq_affinity"}
     assert applied.filed().run is None
-    rollback(machine(applied.disk.endpoint()), applied.filed(), applied.means)
+    restore_values(machine(applied.disk.endpoint()), applied.filed(), applied.means)
     assert applied.values() == BEFORE
 
 
@@ -100,14 +100,14 @@ def test_a_revert_leads_to_what_was_there_before_this_apply_not_before_all(
 ) -> None:
     host = machine(sda.endpoint())
     first = planned(host, ("nomerges", Exactly(2)), AFFINITY)
-    apply(host, first, journal.load(means.journal, host.boot_id)[0], means)
+    write_plan(host, first, journal.load(means.journal, host.boot_id)[0], means)
     again = Applied(sda, means, tmp_path / "held")
     with again.trial as trial:
         trial.revert([(row.id, row.setting) for row in again.trial.rows])
     assert sda.value("queue/nomerges") == "2"
     # The first baseline is the baseline: it stays on file.
     assert {e.setting: e.before for e in again.filed().entries}["nomerges"] == 0
-    rollback(machine(sda.endpoint()), again.filed(), means)
+    restore_values(machine(sda.endpoint()), again.filed(), means)
     assert sda.value("queue/nomerges") == "0"
 
 
@@ -124,25 +124,25 @@ def test_killed_at_any_switch_a_rollback_restores(applied: Applied) -> None:
     assert left.run is not None
     assert left.run.command == "apply"
     assert not left.run.process.alive()
-    assert held(applied.holds) == frozenset(), "a dead process holds nothing"
-    rollback(machine(applied.disk.endpoint()), left, applied.means)
+    assert read_held_ids(applied.holds) == frozenset(), "a dead process holds nothing"
+    restore_values(machine(applied.disk.endpoint()), left, applied.means)
     assert applied.values() == BEFORE
 
 
 def test_targets_are_held_while_they_are_switched(applied: Applied) -> None:
     with applied.trial:
-        assert held(applied.holds) == {applied.rows[0].id}
-    assert held(applied.holds) == frozenset()
+        assert read_held_ids(applied.holds) == {applied.rows[0].id}
+    assert read_held_ids(applied.holds) == frozenset()
 
 
 def test_a_hold_that_makes_no_sense_holds_nothing(tmp_path: Path) -> None:
     own = HeldTargets(tmp_path, ["a"])
     own.take()
     (tmp_path / "1").write_text("{")
-    assert held(tmp_path) == {"a"}
+    assert read_held_ids(tmp_path) == {"a"}
     own.release()
     own.release()
-    assert held(tmp_path) == held(tmp_path / "none") == frozenset()
+    assert read_held_ids(tmp_path) == read_held_ids(tmp_path / "none") == frozenset()
 
 
 def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
@@ -171,7 +171,7 @@ def test_without_a_journal_or_a_hold_nothing_is_switched(
         pytest.fail("the trial began")
     assert applied.values() == AFTER
     assert applied.filed().run is None
-    assert held(applied.holds) == frozenset()
+    assert read_held_ids(applied.holds) == frozenset()
 
 
 def test_what_a_write_changes_besides_is_brought_back_as_well(means: Means, tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ def test_what_a_write_changes_besides_is_brought_back_as_well(means: Means, tmp_
     )
     host = machine(sda.endpoint())
     plan = planned(host, REQUESTS)
-    before = now(host, plan.drift, means)
-    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     assert {row.outcome for row in rows} == {Outcome.WRITTEN}
     (sda.path / "queue/iosched/async_depth").write_text("768")  # as the kernel does
     keys = [(row.id, row.setting) for row in rows]
@@ -213,7 +213,7 @@ def test_requests_without_a_scheduler_are_not_lowered_to_try(
 ) -> None:
     host, row = host_with(scheduler, str(requests), 1000)
     before: Values = {(row.id, "nr_requests"): requests}
-    assert switchable(host, [row], before) is fine
+    assert can_switch(host, [row], before) is fine
 
 
 def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
@@ -222,12 +222,12 @@ def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
     rows = planned(host, SCHEDULER, REQUESTS).drift
     id = rows[0].id
     before: Values = {(id, "scheduler"): "none", (id, "nr_requests"): 1000}
-    assert switchable(host, rows, before)
+    assert can_switch(host, rows, before)
 
 
 def test_disk_with_unparsable_scheduler_is_not_switched() -> None:
     host, row = host_with("none bfq", "256", 1000)
-    assert not switchable(host, [row], {(row.id, "nr_requests"): 256})
+    assert not can_switch(host, [row], {(row.id, "nr_requests"): 256})
 
 
 def test_holds_and_claims_are_apart() -> None:
@@ -237,7 +237,7 @@ def test_holds_and_claims_are_apart() -> None:
 
 def test_what_disrupts_a_whole_adapter_is_not_switched_back_and_forth() -> None:
     host, row = host_with("none [mq-deadline]", "256", 1000)
-    assert not switchable(host, [replace(row, setting="zio")], {})
+    assert not can_switch(host, [replace(row, setting="zio")], {})
 
 
 def test_what_a_reverted_setting_resets_keeps_its_baseline_where_it_stays_applied(
@@ -246,12 +246,12 @@ def test_what_a_reverted_setting_resets_keeps_its_baseline_where_it_stays_applie
     sda = Disk(tmp_path / "sys", "sda", queue__iostats="1", queue__read_ahead_kb="1024")
     host = machine(sda.endpoint())
     plan = planned(host, ("iostats", Exactly(0)), ("read_ahead_kb", Exactly(4096)))
-    before = now(host, plan.drift, means)
-    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         trial.revert([(row.id, row.setting) for row in rows if row.setting == "iostats"])
     assert sda.value("queue/read_ahead_kb") == "4096"
-    rollback(machine(sda.endpoint()), journal.load(means.journal, host.boot_id)[0], means)
+    restore_values(machine(sda.endpoint()), journal.load(means.journal, host.boot_id)[0], means)
     assert sda.value("queue/read_ahead_kb") == "1024"
 
 
@@ -259,8 +259,8 @@ def test_a_disk_that_is_gone_leaves_the_others_as_applied(means: Means, tmp_path
     sda, sdb = Disk(tmp_path / "sys", "sda"), Disk(tmp_path / "sys", "sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     plan = planned(host, NOMERGES)
-    before = now(host, plan.drift, means)
-    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     shutil.rmtree(sda.path)
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         keys = [(row.id, row.setting) for row in rows]
@@ -268,7 +268,7 @@ def test_a_disk_that_is_gone_leaves_the_others_as_applied(means: Means, tmp_path
         assert {each.outcome for each in stayed.values()} == {Outcome.VANISHED}
         assert sdb.value("queue/nomerges") == "0"
     assert sdb.value("queue/nomerges") == "1"
-    assert held(tmp_path / "held") == frozenset()
+    assert read_held_ids(tmp_path / "held") == frozenset()
 
 
 def nomerges_of(applied: Applied) -> tuple[str, str]:
@@ -332,8 +332,8 @@ def test_reset_by_own_switch_is_no_conflict(
     requests = switch_as_kernel(sda, monkeypatch, ("none", "mq-deadline"), "446")
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, REQUESTS)
-    before = now(host, plan.drift, means)
-    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     keys = [(row.id, row.setting) for row in rows]
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         refused = trial.switch(keys, Side.BEFORE)
@@ -353,8 +353,8 @@ def test_requests_changed_during_a_trial_outlast_its_schedulers(
     requests = switch_as_kernel(sda, monkeypatch, ("kyber", "mq-deadline"), "256")
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(512)))
-    before = now(host, plan.drift, means)
-    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     keys = [(row.id, row.setting) for row in rows]
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         assert trial.switch(keys, Side.BEFORE) == {}
@@ -370,8 +370,8 @@ def test_a_full_queue_during_a_trial_is_nobodys_decision(means: Means, tmp_path:
     sda = Disk(tmp_path / "sys", "sda", device__queue_depth="32", device__ioerr_cnt="0x1")
     host = machine(sda.endpoint())
     plan = planned(host, ("queue_depth", Exactly(96)))
-    before = now(host, plan.drift, means)
-    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     keys = [(row.id, row.setting) for row in rows]
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         (sda.path / "device/queue_depth").write_text("60")

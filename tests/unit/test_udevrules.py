@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import CompiledRules, compiled, text
-from hbatune.boot.conditions import condition
-from hbatune.boot.lines import RuleSection, below, line, literal, match
-from hbatune.plan.rows import Reverted
-from hbatune.policy.config import Counting, Site, SiteArray
+from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
+from hbatune.boot.conditions import build_condition
+from hbatune.boot.lines import RuleSection, escape_glob, make_globs_below, make_line, match_key
+from hbatune.plan.rows import RevertedValue
+from hbatune.policy.config import LimitScope, Site, SiteArray
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Profile, Rule
 from hbatune.render import UnsafeNameError, udev_name, udev_value, unit_path
-from hbatune.settings.table import saved_values
+from hbatune.settings.table import parse_saved_values
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_hostile import hostile
 from tests.unit.test_plan import profile
@@ -41,31 +41,31 @@ def ruled(effect: Effect, setting: str = "nomerges", **when: Any) -> Profile:
 
 def lines(rules: CompiledRules) -> list[str]:
     """The rules without what is said about them."""
-    return [each for each in text(rules).split("\n") if each and not each.startswith("#")]
+    return [each for each in format_rules(rules).split("\n") if each and not each.startswith("#")]
 
 
 def part(rules: CompiledRules, title: str) -> list[str]:
     """The lines of the section whose title begins so."""
     [section] = [each for each in rules.sections if each.title.startswith(title)]
-    whole = text(msgspec.structs.replace(rules, sections=(section,), left=()))
+    whole = format_rules(msgspec.structs.replace(rules, sections=(section,), left=()))
     return [each for each in whole.split("\n") if each and not each.startswith("#")]
 
 
 @given(st.integers(1, 5000), st.integers(0, 12000))
 def test_globs_for_smaller_numbers_fit_just_those(number: int, value: int) -> None:
-    fits = any(fnmatchcase(str(value), glob) for glob in below(number).split("|"))
+    fits = any(fnmatchcase(str(value), glob) for glob in make_globs_below(number).split("|"))
     assert fits == (value < number)
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="|\\"), max_size=12))
 def test_a_literal_fits_itself_alone(text: str) -> None:
-    assert fnmatchcase(text, literal(text))
-    assert not fnmatchcase(f"{text}x", literal(text))
-    assert not fnmatchcase(text.replace("*", "y").replace("?", "y") + "y", literal(text))
+    assert fnmatchcase(text, escape_glob(text))
+    assert not fnmatchcase(f"{text}x", escape_glob(text))
+    assert not fnmatchcase(text.replace("*", "y").replace("?", "y") + "y", escape_glob(text))
 
 
 def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
-    rules = compiled(site.load("oltp"), Site())
+    rules = compile_rules(site.load("oltp"), Site())
     assert all(RULE.fullmatch(each) for each in lines(rules))
     ssd = ', ENV{.HBATUNE_MEDIUM}=="ssd", ENV{.HBATUNE_QUEUE_DEPTH}='
     assert part(rules, "sas-ssd-depth") == [
@@ -85,7 +85,7 @@ def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
 
 
 def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteFolder) -> None:
-    whole = lines(compiled(site.load("throughput"), Site()))
+    whole = lines(compile_rules(site.load("throughput"), Site()))
     written = [each for each in whole if re.search(r', ATTR\{[^}]+\}="', each)]
     paths = [re.findall(r'ATTR\{([^}]+)\}="', each)[-1] for each in written]
     order = ["queue/scheduler", "device/queue_depth", "queue/nr_requests"]
@@ -95,10 +95,10 @@ def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteF
 
 
 def test_the_tunable_that_follows_nr_requests_is_saved_with_it(site: SiteFolder) -> None:
-    whole = lines(compiled(site.load("oltp"), Site()))
+    whole = lines(compile_rules(site.load("oltp"), Site()))
     save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
     assert any(each.endswith(save) and "NR_REQUESTS" in each for each in whole)
-    assert saved_values({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
+    assert parse_saved_values({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
         "nr_requests": 256,
         "queue/iosched/async_depth": 256,
     }
@@ -106,26 +106,26 @@ def test_the_tunable_that_follows_nr_requests_is_saved_with_it(site: SiteFolder)
 
 def test_old_values_outlive_every_event_and_any_change_of_profile(site: SiteFolder) -> None:
     for name in ("oltp", "balanced"):
-        whole = lines(compiled(site.load(name), Site()))
+        whole = lines(compile_rules(site.load(name), Site()))
         kept = whole.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
         assert kept < whole.index('ACTION!="add", GOTO="hbatune_end"')
         assert whole.index('IMPORT{db}=="HBATUNE_SEEN"') < kept
 
 
 def test_the_initramfs_is_no_place_for_it(site: SiteFolder) -> None:
-    whole = lines(compiled(site.load(), Site()))
+    whole = lines(compile_rules(site.load(), Site()))
     assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in whole[:6]
 
 
 def test_a_depth_is_only_ever_raised(site: SiteFolder) -> None:
-    rules = compiled(ruled(Exactly(64), "queue_depth"), Site())
+    rules = compile_rules(ruled(Exactly(64), "queue_depth"), Site())
     [line] = [each for each in lines(rules) if each.endswith('ATTR{device/queue_depth}="64"')]
     assert 'ATTR{device/queue_depth}=="[0-9]|[1-5][0-9]|6[0-3]"' in line
 
 
 def test_read_ahead_comes_last_and_in_whole_pages() -> None:
     made = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
-    whole = lines(compiled(made, Site()))
+    whole = lines(compile_rules(made, Site()))
     assert 'ATTR{queue/read_ahead_kb}="128"' in whole[-2]
     assert 'ENV{.HBATUNE_RESET_READ_AHEAD_KB}=="1"' in whole[-2]
 
@@ -152,23 +152,23 @@ def test_read_ahead_comes_last_and_in_whole_pages() -> None:
     ],
 )
 def test_which_conditions_udev_can_tell_exactly(when: dict[str, Any], exact: bool) -> None:
-    assert condition(msgspec.convert(when, Match)).exact is exact
-    left = dict(compiled(ruled(Exactly(2), **when), Site()).left)
+    assert build_condition(msgspec.convert(when, Match)).exact is exact
+    left = dict(compile_rules(ruled(Exactly(2), **when), Site()).left)
     assert ("nomerges (rule-0)" in left) is not exact
 
 
 @pytest.mark.parametrize("when", [{"kind": ["path"]}, {"kind": ["map"], "multipath": ["nvme"]}])
 def test_paths_and_the_heads_of_nvme_are_the_daemons(when: dict[str, Any]) -> None:
-    rules = compiled(ruled(Exactly(2), **when), Site())
+    rules = compile_rules(ruled(Exactly(2), **when), Site())
     assert rules.settings == ()
     assert rules.left == (("nomerges (rule-0)", "is for maps and their paths"),)
 
 
 @pytest.mark.parametrize("when", [{"kind": ["map"]}, {"multipath": ["dm"]}])
 def test_maps_are_udevs_and_what_else_a_rule_is_for_the_daemons(when: dict[str, Any]) -> None:
-    alone = compiled(ruled(Exactly(2), kind=["map"], multipath=["dm"]), Site())
+    alone = compile_rules(ruled(Exactly(2), kind=["map"], multipath=["dm"]), Site())
     assert (alone.settings, alone.left) == (("nomerges",), ())
-    rules = compiled(ruled(Exactly(2), **when), Site())
+    rules = compile_rules(ruled(Exactly(2), **when), Site())
     assert rules.settings == ("nomerges",)
     assert rules.left == (("nomerges (rule-0)", "is for more than dm-multipath maps"),)
 
@@ -177,7 +177,7 @@ def test_where_udev_cannot_tell_the_setting_is_left() -> None:
     made = profile(("nomerges", Exactly(2)))
     [first] = made.rules
     second = Rule("odd", Match(model=("ST[0-9]*",)), "nomerges", Exactly(0), "b", "site", "x.toml")
-    rules = compiled(msgspec.structs.replace(made, rules=(first, second)), Site())
+    rules = compile_rules(msgspec.structs.replace(made, rules=(first, second)), Site())
     assert part(rules, "odd") == [
         'KERNEL=="sd*", ENV{.HBATUNE_NOMERGES}=""',
         'KERNEL=="nvme*", ENV{.HBATUNE_NOMERGES}=""',
@@ -185,7 +185,7 @@ def test_where_udev_cannot_tell_the_setting_is_left() -> None:
 
 
 def test_what_may_only_be_raised_is_left_but_for_depths() -> None:
-    rules = compiled(profile(("nomerges", AtLeast(1))), Site())
+    rules = compile_rules(profile(("nomerges", AtLeast(1))), Site())
     assert rules.settings == ()
     assert "lowered" in rules.left[0][1]
 
@@ -237,20 +237,20 @@ def test_what_may_only_be_raised_is_left_but_for_depths() -> None:
     ],
 )
 def test_what_a_site_excludes_is_left_alone(name: str, lines: list[str], site: SiteFolder) -> None:
-    rules = compiled(site.load(), Site(exclude=(name,)))
+    rules = compile_rules(site.load(), Site(exclude=(name,)))
     assert part(rules, "Excluded") == [f'{each}, GOTO="hbatune_end"' for each in lines]
 
 
 def test_a_name_made_of_what_udev_cannot_see_excludes_all_without_a_world_wide_one(
     site: SiteFolder,
 ) -> None:
-    rules = compiled(site.load(), Site(exclude=("SEAGATE-ST12-Z1",)))
+    rules = compile_rules(site.load(), Site(exclude=("SEAGATE-ST12-Z1",)))
     assert part(rules, "Excluded")[-1] == 'ENV{.HBATUNE_WWID}!="1", GOTO="hbatune_end"'
 
 
 def test_what_was_tried_and_put_back_is_not_tried_by_udev(site: SiteFolder) -> None:
-    tried = Reverted("naa.5@0000:01:00.0/scsi-0:1:2", "nr_requests", 2048)
-    rules = compiled(site.load(), Site(), reverted=(tried,))
+    tried = RevertedValue("naa.5@0000:01:00.0/scsi-0:1:2", "nr_requests", 2048)
+    rules = compile_rules(site.load(), Site(), reverted=(tried,))
     assert part(rules, "Tried") == [
         f'ATTR{{{path}}}=="naa.5", KERNELS=="0000:01:00.0", ENV{{.HBATUNE_NR_REQUESTS}}=""'
         for path in ("device/wwid", "wwid")
@@ -258,8 +258,8 @@ def test_what_was_tried_and_put_back_is_not_tried_by_udev(site: SiteFolder) -> N
 
 
 def test_depths_that_follow_from_a_sites_figures_are_the_daemons(site: SiteFolder) -> None:
-    array = SiteArray("a", 4, port_limit=1600, counting=Counting.LUN)
-    rules = compiled(site.load(), Site(array=(array,), members={"sda": 5}))
+    array = SiteArray("a", 4, port_limit=1600, counting=LimitScope.LUN)
+    rules = compile_rules(site.load(), Site(array=(array,), members={"sda": 5}))
     whole = part(rules, "Depths that only the daemon")
     assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
     # Another rule has switched queuing off, and that stays.
@@ -273,14 +273,14 @@ def test_hostile_names_stay_within_their_quotation_marks(one: str, two: str, thr
     made = ruled(Exactly(2), vendor=[one], model=[two, three])
     [rule] = made.rules
     named = msgspec.structs.replace(rule, name=one, because=two, source=three)
-    tried = (Reverted(f"{two}@{three}", "nomerges", 2),)
-    rules = compiled(
+    tried = (RevertedValue(f"{two}@{three}", "nomerges", 2),)
+    rules = compile_rules(
         msgspec.structs.replace(made, rules=(named,), name=three),
         Site(exclude=(one, f"{one}@{two}", f"naa.{three}")),
         excluded=(two, f"{two}/{three}"),
         reverted=tried,
     )
-    whole = text(rules)
+    whole = format_rules(rules)
     assert all(each.isprintable() for each in whole.split("\n"))
     assert all(RULE.fullmatch(each) for each in lines(rules)), whole
     ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
@@ -300,7 +300,11 @@ def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         udev_value(value)
     with pytest.raises(UnsafeNameError):
-        text(CompiledRules("p", (RuleSection("t", (line(match("KERNEL", value)),)),), (), ()))
+        format_rules(
+            CompiledRules(
+                "p", (RuleSection("t", (make_line(match_key("KERNEL", value)),)),), (), ()
+            )
+        )
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])
@@ -312,14 +316,14 @@ def test_a_unit_names_no_path_that_systemd_would_expand(path: str) -> None:
 def test_requests_are_the_daemons_where_their_memory_is_nearly_used_up() -> None:
     """udev sees one disk at a time and cannot add up what all of them take."""
     asked = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
-    assert compiled(asked, Site()).settings == ("nr_requests",)
-    without = compiled(asked, Site(), room=False)
+    assert compile_rules(asked, Site()).settings == ("nr_requests",)
+    without = compile_rules(asked, Site(), room=False)
     assert without.settings == ()
     assert any("memory of the requests" in why for _, why in without.left)
 
 
 def test_rules_that_a_rollback_could_not_take_away_end_at_its_record() -> None:
-    said = part(compiled(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything")
+    said = part(compile_rules(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything")
     assert said == [
         f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
     ]

@@ -3,7 +3,7 @@
 import pytest
 
 from hbatune.facts.families import family_of
-from hbatune.plan.make import make
+from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Exactly
 from hbatune.text.plan_tables import show_rows
@@ -13,7 +13,7 @@ from tests.unit.test_plan import profile
 
 def rows(family: str, **overrides: object) -> list[Row]:
     it = adapter(target="0000:01:00.0", family=family, controller=None, **overrides)
-    plan = make(machine(adapters=(it,)), profile(("coalescing", Exactly(0))))
+    plan = make_plan(machine(adapters=(it,)), profile(("coalescing", Exactly(0))))
     return list(plan.rows)
 
 
@@ -43,8 +43,8 @@ def test_only_what_was_named_is_planned() -> None:
     it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
     wanted = profile(("coalescing", Exactly(0)))
     there = machine(adapters=(it,))
-    assert make(there, wanted, only={"sda@0000:02:00.0-0:0:0:0"}).rows == ()
-    assert len(make(there, wanted, only={"0000:01:00.0"}).rows) == 1
+    assert make_plan(there, wanted, only={"sda@0000:02:00.0-0:0:0:0"}).rows == ()
+    assert len(make_plan(there, wanted, only={"0000:01:00.0"}).rows) == 1
 
 
 def test_it_is_shown_only_where_everything_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,24 +11,24 @@ from hbatune.checks.finding import Severity
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.facts.model import Endpoint, Medium, Protocol, Storage
-from hbatune.plan.advice import Advice, Stance, advise
-from hbatune.plan.make import EarlierChanges, PlanLimits, make
+from hbatune.plan.advice import Advice, Stance, find_advice
+from hbatune.plan.make import EarlierChanges, PlanLimits, make_plan
 from hbatune.plan.rows import Plan
-from hbatune.policy.budget import budgets, site_rules
+from hbatune.policy.budget import compute_budgets, make_site_rules
 from hbatune.policy.config import Site, SiteArray, Vendors
 from hbatune.policy.library import load_arrays, load_profile
 from hbatune.policy.toml_files import PolicyError
 from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import asked, rules_followed
-from hbatune.shipped import shipped
-from hbatune.text.finding_text import text_of
+from hbatune.policy.vendors import load_enabled_rules, load_followed_rules
+from hbatune.shipped import find_shipped
+from hbatune.text.finding_text import format_finding
 from tests.documented import validate
 from tests.unit.checks import seen
 from tests.unit.factory import adapter, attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
 FOLLOW, ADVISE = Site(vendors=Vendors.FOLLOW), Site(vendors=Vendors.ADVISE)
-ARRAYS = load_arrays(shipped("rules"))
+ARRAYS = load_arrays(find_shipped("rules"))
 CARD = adapter(family="lpfc")
 LUN = endpoint(
     family="lpfc",
@@ -52,14 +52,16 @@ NAMED = EarlierChanges(targets_named=True)
 
 def told(site: SiteFolder, wants: Site = ADVISE, it: Endpoint = LUN) -> dict[str, Advice]:
     host = machine(it, adapters=(CARD,))
-    plan = make(host, load_profile("oltp", site.library, rules_followed(site.library, wants)))
-    found = advise(host, asked(site.library, wants), plan, uses=wants.uses)
+    plan = make_plan(
+        host, load_profile("oltp", site.library, load_followed_rules(site.library, wants))
+    )
+    found = find_advice(host, load_enabled_rules(site.library, wants), plan, uses=wants.uses)
     return {each.rule: each for each in found}
 
 
 def test_a_site_that_says_nothing_gets_no_advice(site: SiteFolder) -> None:
-    assert asked(site.library, Site()) == ()
-    assert rules_followed(site.library, Site()) == ()
+    assert load_enabled_rules(site.library, Site()) == ()
+    assert load_followed_rules(site.library, Site()) == ()
     assert told(site, Site()) == {}
 
 
@@ -100,9 +102,9 @@ def test_what_the_device_does_not_take_is_fixed(site: SiteFolder) -> None:
 
 
 def test_an_excluded_disk_gets_no_advice(site: SiteFolder) -> None:
-    rules = asked(site.library, ADVISE)
-    assert advise(HOST, rules, Plan("", ()), excluded={LUN.id}) == ()
-    assert advise(HOST, rules, Plan("", ()), only={"another"}) == ()
+    rules = load_enabled_rules(site.library, ADVISE)
+    assert find_advice(HOST, rules, Plan("", ()), excluded={LUN.id}) == ()
+    assert find_advice(HOST, rules, Plan("", ()), only={"another"}) == ()
 
 
 def test_what_is_followed_stands_before_the_sites_own_rules(site: SiteFolder) -> None:
@@ -111,8 +113,8 @@ def test_what_is_followed_stands_before_the_sites_own_rules(site: SiteFolder) ->
         '[[rule]]\nname = "mine"\nsetting = "rq_affinity"\nvalue = 0\n'
         'because = "we measured it"\nsource = "site"\n',
     )
-    profile = load_profile("oltp", site.library, rules_followed(site.library, FOLLOW))
-    rows = {row.setting: row for row in make(HOST, profile, earlier=NAMED).rows}
+    profile = load_profile("oltp", site.library, load_followed_rules(site.library, FOLLOW))
+    rows = {row.setting: row for row in make_plan(HOST, profile, earlier=NAMED).rows}
     assert (rows["rq_affinity"].value, rows["rq_affinity"].rule) == (0, "mine")
     assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (64, "nimble-depth-lpfc")
 
@@ -122,11 +124,11 @@ def test_a_sites_budget_outweighs_a_vendors_depth(site: SiteFolder) -> None:
         vendors=Vendors.FOLLOW,
         array=(SiteArray(name="san", vendor="Nimble", hosts=100, port_limit=1000),),
     )
-    profile = load_profile("oltp", site.library, rules_followed(site.library, facts))
-    own = site_rules(HOST, facts, ARRAYS, "hbatune.toml")
+    profile = load_profile("oltp", site.library, load_followed_rules(site.library, facts))
+    own = make_site_rules(HOST, facts, ARRAYS, "hbatune.toml")
     rows = {
         row.setting: row
-        for row in make(HOST, profile, limits=PlanLimits(site_rules=own), earlier=NAMED).rows
+        for row in make_plan(HOST, profile, limits=PlanLimits(site_rules=own), earlier=NAMED).rows
     }
     assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (10, "site-array-san")
 
@@ -145,42 +147,42 @@ def test_a_vendors_port_limit_feeds_the_budget_of_a_described_array(
 ) -> None:
     lun = replace(LUN, vendor=vendor, model=model)
     described = (SiteArray(name="san", vendor=vendor, hosts=100),)
-    found = budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=described), ARRAYS)
+    found = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=described), ARRAYS)
     port = found[lun.id].port
     assert port is not None
     assert (port.limit, port.source, port.depth) == (limit, source, max(1, limit // 100))
     for other in (Vendors.OFF, Vendors.ADVISE):
-        found = budgets(machine(lun), Site(vendors=other, array=described), ARRAYS)
+        found = compute_budgets(machine(lun), Site(vendors=other, array=described), ARRAYS)
         assert lun.id not in found or found[lun.id].port is None
     # The site's own figure goes before the vendor's, and no array that is not described gets one.
     own = (SiteArray(name="san", vendor=vendor, hosts=10, port_limit=300),)
-    found = budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=own), ARRAYS)
+    found = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=own), ARRAYS)
     assert found[lun.id].port == replace(port, limit=300, hosts=10, known=None, source=None)
-    assert budgets(machine(lun), FOLLOW, ARRAYS) == {}
+    assert compute_budgets(machine(lun), FOLLOW, ARRAYS) == {}
 
 
 def test_what_disks_are_used_for_is_the_sites_to_say(site: SiteFolder) -> None:
     wants = Site(vendors=Vendors.ADVISE, uses={"oracle-asm": ("sdb",)})
     two = endpoint(target="sdb", medium=Medium.SSD)
     host = machine(endpoint(), two)
-    plan = make(host, load_profile("oltp", site.library))
-    found = advise(host, asked(site.library, wants), plan, uses=wants.uses)
+    plan = make_plan(host, load_profile("oltp", site.library))
+    found = find_advice(host, load_enabled_rules(site.library, wants), plan, uses=wants.uses)
     assert [(each.target, each.rule, each.stance) for each in found] == [
         ("sdb", "asm-scheduler-ssd", Stance.CONFLICT)
     ]
-    followed = rules_followed(site.library, replace(wants, vendors=Vendors.FOLLOW))
+    followed = load_followed_rules(site.library, replace(wants, vendors=Vendors.FOLLOW))
     assert "asm-scheduler-ssd" not in {rule.name for rule in followed}
 
 
 def test_a_use_that_no_vendor_knows_is_a_mistake(site: SiteFolder) -> None:
     with pytest.raises(PolicyError, match=r'unknown use "oracle-asn".*lustre') as caught:
-        asked(site.library, Site(uses={"oracle-asn": ("sda",)}))
+        load_enabled_rules(site.library, Site(uses={"oracle-asn": ("sda",)}))
     assert caught.value.hint == 'did you mean "oracle-asm"?'
 
 
 def test_no_vendors_rule_may_set_a_depth_outright(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
-    shutil.copytree(shipped("rules"), rules)
+    shutil.copytree(find_shipped("rules"), rules)
     with (rules / "vendors/pure.toml").open("a") as file:
         file.write(
             '\n[[rule]]\nname = "low"\nsetting = "queue_depth"\nvalue = 8\n'
@@ -191,7 +193,7 @@ def test_no_vendors_rule_may_set_a_depth_outright(tmp_path: Path) -> None:
 
 
 def test_each_vendors_rule_has_a_name_of_its_own_and_a_vendors_source() -> None:
-    rules = load_vendors(shipped("rules"))
+    rules = load_vendors(find_shipped("rules"))
     names = [each.rule.name for each in rules]
     assert len(names) == len(set(names))
     assert all(each.rule.source.startswith("V-") for each in rules)
@@ -200,7 +202,7 @@ def test_each_vendors_rule_has_a_name_of_its_own_and_a_vendors_source() -> None:
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> SiteFolder:
     """A host with a Nimble whose site wants to see what vendors advise."""
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: HOST)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: HOST)
     for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     site.put("hbatune.toml", '[site]\nvendors = "advise"\n')
@@ -266,6 +268,6 @@ def test_check_finds_what_is_not_met_and_says_whose_word_holds(site: SiteFolder)
         (Severity.INFO, "nimble-depth-lpfc"),
     ]
     assert {each.source for each in found} == {"V-nimble-rules", "V-nimble-fc"}
-    assert "rule mine of the profile wants 0" in text_of(found[0]).evidence
-    assert "outweighs mine" in text_of(found[0]).advice
-    assert 'vendors = "follow"' in text_of(found[1]).advice
+    assert "rule mine of the profile wants 0" in format_finding(found[0]).evidence
+    assert "outweighs mine" in format_finding(found[0]).advice
+    assert 'vendors = "follow"' in format_finding(found[1]).advice

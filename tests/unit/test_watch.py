@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
-from hbatune.text.watch_view import alert_line, event_line
+from hbatune.text.watch_view import format_alert, format_event
 from hbatune.watch import latency
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.latency import Interval
@@ -74,7 +74,7 @@ def test_a_p99_above_the_objective_for_three_minutes() -> None:
 
 def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects())
-    slow = {latency.bucket_number(1_000_000): 95, latency.bucket_number(30_000_000): 5}
+    slow = {latency.get_bucket(1_000_000): 95, latency.get_bucket(30_000_000): 5}
     events: list[AlertEvent] = []
     for number in range(30):
         at = 10.0 * number
@@ -83,7 +83,7 @@ def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
     [event] = events
     assert event.alert.detail == "p99"
     assert event.alert.value == pytest.approx(30, rel=0.02)
-    assert alert_line(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
+    assert format_alert(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
 
 
 def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
@@ -91,7 +91,7 @@ def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
     stuck = counted(in_flight=4)
     [event] = run(watch, every(250, lambda at: sample(at, stuck)))
     assert (event.alert.condition, event.alert.detail) == (AlertCondition.P99, "least")
-    assert "nothing was done in 10000 ms" in alert_line(event.alert)
+    assert "nothing was done in 10000 ms" in format_alert(event.alert)
 
 
 @pytest.mark.parametrize("by_busy_time", [True, False])
@@ -118,7 +118,7 @@ def test_a_depth_that_the_kernel_lowered() -> None:
     assert seen(events) == [("raised", "queue-full")]
     state, _ = watch.tick(sample(320, counted(depth=19)))
     assert state.lowered == {ID: 2}
-    assert "queue_depth is 20, not 32" in alert_line(state.alerts[0])
+    assert "queue_depth is 20, not 32" in format_alert(state.alerts[0])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_counters_that_rise(target: str, counter: str, rise: int, raises: bool) 
     assert seen(events) == wanted * raises
     if raises:
         assert [event.time - 1e9 for event in events] == [50, 230]
-        assert alert_line(events[0].alert).startswith(
+        assert format_alert(events[0].alert).startswith(
             f"{'sda' if target == ID else HBA}: {counter} rose by {rise}"
         )
 
@@ -165,7 +165,7 @@ def test_a_link_that_runs_slower_than_it_did() -> None:
     slow = {HBA: LinkSample(2.5, 8)}
     events = run(watch, [idle(0), idle(10), sample(20, links=slow), sample(30, links={})])
     assert seen(events) == [("raised", "link-degraded")]
-    assert alert_line(events[0].alert) == (
+    assert format_alert(events[0].alert) == (
         "0000:01:00.0: the link runs at 2.5 GT/s; it has run at 8 (D0-10)"
     )
     assert seen(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
@@ -180,7 +180,7 @@ def test_a_saturated_cpu_that_serves_interrupts() -> None:
 
     events = run(watch, every(300, at))
     assert seen(events) == [("raised", "cpu-saturated")]
-    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in alert_line(
+    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in format_alert(
         events[0].alert
     )
 
@@ -193,7 +193,7 @@ def test_what_is_gone_is_cleared() -> None:
     state, [event] = watch.tick(idle(260))
     assert (event.change, event.alert, event.value) == (CLEARED, raised.alert, None)
     assert state.alerts == ()
-    assert event_line(event).startswith("over, since it is gone: sda")
+    assert format_event(event).startswith("over, since it is gone: sda")
 
 
 def test_without_readings_the_alerts_are_the_same() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.watch.alerts import Alarm, AlertChange, Level, Pace, next_alarm, stand_of
+from hbatune.watch.alerts import Alarm, AlertChange, Level, Pace, find_level, update_alarm
 
 PACE = Pace(raise_after=180, clear_after=180, gap=30)
 Looks = list[tuple[float, Level]]
@@ -16,7 +16,7 @@ def changes(looked: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]
     """Return what became of an alarm that was looked at at these times."""
     alarm, found = Alarm(), []
     for now, stand in looked:
-        alarm, change = next_alarm(alarm, stand, now, pace)
+        alarm, change = update_alarm(alarm, stand, now, pace)
         if change is not None:
             found.append((now, change))
     return found
@@ -95,7 +95,7 @@ def test_a_clock_that_steps_back_is_not_looked_at() -> None:
 
 @given(st.floats(0.001, 1e6), st.floats(0, 0.99), st.floats(0, 1e7))
 def test_stands(limit: float, hysteresis: float, value: float) -> None:
-    stand = stand_of(value, limit, hysteresis)
+    stand = find_level(value, limit, hysteresis)
     assert (stand is Level.OVER) == (value > limit)
     assert (stand is Level.CALM) == (value <= limit and value <= limit * (1 - hysteresis))
-    assert stand_of(None, limit, hysteresis) is Level.UNKNOWN
+    assert find_level(None, limit, hysteresis) is Level.UNKNOWN

@@ -8,9 +8,9 @@ import pytest
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import WatchConfig
-from hbatune.render import render
+from hbatune.render import render_template
 from hbatune.watch import latency
-from hbatune.watch.latency import CollectError, collect, load
+from hbatune.watch.latency import CollectError, collect_latencies, load_latencies
 
 PRINTS = """#!/bin/sh
 printf '%s\\n' "$@" > "{folder}/argv"
@@ -37,8 +37,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -> None:
     file = fake / "state/latency.json"
     with pytest.raises(CollectError, match="ended with status 3"):
-        collect(file, WatchConfig(latency_seconds=7, latency_keys=4096))
-    [interval] = load(fake / "copy.json").intervals
+        collect_latencies(file, WatchConfig(latency_seconds=7, latency_keys=4096))
+    [interval] = load_latencies(fake / "copy.json").intervals
     assert interval.counts == {"8:0": {400: 7}}
     assert not file.exists()
     assert file.parent.stat().st_mode & 0o777 == 0o711
@@ -46,7 +46,9 @@ def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -
 
 def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
     with pytest.raises(CollectError):
-        collect(fake / "state/latency.json", WatchConfig(latency_seconds=7, latency_keys=4096))
+        collect_latencies(
+            fake / "state/latency.json", WatchConfig(latency_seconds=7, latency_keys=4096)
+        )
     assert "interval:s:7" in (fake / "argv").read_text()
     environment = (fake / "environment").read_text().splitlines()
     assert "BPFTRACE_MAP_KEYS_MAX=4096" in environment
@@ -56,42 +58,42 @@ def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
 def test_without_bpftrace_a_person_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="not installed"):
-        collect(tmp_path / "latency.json", WatchConfig())
+        collect_latencies(tmp_path / "latency.json", WatchConfig())
 
 
 def test_a_bpftrace_that_cannot_start_is_a_message(fake: Path) -> None:
     (fake / "bin/bpftrace").write_bytes(b"not a program")
     with pytest.raises(CollectError, match="bin/bpftrace cannot be started: Exec format") as caught:
-        collect(fake / "state/latency.json", WatchConfig())
+        collect_latencies(fake / "state/latency.json", WatchConfig())
     assert "bpftrace --version" in (caught.value.hint or "")
 
 
 def test_a_file_that_cannot_be_written_is_a_message(fake: Path) -> None:
     (fake / "state").write_text("in the way")
     with pytest.raises(CollectError, match=r"latency\.json cannot be written: "):
-        collect(fake / "state/latency.json", WatchConfig())
+        collect_latencies(fake / "state/latency.json", WatchConfig())
 
 
 def test_a_bpftrace_that_is_killed_is_told_with_its_signal(fake: Path) -> None:
     (fake / "bin/bpftrace").write_text("#!/bin/sh\nkill -9 $$\n")
     with pytest.raises(CollectError, match="ended with signal 9") as caught:
-        collect(fake / "state/latency.json", WatchConfig())
+        collect_latencies(fake / "state/latency.json", WatchConfig())
     assert "BTF" in (caught.value.hint or "")
 
 
 def test_silent_bpftrace_is_ended(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "START_S", 0.1)
-    monkeypatch.setattr(latency, "FRESH", 0)
+    monkeypatch.setattr(latency, "FRESH_INTERVALS", 0)
     (fake / "bin/bpftrace").write_text("#!/bin/sh\nexec sleep 1000\n")
     with pytest.raises(CollectError, match=r"bpftrace hangs: it printed nothing for 0\.1 s"):
-        collect(fake / "state/latency.json", WatchConfig())
+        collect_latencies(fake / "state/latency.json", WatchConfig())
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 def test_the_service_is_one(tmp_path: Path) -> None:
     unit = tmp_path / "hbatune-latency.service"
     template = f"{unit.name}.j2"
-    unit.write_text(render("systemd", template, executable="/usr/bin/env", at_home=False))
+    unit.write_text(render_template("systemd", template, executable="/usr/bin/env", at_home=False))
     done = subprocess.run(
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
     )

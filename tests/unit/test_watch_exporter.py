@@ -14,7 +14,7 @@ import pytest
 from hbatune.errors import UsageError
 from hbatune.policy.config import MetricsConfig, load_config
 from hbatune.policy.toml_files import PolicyError
-from hbatune.watch.exporter import CLIENTS, PATIENCE, Exporter
+from hbatune.watch.exporter import CLIENT_TIMEOUT_S, MAX_CLIENTS, Exporter
 from tests.unit.policy_site import SiteFolder
 
 CONTENT = b"# TYPE hbatune_info gauge\nhbatune_info 1.0\n"
@@ -94,7 +94,7 @@ def test_a_silent_client_holds_nobody_up(served: Served) -> None:
     silent = served.client()
     served.serve()
     assert served.answer(GET).endswith(CONTENT)
-    served.now += PATIENCE + 1
+    served.now += CLIENT_TIMEOUT_S + 1
     served.outlets.publish(CONTENT)
     assert silent.recv(1) == b""
 
@@ -102,7 +102,7 @@ def test_a_silent_client_holds_nobody_up(served: Served) -> None:
 def test_many_silent_clients_do_not_shut_others_out(served: Served) -> None:
     first = served.client()
     served.serve()
-    for _ in range(CLIENTS):
+    for _ in range(MAX_CLIENTS):
         served.client()
         served.serve()
     assert first.recv(1) == b""  # it has waited the longest

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hbatune.watch import latency
 from hbatune.watch import latency as buckets
 from hbatune.watch.latency import (
-    KEPT,
+    KEPT_INTERVALS,
     Interval,
     Latencies,
     Lines,
-    bpftrace_script,
-    intervals_between,
-    latency_histogram,
-    load,
+    format_script,
+    load_latencies,
+    make_histogram,
     publish_intervals,
+    select_intervals,
 )
 
 latencies = st.integers(0, (1 << 37) - 1)  # two minutes
@@ -29,26 +29,26 @@ latencies = st.integers(0, (1 << 37) - 1)  # two minutes
 
 @given(latencies)
 def test_a_latency_lies_in_its_bucket(ns: int) -> None:
-    low, beyond = buckets.bucket_bounds(buckets.bucket_number(ns))
+    low, beyond = buckets.get_bucket_bounds(buckets.get_bucket(ns))
     assert low <= ns < beyond
 
 
 @given(latencies)
 def test_no_bucket_is_wider_than_five_percent(ns: int) -> None:
-    low, beyond = buckets.bucket_bounds(buckets.bucket_number(ns))
+    low, beyond = buckets.get_bucket_bounds(buckets.get_bucket(ns))
     assert beyond - low == 1 or (beyond - low) / low <= 1 / 32
-    assert abs(buckets.bucket_middle(buckets.bucket_number(ns)) - ns) <= max(1, 0.02 * ns)
+    assert abs(buckets.get_bucket_middle(buckets.get_bucket(ns)) - ns) <= max(1, 0.02 * ns)
 
 
 def test_buckets_follow_one_another_without_a_gap() -> None:
-    ends = [buckets.bucket_bounds(bucket) for bucket in range(1100)]
+    ends = [buckets.get_bucket_bounds(bucket) for bucket in range(1100)]
     assert all(first[1] == second[0] for first, second in pairwise(ends))
 
 
 def arithmetic(ns: int) -> int:
     """Return the bucket as the script itself works it out: its lines, read as Python."""
     names = {"ns": ns, "rest": 0, "shift": 0}
-    lines = [line.strip().rstrip(";").replace("$", "") for line in bpftrace_script(10).splitlines()]
+    lines = [line.strip().rstrip(";").replace("$", "") for line in format_script(10).splitlines()]
     for line in lines:
         if line.startswith("rest = ns"):
             exec(line, {}, names)
@@ -63,7 +63,7 @@ def arithmetic(ns: int) -> int:
 
 @given(latencies)
 def test_the_script_counts_into_the_same_buckets(ns: int) -> None:
-    assert arithmetic(ns) == buckets.bucket_number(ns)
+    assert arithmetic(ns) == buckets.get_bucket(ns)
 
 
 def line(**counts: int) -> bytes:
@@ -106,32 +106,32 @@ def clock() -> Iterator[float]:
 
 def test_the_last_intervals_are_published(tmp_path: Path) -> None:
     ticks, published = clock(), list[bytes]()
-    runs = [line(**{"8388608_400": number}) + END for number in range(1, KEPT + 3)]
+    runs = [line(**{"8388608_400": number}) + END for number in range(1, KEPT_INTERVALS + 3)]
     lines = [each + b"\n" for run in runs for each in run.splitlines()]
     publish_intervals(lines, published.append, lambda: next(ticks))
-    assert len(published) == KEPT + 2
+    assert len(published) == KEPT_INTERVALS + 2
     file = tmp_path / "latency.json"
     file.write_bytes(published[-1])
-    found = load(file).intervals
-    assert [each.counts["8:0"][400] for each in found] == list(range(3, KEPT + 3))
-    assert [each.seconds for each in found] == [10.0] * KEPT
-    assert found[-1].ended == 100.0 + 10 * (KEPT + 2)
+    found = load_latencies(file).intervals
+    assert [each.counts["8:0"][400] for each in found] == list(range(3, KEPT_INTERVALS + 3))
+    assert [each.seconds for each in found] == [10.0] * KEPT_INTERVALS
+    assert found[-1].ended == 100.0 + 10 * (KEPT_INTERVALS + 2)
 
 
 def test_a_file_of_another_kind_holds_nothing(tmp_path: Path) -> None:
     file = tmp_path / "latency.json"
-    assert load(file) == Latencies()
+    assert load_latencies(file) == Latencies()
     for text in ("", "[]", "{", '{"schema": "hbatune.latency/2", "intervals": []}'):
         file.write_text(text)
-        assert load(file) == Latencies()
+        assert load_latencies(file) == Latencies()
     file.write_bytes(msgspec.json.encode(Latencies((interval(5),))))
-    assert load(file).intervals == (interval(5),)
+    assert load_latencies(file).intervals == (interval(5),)
 
 
 def interval(ended: float, seconds: float = 10.0, **counts: int) -> Interval:
     """Return an interval in which ``8:0`` had so many I/Os of so many ms (``ms20=3``)."""
     found = {
-        buckets.bucket_number(int(name.removeprefix("ms")) * 1_000_000): each
+        buckets.get_bucket(int(name.removeprefix("ms")) * 1_000_000): each
         for name, each in counts.items()
     }
     return Interval(ended, seconds, {"8:0": found})
@@ -139,23 +139,23 @@ def interval(ended: float, seconds: float = 10.0, **counts: int) -> Interval:
 
 def test_only_what_ended_between_two_looks_counts() -> None:
     known = [interval(10), interval(20), interval(30)]
-    assert intervals_between(known, 10, 25) == (known[1],)
-    assert intervals_between(known, 5, 30) == tuple(known)
+    assert select_intervals(known, 10, 25) == (known[1],)
+    assert select_intervals(known, 5, 30) == tuple(known)
 
 
 def test_a_short_look_at_long_intervals_sees_the_last_one() -> None:
     known = [interval(10), interval(20)]
-    assert intervals_between(known, 23, 25) == (known[1],)
-    assert intervals_between(known, 49, 51) == ()  # whoever measured has stopped
-    assert intervals_between(known, 14, 16) == (known[0],)
+    assert select_intervals(known, 23, 25) == (known[1],)
+    assert select_intervals(known, 49, 51) == ()  # whoever measured has stopped
+    assert select_intervals(known, 14, 16) == (known[0],)
 
 
 @given(st.lists(st.integers(1000, 10**11), min_size=1, max_size=200))
 def test_percentiles_are_as_exact_as_the_buckets(sample: list[int]) -> None:
     counts: dict[int, int] = {}
     for ns in sample:
-        counts[buckets.bucket_number(ns)] = counts.get(buckets.bucket_number(ns), 0) + 1
-    found = latency_histogram([Interval(1, 1, {"8:0": counts, "8:16": {1: 9}})], ["8:0"])
+        counts[buckets.get_bucket(ns)] = counts.get(buckets.get_bucket(ns), 0) + 1
+    found = make_histogram([Interval(1, 1, {"8:0": counts, "8:16": {1: 9}})], ["8:0"])
     exact = sorted(sample)[-(-99 * len(sample) // 100) - 1]
     assert found.count == len(sample)
     assert found.percentile(99) == pytest.approx(exact, rel=0.02)
@@ -163,13 +163,13 @@ def test_percentiles_are_as_exact_as_the_buckets(sample: list[int]) -> None:
 
 def test_intervals_and_devices_are_merged() -> None:
     both = Interval(20, 10, {"8:0": {400: 1}, "8:16": {400: 2, 500: 1}})
-    found = latency_histogram([interval(10, ms20=5), both], ["8:0", "8:16", "8:32"])
+    found = make_histogram([interval(10, ms20=5), both], ["8:0", "8:16", "8:32"])
     assert found.count == 9
 
 
 def test_the_script_forgets_and_is_bounded_by_its_interval() -> None:
-    text = bpftrace_script(7)
+    text = format_script(7)
     assert "interval:s:7\n" in text
     assert f"interval:s:{60 * 7}\n" in text
     assert "{{" not in text
-    assert latency.KEPT * 7 < 60 * 7
+    assert latency.KEPT_INTERVALS * 7 < 60 * 7

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import LinkSample
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from hbatune.watch.alerts import AlertCondition
-from hbatune.watch.metrics import DaemonFigures, exposition
+from hbatune.watch.metrics import DaemonFigures, format_metrics
 from hbatune.watch.watch import Watcher, WatchState
 from tests.unit import watched
 from tests.unit.promtool import needs_promtool, promtool
@@ -47,7 +47,7 @@ def values(text: bytes) -> dict[tuple[str, str], float]:
 
 
 def test_seconds_ratios_and_totals() -> None:
-    found = {name: value for (name, _), value in values(exposition(state(), KEEPING)).items()}
+    found = {name: value for (name, _), value in values(format_metrics(state(), KEEPING)).items()}
     assert found["hbatune_endpoint_latency_p99_seconds"] == 0.004
     assert found["hbatune_endpoint_latency_p999_seconds"] == 0.008
     assert found["hbatune_endpoint_latency_mean_seconds"] == 0.0015
@@ -67,16 +67,16 @@ def test_seconds_ratios_and_totals() -> None:
 
 
 def test_the_count_that_polls_raise_says_so_and_no_rule_or_panel_reads_it() -> None:
-    text = exposition(state(), KEEPING).decode()
+    text = format_metrics(state(), KEEPING).decode()
     [says] = re.findall(r"^# HELP hbatune_endpoint_errors_total (.*)$", text, re.MULTILINE)
     assert "polls" in says
     assert "Not a count of failures" in says
     for file in ("hbatune.rules.yml", "hbatune.dashboard.json"):
-        assert "hbatune_endpoint_errors" not in (shipped("metrics") / file).read_text()
+        assert "hbatune_endpoint_errors" not in (find_shipped("metrics") / file).read_text()
 
 
 def test_alerts_that_stand_and_how_many_there_were() -> None:
-    found = values(exposition(state(), KEEPING))
+    found = values(format_metrics(state(), KEEPING))
     assert found["hbatune_alert_active", "sda"] == 1
     assert found["hbatune_alerts_raised_total", "p99"] == 1
     counted = [label for name, label in found if name == "hbatune_alerts_raised_total"]
@@ -84,20 +84,20 @@ def test_alerts_that_stand_and_how_many_there_were() -> None:
 
 
 def test_what_is_not_known_is_not_there() -> None:
-    empty = exposition(WatchState(0.0), msgspec.structs.replace(KEEPING, passed=None))
+    empty = format_metrics(WatchState(0.0), msgspec.structs.replace(KEEPING, passed=None))
     names = {name for name, _ in values(empty)}
     assert "hbatune_last_pass_timestamp_seconds" not in names
     assert not {name for name in names if name.startswith("hbatune_endpoint_")}
     no_link = msgspec.structs.replace(state().servers[0], link=None, cpu_busy=None)
     bare = msgspec.structs.replace(state(), servers=(no_link,))
-    assert b"hbatune_adapter_link_lanes{" not in exposition(bare, KEEPING)
+    assert b"hbatune_adapter_link_lanes{" not in format_metrics(bare, KEEPING)
     assert LinkSample(8.0, 8) == state().servers[0].link
 
 
 def test_hostile_names_are_escaped() -> None:
     [name] = {
         each.labels["device"]
-        for family in text_string_to_metric_families(exposition(state(), KEEPING).decode())
+        for family in text_string_to_metric_families(format_metrics(state(), KEEPING).decode())
         for each in family.samples
         if "device" in each.labels
     }
@@ -116,14 +116,14 @@ def test_without_the_library_a_person_is_told_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UsageError) as caught:
-        exposition(WatchState(0.0), KEEPING)
+        format_metrics(WatchState(0.0), KEEPING)
     assert "python3-prometheus-client" in (caught.value.hint or "")
 
 
 @pytest.mark.programs
 @needs_promtool
 def test_promtool_likes_the_names_and_units() -> None:
-    assert promtool("check", "metrics", given=exposition(state(), KEEPING)) == ""
+    assert promtool("check", "metrics", given=format_metrics(state(), KEEPING)) == ""
 
 
 @pytest.mark.programs
@@ -135,12 +135,12 @@ def test_promtool_likes_the_alert_rules() -> None:
 
 def exposed() -> set[bytes]:
     """Return the names of all metrics that there are."""
-    return set(re.findall(rb"^# TYPE (\S+)", exposition(state(), KEEPING), re.MULTILINE))
+    return set(re.findall(rb"^# TYPE (\S+)", format_metrics(state(), KEEPING), re.MULTILINE))
 
 
 @pytest.mark.parametrize("file", ["hbatune.rules.yml", "hbatune.dashboard.json"])
 def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
-    text = (shipped("metrics") / file).read_bytes()
+    text = (find_shipped("metrics") / file).read_bytes()
     asked = set(re.findall(rb"\bhbatune_[a-z0-9_]+", text))
     assert asked
     assert asked <= exposed()
@@ -148,13 +148,13 @@ def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
 
 @pytest.mark.parametrize("condition", AlertCondition)
 def test_every_alert_has_a_rule(condition: AlertCondition) -> None:
-    text = (shipped("metrics") / "hbatune.rules.yml").read_text()
+    text = (find_shipped("metrics") / "hbatune.rules.yml").read_text()
     conditions = re.findall(r'condition=~?"([^"]+)"', text)
     assert str(condition) in "|".join(conditions).split("|")
 
 
 def test_the_dashboard_is_one() -> None:
-    dashboard = json.loads((shipped("metrics") / "hbatune.dashboard.json").read_text())
+    dashboard = json.loads((find_shipped("metrics") / "hbatune.dashboard.json").read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [

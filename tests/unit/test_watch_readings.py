@@ -7,11 +7,17 @@ from hbatune.facts.model import Kind, Medium, Protocol, Storage
 from hbatune.facts.sampler import CpuSample, LinkSample
 from hbatune.policy.library import load_yardsticks
 from hbatune.policy.profile import Match, Objective
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import Measure, Reading, WatchedDisk, adapter_readings, disk_readings
-from hbatune.watch.subjects import subjects
+from hbatune.watch.readings import (
+    Measure,
+    Reading,
+    WatchedDisk,
+    list_adapter_readings,
+    list_disk_readings,
+)
+from hbatune.watch.subjects import find_subjects
 from tests.unit import watched
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.test_plan import profile
@@ -21,7 +27,7 @@ from tests.unit.watched import HBA, ID, counted, disk, sample, working
 def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: object) -> Reading:
     """Return the reading of one disk over ten seconds."""
     earlier, later = sample(10, first), sample(20, last)  # type: ignore[arg-type]
-    [reading] = disk_readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
+    [reading] = list_disk_readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
     return reading
 
 
@@ -40,7 +46,7 @@ def test_a_mean_is_never_called_a_p99() -> None:
 
 
 def test_percentiles_come_from_the_intervals_between() -> None:
-    slow, quick = latency.bucket_number(20_000_000), latency.bucket_number(1_000_000)
+    slow, quick = latency.get_bucket(20_000_000), latency.get_bucket(1_000_000)
     intervals = [
         Interval(9, 5, {"8:0": {slow: 1000}}),
         Interval(15, 5, {"8:0": {quick: 985, slow: 15}, "8:16": {slow: 9}}),
@@ -71,13 +77,13 @@ def test_times_wrap_at_32_bits() -> None:
 
 def test_a_disk_that_came_anew_is_not_read_against_its_past() -> None:
     first, anew = working(100, ms=2.0), working(1, ms=2.0)
-    assert not list(disk_readings(watched.subjects(), sample(10, first), sample(20, anew)))
+    assert not list(list_disk_readings(watched.subjects(), sample(10, first), sample(20, anew)))
 
 
 def test_samples_in_the_wrong_order_say_nothing() -> None:
     later, earlier = sample(20, working(20, ms=1)), sample(10)
-    assert not list(disk_readings(watched.subjects(), later, earlier))
-    assert not list(adapter_readings(watched.subjects(), later, earlier))
+    assert not list(list_disk_readings(watched.subjects(), later, earlier))
+    assert not list(list_adapter_readings(watched.subjects(), later, earlier))
 
 
 def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
@@ -90,8 +96,8 @@ def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
 def test_counters_that_rose() -> None:
     earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
     later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
-    [found] = disk_readings(watched.subjects(), earlier, later)
-    [server] = adapter_readings(watched.subjects(), earlier, later)
+    [found] = list_disk_readings(watched.subjects(), earlier, later)
+    [server] = list_adapter_readings(watched.subjects(), earlier, later)
     assert found.risen == {"errors": 4}  # timeouts fell: another device of that name
     assert server.risen == {"fatal": 1}
     assert found.counted == {"errors": 7, "timeouts": 1}
@@ -100,7 +106,7 @@ def test_counters_that_rose() -> None:
 def test_the_busiest_cpu_that_serves_the_vectors() -> None:
     earlier = sample(10, cpus={n: CpuSample(1000, 100) for n in range(3)})
     busy = {0: CpuSample(2000, 200), 1: CpuSample(2000, 1050), 2: CpuSample(2000, 1100)}
-    [server] = adapter_readings(watched.subjects(), earlier, sample(20, cpus=busy))
+    [server] = list_adapter_readings(watched.subjects(), earlier, sample(20, cpus=busy))
     assert (server.cpu, server.cpu_busy) == (1, 0.95)  # CPU 2 serves nothing of it
     assert server.link == LinkSample(8.0, 8)
 
@@ -111,11 +117,11 @@ def test_a_head_that_counts_nothing_has_done_what_its_paths_did() -> None:
     before = {"a": working(10, ms=2.0, device="259:1"), "b": working(10, ms=4.0, device="259:2")}
     earlier = sample(10, disks={"head": counted(), **before})
     later = sample(20, disks={"head": counted(), **moved})
-    found = next(disk_readings(watched.subjects(head, *paths), earlier, later))
+    found = next(list_disk_readings(watched.subjects(head, *paths), earlier, later))
     assert (found.iops, found.mean_ms) == (2000, 3.0)
-    slow = {latency.bucket_number(9_000_000): 5}
+    slow = {latency.get_bucket(9_000_000): 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
-    again = next(disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
+    again = next(list_disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
     assert again.p99_ms == pytest.approx(9, rel=0.02)
 
 
@@ -128,10 +134,10 @@ def test_subjects_have_the_objective_and_the_knee_of_their_medium() -> None:
     sas, volume = endpoint(), endpoint(target="sdb", protocol=Protocol.VOLUME)
     goal = profile()
     goal = msgspec.structs.replace(goal, objectives=(wants(2.0, protocol=(Protocol.NVME,)),))
-    yardsticks = load_yardsticks(shipped("rules"))
+    yardsticks = load_yardsticks(find_shipped("rules"))
     array = endpoint(target="sdc", storage=Storage.ARRAY)
     here = machine(flash, sas, volume, array)
-    found = subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
+    found = find_subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
     nvme, ssd, raid, _ = found.disks
     assert (nvme.objective_ms, nvme.knee, nvme.knee_source) == (2.0, 128, "D0-12")
     assert (ssd.objective_ms, ssd.knee, ssd.knee_source) == (None, 48, None)
@@ -143,22 +149,22 @@ def test_a_map_is_judged_and_its_paths_are_only_counted() -> None:
     paths = [endpoint(target=name, kind=Kind.PATH, map="dm-0") for name in ("sda", "sdb")]
     joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, paths=("sda", "sdb"))
     goal = msgspec.structs.replace(profile(), objectives=(wants(2.0),))
-    first, second, over = subjects(machine(*paths, joined), goal).disks
+    first, second, over = find_subjects(machine(*paths, joined), goal).disks
     assert (first.objective_ms, second.objective_ms, over.objective_ms) == (None, None, 2.0)
     assert over.paths == (first.id, second.id)
 
 
 def test_the_depth_to_keep_is_what_was_set_and_only_where_the_kernel_lowers_it() -> None:
     found = endpoint(attributes=attributes(device__queue_depth="254"))
-    [disk] = subjects(machine(found)).disks
+    [disk] = find_subjects(machine(found)).disks
     assert disk.depth == 254  # mpt3sas lowers it on a full queue
-    [disk] = subjects(machine(found), depths={found.id: 64}).disks
+    [disk] = find_subjects(machine(found), depths={found.id: 64}).disks
     assert disk.depth == 64
-    [disk] = subjects(machine(endpoint(family="megaraid_sas"))).disks
+    [disk] = find_subjects(machine(endpoint(family="megaraid_sas"))).disks
     assert disk.depth is None
 
 
 def test_the_cpus_of_an_adapter_are_those_of_its_data_vectors() -> None:
     vectors = (vector(irq=30, effective="2"), vector(irq=31, effective="4-5"), vector(irq=32))
-    found = subjects(machine(adapters=(adapter(),), vectors=vectors))
+    found = find_subjects(machine(adapters=(adapter(),), vectors=vectors))
     assert found.servers[0].cpus == (0, 2, 4, 5)

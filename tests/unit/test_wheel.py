@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.policy.library import Library, load_profile
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from tools import schemas
 from tools.wheel import build_wheel
 
@@ -51,7 +51,7 @@ FOLDERS = (
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: str) -> None:
-    code = f"from hbatune.shipped import shipped; print(shipped({folder!r}).resolve())"
+    code = f"from hbatune.shipped import find_shipped; print(find_shipped({folder!r}).resolve())"
     shipped = Path(_output(environment, "python", "-c", code))
     assert not shipped.is_relative_to(CHECKOUT)
     here = CHECKOUT / folder
@@ -60,7 +60,7 @@ def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: s
 
 
 def test_the_wheel_has_rules(environment: Path) -> None:
-    code = "from hbatune.shipped import shipped; print(*shipped('rules').glob('*.toml'))"
+    code = "from hbatune.shipped import find_shipped; print(*find_shipped('rules').glob('*.toml'))"
     assert "oltp.toml" in _output(environment, "python", "-c", code)
 
 
@@ -76,7 +76,7 @@ def test_the_wheel_loads_its_profiles_without_parsing_them(environment: Path) ->
         "profile = load_profile('oltp', installed_library())\n"
         "print(len(profile.rules), 'tomllib' in sys.modules)"
     )
-    rules = load_profile("oltp", Library(shipped("rules"), Path("/nowhere"))).rules
+    rules = load_profile("oltp", Library(find_shipped("rules"), Path("/nowhere"))).rules
     assert _output(environment, "python", "-c", code) == f"{len(rules)} False"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hbatune.facts.survey import NoWorkerError, survey
+from hbatune.facts.survey import NoWorkerError, survey_directories
 from hbatune.workers import (
     Died,
     Finished,
@@ -22,8 +22,8 @@ from hbatune.workers import (
     Stuck,
     Unstarted,
     WorkerPool,
-    process,
-    this_process,
+    find_process,
+    find_this_process,
 )
 from hbatune.workers import pool as pool_module
 
@@ -196,7 +196,7 @@ def test_a_worker_dies_with_its_parent() -> None:
     if parent == 0:
         pool = Pool[str, str](_forever, size=1, deadline=60)
         pool.start("x")
-        [worker] = map(process, _children())
+        [worker] = map(find_process, _children())
         os.write(write_end, f"{worker.pid} {worker.start_time}\n".encode())
         signal.pause()
         os._exit(0)
@@ -219,7 +219,7 @@ def _forever(task: str) -> Iterator[str]:
 
 
 def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
-    me = this_process()
+    me = find_this_process()
     assert me.alive()
     assert not Process(me.pid, me.start_time + 1).alive()
     assert not Process(2**22 + 1, 1).alive()
@@ -328,4 +328,4 @@ def test_devices_that_no_process_can_read_are_an_error(
 ) -> None:
     _no_fork_after(monkeypatch, 0)
     with pytest.raises(NoWorkerError, match="Resource temporarily unavailable"):
-        survey([str(tmp_path)], ["size"], deadline=20)
+        survey_directories([str(tmp_path)], ["size"], deadline=20)

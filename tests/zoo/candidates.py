@@ -8,8 +8,8 @@ from hbatune.search.tournament import (
     TournamentAnswer,
     add_score,
     answer_tournament,
-    leader,
-    next_candidate,
+    choose_next_candidate,
+    find_leader,
 )
 
 
@@ -28,13 +28,13 @@ def play(
     """
     random = Random(seed)
     tournament = Tournament(candidates=len(scores), current=current, seed=seed)
-    found, probes = leader(tournament), 0
-    while (probe := next_candidate(tournament)) is not None:
+    found, probes = find_leader(tournament), 0
+    while (probe := choose_next_candidate(tournament)) is not None:
         slower = drift * len(tournament.scores) / 28
         score = scores[probe.candidate] * math.exp(random.gauss(0, noise) - slower)
         if held_up and random.random() < held_up:
             score /= 5
         tournament = add_score(tournament, score)
         if found is None:
-            found, probes = leader(tournament), len(tournament.scores)
+            found, probes = find_leader(tournament), len(tournament.scores)
     return found, probes, answer_tournament(tournament)

@@ -6,14 +6,14 @@ from random import Random
 
 from msgspec import Struct
 
-from hbatune.search.curve import Measurement, log_error
+from hbatune.search.curve import Measurement, compute_log_error
 from hbatune.search.depth import (
     DepthAnswer,
     DepthConclusion,
     DepthSearch,
     add_measurement,
     answer_depth,
-    next_probe,
+    choose_next_probe,
 )
 from tests.zoo.devices import DEEPEST, GRID, ZOO, Device, at, truth
 
@@ -120,7 +120,7 @@ def search(case: Case, noise: Noise, seed: int) -> tuple[DepthAnswer, float, Dep
     random = Random(f"{case.name} {noise} {seed}")
     searched = DepthSearch(random.choice(_CURRENT), DEEPEST, case.objective_us)
     seconds = 0.0
-    while (probe := next_probe(searched)) is not None:
+    while (probe := choose_next_probe(searched)) is not None:
         seconds += probe.seconds
         searched = add_measurement(searched, measure(case, probe.depth, noise, random))
     return answer_depth(searched), seconds, searched
@@ -176,4 +176,4 @@ def _disturbed(true: float, noise: float, unseen: float, random: Random) -> tupl
     spread = noise * math.sqrt((1 - unseen) * WINDOWS)
     windows = [math.exp(common + random.gauss(0, spread)) for _ in range(WINDOWS)]
     mean = math.exp(math.fsum(map(math.log, windows)) / WINDOWS)
-    return true * mean, log_error(windows)
+    return true * mean, compute_log_error(windows)

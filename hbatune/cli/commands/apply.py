@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hbatune.act import paths
-from hbatune.agent.client import daemon
+from hbatune.agent.client import find_daemon
 from hbatune.cli.arguments import (
     add_allow_reset,
     add_json,
@@ -17,18 +17,18 @@ from hbatune.cli.arguments import (
     add_targets,
     require_root,
 )
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.apply import Applied, ApplyRequest, ComparisonRequest, apply
-from hbatune.operations.situation import survey
+from hbatune.operations.apply import ApplyRequest, ApplyResult, ComparisonRequest, apply_profile
+from hbatune.operations.situation import survey_machine
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.text.leftovers import tell, tell_unmatched
-from hbatune.text.plan_tables import outcome_line, show_left_alone, show_rows, summary_line
-from hbatune.text.terminal import note, say, show_json
+from hbatune.text.leftovers import print_leftovers, print_unmatched
+from hbatune.text.plan_tables import show_rows, show_skipped, summarise_outcomes, summarise_states
+from hbatune.text.terminal import print_line, print_note, show_json
 
 if TYPE_CHECKING:
     # Import the modules for measurements only if there are measurements.
-    from hbatune.operations.verify import Verified
+    from hbatune.operations.verify import VerificationResult
     from hbatune.probe.comparison import Standing
 
 SUMMARY = "set what a profile wants, and put back what is worse for it"
@@ -102,9 +102,9 @@ def run(args: argparse.Namespace) -> int:
         disrupt=args.allow_reset,
         module_options=args.module_options,
     )
-    applied = apply(command_context(), request)
-    if args.once and daemon(paths.STATUS) is not None:
-        note(
+    applied = apply_profile(make_context(), request)
+    if args.once and find_daemon(paths.STATUS) is not None:
+        print_note(
             "a daemon keeps the active profile and puts this back at its next look: "
             "`systemctl stop hbatune` first, or apply without --once"
         )
@@ -131,73 +131,75 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _show_plan(args: argparse.Namespace) -> int:
-    situation = survey(args.profile, args.targets)
+    situation = survey_machine(args.profile, args.targets)
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.boot_files import option_rows  # rarely needed
+        from hbatune.operations.boot_files import list_option_rows  # rarely needed
 
-        rows += option_rows(situation, args.targets)
+        rows += list_option_rows(situation, args.targets)
     if args.json:
-        from hbatune.text.apply_document import document
+        from hbatune.text.apply_document import make_plan_document
 
-        show_json(document(plan, rows, situation.machine))
+        show_json(make_plan_document(plan, rows, situation.machine))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
-        show_left_alone(plan.left_alone)
-        say(summary_line(plan, rows))
-        say("Nothing was written.")
-    tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    tell_unmatched(situation.unmatched)
+        show_skipped(plan.left_alone)
+        print_line(summarise_states(plan, rows))
+        print_line("Nothing was written.")
+    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+    print_unmatched(situation.unmatched)
     # After the plan is shown, because its rows explain why memory is insufficient.
     require_affordable(plan)
     return 0
 
 
-def _print_report(applied: Applied, args: argparse.Namespace) -> None:
+def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
     plan, rows, situation = applied.plan, applied.rows, applied.situation
     verified = applied.verified
     if args.json:
         _show_document(applied)
         return
     show_rows(rows, situation.machine, unfold=args.all)
-    show_left_alone(plan.left_alone)
+    show_skipped(plan.left_alone)
     if verified is not None:
         _show_measured(applied, verified)
-    say(outcome_line(plan, rows, worse=0 if verified is None else len(verified.worse)))
+    print_line(summarise_outcomes(plan, rows, worse=0 if verified is None else len(verified.worse)))
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
-        say(f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back.")
+        print_line(
+            f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back."
+        )
 
 
-def _show_document(applied: Applied) -> None:
-    from hbatune.operations.verify import Verified
-    from hbatune.text.apply_document import document
+def _show_document(applied: ApplyResult) -> None:
+    from hbatune.operations.verify import VerificationResult
+    from hbatune.text.apply_document import make_plan_document
 
-    verified = applied.verified or Verified(applied.rows)
+    verified = applied.verified or VerificationResult(applied.rows)
     standings = _compare_results(applied)
     machine = applied.situation.machine
-    show_json(document(applied.plan, applied.rows, machine, verified, standings))
+    show_json(make_plan_document(applied.plan, applied.rows, machine, verified, standings))
 
 
-def _show_measured(applied: Applied, verified: Verified) -> None:
-    from hbatune.text.probe_tables import standing_lines
+def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
+    from hbatune.text.probe_tables import describe_standing
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
     standings = _compare_results(applied)
     for result in applied.results:
         if (stood := standings.get(result.target)) is not None:
-            for line in standing_lines(result, stood, applied.plan.profile):
-                say(line)
+            for line in describe_standing(result, stood, applied.plan.profile):
+                print_line(line)
     if standings:
-        say()
+        print_line()
 
 
-def _compare_results(applied: Applied) -> dict[str, Standing]:
+def _compare_results(applied: ApplyResult) -> dict[str, Standing]:
     """Compare the last result of each target with the source documents."""
-    from hbatune.text.probe_tables import stands
+    from hbatune.text.probe_tables import find_standing
 
     machine, profile = applied.situation.machine, applied.situation.profile
-    pairs = ((result.target, stands(result, machine, profile)) for result in applied.results)
+    pairs = ((result.target, find_standing(result, machine, profile)) for result in applied.results)
     return {target: standing for target, standing in pairs if standing is not None}

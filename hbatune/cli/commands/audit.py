@@ -5,26 +5,26 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from hbatune.cli.arguments import add_json, add_profile, number, save_named
-from hbatune.cli.command_context import command_context
+from hbatune.cli.arguments import add_json, add_profile, make_number_type, save_named
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.fleet.audit import Audit, audit, exposition
+from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
 from hbatune.fleet.hosts import (
-    PROCESSES,
-    SUFFIXES,
+    MAX_PROCESSES,
+    SNAPSHOT_SUFFIXES,
     HostAudit,
     UnusableSnapshot,
     audit_host,
+    list_snapshot_files,
     read_hosts,
-    snapshot_files,
 )
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.text.basic_output import add_pager
-from hbatune.text.fleet_tables import audit_document, show_audit
-from hbatune.text.leftovers import tell_not_understood
-from hbatune.text.terminal import note, show_csv, show_json
+from hbatune.text.fleet_tables import make_audit_document, show_audit
+from hbatune.text.leftovers import print_not_understood
+from hbatune.text.terminal import print_note, show_csv, show_json
 
-FOUND = 1
+EXIT_FOUND = 1
 
 SUMMARY = "many hosts by their snapshots: who drifts, and who is odd"
 GROUP = "look"
@@ -37,7 +37,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `audit`."""
-    endings = " or ".join(SUFFIXES)
+    endings = " or ".join(SNAPSHOT_SUFFIXES)
     parser.add_argument(
         "paths",
         metavar="FILE",
@@ -67,8 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes",
         metavar="N",
-        type=number(1),
-        help=f"read so many snapshots at once; without it, one for each CPU, {PROCESSES} at most",
+        type=make_number_type(1),
+        help=f"read so many snapshots at once; without it, one for each CPU, "
+        f"{MAX_PROCESSES} at most",
     )
     add_pager(parser)
 
@@ -77,39 +78,39 @@ def run(args: argparse.Namespace) -> int:
     """Print the audit; exit 1 if any host drifts or any file could not be audited."""
     if args.json and args.csv:
         raise UsageError("--json and --csv both print to standard output: name one of them")
-    fleet_audit = audit(_audit_hosts(args))
+    fleet_audit = audit_fleet(_audit_hosts(args))
     if not fleet_audit.hosts:
         raise UsageError(
             _explain_empty(fleet_audit), hint="`hbatune snapshot FILE` takes one on a host"
         )
     if args.html is not None:
-        from hbatune.render import render  # here, as it imports the template engine
-        from hbatune.report.fleet_page import fleet_page
+        from hbatune.render import render_template  # here, as it imports the template engine
+        from hbatune.report.fleet_page import make_fleet_page
 
-        html = render("templates", "fleet.html.j2", page=fleet_page(fleet_audit))
+        html = render_template("templates", "fleet.html.j2", page=make_fleet_page(fleet_audit))
         save_named(args.html, html.encode(), over=args.force)
     if args.metrics is not None:
-        save_named(args.metrics, exposition(fleet_audit, time.time()), over=True)
+        save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)
     if args.json:
-        show_json(audit_document(fleet_audit))
+        show_json(make_audit_document(fleet_audit))
     elif args.csv:
-        from hbatune.text.fleet_tables import audit_csv
+        from hbatune.text.fleet_tables import format_audit_csv
 
-        show_csv(audit_csv(fleet_audit))
+        show_csv(format_audit_csv(fleet_audit))
     else:
         show_audit(fleet_audit)
     if args.json or args.csv:
         for unusable in fleet_audit.unusable:
-            note(f"{unusable.file!r}: {unusable.reason}")
-    tell_not_understood(fleet_audit.not_understood)
-    return FOUND if fleet_audit.drifting or fleet_audit.unusable else 0
+            print_note(f"{unusable.file!r}: {unusable.reason}")
+    print_not_understood(fleet_audit.not_understood)
+    return EXIT_FOUND if fleet_audit.drifting or fleet_audit.unusable else 0
 
 
 def _audit_hosts(args: argparse.Namespace) -> Iterable[HostAudit | UnusableSnapshot]:
     if args.paths:
-        files = snapshot_files(args.paths)
+        files = list_snapshot_files(args.paths)
         return read_hosts(files, args.profile, processes=args.processes)
-    return [audit_host(take_snapshot(command_context()), "this host", args.profile)]
+    return [audit_host(take_snapshot(make_context()), "this host", args.profile)]
 
 
 def _explain_empty(fleet_audit: Audit) -> str:

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.cli.arguments import add_json, add_profile, require_root, seconds
-from hbatune.cli.command_context import command_context
+from hbatune.cli.arguments import add_json, add_profile, make_seconds_type, require_root
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.autotune import Autotuned, AutotuneRequest, autotune
+from hbatune.operations.autotune import AutotuneRequest, AutotuneResult, search_disks
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.search.tournament import DiskSearchResult
 from hbatune.text.search_tables import show_autotuned
 from hbatune.text.terminal import show_json
 
 SCHEMA = "hbatune.autotune/1"
-MOST_MINUTES = 24 * 60.0
+MAX_MINUTES = 24 * 60.0
 
 
 class AutotuneDocument(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", metavar="TARGET", nargs="+", help="a disk, adapter or stable id")
     add_profile(parser)
     parser.add_argument(
-        "--minutes", metavar="N", type=seconds(), help="the longest that it may take in all"
+        "--minutes",
+        metavar="N",
+        type=make_seconds_type(),
+        help="the longest that it may take in all",
     )
     parser.add_argument(
         "--file",
@@ -66,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search; exit 1 if a search did not finish, or a rule could not be written."""
-    if args.minutes is not None and not 0 < args.minutes <= MOST_MINUTES:
-        raise UsageError(f"--minutes must be above 0 and at most {MOST_MINUTES:.0f}")
+    if args.minutes is not None and not 0 < args.minutes <= MAX_MINUTES:
+        raise UsageError(f"--minutes must be above 0 and at most {MAX_MINUTES:.0f}")
     if args.file is not None and args.destructive:
         raise UsageError("--file takes the place of --destructive", hint="name one or the other")
     require_root("autotune")
@@ -79,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         folder=args.file,
         destructive=args.destructive,
     )
-    done = autotune(command_context(), request)
+    done = search_disks(make_context(), request)
     if args.json:
         show_json(_make_document(done))
     else:
@@ -87,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done.complete else 1
 
 
-def _make_document(done: Autotuned) -> AutotuneDocument:
+def _make_document(done: AutotuneResult) -> AutotuneDocument:
     machine = done.situation.machine
     return AutotuneDocument(
         hostname=machine.hostname,

@@ -16,18 +16,24 @@ from hbatune.act.marks import save_counted
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.facts.health import kept
-from hbatune.operations.situation import resolved, situation_in
-from hbatune.operations.snapshot import check_input, counted_in, take_snapshot
-from hbatune.snapshot.file import Snapshot, load
-from hbatune.text.basic_output import add_pager, quantity
-from hbatune.text.finding_text import text_of
-from hbatune.text.leftovers import tell_not_understood
-from hbatune.text.plan_tables import fold, target_names, together
-from hbatune.text.tables import Table, identity, reasons, state, value
-from hbatune.text.terminal import say, show_json, show_table
+from hbatune.facts.health import retain_observations
+from hbatune.operations.situation import make_snapshot_situation, resolve_target_name
+from hbatune.operations.snapshot import get_error_counters, make_check_input, take_snapshot
+from hbatune.snapshot.file import Snapshot, load_snapshot
+from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.finding_text import format_finding
+from hbatune.text.leftovers import print_not_understood
+from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
+from hbatune.text.tables import (
+    Table,
+    make_id_column,
+    make_reason_column,
+    make_state_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_line, show_json, show_table
 
 SCHEMA = "hbatune.check/1"
 _NOUNS = {
@@ -36,12 +42,12 @@ _NOUNS = {
     Severity.ADVICE: ("piece of advice", "pieces of advice"),
 }
 _COLUMNS = (
-    state("SEVERITY"),
-    identity("TARGET"),
-    reasons("FOUND, AND WHAT TO DO", stacked=True),
-    value("SOURCE"),
+    make_state_column("SEVERITY"),
+    make_id_column("TARGET"),
+    make_reason_column("FOUND, AND WHAT TO DO", stacked=True),
+    make_value_column("SOURCE"),
 )
-FOUND = 1
+EXIT_FOUND = 1
 
 
 class FindingEntry(Struct, frozen=True):
@@ -97,36 +103,38 @@ def run(args: argparse.Namespace) -> int:
     if args.snapshot is None:
         if args.since is not None:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-        snapshot = take_snapshot(command_context())
-        targets = [resolved(name) for name in args.targets]
+        snapshot = take_snapshot(make_context())
+        targets = [resolve_target_name(name) for name in args.targets]
         # The snapshot contains the old counters, so saving the new ones loses no comparison.
-        save_counted(paths.COUNTERS, kept(snapshot.looks, counted_in(snapshot)))
+        save_counted(
+            paths.COUNTERS, retain_observations(snapshot.looks, get_error_counters(snapshot))
+        )
     else:
-        snapshot, targets = load(args.snapshot), args.targets
+        snapshot, targets = load_snapshot(args.snapshot), args.targets
         if args.since is not None:
-            snapshot = replace(snapshot, looks=(counted_in(load(args.since)),))
-    inputs = seen_in(snapshot, args.profile, targets)
+            snapshot = replace(snapshot, looks=(get_error_counters(load_snapshot(args.since)),))
+    inputs = read_check_input(snapshot, args.profile, targets)
     findings = run_checks(inputs)
     if args.json:
-        show_json(check_document(inputs, findings))
+        show_json(make_check_document(inputs, findings))
     else:
         _show_findings(inputs, findings)
-    return 0 if is_clean(findings) else FOUND
+    return 0 if is_clean(findings) else EXIT_FOUND
 
 
-def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
+def read_check_input(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
     """Return the input of the checks for the targets, or for all, with a profile if one is set.
 
     UsageError for a profile or a target that does not exist.
     """
     active = snapshot.policy.active
-    situation = situation_in(snapshot, profile, targets) if profile or active else None
+    situation = make_snapshot_situation(snapshot, profile, targets) if profile or active else None
     if situation:
-        tell_not_understood(situation.not_understood)
-    return check_input(snapshot, situation, targets)
+        print_not_understood(situation.not_understood)
+    return make_check_input(snapshot, situation, targets)
 
 
-def check_document(inputs: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
+def make_check_document(inputs: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
     """Return the JSON document of `check`."""
     return CheckDocument(
         hostname=inputs.machine.hostname,
@@ -137,7 +145,7 @@ def check_document(inputs: CheckInput, findings: Iterable[Finding]) -> CheckDocu
 
 
 def _make_entry(finding: Finding) -> FindingEntry:
-    text = text_of(finding)
+    text = format_finding(finding)
     return FindingEntry(
         id=finding.id,
         severity=finding.severity,
@@ -152,20 +160,20 @@ def _make_entry(finding: Finding) -> FindingEntry:
 
 def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
     entries = (_make_entry(finding) for finding in findings)
-    folded = fold(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
+    folded = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
     table = Table(_COLUMNS)
     # The same advice is shown once for all its findings of one severity.
-    for targets, entry in together(
+    for targets, entry in group_equal_rows(
         folded, lambda folded_entry: (folded_entry[1].severity, folded_entry[1].advice)
     ):
         paragraphs = (entry.evidence, f"→ {entry.advice}")
-        table.rows.append([str(entry.severity), target_names(targets), paragraphs, entry.source])
+        table.rows.append([str(entry.severity), fold_names(targets), paragraphs, entry.source])
     if table.rows:
         show_table(table)
-        say()
-    say(_summarise_findings(findings))
+        print_line()
+    print_line(_summarise_findings(findings))
     if inputs.profile is None:
-        say("No profile is active: depths are compared with what the drivers have.")
+        print_line("No profile is active: depths are compared with what the drivers have.")
 
 
 def _summarise_findings(findings: Sequence[Finding]) -> str:
@@ -173,6 +181,8 @@ def _summarise_findings(findings: Sequence[Finding]) -> str:
     if is_clean(tuple(findings)):
         return f"Clean: nothing above info ({counted[Severity.INFO]} worth knowing)."
     grave = (
-        quantity(counted[severity], *_NOUNS[severity]) for severity in _NOUNS if counted[severity]
+        format_count(counted[severity], *_NOUNS[severity])
+        for severity in _NOUNS
+        if counted[severity]
     )
     return f"Found: {', '.join(grave)}."

@@ -6,18 +6,18 @@ from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
 from hbatune.probe.history import Record
-from hbatune.snapshot.file import load
+from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import add_pager
-from hbatune.text.fleet_tables import compare_document, show_comparison
-from hbatune.text.terminal import note, show_json
+from hbatune.text.fleet_tables import make_compare_document, show_comparison
+from hbatune.text.terminal import print_note, show_json
 
-DIFFERENT = 1
+EXIT_DIFFERENT = 1
 
 SUMMARY = "two hosts side by side, or one at two times: what differs"
 GROUP = "look"
@@ -57,18 +57,18 @@ def run(args: argparse.Namespace) -> int:
     """Print the differences; exit 1 if there are any."""
     if len(args.history) > 2:
         raise UsageError("--history is given more than twice, and there are two hosts")
-    first = load(args.first)
+    first = load_snapshot(args.first)
     with_this_host = args.second is None
-    second = take_snapshot(command_context()) if with_this_host else load(args.second)
+    second = take_snapshot(make_context()) if with_this_host else load_snapshot(args.second)
     one_host = first.machine.hostname == second.machine.hostname
     comparison = compare_hosts(
         first, second, _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
     )
     if args.json:
-        show_json(compare_document(comparison))
+        show_json(make_compare_document(comparison))
     else:
         show_comparison(comparison)
-    return DIFFERENT if comparison.differences else 0
+    return EXIT_DIFFERENT if comparison.differences else 0
 
 
 def _load_results(
@@ -90,5 +90,5 @@ def _load_own() -> tuple[Record, ...]:
     try:
         return history.load(paths.HISTORY).records
     except HbatuneError as error:
-        note(f"{error.message}: what was measured here is left out")
+        print_note(f"{error.message}: what was measured here is left out")
         return ()

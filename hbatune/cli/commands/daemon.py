@@ -9,11 +9,11 @@ from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
-from hbatune.agent.service import service
+from hbatune.agent.service import detect_manager
 from hbatune.agent.status import Status, StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.text.daemon_messages import JournalReporter
 
@@ -52,7 +52,7 @@ def run(args: "argparse.Namespace") -> int:
 
 
 def _run_daemon() -> None:
-    by = service()
+    by = detect_manager()
     good = LastGoodConfiguration(installed_library().site, _load_policy)
     source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
     reporter = JournalReporter(by)
@@ -65,13 +65,13 @@ def _run_daemon() -> None:
 
 
 def _load_policy() -> Policy:
-    config = configuration()
-    return Policy(config, chosen_profile(None, config) if config.profile else None)
+    config = load_configuration()
+    return Policy(config, load_chosen_profile(None, config) if config.profile else None)
 
 
 def _load_last_status() -> Status | None:
     """Return the last status of an earlier daemon in this boot, or None if it is invalid."""
     try:
-        return status.last(paths.STATUS)
+        return status.load_last_status(paths.STATUS)
     except StatusError:
         return None

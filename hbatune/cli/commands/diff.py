@@ -9,14 +9,14 @@ from hbatune.cli.arguments import (
     add_snapshot,
     add_targets,
 )
-from hbatune.operations.situation import survey
+from hbatune.operations.situation import survey_machine
 from hbatune.plan.rows import State
 from hbatune.text.basic_output import add_pager
-from hbatune.text.leftovers import tell, tell_not_understood, tell_unmatched
-from hbatune.text.plan_tables import show_left_alone, show_rows, summary_line
-from hbatune.text.terminal import say, show_json
+from hbatune.text.leftovers import print_leftovers, print_not_understood, print_unmatched
+from hbatune.text.plan_tables import show_rows, show_skipped, summarise_states
+from hbatune.text.terminal import print_line, show_json
 
-DRIFT = 1
+EXIT_DRIFT = 1
 
 SUMMARY = "what differs from a profile"
 GROUP = "look"
@@ -43,29 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the differences; exit 1 if there are any."""
     # Options of a module affect all disks that it serves.
-    situation = survey(
+    situation = survey_machine(
         args.profile, args.targets, snapshot=args.snapshot, narrow=not args.module_options
     )
     plan = situation.plan()
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.boot_files import option_rows  # rarely needed
+        from hbatune.operations.boot_files import list_option_rows  # rarely needed
 
-        rows += option_rows(situation, args.targets)
+        rows += list_option_rows(situation, args.targets)
     advice = situation.advice(plan)
     if args.json:
-        from hbatune.text.documents import diff_document
+        from hbatune.text.documents import make_diff_document
 
-        show_json(diff_document(plan, rows, situation.machine, advice))
+        show_json(make_diff_document(plan, rows, situation.machine, advice))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
         if advice:
             from hbatune.text.plan_tables import show_advice
 
             show_advice(advice, unfold=args.all)
-        show_left_alone(plan.left_alone)
-        say(summary_line(plan, rows))
-    tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    tell_unmatched(situation.unmatched)
-    tell_not_understood(situation.not_understood)
-    return DRIFT if any(row.state is State.DRIFT for row in rows) else 0
+        show_skipped(plan.left_alone)
+        print_line(summarise_states(plan, rows))
+    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+    print_unmatched(situation.unmatched)
+    print_not_understood(situation.not_understood)
+    return EXIT_DRIFT if any(row.state is State.DRIFT for row in rows) else 0

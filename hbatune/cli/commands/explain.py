@@ -7,16 +7,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
-from hbatune.cli.commands.profiles import effect, when
+from hbatune.cli.commands.profiles import format_conditions, format_effect
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
 from hbatune.facts.names import natural_key
-from hbatune.facts.targets import Target, target_of, targets
-from hbatune.operations.situation import Situation, survey
+from hbatune.facts.targets import Target, list_targets, make_target
+from hbatune.operations.situation import Situation, survey_machine
 from hbatune.plan.advice import Advice
-from hbatune.plan.rows import Row, left_alone
+from hbatune.plan.rows import Row, find_skipped_disks
 from hbatune.policy.budget import (
-    MOST,
+    MAX_LUN_DEPTH,
     VENDOR_DEFAULT,
     DepthBudget,
     LunLimit,
@@ -28,39 +28,45 @@ from hbatune.policy.match import (
     Matcher,
     NearRule,
     Traits,
-    adapter_traits,
-    near_rules,
-    traits,
+    build_adapter_traits,
+    build_traits,
+    find_near_rules,
 )
 from hbatune.policy.profile import Match, Rule, Source
-from hbatune.policy.toml_files import nearest
+from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
-from hbatune.text.basic_output import add_pager, quantity
-from hbatune.text.leftovers import tell, tell_not_understood, tell_unmatched
+from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.leftovers import print_leftovers, print_not_understood, print_unmatched
 from hbatune.text.plan_tables import (
-    adapter_line,
-    advice_line,
-    fold,
-    left_alone_text,
-    medium_text,
-    shown,
-    targets_text,
+    describe_skipped,
+    fold_rows,
+    format_adapter,
+    format_advice,
+    format_medium,
+    format_targets,
+    format_value,
 )
-from hbatune.text.tables import Table, identity, prose, state, value
-from hbatune.text.terminal import heading, say, show_json, show_table
+from hbatune.text.tables import (
+    Table,
+    make_id_column,
+    make_state_column,
+    make_text_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
 SCHEMA = "hbatune.explain/1"
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
 
 _RULES = (
-    state(""),
-    identity("RULE"),
-    prose("WHEN"),
-    value("VALUE"),
-    prose("BECAUSE"),
-    value("SOURCE"),
-    value("FILE"),
+    make_state_column(""),
+    make_id_column("RULE"),
+    make_text_column("WHEN"),
+    make_value_column("VALUE"),
+    make_text_column("BECAUSE"),
+    make_value_column("SOURCE"),
+    make_value_column("FILE"),
 )
 
 
@@ -129,9 +135,9 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(
             f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
-            hint=nearest(args.setting, SETTINGS),
+            hint=suggest_nearest(args.setting, SETTINGS),
         )
-    situation = survey(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
+    situation = survey_machine(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
     explained = list(_explain_settings(situation, args.setting))
     bare = [] if args.setting is not None else list(_find_without_rules(situation, explained))
     if args.setting is not None and not explained:
@@ -143,27 +149,27 @@ def run(args: argparse.Namespace) -> int:
     sources_by_id = installed_library().sources()
     cited = {source for explanation in explained for source in _collect_sources(explanation)}
     sources = tuple(source for id, source in sources_by_id.items() if id in cited)
-    tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    tell_unmatched(situation.unmatched)
-    tell_not_understood(situation.not_understood)
+    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+    print_unmatched(situation.unmatched)
+    print_not_understood(situation.not_understood)
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda explanation: natural_key(explanation.target))
-    for names, explanation in fold(in_order, index.content_key):
+    for names, explanation in fold_rows(in_order, index.content_key):
         _show_setting(names, explanation, index)
     _show_bare(bare, situation)
     if not explained and not bare:
-        say(f"{args.target}: nothing of it can be set")
+        print_line(f"{args.target}: nothing of it can be set")
     if sources:
-        heading("What the documents say")
+        print_heading("What the documents say")
         for source in sources:
-            say(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
+            print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
 
 
-def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
     """Yield labels and texts on a depth budget, or on the default if no array is described."""
     if budget is not None:
         yield "array", f"{budget.array}, as the site describes it"
@@ -171,7 +177,7 @@ def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tupl
             yield "port", _describe_port(budget.port)
         if budget.lun:
             yield "LUN", _describe_lun(budget.lun)
-        yield "budget", f"{budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
+        yield "budget", f"{budget.depth}: the smallest of these, and {MAX_LUN_DEPTH} at most (D2-2)"
     elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
         current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
         depth = "unknown" if isinstance(current, Missing) else current
@@ -230,7 +236,7 @@ def _explain_adapters(
     }
     for (id, name), row in rows.items():
         if id in adapters and setting in (None, name):
-            matched = matcher.decide(adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
+            matched = matcher.decide(build_adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
             rules = tuple(rule for rule in matched if rule.setting == name)
             yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
 
@@ -249,10 +255,10 @@ def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
     """Yield the requested targets, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for endpoint in situation.chosen:
-        yield target_of(endpoint), traits(endpoint, adapters.get(endpoint.adapter or ""))
-    for target in targets(situation.machine).values():
+        yield make_target(endpoint), build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+    for target in list_targets(situation.machine).values():
         if target.kind is not TargetKind.ENDPOINT and target.id in (situation.ids or ()):
-            yield target, adapter_traits(adapters[target.adapter or ""], target.kind)
+            yield target, build_adapter_traits(adapters[target.adapter or ""], target.kind)
 
 
 def _find_without_rules(
@@ -260,10 +266,10 @@ def _find_without_rules(
 ) -> Iterator[WithoutRules]:
     """Yield the requested targets without an explained setting."""
     ids = {explanation.id for explanation in explained}
-    unclassified = {disk.id: disk for disk in left_alone(situation.machine.endpoints)}
+    unclassified = {disk.id: disk for disk in find_skipped_disks(situation.machine.endpoints)}
     for target, target_traits in _select_targets(situation):
         if target.id not in ids:
-            near = near_rules(situation.profile.rules, target_traits)
+            near = find_near_rules(situation.profile.rules, target_traits)
             disk = unclassified.get(target.id)
             why = (None, ()) if disk is None else (disk.reason, disk.evidence)
             yield WithoutRules(target.name, target.id, target.adapter, near, *why)
@@ -275,32 +281,40 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
         target.id: target_traits for target, target_traits in _select_targets(situation)
     }
     profile = situation.profile.name
-    for names, target in fold(
+    for names, target in fold_rows(
         bare,
         lambda target: (target.near, traits_by_id[target.id], target.evidence),
     ):
         if target.reason is not None:
-            say(
-                f"{targets_text(names)}: {left_alone_text(target.reason, target.evidence)}",
+            print_line(
+                f"{format_targets(names)}: {describe_skipped(target.reason, target.evidence)}",
                 hang=2,
             )
-        say(f"{targets_text(names)}: no rule of profile {profile} matches, so nothing is set")
+        print_line(
+            f"{format_targets(names)}: no rule of profile {profile} matches, so nothing is set"
+        )
         if not target.near:
-            say("  nearest   the profile has no rule for anything of this kind")
+            print_line("  nearest   the profile has no rule for anything of this kind")
         for near in target.near:
             # The conditions that do not hold, in the format of a rule's conditions.
-            asks = when(Match(**{name: getattr(near.rule.when, name) for name in near.unmet}))
+            asks = format_conditions(
+                Match(**{name: getattr(near.rule.when, name) for name in near.unmet})
+            )
             actual = ", ".join(
                 _describe_trait(traits_by_id[target.id], name) for name in near.unmet
             )
-            say(f"  nearest   {near.rule.name} ({near.rule.setting}) is for {asks}; here: {actual}")
-        say()
+            print_line(
+                f"  nearest   {near.rule.name} ({near.rule.setting}) is for {asks}; here: {actual}"
+            )
+        print_line()
 
 
 def _describe_trait(target_traits: Traits, condition: str) -> str:
     """Return a trait of a target in the format of a rule's condition."""
     if condition == "link":
-        return f"link gen {shown(target_traits.gen)}, width {shown(target_traits.width)}"
+        return (
+            f"link gen {format_value(target_traits.gen)}, width {format_value(target_traits.width)}"
+        )
     return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 
 
@@ -312,7 +326,7 @@ class _Index:
         self.machine = situation.machine
         self.endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
         self.vectors = {vector.id: vector for vector in situation.machine.vectors}
-        self.targets = targets(situation.machine)
+        self.targets = list_targets(situation.machine)
 
     def content_key(self, explained: Explained) -> Hashable:
         """Return a key that is equal for explanations that differ only in the target's name."""
@@ -335,33 +349,40 @@ class _Index:
         """Return a short description of a target; for an endpoint, without its id."""
         if target_id in self.endpoints:
             endpoint = self.endpoints[target_id]
-            return f"{medium_text(endpoint)} {endpoint.vendor} {endpoint.model}"
+            return f"{format_medium(endpoint)} {endpoint.vendor} {endpoint.model}"
         if target_id in self.vectors:
             vector = self.vectors[target_id]
-            return f"{' '.join(vector.names)}, served by CPU {shown(vector.effective)} now"
+            return f"{' '.join(vector.names)}, served by CPU {format_value(vector.effective)} now"
         return target_id
 
     def depth(self, explained: Explained) -> Iterator[tuple[str, str]]:
         """Yield labels and texts on the depth of an endpoint, if the setting is its depth."""
         if explained.setting == "queue_depth" and explained.id in self.endpoints:
-            yield from depth_facts(explained.budget, self.endpoints[explained.id])
+            yield from list_depth_facts(explained.budget, self.endpoints[explained.id])
 
 
 def _make_rule_cells(rule: Rule, last: Rule) -> list[str]:
     decides = "decides" if rule is last else ""
-    cells = [rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
+    cells = [
+        rule.name,
+        format_conditions(rule.when),
+        format_effect(rule),
+        rule.because,
+        rule.source,
+        rule.file,
+    ]
     return [decides, *cells]
 
 
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
     setting = SETTINGS[explained.setting]
-    heading(f"{targets_text(names)} {setting.name}: {setting.summary}")
+    print_heading(f"{format_targets(names)} {setting.name}: {setting.summary}")
     target = index.targets.get(explained.id)
     if target is not None:
         described = index.description(explained.id)
         is_single = len(names) == 1 and explained.id in index.endpoints
         _print_fact(target.kind, f"{described}, {explained.id}" if is_single else described)
-    _print_fact("adapter", adapter_line(index.adapter(explained.id), index.machine))
+    _print_fact("adapter", format_adapter(index.adapter(explained.id), index.machine))
     _print_fact("kernel", setting.source)
     if setting.lost_by:
         _print_fact("lost by", setting.lost_by)
@@ -369,33 +390,33 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     if row is None:
         _print_fact("outcome", f"profile {index.profile} does not set it")
     else:
-        _print_fact("current", shown(row.current))
+        _print_fact("current", format_value(row.current))
         _print_fact("wanted", str(row.wanted))
         if row.limit:
             _print_fact("limit", row.limit)
-        _print_fact("value", shown(row.value))
+        _print_fact("value", format_value(row.value))
         _print_fact("state", row.state)
         _print_fact("why", f"{row.why} ({row.source}; rule {row.rule})")
     for label, text in index.depth(explained):
         _print_fact(label, text)
     for advice in explained.advice:
-        _print_fact("advice", advice_line(advice))
+        _print_fact("advice", format_advice(advice))
     if explained.rules:
         last = explained.rules[-1]
         show_table(Table(_RULES, [_make_rule_cells(rule, last) for rule in explained.rules]))
     else:
         _print_fact("rules", "no rule of the profile matches this setting of this target")
-    say()
+    print_line()
 
 
 def _print_fact(label: str, text: str) -> None:
-    say(f"  {label:<9} {text}", hang=_TEXT)
+    print_line(f"  {label:<9} {text}", hang=_TEXT)
 
 
 def _describe_port(share: PortShare) -> str:
-    text = f"a limit of {share.limit} / {quantity(share.hosts, 'host')}"
+    text = f"a limit of {share.limit} / {format_count(share.hosts, 'host')}"
     if share.luns > 1:
-        text += f" / {quantity(share.luns, 'path')} of this host"
+        text += f" / {format_count(share.luns, 'path')} of this host"
     source = f"{share.known}'s, {share.source}, " if share.known else ""
     return f"{text} = {share.depth} ({source}D2-4, D2-3)"
 
@@ -403,8 +424,8 @@ def _describe_port(share: PortShare) -> str:
 def _describe_lun(limit: LunLimit) -> str:
     text = f"{limit.base}"
     if limit.per_data_drive:
-        text += f" + {limit.per_data_drive} x {quantity(limit.data_drives, 'data drive')}"
+        text += f" + {limit.per_data_drive} x {format_count(limit.data_drives, 'data drive')}"
         text += f" = {limit.total}"
     if limit.paths > 1:
-        text += f" / {quantity(limit.paths, 'path')} in use = {limit.depth}"
+        text += f" / {format_count(limit.paths, 'path')} in use = {limit.depth}"
     return f"{text} ({f'{limit.known}, D2-5' if limit.known else 'as the site says'})"

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from hbatune.cli.parser import help_text
+from hbatune.cli.parser import format_help_page
 
 SUMMARY = "the help of hbatune, or of one command"
 GROUP = "look"
@@ -20,5 +20,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the help."""
-    sys.stdout.write(help_text(args.command))
+    sys.stdout.write(format_help_page(args.command))
     return 0

@@ -9,29 +9,36 @@ from msgspec import Struct
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.operations.situation import resolved
-from hbatune.policy.chosen import configuration
+from hbatune.facts.targets import UnknownTargetError, find_named_targets
+from hbatune.operations.situation import resolve_target_name
+from hbatune.policy.chosen import load_configuration
 from hbatune.probe import history
-from hbatune.probe.history import SCHEMA, HistoryEntry, Record, history_entries
-from hbatune.text.basic_output import add_pager, quantity
-from hbatune.text.probe_tables import knee_line, load_text, shape_text, stale_notes
-from hbatune.text.tables import NOTHING, Table, figure, identity, reasons, value
-from hbatune.text.terminal import say, show_csv, show_json, show_table
-from hbatune.text.units import digits
-from hbatune.text.verdict_tables import change_text
+from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
+from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.probe_tables import describe_knee, describe_stale, format_load, format_shape
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Table,
+    make_id_column,
+    make_number_column,
+    make_reason_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_line, show_csv, show_json, show_table
+from hbatune.text.units import format_digits
+from hbatune.text.verdict_tables import format_metric_change
 
 _COLUMNS = (
-    identity("WHEN"),
-    identity("TARGET"),
-    reasons("WHAT"),
-    figure("IOPS"),
-    figure("MEAN µs"),
-    figure("P99 µs"),
-    value("THE LAST TIME"),
-    reasons("VERDICT"),
+    make_id_column("WHEN"),
+    make_id_column("TARGET"),
+    make_reason_column("WHAT"),
+    make_number_column("IOPS"),
+    make_number_column("MEAN µs"),
+    make_number_column("P99 µs"),
+    make_value_column("THE LAST TIME"),
+    make_reason_column("VERDICT"),
 )
 
 
@@ -69,26 +76,26 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.csv:
         raise UsageError("--json and --csv both print to standard output: name one of them")
     records = history.load(paths.HISTORY).records
-    deadline = configuration().act.deadline_seconds
-    machine = gather((), deadline=deadline)
+    deadline = load_configuration().act.deadline_seconds
+    machine = gather_machine((), deadline=deadline)
     wanted = _resolve_ids(args.targets, machine, records)
-    entries = history_entries(
+    entries = list_entries(
         [record for record in records if wanted is None or record.id in wanted], machine
     )
     if args.json:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
     if args.csv:
-        from hbatune.text.probe_tables import history_csv  # rarely needed
+        from hbatune.text.probe_tables import format_history_csv  # rarely needed
 
-        show_csv(history_csv(entries))
+        show_csv(format_history_csv(entries))
         return 0
     if not entries:
-        say("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
+        print_line("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
     show_table(Table(_COLUMNS, [_make_cells(entry) for entry in entries]))
-    for line in dict.fromkeys(stale_notes(entries)):
-        say(line)
+    for line in dict.fromkeys(describe_stale(entries)):
+        print_line(line)
     return 0
 
 
@@ -99,14 +106,14 @@ def _resolve_ids(
     if not targets:
         return None
     ids: set[str] = set()
-    for name in map(resolved, targets):
+    for name in map(resolve_target_name, targets):
         # The name of a removed disk may belong to another one now: only the present one counts.
         past_ids = {record.id for record in records if name in (record.target, record.id)}
         ids |= {
             record.id for record in records if record.together is not None and record.target == name
         }
         try:
-            ids |= named(machine, [name])
+            ids |= find_named_targets(machine, [name])
         except UnknownTargetError:
             if not past_ids:
                 raise
@@ -119,9 +126,9 @@ def _make_cells(entry: HistoryEntry) -> list[str]:
     measured = record.result or record.together
     figures = None if measured is None else measured.figures
     values = (
-        [NOTHING] * 3
+        [EMPTY_CELL] * 3
         if figures is None
-        else [digits(number) for number in (figures.iops, figures.mean_us, figures.p99_us)]
+        else [format_digits(number) for number in (figures.iops, figures.mean_us, figures.p99_us)]
     )
     time_text = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.time))
     return [
@@ -137,10 +144,10 @@ def _make_cells(entry: HistoryEntry) -> list[str]:
 def _describe_record(record: Record) -> str:
     depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
     if (together := record.together) is not None:
-        disks = quantity(len(together.targets), "disk")
-        return f"{record.command}, {shape_text(together.workload)} on each of {disks} at once"
+        disks = format_count(len(together.targets), "disk")
+        return f"{record.command}, {format_shape(together.workload)} on each of {disks} at once"
     if record.proof is None:
-        load = f", {load_text(record.workload)}" if record.workload else ""
+        load = f", {format_load(record.workload)}" if record.workload else ""
         return f"{record.command}{load}{depth}"
     group_text = f" ({record.proof.group} alone)" if record.proof.group else ""
     return f"{record.command}: {' '.join(record.proof.settings)}{group_text}"
@@ -150,15 +157,18 @@ def _describe_previous(entry: HistoryEntry) -> str:
     """Return the results of the previous run; two single runs do not show a change in percent."""
     result, since = entry.record.result, entry.since
     if result is None or since is None:
-        return NOTHING
+        return EMPTY_CELL
     figures = result.figures
-    return f"{digits(figures.iops / since.iops)} IOPS, p99 {digits(figures.p99_us / since.p99)} µs"
+    return (
+        f"{format_digits(figures.iops / since.iops)} IOPS, p99 "
+        f"{format_digits(figures.p99_us / since.p99)} µs"
+    )
 
 
 def _describe_verdict(entry: HistoryEntry) -> str:
     proof, knee = entry.record.proof, entry.record.knee
     if knee is not None:
-        return knee_line(knee)
+        return describe_knee(knee)
     if entry.record.together is not None:
         limit = f"limit: {entry.record.together.bottleneck}"
         return ", ".join([limit, *(("stale",) if entry.stale else ())])
@@ -167,9 +177,9 @@ def _describe_verdict(entry: HistoryEntry) -> str:
             f"{setting.setting} {setting.after} is better than {setting.before}"
             for setting in entry.record.settings
         ]
-        return ", ".join([*better, *(("stale",) if entry.stale else ())]) or NOTHING
+        return ", ".join([*better, *(("stale",) if entry.stale else ())]) or EMPTY_CELL
     words = [str(proof.verdict.word)]
-    words += [change_text(change) for change in proof.verdict.changes if change.beyond][:1]
+    words += [format_metric_change(change) for change in proof.verdict.changes if change.beyond][:1]
     if entry.record.reverted:
         words.append(f"{' '.join(entry.record.reverted)} reverted")
     return ", ".join([*words, *(("stale",) if entry.stale else ())])

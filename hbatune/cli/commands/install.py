@@ -4,12 +4,12 @@ import argparse
 import difflib
 from pathlib import Path
 
-from hbatune.boot.placement import ROOT, below, content_of, differing
-from hbatune.cli.arguments import add_module_options, add_root, checked_root, require_root
-from hbatune.cli.command_context import command_context
+from hbatune.boot.placement import ROOT, find_differing, join_root, read_content
+from hbatune.cli.arguments import add_module_options, add_root, require_root, resolve_root
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.install import Installed, Prepared, install, prepare
-from hbatune.text.terminal import say, show_line
+from hbatune.operations.install import InstallResult, PreparedFiles, install_profile, prepare_files
+from hbatune.text.terminal import print_line, show_line
 
 SUMMARY = "keep a profile from boot on: udev rules and a daemon"
 GROUP = "change"
@@ -32,38 +32,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Install the files and start the daemon; exit 1 if it does not start."""
-    root = checked_root(args.root)
+    root = resolve_root(args.root)
     live = root == ROOT
     if args.module_options and not live:
         raise UsageError("--module-options looks at this machine's adapters, not at an image's")
     if args.dry_run:
-        _show_changes(root, prepare(command_context(), root, args.profile))
+        _show_changes(root, prepare_files(make_context(), root, args.profile))
         return 0
     if live:
         require_root("install")
-    done = install(command_context(), root, args.profile, module_options=args.module_options)
+    done = install_profile(make_context(), root, args.profile, module_options=args.module_options)
     _print_report(root, done)
     return 0 if done.complete else 1
 
 
-def _show_changes(root: Path, prepared: Prepared) -> None:
-    for piece in differing(root, prepared.pieces):
-        path = below(root, piece.path)
+def _show_changes(root: Path, prepared: PreparedFiles) -> None:
+    for piece in find_differing(root, prepared.pieces):
+        path = join_root(root, piece.path)
         if piece.link:
-            say(f"{path} → {piece.text}")
+            print_line(f"{path} → {piece.text}")
             continue
-        before = (content_of(path) or b"").decode(errors="replace").splitlines()
+        before = (read_content(path) or b"").decode(errors="replace").splitlines()
         names = (str(path) if before else "/dev/null", str(path))
         for line in difflib.unified_diff(before, piece.text.splitlines(), *names, lineterm=""):
             show_line(line)
-    say("Nothing was placed.")
+    print_line("Nothing was placed.")
 
 
-def _print_report(root: Path, done: Installed) -> None:
+def _print_report(root: Path, done: InstallResult) -> None:
     for path in done.changed:
-        say(f"{below(root, path)} is placed.")
+        print_line(f"{join_root(root, path)} is placed.")
     if not done.changed:
-        say("Everything is in place already.")
+        print_line("Everything is in place already.")
     set_by = ", ".join(done.prepared.rules.settings) or "nothing"
     name = done.prepared.profile.name
-    say(f"Profile {name}: udev sets {set_by} as a disk appears, the daemon the rest.")
+    print_line(f"Profile {name}: udev sets {set_by} as a disk appears, the daemon the rest.")

@@ -12,7 +12,7 @@ from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.facts import names
 from hbatune.facts.assembly import without_attributes
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
@@ -25,32 +25,49 @@ from hbatune.facts.model import (
     Storage,
     Vector,
 )
-from hbatune.facts.names import Key, natural_key
-from hbatune.facts.targets import Chosen, choose
-from hbatune.operations.situation import noted_machine, resolved, unreadable, waiting_for
-from hbatune.plan.rows import left_alone
-from hbatune.policy.chosen import configuration
-from hbatune.snapshot.file import load
+from hbatune.facts.names import NaturalKey, natural_key
+from hbatune.facts.targets import ChosenTargets, choose_targets
+from hbatune.operations.situation import (
+    describe_wait,
+    find_unreadable,
+    load_machine_journal,
+    resolve_target_name,
+)
+from hbatune.plan.rows import find_skipped_disks
+from hbatune.policy.chosen import load_configuration
+from hbatune.snapshot.file import load_snapshot
 from hbatune.text import documents
-from hbatune.text.basic_output import add_pager, quantity
-from hbatune.text.leftovers import tell
-from hbatune.text.plan_tables import medium_text, show_left_alone, shown, target_names
-from hbatune.text.tables import NOTHING, Cell, Table, figure, identity, value
-from hbatune.text.terminal import heading, note, say, show_json, show_table
+from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.leftovers import print_leftovers
+from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Cell,
+    Table,
+    make_id_column,
+    make_number_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
 _ENDPOINT = (
-    identity("TARGET"),
-    value("ADDRESS"),
-    value("WHAT"),
-    value("IN USE"),
-    figure("SIZE"),
-    value("VENDOR"),
-    value("MODEL"),
-    identity("ID"),
+    make_id_column("TARGET"),
+    make_value_column("ADDRESS"),
+    make_value_column("WHAT"),
+    make_value_column("IN USE"),
+    make_number_column("SIZE"),
+    make_value_column("VENDOR"),
+    make_value_column("MODEL"),
+    make_id_column("ID"),
 )
 _GIB = 1 << 30
 _TIB = 1 << 40
-_INTERRUPTS = (identity("INTERRUPTS"), value("FOR"), value("PLACED BY"), value("ON CPUS"))
+_INTERRUPTS = (
+    make_id_column("INTERRUPTS"),
+    make_value_column("FOR"),
+    make_value_column("PLACED BY"),
+    make_value_column("ON CPUS"),
+)
 
 SUMMARY = "the adapters and endpoints of this machine"
 GROUP = "look"
@@ -73,14 +90,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
     if args.snapshot is not None:
         # The same document as on a live machine: `list` reads no values of settings.
-        machine = without_attributes(load(args.snapshot).machine)
+        machine = without_attributes(load_snapshot(args.snapshot).machine)
         names = args.targets
     else:
-        names = [resolved(name) for name in args.targets]
+        names = [resolve_target_name(name) for name in args.targets]
         machine = _gather_facts(names)
-    machine = _select_chosen(machine, choose(machine, names))
+    machine = _select_chosen(machine, choose_targets(machine, names))
     if args.json:
-        show_json(documents.facts(machine))
+        show_json(documents.make_facts_document(machine))
         return 0
     by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
     for endpoint in machine.endpoints:
@@ -92,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _select_chosen(machine: Machine, chosen: Chosen) -> Machine:
+def _select_chosen(machine: Machine, chosen: ChosenTargets) -> Machine:
     """Return the machine reduced to the selected targets."""
     return replace(
         machine,
@@ -102,7 +119,7 @@ def _select_chosen(machine: Machine, chosen: Chosen) -> Machine:
     )
 
 
-def interrupts(vectors: Iterable[Vector]) -> Table:
+def make_interrupt_table(vectors: Iterable[Vector]) -> Table:
     """Return a table of an adapter's interrupts, with equal ones on one line."""
     groups: dict[_Group, list[Vector]] = {}
     for vector in vectors:
@@ -110,36 +127,36 @@ def interrupts(vectors: Iterable[Vector]) -> Table:
     table = Table(_INTERRUPTS)
     table.rows = [
         [
-            target_names([vector.target for vector in members]),
+            fold_names([vector.target for vector in members]),
             str(group.role),
             group.placed_by,
-            shown(_join_cpus(members) or None),
+            format_value(_join_cpus(members) or None),
         ]
         for group, members in groups.items()
     ]
     return table
 
 
-def _get_sort_key(item: tuple[str | None, object]) -> tuple[bool, Key]:
+def _get_sort_key(item: tuple[str | None, object]) -> tuple[bool, NaturalKey]:
     """Return the sort key of an adapter's item; items of several adapters are last."""
     return item[0] is None, natural_key(item[0] or "")
 
 
 def _gather_facts(names: Collection[str]) -> Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
-    stuck, files = lock.outstanding_claims(paths.CLAIMS), Paths()
-    deadline = configuration().act.deadline_seconds
+    stuck, files = lock.find_outstanding_claims(paths.CLAIMS), Paths()
+    deadline = load_configuration().act.deadline_seconds
 
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
-        avoid = {claim.target: waiting_for(claim) for claim in stuck}
-        return gather((), disks=disks, deadline=deadline, avoid=avoid)
+        avoid = {claim.target: describe_wait(claim) for claim in stuck}
+        return gather_machine((), disks=disks, deadline=deadline, avoid=avoid)
 
-    if (path := unreadable(files)) is not None:
-        note(f"{path} is root's to read: what an earlier run may have left is not shown")
+    if (path := find_unreadable(files)) is not None:
+        print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
         return gather_disks(names)
-    machine, journal = noted_machine(gather_disks, names, files)
-    tell(journal, rollback_record.load(files), machine, stuck)
+    machine, journal = load_machine_journal(gather_disks, names, files)
+    print_leftovers(journal, rollback_record.load(files), machine, stuck)
     return machine
 
 
@@ -151,23 +168,23 @@ def _show_adapter(
 ) -> None:
     """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:
-        heading(target or "over several adapters")
+        print_heading(target or "over several adapters")
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
-        heading("  ".join(name for name in titles if name))
+        print_heading("  ".join(name for name in titles if name))
         if facts := "  ".join(_yield_facts(adapter)):
-            say(facts, hang=2)
+            print_line(facts, hang=2)
     if endpoints:
         endpoints = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
         show_table(Table(_ENDPOINT, [_make_endpoint_row(endpoint) for endpoint in endpoints]))
-        if unclassified := tuple(left_alone(endpoints)):
-            say()
-            show_left_alone(unclassified)
+        if unclassified := tuple(find_skipped_disks(endpoints)):
+            print_line()
+            show_skipped(unclassified)
     if vectors:
         if endpoints:
-            say()
-        show_table(interrupts(vectors))
-    say()
+            print_line()
+        show_table(make_interrupt_table(vectors))
+    print_line()
 
 
 def _yield_facts(adapter: Adapter) -> Iterator[str]:
@@ -176,10 +193,10 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
     if adapter.controller:
         yield adapter.controller
     if isinstance(adapter.hw_queues, int):
-        yield quantity(adapter.hw_queues, "queue")
+        yield format_count(adapter.hw_queues, "queue")
     takes = {host.can_queue for host in adapter.hosts if isinstance(host.can_queue, int)}
     if takes:
-        yield f"takes {quantity(max(takes), 'command')}"
+        yield f"takes {format_count(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
     if (link := _describe_link(adapter.link)) is not None:
@@ -193,25 +210,25 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
 def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
     return [
         endpoint.target,
-        endpoint.address or shown(endpoint.controller),
+        endpoint.address or format_value(endpoint.controller),
         _describe_role(endpoint),
-        (*endpoint.mounts, *endpoint.holders) or NOTHING,
+        (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL,
         _format_size(endpoint.size),
-        endpoint.vendor or NOTHING,
-        endpoint.model or NOTHING,
+        endpoint.vendor or EMPTY_CELL,
+        endpoint.model or EMPTY_CELL,
         endpoint.id,
     ]
 
 
 def _describe_role(endpoint: Endpoint) -> Cell:
-    text = medium_text(endpoint)
+    text = format_medium(endpoint)
     # The other protocols imply it.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
         text = f"{text}, {endpoint.storage}"
     if endpoint.kind is Kind.PATH:
-        return f"{text},", "path of", shown(endpoint.map)
+        return f"{text},", "path of", format_value(endpoint.map)
     if endpoint.kind is Kind.MAP:
-        return f"{text},", "map of", *target_names(endpoint.paths)
+        return f"{text},", "map of", *fold_names(endpoint.paths)
     return text
 
 
@@ -228,7 +245,7 @@ def _describe_link(link: Link | None) -> str | None:
 
 def _format_size(size: int | Missing) -> str:
     if isinstance(size, Missing):
-        return NOTHING
+        return EMPTY_CELL
     if size >= _TIB:
         return f"{size / _TIB:.1f} TiB"
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"

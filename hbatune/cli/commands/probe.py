@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from hbatune.cli.arguments import (
     add_json,
     add_profile,
-    io_size,
-    number,
+    make_number_type,
+    make_seconds_type,
+    make_size_type,
     require_root,
-    seconds,
 )
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations.probe import (
@@ -28,58 +28,65 @@ from hbatune.operations.probe import (
     SweepKnee,
     Together,
     keep_probed,
+    list_results,
     probe_disks,
     probe_file,
     probe_together,
-    results,
 )
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Skipped, Workload
-from hbatune.probe.sweeps import DepthSweep, depth_sweeps
+from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult
 from hbatune.probe.workloads import (
-    LARGEST_BLOCK,
-    WAITING,
+    DEFAULT_MAX_WAITING,
+    MAX_BLOCK_SIZE,
     NamedWorkload,
     find_workload,
     load_workloads,
 )
 from hbatune.text.probe_tables import (
-    BLANK,
-    doubt_text,
-    load_text,
-    mix_lines,
+    BLANK_NOTE,
+    describe_doubt,
+    describe_mixes,
+    describe_standing,
+    describe_together,
+    explain_missing_result,
+    find_standing,
+    format_load,
     show_curves,
-    standing_lines,
-    stands,
-    together_lines,
-    why_not,
 )
-from hbatune.text.tables import NOTHING, Table, figure, identity, prose, value
-from hbatune.text.terminal import say, show_json, show_table
-from hbatune.text.units import digits
+from hbatune.text.tables import (
+    EMPTY_CELL,
+    Table,
+    make_id_column,
+    make_number_column,
+    make_text_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_line, show_json, show_table
+from hbatune.text.units import format_digits
 
 SCHEMA = "hbatune.probe/1"
 
-OWN = "custom"
+CUSTOM_WORKLOAD = "custom"
 """The name of a workload from the options, in the history and in JSON."""
-LONGEST = 600.0
+MAX_RUNTIME_S = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
 
 _COLUMNS = (
-    identity("TARGET"),
-    value("PATTERN"),
-    figure("BLOCK"),
-    figure("DEPTH"),
-    figure("IOPS"),
-    figure("GB/s"),
-    figure("MEAN µs"),
-    figure("P99 µs"),
-    figure("IOPS/CPU %"),
-    prose("NOTE"),
+    make_id_column("TARGET"),
+    make_value_column("PATTERN"),
+    make_number_column("BLOCK"),
+    make_number_column("DEPTH"),
+    make_number_column("IOPS"),
+    make_number_column("GB/s"),
+    make_number_column("MEAN µs"),
+    make_number_column("P99 µs"),
+    make_number_column("IOPS/CPU %"),
+    make_text_column("NOTE"),
 )
 
 
@@ -142,28 +149,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     own_group = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
     own_group.add_argument(
-        "--depth", metavar="N", type=number(1, 4096), help="I/Os in flight of each job"
+        "--depth", metavar="N", type=make_number_type(1, 4096), help="I/Os in flight of each job"
     )
     own_group.add_argument(
-        "--block", metavar="SIZE", type=io_size(LARGEST_BLOCK), help="bytes of an I/O, as 8k or 1m"
+        "--block",
+        metavar="SIZE",
+        type=make_size_type(MAX_BLOCK_SIZE),
+        help="bytes of an I/O, as 8k or 1m",
     )
     own_group.add_argument(
         "--mix",
         metavar="PERCENT",
-        type=number(0, 100),
+        type=make_number_type(0, 100),
         help="the share of reads: 100, or fewer and writes",
     )
     own_group.add_argument(
-        "--jobs", metavar="N", type=number(1, 256), help="how many do so at once"
+        "--jobs", metavar="N", type=make_number_type(1, 256), help="how many do so at once"
     )
     own_group.add_argument(
         "--rate",
         metavar="IOPS",
-        type=number(1, 100_000_000),
+        type=make_number_type(1, 100_000_000),
         help="begin so many I/Os each second, whether earlier ones have ended or not",
     )
     parser.add_argument(
-        "--runtime", metavar="SECONDS", type=seconds(), help="measured time of a run"
+        "--runtime", metavar="SECONDS", type=make_seconds_type(), help="measured time of a run"
     )
     parser.add_argument(
         "--together",
@@ -185,20 +195,20 @@ def run(args: argparse.Namespace) -> int:
         # There is no workload's name, so every argument is a target.
         args.targets = [*([] if args.workload is None else [args.workload]), *args.targets]
     chosen = own_workload or find_workload(args.workload, installed_library())
-    if args.runtime is not None and not 0 < args.runtime <= LONGEST:
-        raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
+    if args.runtime is not None and not 0 < args.runtime <= MAX_RUNTIME_S:
+        raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")
     workloads = [_set_runtime(workload, args.runtime) for workload in chosen.runs]
     if args.file is not None:
         _check_file_request(args, chosen)
-        context, together = command_context(), None
+        context, together = make_context(), None
         done = probe_file(context, args.file, workloads)
     else:
         _check_request(args, chosen)
-        context = command_context()
+        context = make_context()
         done = probe_disks(context, workloads, args.targets, args.profile)
         together = probe_together(context, done, args.targets) if args.together else None
-    standings = _compare_results(results(done.runs), done.machine, done.profile)
-    sweeps = depth_sweeps(results(done.runs))
+    standings = _compare_results(list_results(done.runs), done.machine, done.profile)
+    sweeps = list_depth_sweeps(list_results(done.runs))
     # Knees are stored with the results, because the windows they are computed from are not.
     knees = [SweepKnee(sweep.results[-1], sweep.queue_depth, sweep.knee) for sweep in sweeps]
     together_results = () if together is None else together.results
@@ -225,12 +235,12 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     workload = Workload(
         pattern=_choose_pattern(reads),
         block_size=args.block or usual.block_size,
-        depth=args.depth or (WAITING if args.rate else usual.depth),
+        depth=args.depth or (DEFAULT_MAX_WAITING if args.rate else usual.depth),
         jobs=args.jobs or usual.jobs,
         reads=reads,
         rate=args.rate,
     )
-    return NamedWorkload(OWN, load_text(workload), (), (workload,))
+    return NamedWorkload(CUSTOM_WORKLOAD, format_load(workload), (), (workload,))
 
 
 def _choose_pattern(reads: int) -> Pattern:
@@ -298,14 +308,14 @@ def _print_report(
         _show_runs(runs)
         show_curves(sweeps)
         for result, standing in standings.values():
-            for line in standing_lines(result, standing, profile.name if profile else ""):
-                say(line)
-        for line in mix_lines(results(runs)):
-            say(line)
-        for line in () if together is None else together_lines(together):
-            say(line)
+            for line in describe_standing(result, standing, profile.name if profile else ""):
+                print_line(line)
+        for line in describe_mixes(list_results(runs)):
+            print_line(line)
+        for line in () if together is None else describe_together(together):
+            print_line(line)
         for line in _yield_caveats(runs):
-            say(line)
+            print_line(line)
     is_complete = together is None or bool(together.results and not together.failed)
     measured = runs and all(isinstance(run.outcome, ProbeResult) for run in runs)
     return 0 if measured and is_complete else 1
@@ -325,7 +335,7 @@ def _compare_results(
         if current is None or _measure_distance(result) < _measure_distance(current):
             best[result.target] = result
     compared = {
-        target: (result, stands(result, machine, profile)) for target, result in best.items()
+        target: (result, find_standing(result, machine, profile)) for target, result in best.items()
     }
     return {
         target: (result, stood) for target, (result, stood) in compared.items() if stood is not None
@@ -341,7 +351,12 @@ def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> Non
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
-    columns = [identity("WORKLOAD"), figure("RUNS"), prose("WHAT"), value("SOURCES")]
+    columns = [
+        make_id_column("WORKLOAD"),
+        make_number_column("RUNS"),
+        make_text_column("WHAT"),
+        make_value_column("SOURCES"),
+    ]
     table = Table(columns)
     for workload in workloads:
         table.rows.append(
@@ -357,13 +372,17 @@ def _show_runs(runs: Sequence[Measured]) -> None:
         if not isinstance(outcome, ProbeResult):
             outcome_text = "not probed" if isinstance(outcome, Skipped) else "failed"
             table.rows.append(
-                [outcome.target, *[NOTHING] * 8, f"{outcome_text}: {why_not(outcome)}"]
+                [
+                    outcome.target,
+                    *[EMPTY_CELL] * 8,
+                    f"{outcome_text}: {explain_missing_result(outcome)}",
+                ]
             )
             continue
         figures = outcome.figures
         rates = (figures.iops, figures.bandwidth / 1e9)
         measured = (*rates, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
-        words = doubt_text(outcome) or _describe_writer(figures)
+        words = describe_doubt(outcome) or _describe_writer(figures)
         mixed = (
             f" {workload.reads}/{100 - workload.reads}"
             if workload.pattern is Pattern.RANDOM_MIX
@@ -376,7 +395,9 @@ def _show_runs(runs: Sequence[Measured]) -> None:
             str(workload.block_size),
             f"{workload.issued}{depth_text}",
         ]
-        cells = [digits(measurement) if measurement else NOTHING for measurement in measured]
+        cells = [
+            format_digits(measurement) if measurement else EMPTY_CELL for measurement in measured
+        ]
         table.rows.append([outcome.target, *shape, *cells, words])
     show_table(table)
 
@@ -385,14 +406,14 @@ def _describe_writer(figures: Figures) -> str:
     """Return the rate of a run's background writer as text, or an empty string."""
     if figures.written_beside is None:
         return ""
-    return f"beside a bulk writer of {digits(figures.written_beside / 1e6)} MB/s"
+    return f"beside a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
 
 
 def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield the reservations about the results."""
-    probe_results = results(runs)
+    probe_results = list_results(runs)
     for target in dict.fromkeys(result.target for result in probe_results if result.blank):
-        yield f"{target}: {BLANK}."
+        yield f"{target}: {BLANK_NOTE}."
     if any(result.served and result.cpus is None for result in probe_results):
         yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
     if not any(run.workload.writes for run in runs):

@@ -5,13 +5,13 @@ import argparse
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_json
-from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.library import installed_library, profiles
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
     AtLeast,
     AtMost,
     Exactly,
-    Listed,
+    ListedProfile,
     Match,
     OptionRule,
     Profile,
@@ -19,9 +19,16 @@ from hbatune.policy.profile import (
     Source,
 )
 from hbatune.text.basic_output import add_pager
-from hbatune.text.tables import Table, identity, prose, reasons, state, value
-from hbatune.text.terminal import heading, say, show_json, show_table
-from hbatune.text.units import percent
+from hbatune.text.tables import (
+    Table,
+    make_id_column,
+    make_reason_column,
+    make_state_column,
+    make_text_column,
+    make_value_column,
+)
+from hbatune.text.terminal import print_heading, print_line, show_json, show_table
+from hbatune.text.units import format_percent
 
 SCHEMA = "hbatune.profiles/1"
 
@@ -30,7 +37,7 @@ class ProfilesDocument(Struct, frozen=True):
     """The JSON document of `profiles`."""
 
     active: str | None
-    profiles: tuple[Listed, ...]
+    profiles: tuple[ListedProfile, ...]
     schema: str = SCHEMA
 
 
@@ -59,14 +66,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list of profiles, or one profile."""
-    config = configuration()
+    config = load_configuration()
     if args.name is not None:
-        return _show_profile(chosen_profile(args.name, config), as_json=args.json)
-    listed = profiles(installed_library())
+        return _show_profile(load_chosen_profile(args.name, config), as_json=args.json)
+    listed = list_profiles(installed_library())
     if args.json:
         show_json(ProfilesDocument(config.profile, listed))
         return 0
-    table = Table([identity("PROFILE"), state("ACTIVE"), value("FROM"), prose("FOR")])
+    table = Table(
+        [
+            make_id_column("PROFILE"),
+            make_state_column("ACTIVE"),
+            make_value_column("FROM"),
+            make_text_column("FOR"),
+        ]
+    )
     table.rows = [
         [
             profile.name,
@@ -89,55 +103,62 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     if as_json:
         show_json(ProfileDocument(profile, tuple(cited.values())))
         return 0
-    heading(f"{profile.name}: {profile.title}")
-    say("Of the rules that match an endpoint, the last one decides a setting.")
-    say()
+    print_heading(f"{profile.name}: {profile.title}")
+    print_line("Of the rules that match an endpoint, the last one decides a setting.")
+    print_line()
     table = Table(
         [
-            identity("RULE"),
-            prose("WHEN"),
-            identity("SETTING"),
-            value("VALUE"),
-            prose("BECAUSE"),
-            value("SOURCE"),
+            make_id_column("RULE"),
+            make_text_column("WHEN"),
+            make_id_column("SETTING"),
+            make_value_column("VALUE"),
+            make_text_column("BECAUSE"),
+            make_value_column("SOURCE"),
         ]
     )
     table.rows = [
-        [rule.name, when(rule.when), rule.setting, effect(rule), rule.because, rule.source]
+        [
+            rule.name,
+            format_conditions(rule.when),
+            rule.setting,
+            format_effect(rule),
+            rule.because,
+            rule.source,
+        ]
         for rule in profile.rules
     ]
     show_table(table)
-    say()
+    print_line()
     allowed = profile.tolerance
-    say(
-        f"`apply` reverts what costs more than {percent(allowed.iops)} of IOPS, "
-        f"{percent(allowed.mean)} of mean latency or {percent(allowed.p99)} of p99."
+    print_line(
+        f"`apply` reverts what costs more than {format_percent(allowed.iops)} of IOPS, "
+        f"{format_percent(allowed.mean)} of mean latency or {format_percent(allowed.p99)} of p99."
     )
-    say()
+    print_line()
     if profile.options:
-        heading("Options of drivers' modules, with --module-options only")
+        print_heading("Options of drivers' modules, with --module-options only")
         table = Table(
             [
-                identity("RULE"),
-                identity("OPTION"),
-                value("VALUE"),
-                reasons("BECAUSE"),
-                value("SOURCE"),
+                make_id_column("RULE"),
+                make_id_column("OPTION"),
+                make_value_column("VALUE"),
+                make_reason_column("BECAUSE"),
+                make_value_column("SOURCE"),
             ]
         )
         table.rows = [
-            [option.name, option.setting, effect(option), option.because, option.source]
+            [option.name, option.setting, format_effect(option), option.because, option.source]
             for option in profile.options
         ]
         show_table(table)
-        say()
-    heading("Sources")
+        print_line()
+    print_heading("Sources")
     for source in cited.values():
-        say(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
+        print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
 
 
-def effect(rule: Rule | OptionRule) -> str:
+def format_effect(rule: Rule | OptionRule) -> str:
     """Return the value that a rule specifies."""
     if isinstance(rule.effect, Exactly):
         return str(rule.effect.value)
@@ -148,7 +169,7 @@ def effect(rule: Rule | OptionRule) -> str:
     return "left as it is"
 
 
-def when(match: Match) -> str:
+def format_conditions(match: Match) -> str:
     """Return the conditions of a rule as text."""
     conditions = {key: _format_values(value) for key, value in to_builtins(match).items()}
     return ", ".join(f"{key} {value}" for key, value in conditions.items() if value) or "always"

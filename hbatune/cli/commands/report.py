@@ -8,19 +8,19 @@ from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather
-from hbatune.operations.situation import peek, require_readable, survey
-from hbatune.policy.chosen import configuration
+from hbatune.facts.machine import gather_machine
+from hbatune.operations.situation import peek_journal, require_readable, survey_machine
+from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
-from hbatune.render import render
+from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import page, values_csv
-from hbatune.snapshot.file import load
-from hbatune.text.basic_output import quantity
-from hbatune.text.leftovers import tell_not_understood
-from hbatune.text.terminal import say
+from hbatune.report.summary import format_values_csv, make_page
+from hbatune.snapshot.file import load_snapshot
+from hbatune.text.basic_output import format_count
+from hbatune.text.leftovers import print_not_understood
+from hbatune.text.terminal import print_line
 
 SUMMARY = "write one page with what was changed, what came of it, and charts"
 GROUP = "measure"
@@ -55,28 +55,35 @@ def run(args: argparse.Namespace) -> int:
     """Write the page, and the values of its charts; change nothing else."""
     if args.csv is not None and args.csv.resolve() == args.file.resolve():
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
-    report = page(_gather_data(args))
-    html = render("templates", "report.html.j2", page=report)
+    report = make_page(_gather_data(args))
+    html = render_template("templates", "report.html.j2", page=report)
     save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in report.sections if not section.blocks]
-    sections, size = quantity(len(report.sections), "section"), quantity(len(html.encode()), "byte")
-    say(f"{args.file}: {sections}, {size}.")
+    sections, size = (
+        format_count(len(report.sections), "section"),
+        format_count(len(html.encode()), "byte"),
+    )
+    print_line(f"{args.file}: {sections}, {size}.")
     if args.csv is not None:
-        text = values_csv(report)
+        text = format_values_csv(report)
         save_named(args.csv, text.encode(), over=args.force)
-        say(f"{args.csv}: {quantity(text.count(chr(10)) - 1, 'value')}.")
+        print_line(f"{args.csv}: {format_count(text.count(chr(10)) - 1, 'value')}.")
     if empty:
-        say(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
+        print_line(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
     return 0
 
 
 def _gather_data(args: argparse.Namespace) -> ReportData:
     records = _load_records(args)
-    active = configuration().profile if args.snapshot is None else load(args.snapshot).policy.active
+    active = (
+        load_configuration().profile
+        if args.snapshot is None
+        else load_snapshot(args.snapshot).policy.active
+    )
     if args.profile is None and active is None:
         return _gather_without_profile(args, records)
-    situation = survey(args.profile, (), snapshot=args.snapshot)
-    tell_not_understood(situation.not_understood)
+    situation = survey_machine(args.profile, (), snapshot=args.snapshot)
+    print_not_understood(situation.not_understood)
     return ReportData(
         machine=situation.machine,
         profile=situation.profile,
@@ -91,11 +98,11 @@ def _gather_data(args: argparse.Namespace) -> ReportData:
 def _gather_without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
     """Return the data without an active profile: after a rollback, or before the first apply."""
     if args.snapshot is None:
-        machine = gather((), deadline=configuration().act.deadline_seconds)
+        machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
         require_readable(Paths())
-        journal = peek(paths.JOURNAL, machine)
+        journal = peek_journal(paths.JOURNAL, machine)
     else:
-        machine = load(args.snapshot).machine
+        machine = load_snapshot(args.snapshot).machine
         journal = Journal(machine.boot_id)
     return ReportData(
         machine=machine,

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from hbatune.act.journal import Loss
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
-from hbatune.cli.command_context import command_context
-from hbatune.operations.rollback import preview, rollback
+from hbatune.cli.command_context import make_context
+from hbatune.operations.rollback import preview_rollback, roll_back_targets
 from hbatune.plan.rows import Restored
 from hbatune.text.notes import show_preview, show_restored
 from hbatune.text.terminal import show_json
@@ -51,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Restore the values in the journal; exit 1 if a value could not be restored."""
     if args.dry_run:
-        planned = preview(command_context(), args.targets, disrupt=args.allow_reset)
+        planned = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
         if args.json:
             show_json(_make_document(planned.rows, planned.losses))
         else:
             show_preview(planned.rows, planned.machine, lost=bool(planned.losses))
         return 0
     require_root("rollback")
-    done = rollback(command_context(), args.targets, disrupt=args.allow_reset)
+    done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
     if args.json:
         show_json(_make_document(done.rows, done.losses))
     else:

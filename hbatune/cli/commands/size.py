@@ -10,41 +10,41 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hbatune import loader
-from hbatune.cli.arguments import add_json, add_snapshot, number
+from hbatune.cli.arguments import add_json, add_snapshot, make_number_type
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
-from hbatune.policy.chosen import configuration
+from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import ArrayModel, installed_library
-from hbatune.shipped import shipped
+from hbatune.shipped import find_shipped
 from hbatune.sizing.needs import (
     WantedLoad,
     WatchedMoment,
-    busiest,
+    find_busiest_load,
     find_needs,
     load_sizing,
-    wanted_load,
+    make_load,
 )
 from hbatune.sizing.shortfall import (
     Selector,
     SharedArray,
-    array_adapters,
-    array_luns,
-    carries,
-    compare_with,
+    can_carry,
+    compare_host,
+    count_array_adapters,
+    count_array_luns,
     find_depth,
 )
-from hbatune.snapshot.file import load
+from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import add_pager
 from hbatune.text.sizing_tables import SizeDocument, show_depth, show_host, show_needs
-from hbatune.text.terminal import say, show_json
+from hbatune.text.terminal import print_line, show_json
 
-SHORT = 1
-HEADROOM = 30
+EXIT_SHORT = 1
+DEFAULT_HEADROOM = 30
 """The default percentage that stays free: the middle of D0-9's 20 to 40."""
 
-WATCH = "hbatune.watch/1"
+WATCH_SCHEMA = "hbatune.watch/1"
 
 SUMMARY = "how much a load needs, and how deep LUNs may be, by the documents"
 GROUP = "look"
@@ -77,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--headroom",
         metavar="P",
         type=_parse_headroom,
-        default=HEADROOM,
-        help=f"percent of everything that stays free ({HEADROOM}; 20 to 40 are wise)",
+        default=DEFAULT_HEADROOM,
+        help=f"percent of everything that stays free ({DEFAULT_HEADROOM}; 20 to 40 are wise)",
     )
     wanted.add_argument(
         "--watch",
@@ -152,7 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the requirements of the load; exit 1 if the host cannot carry it."""
-    figures = load_sizing(shipped("rules"))
+    figures = load_sizing(find_shipped("rules"))
     wanted = _make_load(args)
     if wanted is None and args.hosts is None:
         raise UsageError(
@@ -162,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
     machine = _gather_machine(args)
     yardsticks, headroom = installed_library().yardsticks(), args.headroom / 100
     needs = None if wanted is None else find_needs(wanted, headroom, yardsticks, figures)
-    resources = compare_with(needs, machine) if needs is not None else ()
+    resources = compare_host(needs, machine) if needs is not None else ()
     array = None if args.hosts is None else _make_array(args, machine)
     depth = None if array is None else find_depth(array)
     if args.json:
@@ -173,26 +173,26 @@ def run(args: argparse.Namespace) -> int:
             show_host(resources, machine.hostname)
         if array is not None and depth is not None:
             if needs is not None:
-                say()
+                print_line()
             show_depth(array, depth)
-    return SHORT if carries(resources) is False else 0
+    return EXIT_SHORT if can_carry(resources) is False else 0
 
 
 def _make_load(args: argparse.Namespace) -> WantedLoad | None:
     if args.watch is not None:
         if args.iops is not None or args.gb_per_s is not None:
             raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
-        moment = busiest(_read_moments(args.watch))
+        moment = find_busiest_load(_read_moments(args.watch))
         return WantedLoad(moment.iops, moment.gb_per_s, moment.block, moment.reads, args.p99)
     if args.iops is None and args.gb_per_s is None:
         return None
-    return wanted_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
+    return make_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
 
 
 def _read_moments(path: Path) -> Iterator[WatchedMoment]:
     """Yield the lines of a `watch --json` file; UsageError for another file."""
     try:
-        data = loader.read_bytes(path, loader.FOREIGN.bytes)
+        data = loader.read_bytes(path, loader.FOREIGN_BOUNDS.bytes)
     except UnusableFileError as error:
         raise UsageError(f"{str(path)!r}: {error}") from error
     except OSError as error:
@@ -201,28 +201,28 @@ def _read_moments(path: Path) -> Iterator[WatchedMoment]:
         if not line.strip():
             continue
         try:
-            loader.require_bounded(line, loader.FOREIGN)
+            loader.require_bounded(line, loader.FOREIGN_BOUNDS)
             moment = loader.decode(line, WatchedMoment)
         except UnusableFileError as error:
             raise UsageError(
                 f"{str(path)!r}, line {place}: not what `hbatune watch --json` prints: {error}"
             ) from error
-        if moment.schema != WATCH:
+        if moment.schema != WATCH_SCHEMA:
             raise UsageError(
-                f"{str(path)!r}, line {place}: has schema {moment.schema}, not {WATCH}"
+                f"{str(path)!r}, line {place}: has schema {moment.schema}, not {WATCH_SCHEMA}"
             )
         yield moment
 
 
 def _gather_machine(args: argparse.Namespace) -> Machine:
     if args.snapshot is not None:
-        return load(args.snapshot).machine
-    return gather((), deadline=configuration().act.deadline_seconds)
+        return load_snapshot(args.snapshot).machine
+    return gather_machine((), deadline=load_configuration().act.deadline_seconds)
 
 
 def _make_array(args: argparse.Namespace, machine: Machine) -> SharedArray:
-    luns = args.luns or array_luns(machine)
-    hbas = args.hbas or array_adapters(machine)
+    luns = args.luns or count_array_luns(machine)
+    hbas = args.hbas or count_array_adapters(machine)
     for option, count, noun in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
         if not count:
             raise UsageError(
@@ -301,4 +301,4 @@ def _parse_headroom(text: str) -> int:
     return _parse_percent(text, 99)  # at 100 % free, no capacity would remain
 
 
-_parse_count: Callable[[str], int] = number(1)
+_parse_count: Callable[[str], int] = make_number_type(1)

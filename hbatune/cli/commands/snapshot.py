@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from hbatune.cli.arguments import save_named
-from hbatune.cli.command_context import command_context
+from hbatune.cli.command_context import make_context
 from hbatune.operations.snapshot import take_snapshot
-from hbatune.snapshot.anonymous import anonymous
-from hbatune.snapshot.file import encode
-from hbatune.text.basic_output import quantity
-from hbatune.text.terminal import say
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import encode_snapshot
+from hbatune.text.basic_output import format_count
+from hbatune.text.terminal import print_line
 
 SUMMARY = "write all facts of this host to one file, for others to look at"
 GROUP = "look"
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
-    snapshot = take_snapshot(command_context())
-    data = encode(anonymous(snapshot) if args.anonymous else snapshot)
+    snapshot = take_snapshot(make_context())
+    data = encode_snapshot(anonymise_snapshot(snapshot) if args.anonymous else snapshot)
     save_named(args.file, data, over=args.force)
-    adapters = quantity(len(snapshot.machine.adapters), "adapter")
-    endpoints = quantity(len(snapshot.machine.endpoints), "endpoint")
-    say(f"{args.file}: {adapters}, {endpoints}, {quantity(len(data), 'byte')}.")
-    say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
+    adapters = format_count(len(snapshot.machine.adapters), "adapter")
+    endpoints = format_count(len(snapshot.machine.endpoints), "endpoint")
+    print_line(f"{args.file}: {adapters}, {endpoints}, {format_count(len(data), 'byte')}.")
+    print_line("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
     return 0

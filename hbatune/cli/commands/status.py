@@ -47,9 +47,9 @@ def run(args: "argparse.Namespace") -> int:
         _say_not_running()
         return NOT_RUNNING
     if not args.json and not sys.stdout.isatty() and _is_absent(paths.HISTORY):
-        from hbatune.agent.brief import brief
+        from hbatune.agent.brief import read_brief
 
-        if (summary := brief(paths.STATUS)) is not None:
+        if (summary := read_brief(paths.STATUS)) is not None:
             _print_brief(summary)
             return 0
     return _print_status(as_json=args.json)
@@ -57,22 +57,22 @@ def run(args: "argparse.Namespace") -> int:
 
 def _print_brief(summary: "Brief") -> None:
     """Print the status of a healthy daemon, in the same form as ``status_lines``."""
-    from hbatune.text.basic_output import last_pass, running, tuned
+    from hbatune.text.basic_output import describe_last_pass, describe_running, describe_tuned
 
-    line = tuned(summary.profile, summary.endpoints)
+    line = describe_tuned(summary.profile, summary.endpoints)
     print(f"{line[0].upper()}{line[1:]}.")
-    print(running(summary.since, summary.passes, summary.written))
+    print(describe_running(summary.since, summary.passes, summary.written))
     if summary.last is not None:
-        print(last_pass(*summary.last))
+        print(describe_last_pass(*summary.last))
 
 
 def _say_not_running() -> None:
     if not sys.stdout.isatty():
         print(_NOT_RUNNING_TEXT)  # no wrapping, which would import many modules
         return
-    from hbatune.text.terminal import say
+    from hbatune.text.terminal import print_line
 
-    say(_NOT_RUNNING_TEXT)
+    print_line(_NOT_RUNNING_TEXT)
 
 
 def _is_absent(path: "Path") -> bool:
@@ -87,18 +87,26 @@ def _is_absent(path: "Path") -> bool:
 
 
 def _print_status(*, as_json: bool) -> int:
-    from hbatune.agent.status import DaemonHealth, DaemonState, assess, last, load
-    from hbatune.processes import clock_id, is_stopped
+    from hbatune.agent.status import (
+        DaemonHealth,
+        DaemonState,
+        assess_health,
+        load_last_status,
+        load_status,
+    )
+    from hbatune.processes import is_stopped, read_clock_id
 
-    status = load(paths.STATUS)
+    status = load_status(paths.STATUS)
     health = DaemonHealth(DaemonState.NOT_RUNNING)
     if status is not None:
         stopped = is_stopped(status.process.pid)
-        health = assess(status, clock=clock_id(), current_time=time.monotonic(), stopped=stopped)
-    elif (previous := last(paths.STATUS)) is not None:
+        health = assess_health(
+            status, clock=read_clock_id(), current_time=time.monotonic(), stopped=stopped
+        )
+    elif (previous := load_last_status(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
-        from hbatune.text.status_document import StatusDocument, latest_verdicts
+        from hbatune.text.status_document import StatusDocument, read_latest_verdicts
         from hbatune.text.terminal import show_json
 
         show_json(
@@ -109,7 +117,7 @@ def _print_status(*, as_json: bool) -> int:
                 stalls=health.stalls,
                 ages=health.ages,
                 status=status,
-                verdicts=latest_verdicts(),
+                verdicts=read_latest_verdicts(),
             )
         )
     elif status is None:
@@ -129,10 +137,10 @@ def _require_visible(status: "Status") -> None:
             "the daemon runs",
             hint="run it with sudo",
         )
-    from hbatune.processes import clock_id
+    from hbatune.processes import read_clock_id
 
     # Processes of another time namespace have other start times (fs/proc/array.c: do_task_stat).
-    if status.times is not None and status.of_this_boot and status.times.clock != clock_id():
+    if status.times is not None and status.of_this_boot and status.times.clock != read_clock_id():
         raise UsageError(
             "cannot tell whether the daemon is running: it has another time namespace",
             hint="run `hbatune status` on the host, outside of the container",
@@ -140,14 +148,16 @@ def _require_visible(status: "Status") -> None:
 
 
 def _show_details(status: "Status", health: "DaemonHealth") -> None:
-    from hbatune.text.status_lines import show
+    from hbatune.text.status_lines import show_status
 
     if _is_absent(paths.HISTORY):
-        show(status, health, ())
+        show_status(status, health, ())
         return
-    from hbatune.text.status_document import latest_verdicts  # slow to import, like the history
+    from hbatune.text.status_document import (
+        read_latest_verdicts,  # slow to import, like the history
+    )
 
-    show(status, health, latest_verdicts())
+    show_status(status, health, read_latest_verdicts())
 
 
 def _can_see_processes() -> bool:

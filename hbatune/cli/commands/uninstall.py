@@ -5,11 +5,11 @@ import argparse
 from msgspec import Struct
 
 from hbatune.boot.placement import ROOT
-from hbatune.cli.arguments import add_json, add_root, checked_root, require_root
-from hbatune.cli.command_context import command_context
+from hbatune.cli.arguments import add_json, add_root, require_root, resolve_root
+from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.install import Removal, removal, uninstall
-from hbatune.text.terminal import say, show_json
+from hbatune.operations.install import Removal, preview_removal, remove_installation
+from hbatune.text.terminal import print_line, show_json
 
 SCHEMA = "hbatune.removal/1"
 
@@ -50,11 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Restore the values and remove the files; exit 1 if any remain."""
-    root = checked_root(args.root)
+    root = resolve_root(args.root)
     if args.json and not args.dry_run:
         raise UsageError("--json shows what would go: it goes with --dry-run")
     if args.dry_run:
-        planned = removal(command_context(), root)
+        planned = preview_removal(make_context(), root)
         if args.json:
             show_json(_make_document(planned))
         else:
@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if root == ROOT:
         require_root("uninstall")
-    if not uninstall(command_context(), root, keep_values=args.keep_values):
+    if not remove_installation(make_context(), root, keep_values=args.keep_values):
         return 1
-    say("hbatune is not installed here any more.")
+    print_line("hbatune is not installed here any more.")
     return 0
 
 
@@ -79,9 +79,9 @@ def _make_document(planned: Removal) -> RemovalDocument:
 def _show_planned(planned: Removal) -> None:
     for path in planned.files:
         if path in planned.edited:
-            say(f"{path} would be left: it is not as hbatune wrote it")
+            print_line(f"{path} would be left: it is not as hbatune wrote it")
         else:
-            say(f"{path} would go")
+            print_line(f"{path} would go")
     for folder in planned.folders:
-        say(f"{folder} would go, with all that is in it")
-    say("Nothing was taken away.")
+        print_line(f"{folder} would go, with all that is in it")
+    print_line("Nothing was taken away.")

@@ -17,35 +17,35 @@ from hbatune.cli.arguments import (
     add_json,
     add_profile,
     add_targets,
-    number,
+    make_number_type,
+    make_seconds_type,
     require_root,
-    seconds,
 )
-from hbatune.cli.streams import output_failure
+from hbatune.cli.streams import flush_output
 from hbatune.errors import HbatuneError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
-from hbatune.facts.sampler import Sampler, sampled_places
-from hbatune.facts.targets import choose
-from hbatune.operations.situation import resolved
-from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.facts.sampler import Sampler, find_sampled_places
+from hbatune.facts.targets import choose_targets
+from hbatune.operations.situation import resolve_target_name
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.config import Config
 from hbatune.policy.library import load_yardsticks
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe import history
 from hbatune.probe.guard import Clock
-from hbatune.probe.history import latest_knees
+from hbatune.probe.history import find_latest_knees
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import shipped
-from hbatune.text.terminal import note
-from hbatune.text.watch_view import Show, json_lines, live, plain_lines
-from hbatune.watch.latency import load
+from hbatune.shipped import find_shipped
+from hbatune.text.terminal import print_note
+from hbatune.text.watch_view import StatePrinter, make_json_printer, make_plain_printer, show_live
+from hbatune.watch.latency import load_latencies
 from hbatune.watch.readings import Subjects
-from hbatune.watch.subjects import subjects
+from hbatune.watch.subjects import find_subjects
 from hbatune.watch.watch import Watcher
 
-INTERVAL = 2.0
-LEAST = 0.1
+DEFAULT_INTERVAL_S = 2.0
+MIN_INTERVAL_S = 0.1
 """The shortest --interval in seconds."""
 
 SUMMARY = "what storage does now: latency, load, errors, alerts"
@@ -65,12 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         metavar="S",
-        type=seconds(LEAST),
-        default=INTERVAL,
-        help=f"seconds between two readings ({INTERVAL:g})",
+        type=make_seconds_type(MIN_INTERVAL_S),
+        default=DEFAULT_INTERVAL_S,
+        help=f"seconds between two readings ({DEFAULT_INTERVAL_S:g})",
     )
     parser.add_argument(
-        "--count", metavar="N", type=number(1), help="end after so many readings, not at Ctrl-C"
+        "--count",
+        metavar="N",
+        type=make_number_type(1),
+        help="end after so many readings, not at Ctrl-C",
     )
     parser.add_argument(
         "--collect",
@@ -92,20 +95,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect_latencies() -> None:
-    from hbatune.watch.latency import collect  # here, as it imports the template engine
+    from hbatune.watch.latency import collect_latencies  # here, as it imports the template engine
 
     require_root("watch --collect")
-    collect(paths.LATENCY, configuration().watch)
+    collect_latencies(paths.LATENCY, load_configuration().watch)
 
 
 def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
-    config = configuration()
-    machine = gather((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
+    config = load_configuration()
+    machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
     chosen = _select_subjects(_make_subjects(machine, args.profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
-    sampler, watch = Sampler(sampled_places(machine), every=args.interval), Watcher(paced, chosen)
-    if not load(paths.LATENCY).intervals:
-        note(_explain_no_p99())
+    sampler, watch = (
+        Sampler(find_sampled_places(machine), every=args.interval),
+        Watcher(paced, chosen),
+    )
+    if not load_latencies(paths.LATENCY).intervals:
+        print_note(_explain_no_p99())
     with _open_view(args, machine) as show:
         # The first sample is only the base of the counters: a rate needs two samples.
         watch.tick(sampler.sample(clock.now(), time.time()))
@@ -115,19 +121,19 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
             due += args.interval
             clock.sleep(max(0.0, due - clock.now()))
             sample = sampler.sample(clock.now(), time.time())
-            show(*watch.tick(sample, load(paths.LATENCY).intervals))
-            if output_failure() is not None:  # the reader has exited, so the loop would never end
+            show(*watch.tick(sample, load_latencies(paths.LATENCY).intervals))
+            if flush_output() is not None:  # the reader has exited, so the loop would never end
                 break
 
 
 def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
     name = profile or config.profile
-    chosen = chosen_profile(name, config) if name else None
-    return subjects(
+    chosen = load_chosen_profile(name, config) if name else None
+    return find_subjects(
         machine,
         chosen,
         knees=_load_knees(ProbeSpec() if chosen is None else chosen.probe),
-        yardsticks=load_yardsticks(shipped("rules")),
+        yardsticks=load_yardsticks(find_shipped("rules")),
     )
 
 
@@ -146,9 +152,9 @@ def _explain_no_p99() -> str:
 def _load_knees(spec: ProbeSpec) -> dict[str, int]:
     """Return the measured knees, or an empty dict if this user may not read the history."""
     try:
-        return latest_knees(history.load(paths.HISTORY).records, spec)
+        return find_latest_knees(history.load(paths.HISTORY).records, spec)
     except HbatuneError as error:
-        note(f"{error.message}: knees are those of the documents")
+        print_note(f"{error.message}: knees are those of the documents")
         return {}
 
 
@@ -156,7 +162,7 @@ def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str
     """Return the named subjects with their adapters, or all if no name is given."""
     if not names:
         return candidates
-    chosen = choose(machine, map(resolved, names))
+    chosen = choose_targets(machine, map(resolve_target_name, names))
     ids = {endpoint.id for endpoint in chosen.endpoints}
     adapters = {adapter.target for adapter in chosen.adapters}
     return Subjects(
@@ -166,11 +172,11 @@ def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str
 
 
 @contextmanager
-def _open_view(args: argparse.Namespace, machine: Machine) -> Iterator[Show]:
+def _open_view(args: argparse.Namespace, machine: Machine) -> Iterator[StatePrinter]:
     if args.json:
-        yield json_lines(machine.hostname)
+        yield make_json_printer(machine.hostname)
     elif sys.stdout.isatty():
-        with live() as show:
+        with show_live() as show:
             yield show
     else:
-        yield plain_lines()
+        yield make_plain_printer()

@@ -11,8 +11,8 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    by_option,
-    clamped_at,
+    clamp_depth_at,
+    read_option_depth,
 )
 
 _MAX_DEPTH = 128  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
@@ -24,8 +24,8 @@ FAMILY = Family(
     model=("host_fw_model",),
     firmware=("host_fw_version",),
     version=("host_driver_version",),
-    depth_cap=clamped_at(_MAX_DEPTH),
-    depth_default=by_option("cmd_per_lun"),
+    depth_cap=clamp_depth_at(_MAX_DEPTH),
+    depth_default=read_option_depth("cmd_per_lun"),
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq", (Handler(r"arcmsr"),)
     ),

@@ -1,8 +1,8 @@
 """HP Smart Array, up to Gen9. Product names by subsystem are from ``products`` in hpsa.c."""
 
 from hbatune.facts.family import (
-    Applies,
     Coalescing,
+    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -38,7 +38,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.FIXED,
             "10 µs or 4 commands, in its first I/O accelerator mode",
-            Applies.AT_LOAD,
+            EffectTime.AT_LOAD,
             "hpsa.c: hpsa_enter_performant_mode",
         ),
     ),

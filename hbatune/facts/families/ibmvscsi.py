@@ -4,7 +4,7 @@ A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 """
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Interrupts, Trap, Vectors, by_host, clamped_at
+from hbatune.facts.family import Family, Interrupts, Trap, Vectors, clamp_depth_at, read_host_depth
 from hbatune.facts.model import Protocol
 
 _MAX_DEPTH = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
@@ -18,8 +18,8 @@ FAMILY = Family(
     name="ibmvscsi",
     drivers=frozenset({"ibmvscsi"}),
     protocol=_classify,
-    depth_cap=clamped_at(_MAX_DEPTH),
-    depth_default=by_host,
+    depth_cap=clamp_depth_at(_MAX_DEPTH),
+    depth_default=read_host_depth,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
     traps=(
         Trap(

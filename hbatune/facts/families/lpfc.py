@@ -5,8 +5,8 @@ is a host attribute.
 """
 
 from hbatune.facts.family import (
-    Applies,
     Coalescing,
+    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -16,7 +16,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    by_option,
+    read_option_depth,
 )
 from hbatune.facts.model import Role
 
@@ -34,7 +34,7 @@ FAMILY = Family(
     firmware=("fwrev",),
     version=("lpfc_drvr_version",),
     depth_ramps=True,
-    depth_default=by_option("lpfc_lun_queue_depth"),
+    depth_default=read_option_depth("lpfc_lun_queue_depth"),
     credits=("max_xri",),
     inspected=(
         *("lpfc_tgt_queue_depth", "lpfc_max_scsicmpl_time"),
@@ -51,7 +51,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "lpfc_fcp_imax",
-            Applies.AT_ONCE,
+            EffectTime.AT_ONCE,
             "lpfc_attr.c: lpfc_fcp_imax_store",
             low=5000,
             high=5000000,
@@ -62,7 +62,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "lpfc_cr_delay",
-            Applies.AT_LINK_UP,
+            EffectTime.AT_LINK_UP,
             "lpfc_mbox.c: lpfc_config_link",
             low=0,
             high=63,
@@ -72,7 +72,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "lpfc_cr_count",
-            Applies.AT_LINK_UP,
+            EffectTime.AT_LINK_UP,
             "lpfc_mbox.c: lpfc_config_link",
             low=1,
             high=255,

@@ -5,8 +5,8 @@ Device ids and chip names are from megaraid_sas.h; nothing in sysfs names the ca
 
 from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
-    Applies,
     Coalescing,
+    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -16,7 +16,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    tags_shared_by_several,
+    share_tags_of_several_queues,
 )
 from hbatune.facts.model import Host, Protocol
 
@@ -66,7 +66,7 @@ FAMILY = Family(
     products=tuple(Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_classify,
     depth_trap=_find_depth_trap,
-    shares_tags=tags_shared_by_several,
+    shares_tags=share_tags_of_several_queues,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",
@@ -81,7 +81,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.MODULE_OPTION,
             "perf_mode",
-            Applies.AT_LOAD,
+            EffectTime.AT_LOAD,
             "megaraid_sas_base.c: megasas_init_fw",
             low=0,
             high=2,

@@ -15,7 +15,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    tags_shared,
+    always_share_tags,
 )
 from hbatune.facts.model import Attribute, Protocol, Role
 
@@ -66,7 +66,7 @@ FAMILY = Family(
     # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
     # call; it also sets the largest request of NVMe drives.
     resets=("queue_depth", "max_sectors_kb"),
-    shares_tags=tags_shared,
+    shares_tags=always_share_tags,
     credits=("fw_queue_depth",),
     inspected=("adp_state",),
     interrupts=Interrupts(

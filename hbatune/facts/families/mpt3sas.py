@@ -5,8 +5,8 @@ Device ids and chip names are from mpt3sas's mpi/mpi2_cnfg.h; ``board_name`` is 
 
 from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
-    Applies,
     Coalescing,
+    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -16,7 +16,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    tags_shared_by_several,
+    share_tags_of_several_queues,
 )
 from hbatune.facts.model import Host, Missing, Pci, Protocol
 
@@ -64,7 +64,7 @@ FAMILY = Family(
     depth_cap=_limit_depth,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
-    shares_tags=tags_shared_by_several,
+    shares_tags=share_tags_of_several_queues,
     credits=("fw_queue_depth",),
     interrupts=Interrupts(
         Vectors.MIXED,
@@ -76,7 +76,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.MODULE_OPTION,
             "perf_mode",
-            Applies.AT_LOAD,
+            EffectTime.AT_LOAD,
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
             low=0,
             high=2,

@@ -5,7 +5,7 @@ chip.
 """
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors, clamped_at
+from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors, clamp_depth_at
 from hbatune.facts.model import Protocol
 
 _MAX_DEPTH = 64  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
@@ -22,7 +22,7 @@ FAMILY = Family(
     model=("board_name",),
     firmware=("version_fw",),
     protocol=_classify,
-    depth_cap=clamped_at(_MAX_DEPTH),
+    depth_cap=clamp_depth_at(_MAX_DEPTH),
     interrupts=Interrupts(
         Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)
     ),

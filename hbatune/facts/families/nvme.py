@@ -1,9 +1,9 @@
 """NVMe controllers, on PCI Express and over fabrics. The controller reports its model."""
 
 from hbatune.facts.family import (
-    Applies,
     Coalescing,
     Depth,
+    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -32,7 +32,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.NVME_FEATURE,
             "feature 08h",
-            Applies.AT_ONCE,
+            EffectTime.AT_ONCE,
             "NVMe base specification: Interrupt Coalescing",
             low=0,
             high=0xFFFF,

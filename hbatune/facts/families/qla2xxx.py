@@ -1,8 +1,8 @@
 """QLogic and Marvell Fibre Channel. The model is a host attribute."""
 
 from hbatune.facts.family import (
-    Applies,
     Coalescing,
+    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -11,7 +11,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    by_option,
+    read_option_depth,
 )
 from hbatune.facts.model import Role
 
@@ -23,7 +23,7 @@ FAMILY = Family(
     version=("driver_version",),
     depth_ramps=True,
     inspected=("zio", "zio_timer"),
-    depth_default=by_option("ql2xmaxqdepth"),
+    depth_default=read_option_depth("ql2xmaxqdepth"),
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",
@@ -37,7 +37,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "zio_timer",
-            Applies.AT_RESET,
+            EffectTime.AT_RESET,
             "qla_attr.c: qla2x00_zio_timer_store",
             low=100,
             high=25500,
@@ -47,7 +47,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.HOST_ATTRIBUTE,
             "zio",
-            Applies.AT_RESET,
+            EffectTime.AT_RESET,
             "qla_attr.c: qla2x00_zio_store",
             low=0,
             high=1,

@@ -12,7 +12,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    tags_shared,
+    always_share_tags,
 )
 
 FAMILY = Family(
@@ -22,7 +22,7 @@ FAMILY = Family(
     firmware=("firmware_version",),
     version=("driver_version",),
     depth=Depth.FIXED,
-    shares_tags=tags_shared,
+    shares_tags=always_share_tags,
     interrupts=Interrupts(
         Vectors.MANAGED,
         "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",

@@ -10,7 +10,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
-    by_host,
+    read_host_depth,
 )
 from hbatune.facts.model import Host, Missing, Pci, Role
 
@@ -30,7 +30,7 @@ FAMILY = Family(
         Product("virtio SCSI (transitional)", _REDHAT, 0x1004),
     ),
     depth_cap=_limit_depth,
-    depth_default=by_host,
+    depth_default=read_host_depth,
     depth_ramps=True,
     interrupts=Interrupts(
         Vectors.MIXED,

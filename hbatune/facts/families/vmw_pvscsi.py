@@ -12,7 +12,7 @@ from hbatune.facts.family import (
     Product,
     Purpose,
     Vectors,
-    by_host,
+    read_host_depth,
 )
 from hbatune.facts.model import Protocol
 
@@ -26,7 +26,7 @@ FAMILY = Family(
     drivers=frozenset({"vmw_pvscsi"}),
     products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
     protocol=_classify,
-    depth_default=by_host,
+    depth_default=read_host_depth,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe", (Handler(r"vmw_pvscsi"),)
     ),

@@ -70,17 +70,17 @@ def main(file: Path, words: Sequence[str]) -> int:
     from hbatune.act import writer as act
     from hbatune.act.executor import Means
     from hbatune.cli import main as hbatune
-    from hbatune.cli.parser import parser_for
+    from hbatune.cli.parser import make_parser
     from hbatune.operations import apply as operations
     from hbatune.operations.situation import Situation
 
-    parser_for(words)  # imports the command's module
+    make_parser(words)  # imports the command's module
     watch.add("imports", began)
     watch.around(operations, "survey", "facts")
     watch.around(Situation, "plan", "plan")
-    watch.around(act, "baselines", "baselines")
+    watch.around(act, "read_baselines", "baselines")
     watch.around(Means, "save_journal", "journal")
-    watch.around(act, "execute", "writing")
+    watch.around(act, "execute_chains", "writing")
     code = hbatune(list(words))
     rest = time.perf_counter() - began - sum(watch.seconds.values())
     file.write_text(json.dumps({**watch.seconds, "rest": rest}))

@@ -76,7 +76,7 @@ def test_the_writing_phase_is_near_the_bare_writers(
             f"writing-{series}",
             f"writing {LUNS} LUNs against a bare writer, kernel {series}",
             1.5,
-            ("hbatune.act.writer.execute()", subject),
+            ("hbatune.act.writer.execute_chains()", subject),
             (f"{WRITERS} forked workers that read, write and read back", reference),
             {
                 "luns": f"{LUNS} of scsi_debug, from {BEFORE} to {AFTER}",

@@ -60,7 +60,7 @@ def few_pairs() -> None:
     """Have two pairs: for a test of which disks are compared, not of what comes of it."""
     from hbatune.operations import verify
 
-    verify.PAIRS = verify.FEWEST = 2  # type: ignore[attr-defined]
+    verify.DEFAULT_PAIRS = verify.MIN_PAIRS = 2  # type: ignore[attr-defined]
 
 
 def neighbour(disk: str) -> "subprocess.Popen[bytes]":

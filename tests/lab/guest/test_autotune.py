@@ -50,16 +50,16 @@ def depth_alone() -> None:
     from hbatune.operations import autotune as disk_search
     from hbatune.search.tournament import Candidate
 
-    disk_search.seen_by_reads = (  # type: ignore[attr-defined]
+    disk_search.list_read_candidates = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
     )
 
 
 def _held() -> frozenset[str]:
     from hbatune.act import paths
-    from hbatune.act.lock import held
+    from hbatune.act.lock import read_held_ids
 
-    return held(paths.HOLDS)
+    return read_held_ids(paths.HOLDS)
 
 
 @pytest.mark.deadline(900)
@@ -94,13 +94,13 @@ def test_killed_between_two_probes_rollback_restores(lun: str) -> None:
         from hbatune.probe import run
 
         depth_alone()
-        probe, made = run.probe, Counter(3)
+        probe, made = run.probe_subjects, Counter(3)
 
         def killing(*words: object, **options: object) -> object:
             made.tick()
             return probe(*words, **options)  # type: ignore[arg-type]
 
-        run.probe = killing  # type: ignore[assignment]
+        run.probe_subjects = killing  # type: ignore[assignment]
 
     killed = autotune(lun, prepare=prepare)
     assert killed.code == -signal.SIGKILL, killed.err
@@ -151,4 +151,4 @@ def _measure_nothing() -> None:
             for each in subjects
         ]
 
-    run.probe = probe  # type: ignore[assignment]
+    run.probe_subjects = probe  # type: ignore[assignment]

@@ -55,12 +55,12 @@ def test_read_only_sys_stops_an_apply() -> None:
 def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
     from hbatune.act.executor import Means
-    from hbatune.act.writer import apply
-    from hbatune.operations.situation import survey
+    from hbatune.act.writer import write_plan
+    from hbatune.operations.situation import survey_machine
     from hbatune.plan.rows import Outcome
 
     first, second, *_ = luns = scsi_debug(max_luns=4)
-    situation = survey("oltp", luns)
+    situation = survey_machine("oltp", luns)
     plan = situation.plan()
     assert {(row.target, row.setting) for row in plan.drift} == {
         (lun, "nr_requests") for lun in luns
@@ -70,7 +70,7 @@ def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebu
         journal=paths.JOURNAL, claims=paths.CLAIMS, spent=paths.SPENT, workers=4, deadline=10.0
     )
     filed = journal.load(paths.JOURNAL, situation.machine.boot_id)[0]
-    rows = apply(situation.machine, plan, filed, means)
+    rows = write_plan(situation.machine, plan, filed, means)
     for row in rows:
         if row.setting != "nr_requests":
             continue
@@ -129,7 +129,7 @@ def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
-        [writer] = [claim.pid for claim in lock.outstanding_claims(paths.CLAIMS)]
+        [writer] = [claim.pid for claim in lock.find_outstanding_claims(paths.CLAIMS)]
         status = Path(f"/proc/{writer}/status").read_text()
         assert "State:\tD" in status, "the writer is still in the kernel"
 
@@ -192,7 +192,7 @@ def test_an_offline_disk_is_left_alone(scsi_debug: ScsiDebug) -> None:
 
 def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
     """virtio_scsi takes any depth and makes it cmd_per_lun, without an error."""
-    from hbatune.act.chain import Chain, Step, write
+    from hbatune.act.chain import Chain, Step, write_chain
     from hbatune.plan.rows import Outcome
 
     disk = scsi_disks("virtio_scsi")[0]
@@ -204,18 +204,20 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
     assert at_most < can_queue, "or there is nothing to clamp"
     sysfs = str((BLOCK / disk).resolve())
     asked = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", can_queue, before),))
-    [result] = write(asked)
+    [result] = write_chain(asked)
     assert (result.outcome, result.found) == (Outcome.IGNORED, at_most)
     put(disk, "device/queue_depth", str(before))
 
 
 def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
-    from hbatune.act.chain import Chain, Step, WriteResult, write
+    from hbatune.act.chain import Chain, Step, WriteResult, write_chain
     from hbatune.plan.rows import Outcome
 
     def depth(disk: str, value: int) -> WriteResult:
         step = Step("queue_depth", value, None)
-        [result] = write(Chain(disk, disk, None, None, str((BLOCK / disk).resolve()), (step,)))
+        [result] = write_chain(
+            Chain(disk, disk, None, None, str((BLOCK / disk).resolve()), (step,))
+        )
         return result
 
     einval = depth(scsi_disks("megaraid_sas")[0], 100_000)

@@ -83,17 +83,17 @@ def _short() -> None:
     from functools import partial
 
     from hbatune.operations import autotune
-    from hbatune.probe.guard import scratch_file
+    from hbatune.probe.guard import make_scratch_file
     from hbatune.search import tournament
     from hbatune.search.tournament import Candidate
 
-    autotune.scratch_file = partial(  # type: ignore[attr-defined]
-        scratch_file, smallest=4 << 20
+    autotune.make_scratch_file = partial(  # type: ignore[attr-defined]
+        make_scratch_file, smallest=4 << 20
     )
-    autotune.seen_by_reads = (  # type: ignore[attr-defined]
+    autotune.list_read_candidates = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
     )
-    tournament.LOOKS = (2,)  # type: ignore[assignment]
+    tournament.COMPARISON_PAIRS = (2,)  # type: ignore[assignment]
     tournament.LAST_ROUNDS = 2
 
 

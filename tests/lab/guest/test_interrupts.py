@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, write
+from hbatune.act.chain import Chain, Step, write_chain
 from hbatune.plan.rows import Outcome
 from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, hbatune
@@ -117,7 +117,7 @@ def test_an_interrupt_is_not_said_to_stay_while_the_kernel_moves_it() -> None:
     with reading(scsi_disks("vmw_pvscsi")):
         for now, wanted in pairwise([*places * MOVES, first]):
             step = Step("irq_affinity", wanted, now)
-            [result] = write(Chain(irq.name, irq.name, None, None, str(irq), (step,)))
+            [result] = write_chain(Chain(irq.name, irq.name, None, None, str(irq), (step,)))
             found[result.outcome] += 1
     assert found == {Outcome.WRITTEN: MOVES * len(places)}
     assert file.read_text().strip() == first
@@ -157,7 +157,7 @@ def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:
 
 def test_a_refusal_of_the_controller_is_told_in_its_own_words() -> None:
     directory = str(Path("/sys/class/nvme/nvme0").resolve())
-    [result] = write(
+    [result] = write_chain(
         Chain("nvme0", "nvme0", None, None, directory, (Step("coalescing", "8/200", 0),))
     )
     assert (result.outcome, result.errno, result.found) == (Outcome.REFUSED, None, 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.settings.table import setting
+from hbatune.settings.table import find_setting
 from tests.kernel.model import TUNABLES, By, Disk, Kernel, TagSet
 from tests.lab.guest.kit import scsi_disks, settle
 from tests.lab.guest.values import BLOCK, cat, everything, nvme_queues, put_back, scheduler
@@ -113,7 +113,7 @@ def store(name: str, path: str, text: str) -> int | None:
 
 
 def typed(texts: dict[str, str]) -> dict[str, object]:
-    return {path: setting(_PATHS.get(path, path)).parse(text) for path, text in texts.items()}
+    return {path: find_setting(_PATHS.get(path, path)).parse(text) for path, text in texts.items()}
 
 
 def compare(kernel: Kernel, after: str) -> None:

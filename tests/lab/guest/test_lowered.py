@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, write
+from hbatune.act.chain import Chain, Step, write_chain
 from hbatune.act.executor import Means
-from hbatune.act.writer import execute
+from hbatune.act.writer import execute_chains
 from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
 from tests.lab.guest.values import BLOCK, cat, put, put_back
@@ -57,7 +57,7 @@ def test_a_depth_is_lowered_all_the_way(scsi_debug: Callable[..., list[str]]) ->
     with served([disk], AT_ONCE):
         for _ in range(ROUNDS):
             put(disk, "device/queue_depth", str(HIGH))
-            [result] = write(chain)
+            [result] = write_chain(chain)
             found[result.outcome, result.found] += 1
     assert found == {(Outcome.WRITTEN, LOW): ROUNDS}
 
@@ -73,7 +73,7 @@ def test_lowering_one_lun_raises_no_other(
     with served(disks, SOON):
         for _ in range(TOGETHER):
             put_back({f"{disk}/device/queue_depth": str(HIGH) for disk in disks})
-            report = execute([chain_to(LOW, disk) for disk in disks], means)
+            report = execute_chains([chain_to(LOW, disk) for disk in disks], means)
             assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
             found.update(int(cat(disk, "device/queue_depth")) for disk in disks)
     assert found == {LOW: LUNS * TOGETHER}

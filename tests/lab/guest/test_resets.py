@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import TargetKind
-from hbatune.settings.table import SETTINGS, Cause, kind_of
+from hbatune.settings.table import SETTINGS, Cause, find_target_kind
 from tests.lab.guest import appear
 from tests.lab.guest.kit import settle
 from tests.lab.guest.values import cat, disks, everything, put, put_back, scheduler
@@ -29,7 +29,7 @@ OTHERS = {
     "read_ahead_kb": ("16", "32"),
 }
 """By setting, in the order of writing, values of which one at least is not the kernel's own."""
-_ON_DISKS = {name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT}
+_ON_DISKS = {name for name in SETTINGS if find_target_kind(name) is TargetKind.ENDPOINT}
 
 
 @pytest.fixture(autouse=True)

@@ -33,13 +33,13 @@ def compared(words: tuple[str, ...], lun: str) -> Done:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe = run.probe
+        probe = run.probe_subjects
 
         def looking(*given: object, **options: object) -> object:
             assert _held()
             return probe(*given, **options)  # type: ignore[arg-type]
 
-        run.probe = looking  # type: ignore[assignment]
+        run.probe_subjects = looking  # type: ignore[assignment]
 
     done = hbatune("apply", *words, "--json", lun, prepare=prepare)
     assert not _held()
@@ -95,7 +95,7 @@ def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe, made = run.probe, [0]
+        probe, made = run.probe_subjects, [0]
 
         def counting(*given: object, **options: object) -> object:
             made[0] += 1
@@ -103,7 +103,7 @@ def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
                 act()
             return probe(*given, **options)  # type: ignore[arg-type]
 
-        run.probe = counting  # type: ignore[assignment]
+        run.probe_subjects = counting  # type: ignore[assignment]
 
     return prepare
 
@@ -140,13 +140,13 @@ def test_killed_between_two_runs_of_a_verdict_rollback_restores(lun: str, runs: 
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe, made = run.probe, Counter(runs)
+        probe, made = run.probe_subjects, Counter(runs)
 
         def killing(*words: object, **options: object) -> object:
             made.tick()
             return probe(*words, **options)  # type: ignore[arg-type]
 
-        run.probe = killing  # type: ignore[assignment]
+        run.probe_subjects = killing  # type: ignore[assignment]
 
     words = profile("cut", "queue_depth", CUT)
     killed = hbatune("apply", *words, lun, prepare=prepare)
@@ -190,9 +190,9 @@ def test_killed_at_every_boundary_of_the_switching_rollback_restores(lun: str) -
 
 def _held() -> frozenset[str]:
     from hbatune.act import paths
-    from hbatune.act.lock import held
+    from hbatune.act.lock import read_held_ids
 
-    return held(paths.HOLDS)
+    return read_held_ids(paths.HOLDS)
 
 
 def _measure_nothing() -> None:
@@ -208,4 +208,4 @@ def _measure_nothing() -> None:
             for each in subjects
         ]
 
-    run.probe = probe  # type: ignore[assignment]
+    run.probe_subjects = probe  # type: ignore[assignment]

@@ -19,7 +19,7 @@ from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Pattern, Workload
-from hbatune.render import render
+from hbatune.render import render_template
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.known import NDELAY
 from tests.lab.guest.values import put
@@ -221,7 +221,7 @@ def test_the_service_measures_within_its_bounds() -> None:
     configure("[watch]\nlatency_seconds = 2\n")
     command = shutil.which("hbatune") or sys.executable
     template = f"{UNIT.name}.j2"
-    UNIT.write_text(render("systemd", template, executable=command, at_home=False))
+    UNIT.write_text(render_template("systemd", template, executable=command, at_home=False))
     systemctl("daemon-reload")
     systemctl("start", UNIT.name)
     try:

@@ -46,11 +46,11 @@ def only_schedulers() -> None:
     """Have the search judge nothing else, by probes of one second, which is harder than by four."""
     from hbatune.operations import autotune, disk_probes
     from hbatune.search.tournament import Candidate
-    from hbatune.settings.setting import Fixed
+    from hbatune.settings.setting import FixedSetting
 
-    disk_probes.LONGER = 0.5
-    autotune.depth_room = lambda endpoint: Fixed("a test")
-    autotune.seen_by_reads = (  # type: ignore[attr-defined]
+    disk_probes.WRITER_TIME_FACTOR = 0.5
+    autotune.find_depth_range = lambda endpoint: FixedSetting("a test")
+    autotune.list_read_candidates = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
     )
 

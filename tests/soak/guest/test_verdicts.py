@@ -13,21 +13,21 @@ import pytest
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
-from hbatune.facts.machine import gather
-from hbatune.operations.verify import RAMP
+from hbatune.facts.machine import gather_machine
+from hbatune.operations.verify import RAMP_S
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import run
 from hbatune.probe.prove import Proving, Representative
 from hbatune.probe.result import Subject, Workload
-from hbatune.probe.selection import subjects_of
-from hbatune.probe.verdict import FEWEST, PAIRS
+from hbatune.probe.selection import list_subjects
+from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, neighbour, profile
 from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import kept
 
 THEMSELVES, CUTS, SLOWER, SPOILED = 100, 20, 10, 20
-WORKLOAD = Workload(depth=24, ramp=RAMP, runtime=0.5)
+WORKLOAD = Workload(depth=24, ramp=RAMP_S, runtime=0.5)
 
 
 class Delay:
@@ -91,7 +91,7 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
 
 
 def compared(
-    lun: str, after: int, times: int, pairs: int = PAIRS
+    lun: str, after: int, times: int, pairs: int = DEFAULT_PAIRS
 ) -> tuple[Counter[str], list[float]]:
     """Compare two service times so many times; return the words, and the ratios of the p99."""
     subject = _subject(lun)
@@ -106,20 +106,20 @@ def compared(
 
 
 def _subject(lun: str) -> Subject:
-    found = subjects_of(gather((), deadline=10.0), {lun})
+    found = list_subjects(gather_machine((), deadline=10.0), {lun})
     return next(each for each in found if each.target == lun)
 
 
 def _proving(pairs: int) -> Proving:
     def measure(subject: Subject):  # type: ignore[no-untyped-def]
-        return run.probe([subject], WORKLOAD, idle=True)[0]
+        return run.probe_subjects([subject], WORKLOAD, idle=True)[0]
 
     pair = 2 * run.estimate_seconds(1, WORKLOAD)
-    return Proving(measure, Tolerance(), 3600.0, pair, idle=run.disturbed, pairs=pairs)
+    return Proving(measure, Tolerance(), 3600.0, pair, idle=run.find_disturbance, pairs=pairs)
 
 
 @pytest.mark.deadline(14_400)
-@pytest.mark.parametrize(("name", "pairs"), [("", PAIRS), ("_by_default", FEWEST)])
+@pytest.mark.parametrize(("name", "pairs"), [("", DEFAULT_PAIRS), ("_by_default", MIN_PAIRS)])
 def test_a_setting_with_itself_is_hardly_ever_told_from_itself(
     lun: str, name: str, pairs: int
 ) -> None:
@@ -218,7 +218,9 @@ def _spoiled(lun: str, trial: Callable[[], Warming | Neighbour]) -> Counter[str]
     words: Counter[str] = Counter()
     for _ in range(SPOILED):
         switching = trial()
-        proof = _proving(FEWEST).compare(switching, Representative(_subject(lun), (), ()), (), None)
+        proof = _proving(MIN_PAIRS).compare(
+            switching, Representative(_subject(lun), (), ()), (), None
+        )
         if isinstance(switching, Neighbour):
             switching.end()
         words[str(proof.verdict.word)] += 1
