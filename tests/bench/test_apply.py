@@ -83,7 +83,7 @@ def modelled(root: Path, **wanted: object) -> Any:
 
 
 @pytest.mark.parametrize("waits_us", [2_000, 5_000, 20_000])
-def test_no_write_is_refused_where_a_kernel_locks_the_tag_set(
+def test_locked_tag_set_refuses_nothing(
     root: Path, installed: Path, library: Path, tuned: Path, waits_us: int
 ) -> None:
     hbatune = installed / "hbatune"
@@ -92,7 +92,7 @@ def test_no_write_is_refused_where_a_kernel_locks_the_tag_set(
     assert found["busy"] > 0, "the model has to have locked something"
 
 
-def test_apply_is_twenty_times_faster_than_tuned(
+def test_apply_beats_tuned_twentyfold(
     root: Path, installed: Path, library: Path, tuned: Path
 ) -> None:
     hbatune = installed / "hbatune"

@@ -89,7 +89,7 @@ def _figure(samples: list[float]) -> Figure:
     return figure([round(each, 6) for each in samples])
 
 
-def test_diff_is_cheaper_than_the_bare_loop_and_linear(installed: Path, files: str) -> None:
+def test_diff_is_cheap_and_linear(installed: Path, files: str) -> None:
     load = round(os.getloadavg()[0], 1)
     rounds = int(os.environ.get("HBATUNE_ROUNDS", "5"))
     sizes = [int(each) for each in os.environ.get("HBATUNE_SIZES", "").split()] or SIZES

@@ -36,9 +36,7 @@ def numbers() -> list[Path]:
     return list(islice(filter(is_number, files), DISKS))
 
 
-def test_a_look_at_224_depths_costs_less_than_a_thousandth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_depth_scan_costs_under_thousandth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = numbers()
     if len(files) < DISKS:
         pytest.skip(f"sysfs has {len(files)} files with a number here, and {DISKS} are read")

@@ -35,7 +35,7 @@ def roots() -> Iterator[tuple[Path, Path]]:
         yield large, small
 
 
-def test_diff_costs_little_more_than_reading_the_files(
+def test_diff_costs_little_over_reading(
     roots: tuple[Path, Path], installed: Path, tmp_path: Path
 ) -> None:
     large, small = roots

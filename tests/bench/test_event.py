@@ -43,7 +43,7 @@ def in_namespace(program: str, luns: int, count: int) -> Any:
         return json.loads(run(Path(folder), command, timeout=1800))
 
 
-def test_an_event_costs_the_same_on_any_machine() -> None:
+def test_event_cost_is_machine_independent() -> None:
     found = {luns: in_namespace("tests.bench.events", luns, EVENTS) for luns in LUNS}
     medians = {luns: statistics.median(each["seconds"]) for luns, each in found.items()}
     few, most = LUNS[0], LUNS[-1]
@@ -65,12 +65,12 @@ def test_an_event_costs_the_same_on_any_machine() -> None:
     assert max(medians.values()) <= CPU
 
 
-def test_ten_thousand_events_leave_nothing_behind() -> None:
+def test_ten_thousand_events_leave_nothing() -> None:
     found = in_namespace("tests.bench.events", 64, MANY)
     assert found["last"]["Rss"] <= found["first"]["Rss"] + GROWTH_KIB
 
 
-def test_ten_thousand_new_disks_leave_nothing_behind() -> None:
+def test_ten_thousand_disks_leave_nothing() -> None:
     """The daemon itself, with audits in between and the watch at work."""
     found = in_namespace("tests.bench.growth", 64, MANY)
     result = {

@@ -21,7 +21,7 @@ SECONDS = 620
 CPU, RSS_KIB = 0.001, 20 * 1024
 
 
-def test_an_idle_daemon_costs_next_to_nothing(installed: Path) -> None:
+def test_idle_daemon_costs_little(installed: Path) -> None:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

@@ -46,7 +46,7 @@ def resident(luns: int, installed: Path) -> Any:
         return json.loads(run(Path(folder), [*words, str(installed / "hbatune")], timeout=600))
 
 
-def test_the_daemon_is_small_and_grows_little_with_the_machine(installed: Path) -> None:
+def test_daemon_memory_stays_small(installed: Path) -> None:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     found = {luns: resident(luns, installed) for luns in (FEW, MOST)}

@@ -21,7 +21,7 @@ Pair = tuple[list[float], list[float]]
 INSTALLED = "the wheel in a virtual environment, both with its interpreter"
 
 
-def test_version_costs_little_more_than_an_interpreter(installed: Path) -> None:
+def test_version_start_is_cheap(installed: Path) -> None:
     hbatune = (str(installed / "hbatune"), "--version")
     python = (str(installed / "python"), "-c", "pass")
     subject, reference = in_turns(ROUNDS, lambda: seconds(hbatune), lambda: seconds(python))
@@ -61,9 +61,7 @@ NOT_RUNNING = 4
 DRIFT = 1
 
 
-def test_status_without_a_daemon_costs_three_interpreters(
-    installed: Path, in_namespace: Callable[..., Pair]
-) -> None:
+def test_status_without_daemon_is_cheap(installed: Path, in_namespace: Callable[..., Pair]) -> None:
     status = [str(installed / "hbatune"), "status"]
     subject, reference = in_namespace(
         (status, NOT_RUNNING), [str(installed / "python"), "-c", "pass"]
@@ -92,9 +90,7 @@ sys.exit(subprocess.run(sys.argv[1:]).returncode)
 """Runs a command beside the status file of a daemon that is well, whose process is this one."""
 
 
-def test_status_of_a_daemon_that_is_well_costs_three_interpreters(
-    installed: Path, in_namespace: Callable[..., Pair]
-) -> None:
+def test_status_with_daemon_is_cheap(installed: Path, in_namespace: Callable[..., Pair]) -> None:
     status = [str(installed / "hbatune"), "status"]
     subject, reference = in_namespace(
         (status, 0),
@@ -116,9 +112,7 @@ def test_status_of_a_daemon_that_is_well_costs_three_interpreters(
 MOST_SECONDS = 0.06
 
 
-def test_diff_of_four_disks_feels_instant(
-    installed: Path, in_namespace: Callable[..., Pair]
-) -> None:
+def test_four_disk_diff_is_instant(installed: Path, in_namespace: Callable[..., Pair]) -> None:
     diff = ["diff", "--profile", "oltp"]
     subject, reference = in_namespace(
         ([str(installed / "hbatune"), *diff], DRIFT), [str(installed / "python"), "-c", "pass"]

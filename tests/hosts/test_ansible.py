@@ -117,7 +117,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return ran(root, collections_in(tmp_path_factory.mktemp("collections")), *TASKS)
 
 
-def test_a_profile_is_applied_once_and_goes_back(found: Results) -> None:
+def test_profile_applies_once_and_reverts(found: Results) -> None:
     for name, result in found.items():
         assert "fault" not in result, (name, result)
     failed = {name for name, result in found.items() if result.get("failed")}
@@ -131,7 +131,7 @@ def test_a_profile_is_applied_once_and_goes_back(found: Results) -> None:
     }
 
 
-def test_only_a_host_without_hbatune_is_taken_for_one_without_a_profile(found: Results) -> None:
+def test_unanswering_hbatune_fails_rollout(found: Results) -> None:
     tasks = (CHECKOUT / "ansible/roles/rollout/tasks/remember.yml").read_text()
     [condition] = re.findall(r"^  failed_when: (.*)$", tasks, re.MULTILINE)
     fails = Environment().compile_expression(condition)
@@ -139,7 +139,7 @@ def test_only_a_host_without_hbatune_is_taken_for_one_without_a_profile(found: R
     assert [bool(fails(hbatune_before=found[name])) for name in names] == [False] * 3 + [True]
 
 
-def test_results_say_what_was_and_what_is(found: Results) -> None:
+def test_results_report_before_and_after(found: Results) -> None:
     assert found["no profile"]["active"] is None
     assert found["no profile"]["facts"]["adapters"]
     assert "diff" not in found["no profile"]
@@ -184,9 +184,7 @@ def test_check_mode_writes_nothing(built: Build, tmp_path: Path) -> None:
     assert any(path.startswith("/var/lib/hbatune") for path in written)
 
 
-def test_the_snapshot_of_a_host_is_brought_here_and_nothing_stays_there(
-    tmp_path: Path, built: Build
-) -> None:
+def test_fetched_snapshot_leaves_no_trace(tmp_path: Path, built: Build) -> None:
     root, here, there = built(interrupts.two_nodes()), tmp_path / "fleet", tmp_path / "scratch"
     there.mkdir()
     programs = Path(sys.executable).parent

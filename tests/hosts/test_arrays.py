@@ -12,7 +12,7 @@ from tests.hosts.conftest import Surveyed
 Survey = Callable[[str], Surveyed]
 
 
-def test_a_path_says_its_port_how_it_is_served_and_whether_it_is_preferred(
+def test_path_reports_port_access_preference(
     surveyed: Survey,
 ) -> None:
     found = surveyed("fc_arrays").endpoints
@@ -28,7 +28,7 @@ def test_a_path_says_its_port_how_it_is_served_and_whether_it_is_preferred(
     assert access.reason is Reason.UNREADABLE
 
 
-def test_each_array_gets_the_budget_of_its_make_and_of_its_port(surveyed: Survey) -> None:
+def test_budget_uses_make_and_port(surveyed: Survey) -> None:
     site = Site(
         array=(
             SiteArray(name="clariion", hosts=8, vendor="DGC", port_limit=1600, data_drives=4),
@@ -41,7 +41,7 @@ def test_each_array_gets_the_budget_of_its_make_and_of_its_port(surveyed: Survey
     assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
 
 
-def test_a_hidden_nvme_path_says_how_it_is_served_and_a_plain_disk_nothing(
+def test_hidden_nvme_path_reports_access(
     surveyed: Survey,
 ) -> None:
     hidden = surveyed("nvme_shared").endpoints["nvme1c1n1"]

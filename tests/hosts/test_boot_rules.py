@@ -113,7 +113,7 @@ def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str
 
 @pytest.mark.parametrize("name", sorted(ALL))
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_rule_sets_what_the_plan_would(name: str, profile: str, surveyed: Survey) -> None:
+def test_shipped_rules_match_plan(name: str, profile: str, surveyed: Survey) -> None:
     it = surveyed(name)
     agree(it.machine, it.root, shipped_profile(profile))
 
@@ -180,7 +180,7 @@ def made(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
 @settings(
     max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_a_site_asks_for_a_rule_sets_what_the_plan_would(
+def test_random_site_rules_match_plan(
     rules: list[tuple[Match, tuple[str, Effect]]], name: str, surveyed: Survey
 ) -> None:
     it = surveyed(name)
@@ -201,7 +201,7 @@ LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_what_udev_can_set_it_does(name: str, surveyed: Survey) -> None:
+def test_udev_sets_every_settable_value(name: str, surveyed: Survey) -> None:
     it, profile = surveyed(name), shipped_profile("throughput")
     rules = compile_rules(profile, Site())
     rows = {
@@ -222,7 +222,7 @@ def test_what_udev_can_set_it_does(name: str, surveyed: Survey) -> None:
     assert missing == LEFT.get(name, set())
 
 
-def test_a_scheduler_that_the_daemon_may_want_takes_the_requests_along(surveyed: Survey) -> None:
+def test_uncertain_scheduler_defers_nr_requests(surveyed: Survey) -> None:
     """Without a scheduler nr_requests is the adapter's tag set, which nobody may lower."""
     odd = msgspec.convert({"link": {"gen": [1]}}, Match)
     rules = [(Match(), ("scheduler", Exactly("none"))), (odd, ("scheduler", Exactly("none")))]
@@ -231,7 +231,7 @@ def test_a_scheduler_that_the_daemon_may_want_takes_the_requests_along(surveyed:
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed: Survey) -> None:
+def test_any_excluded_name_skips_disk(name: str, surveyed: Survey) -> None:
     it, profile = surveyed(name), shipped_profile("throughput")
     for each in tuned(it.machine):
         for known in list_endpoint_names(each):
@@ -245,9 +245,7 @@ def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed:
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_a_name_in_another_case_and_a_link_are_understood_at_boot(
-    name: str, surveyed: Survey
-) -> None:
+def test_exclusions_match_case_and_links(name: str, surveyed: Survey) -> None:
     it, profile = surveyed(name), shipped_profile("throughput")
     for each in tuned(it.machine):
         stable = extract_stable_part(each.id)
@@ -266,7 +264,7 @@ OF_MAPS = (msgspec.convert({"kind": ["map"]}, Match), ("read_ahead_kb", Exactly(
 A_MAP = "multipath"
 
 
-def test_a_map_is_set_as_it_is_activated_and_at_no_other_event(surveyed: Survey) -> None:
+def test_map_is_set_at_activation(surveyed: Survey) -> None:
     it, profile = surveyed(A_MAP), made([OF_MAPS])
     [joined, *_] = maps(it.machine)
     rules = compile_rules(profile, Site())
@@ -281,7 +279,7 @@ def test_a_map_is_set_as_it_is_activated_and_at_no_other_event(surveyed: Survey)
     assert Event(it.root, joined.target, known, kept).run(rules).kept == kept
 
 
-def test_another_table_of_a_known_map_resets_its_limits_and_nothing_else(
+def test_table_reload_resets_only_limits(
     surveyed: Survey,
 ) -> None:
     """An administrator's value that the load leaves as it is stays as it is, too."""
@@ -304,7 +302,7 @@ def test_another_table_of_a_known_map_resets_its_limits_and_nothing_else(
         assert same.recorded == first.recorded
 
 
-def test_a_disk_is_tuned_once_however_often_it_is_announced(surveyed: Survey) -> None:
+def test_repeated_add_tunes_once(surveyed: Survey) -> None:
     """As by `udevadm trigger --action=add`, or when systemd-udev-trigger is restarted."""
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
@@ -322,7 +320,7 @@ def test_a_disk_is_tuned_once_however_often_it_is_announced(surveyed: Survey) ->
     assert Event(it.root, first.target, back, removed.recorded).run(rules).written
 
 
-def test_what_an_initramfs_has_found_is_new_behind_it(surveyed: Survey) -> None:
+def test_initramfs_disk_is_new(surveyed: Survey) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
     known = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
@@ -331,7 +329,7 @@ def test_what_an_initramfs_has_found_is_new_behind_it(surveyed: Survey) -> None:
     assert Event(it.root, first.target, known, database).run(rules).written
 
 
-def test_where_the_kernel_does_not_number_disks_one_is_tuned_once_all_the_same(
+def test_unnumbered_disk_tuned_once(
     surveyed: Survey,
 ) -> None:
     it = surveyed("megaraid_sas")
@@ -343,9 +341,7 @@ def test_where_the_kernel_does_not_number_disks_one_is_tuned_once_all_the_same(
     assert not Event(it.root, first.target, known, appeared.recorded).run(rules).written
 
 
-def test_a_disk_that_hbatune_itself_has_marked_is_left_alone(
-    built: Callable[[Described], Path], surveyed: Survey
-) -> None:
+def test_marked_disk_is_skipped(built: Callable[[Described], Path], surveyed: Survey) -> None:
     name = "megaraid_sas"
     [first, *_] = tuned(surveyed(name).machine)
     root, rules = built(ALL[name]()), compile_rules(shipped_profile("oltp"), Site())
@@ -360,7 +356,7 @@ def test_a_disk_that_hbatune_itself_has_marked_is_left_alone(
         mark.unlink()
 
 
-def test_where_anything_is_excluded_maps_are_the_daemons(surveyed: Survey) -> None:
+def test_any_exclusion_defers_maps(surveyed: Survey) -> None:
     it, profile = surveyed(A_MAP), made([OF_MAPS])
     [joined, *_] = maps(it.machine)
     for rules in (
@@ -373,7 +369,7 @@ def test_where_anything_is_excluded_maps_are_the_daemons(surveyed: Survey) -> No
 
 
 @pytest.mark.parametrize("action", ["change", "remove", "move", "bind"])
-def test_nothing_but_an_add_writes(action: str, surveyed: Survey) -> None:
+def test_only_add_event_writes(action: str, surveyed: Survey) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
     rules = compile_rules(shipped_profile("oltp"), Site())
@@ -384,7 +380,7 @@ def test_nothing_but_an_add_writes(action: str, surveyed: Survey) -> None:
     assert done.kept == ({} if action == "remove" else kept)
 
 
-def test_the_first_saved_value_stays(surveyed: Survey) -> None:
+def test_first_saved_value_stays(surveyed: Survey) -> None:
     it = surveyed("megaraid_sas")
     [first, *_] = tuned(it.machine)
     rules = compile_rules(shipped_profile("oltp"), Site())
@@ -394,7 +390,7 @@ def test_the_first_saved_value_stays(surveyed: Survey) -> None:
     assert done.kept["HBATUNE_WAS_NR_REQUESTS"] == "64"
 
 
-def test_no_rule_starts_a_process() -> None:
+def test_rules_start_no_process() -> None:
     """A thousand disks that appear at once are a thousand processes less."""
     for name in ("oltp", "throughput", "latency", "balanced"):
         whole = format_rules(compile_rules(shipped_profile(name), Site()))
@@ -404,9 +400,7 @@ def test_no_rule_starts_a_process() -> None:
 
 @pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode writes")
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_udev_itself_does_the_same(
-    name: str, surveyed: Survey, built: Callable[[Described], Path]
-) -> None:
+def test_real_udev_agrees(name: str, surveyed: Survey, built: Callable[[Described], Path]) -> None:
     it, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
     root = built(ALL[name]())
     for each in it.machine.endpoints:

@@ -64,7 +64,7 @@ def written(root: Path, machine: Machine, excluded: Collection[str]) -> set[str]
     return {each.target for each in machine.endpoints if event(root, each, rules).written}
 
 
-def test_ids_are_the_same_under_other_numbers(boot: Gather) -> None:
+def test_ids_survive_renumbering(boot: Gather) -> None:
     _, one = boot(server())
     _, other = boot(server(7, names=LATER))
     assert {each.target for each in one.endpoints} != {each.target for each in other.endpoints}
@@ -89,9 +89,7 @@ def test_ids_are_the_same_under_other_numbers(boot: Gather) -> None:
 
 
 @pytest.mark.parametrize("wwid", ["naa.5000c500a1b2c3d0", "eui.0025385b71b00c6f", "naa.5002"])
-def test_what_was_rolled_back_stays_so_in_the_next_boot(
-    boot: Gather, tmp_path: Path, wwid: str
-) -> None:
+def test_rollback_survives_reboot(boot: Gather, tmp_path: Path, wwid: str) -> None:
     _, one = boot(server())
     path = tmp_path / "journal.json"
     journal.save(path, Journal(one.boot_id, excluded=(disk(one, wwid).id,)))
@@ -105,7 +103,7 @@ def test_what_was_rolled_back_stays_so_in_the_next_boot(
     assert written(root, other, filed.excluded) == unhindered - {again.target}
 
 
-def test_another_drive_at_the_old_address_is_tuned(boot: Gather, tmp_path: Path) -> None:
+def test_replacement_drive_is_tuned(boot: Gather, tmp_path: Path) -> None:
     _, one = boot(server())
     gone = disk(one, "naa.5000c500a1b2c3d0")
     path = tmp_path / "journal.json"
@@ -123,7 +121,7 @@ def former_of(machine: Machine, id: str) -> str:
     return former
 
 
-def test_a_journal_of_before_is_carried_over_within_its_boot(boot: Gather, tmp_path: Path) -> None:
+def test_old_journal_converts_within_boot(boot: Gather, tmp_path: Path) -> None:
     _, here = boot(server(3, names=LATER))
     path = tmp_path / "journal.json"
     old = {id: former_of(here, id) for id in list_targets(here)}
@@ -141,9 +139,7 @@ def test_a_journal_of_before_is_carried_over_within_its_boot(boot: Gather, tmp_p
     assert journal.find_unknown_ids(filed, RollbackRecords(), here) == ()
 
 
-def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
-    boot: Gather, tmp_path: Path
-) -> None:
+def test_old_journal_converts_after_reboot(boot: Gather, tmp_path: Path) -> None:
     _, one = boot(server())
     drives = [each for each in one.endpoints if build_former_id(each) != each.id]
     path = tmp_path / "journal.json"
@@ -158,7 +154,7 @@ def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
     assert set(journal.find_unknown_ids(filed, RollbackRecords(), other)) == unknown
 
 
-def test_what_people_type_today_still_means_the_same(boot: Gather) -> None:
+def test_old_target_names_still_resolve(boot: Gather) -> None:
     _, here = boot(server(3, names=LATER))
     for each in here.endpoints:
         for name in (each.target, f"/dev/{each.target}", each.id, build_former_id(each)):

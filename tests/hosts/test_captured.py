@@ -29,7 +29,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @captured
-def test_the_adapters_are_as_captured(machine: Machine) -> None:
+def test_adapters_match_capture(machine: Machine) -> None:
     found = {adapter.target: adapter for adapter in machine.adapters}
     hba, nvme = found["0000:03:00.0"], found["0000:01:00.0"]
     assert (hba.driver, hba.family) == ("mpt3sas", "mpt3sas")
@@ -41,7 +41,7 @@ def test_the_adapters_are_as_captured(machine: Machine) -> None:
 
 
 @captured
-def test_disks_are_told_apart_without_a_queue_folder(machine: Machine) -> None:
+def test_disks_are_classified_without_queue(machine: Machine) -> None:
     found = {endpoint.target: endpoint for endpoint in machine.endpoints}
     assert {name: each.protocol for name, each in found.items()} == {
         "nvme0n1": Protocol.NVME,
@@ -93,9 +93,7 @@ def told(root: Path, *words: str) -> Any:
 
 
 @pytest.mark.parametrize("root", SPOKEN, indirect=True)
-def test_nothing_false_is_said_of_a_captured_host(
-    root: Path, request: pytest.FixtureRequest
-) -> None:
+def test_captured_host_answers_are_true(root: Path, request: pytest.FixtureRequest) -> None:
     spoken = SPOKEN[request.node.callspec.params["root"]]
     listed = {each["target"]: each for each in told(root, "list")["endpoints"]}
     assert {disk: each["protocol"] for disk, each in listed.items()} == spoken

@@ -58,7 +58,7 @@ def checked(root: Path, *arguments: str, script: str = _CHECK) -> tuple[int, Fin
     }
 
 
-def test_an_ailing_machine(built: Built) -> None:
+def test_ailing_machine_has_findings(built: Built) -> None:
     code, found = check(built, ailing())
     assert code == 1
     link = found["pcie-link", ADAPTER]
@@ -93,14 +93,14 @@ def test_an_ailing_machine(built: Built) -> None:
     assert found["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
 
 
-def test_a_target_is_checked_alone(built: Built) -> None:
+def test_target_is_checked_alone(built: Built) -> None:
     _, found = check(built, ailing(), "sdb")
     targets = {each["target"] for each in found.values()} - {"machine"}
     assert targets <= {"sdb", ADAPTER}
     assert ("pcie-link", ADAPTER) in found
 
 
-def test_an_adapter_on_a_shared_line(built: Built) -> None:
+def test_shared_line_adapter_is_warned(built: Built) -> None:
     code, found = check(built, shared_line())
     assert code == 1
     assert "msix_disable=1" in found["msix-off", ADAPTER]["advice"]
@@ -109,7 +109,7 @@ def test_an_adapter_on_a_shared_line(built: Built) -> None:
     assert found["pcie-errors-not-counted", ADAPTER]["severity"] == "info"
 
 
-def test_a_line_that_the_kernel_was_told_to_use(built: Built) -> None:
+def test_kernel_option_explains_shared_line(built: Built) -> None:
     told = replace(shared_line(), cpus=Cpus(command_line="ro pci=noaer,nomsi quiet"))
     _, found = check(built, told)
     assert "take pci=noaer,nomsi off" in found["msix-off", ADAPTER]["advice"]
@@ -124,16 +124,14 @@ def test_a_line_that_the_kernel_was_told_to_use(built: Built) -> None:
         {"handler": ""},  # its driver sleeps, or polls
     ],
 )
-def test_a_line_is_no_fault_of_a_card_that_can_do_no_more(
-    built: Built, otherwise: dict[str, Any]
-) -> None:
+def test_card_without_msix_passes(built: Built, otherwise: dict[str, Any]) -> None:
     function = replace(shared_line().functions[0], **otherwise)
     _, found = check(built, Described((function,)))
     assert ("msix-off", ADAPTER) not in found
 
 
 @pytest.mark.parametrize("family", MACHINES)
-def test_a_healthy_host_that_smartd_polls_is_clean(built: Built, family: str) -> None:
+def test_polled_healthy_host_passes(built: Built, family: str) -> None:
     code, found = check(built, healthy(family))
     assert {id: each for id, each in found.items() if each["severity"] != "info"} == {}
     assert {id for id, _ in found} <= SAID_OF_THE_HEALTHY
@@ -148,14 +146,14 @@ SAID_OF_THE_HEALTHY = {
 
 
 @pytest.mark.skipif(not PROCFS.is_file(), reason="no captured hosts beside the checkout")
-def test_a_captured_host_is_not_blamed_for_what_was_not_captured(tmp_path: Path) -> None:
+def test_uncaptured_facts_give_no_findings(tmp_path: Path) -> None:
     """Its polled drives count up to 609 commands without good status, its HBA has no vectors."""
     unpack(PROCFS, tmp_path)
     _, found = checked(tmp_path)
     assert not {id for id, _ in found} & {"msix-off", "command-errors", "counters-rising"}
 
 
-def test_an_ordinary_user_is_told_what_needs_root(built: Built) -> None:
+def test_user_gets_root_hint(built: Built) -> None:
     """The log is root's alone, and so nobody knows why commands ended without good status."""
     function = healthy("mpt3sas").functions[0]
     # What stands in for EINVAL in these trees is root's alone, too.

@@ -26,12 +26,12 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_described_machine_is_the_same_by_either_way(name: str, folder: Path) -> None:
+def test_described_machine_matches_libudev(name: str, folder: Path) -> None:
     build(ALL[name](), folder / name)
     run(folder / name, COMPARE)
 
 
-def test_trees_that_nobody_has_thought_of_are_the_same_by_either_way(folder: Path) -> None:
+def test_random_trees_match_libudev(folder: Path) -> None:
     build(Described(), folder / "drawn")
     run(folder / "drawn", [*COMPARE, "drawn"], timeout=180)
 
@@ -61,17 +61,17 @@ def find(root: Path, how: str = "") -> tuple[int, int, list[str]]:
     return disks, servers, holders
 
 
-def test_devices_that_vanish_midway_are_left_out(built: Callable[[Described], Path]) -> None:
+def test_vanishing_devices_are_omitted(built: Callable[[Described], Path]) -> None:
     root = built(many(8, 2))
     assert find(root)[:2] == (8, 2)
     assert find(root, "vanishing")[:2] == (5, 1)
 
 
-def test_a_huge_tree_is_found_whole(built: Callable[[Described], Path]) -> None:
+def test_huge_tree_is_complete(built: Callable[[Described], Path]) -> None:
     assert find(built(many(4096, 16)))[:2] == (4096, 16)
 
 
-def test_a_name_that_is_no_text_is_shown_as_a_holder(built: Callable[[Described], Path]) -> None:
+def test_undecodable_name_shows_as_holder(built: Callable[[Described], Path]) -> None:
     """What stands on a disk keeps a probe from writing to it, whatever it is called."""
     root = built(Described(many(1, 1).functions, virtual=(Disk("md_x", tags=None),)))
     name = os.fsdecode(b"md_\xff\n")
@@ -87,7 +87,7 @@ def test_a_name_that_is_no_text_is_shown_as_a_holder(built: Callable[[Described]
     assert disk["held"]
 
 
-def test_a_tree_whose_equal_files_are_one_is_read_as_any_other(folder: Path) -> None:
+def test_hard_linked_tree_reads_same(folder: Path) -> None:
     for linked in (False, True):
         build(ALL["lab"](), folder / f"linked-{linked}", linked=linked)
     [one, other] = (

@@ -27,7 +27,7 @@ def ran(root: Path, *steps: str) -> list[str]:
     "command",
     ["apply --profile oltp", "apply --profile oltp --no-probe --once", "install --profile oltp"],
 )
-def test_a_read_only_sys_refuses_before_anything_changes(built: Build, command: str) -> None:
+def test_read_only_sys_refuses_changes(built: Build, command: str) -> None:
     said = ran(
         built(hbas.mpt3sas()),
         READ_ONLY,
@@ -66,14 +66,12 @@ def purged(root: Path, *steps: str) -> list[str]:
 
 
 @pytest.mark.parametrize("hidden", [("/sys",), ("/sys", "/proc")])
-def test_an_untouched_image_loses_hbatune_without_sys(
-    built: Build, hidden: tuple[str, ...]
-) -> None:
+def test_untouched_image_uninstalls_without_sys(built: Build, hidden: tuple[str, ...]) -> None:
     said = purged(built(hbas.mpt3sas()), *(HIDE[place] for place in hidden))
     assert said == ["hbatune is not installed here any more.", "0"]
 
 
-def test_a_journal_of_an_earlier_boot_keeps_no_package(built: Build) -> None:
+def test_earlier_boot_journal_allows_removal(built: Build) -> None:
     said = purged(
         built(hbas.mpt3sas()),
         "mkdir -p /var/lib/hbatune",
@@ -85,7 +83,7 @@ def test_a_journal_of_an_earlier_boot_keeps_no_package(built: Build) -> None:
 
 
 @pytest.mark.parametrize("lost", ["", f"rm {JOURNAL}", HIDE["/proc"]], ids=["none", "file", "boot"])
-def test_a_changed_machine_keeps_the_package_without_sys(built: Build, lost: str) -> None:
+def test_changed_machine_keeps_package(built: Build, lost: str) -> None:
     said = purged(
         built(hbas.mpt3sas()),
         '"$@" apply --profile oltp --no-probe >/dev/null',

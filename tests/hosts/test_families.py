@@ -53,13 +53,13 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_the_adapter_is_known_by_name(surveyed: Survey, name: str) -> None:
+def test_adapter_reports_product_and_document(surveyed: Survey, name: str) -> None:
     adapter = surveyed(name).adapter
     assert (adapter.product, adapter.document) == PRODUCTS[name]
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_family_is_found_by_its_driver(surveyed: Survey, name: str) -> None:
+def test_driver_determines_family(surveyed: Survey, name: str) -> None:
     found = surveyed(name)
     assert [adapter.family for adapter in found.machine.adapters] == [name]
     assert {endpoint.family for endpoint in found.machine.endpoints} == {name}
@@ -81,7 +81,7 @@ VERSIONS = {
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-def test_firmware_and_driver_say_their_versions(surveyed: Survey, name: str) -> None:
+def test_adapter_reports_versions(surveyed: Survey, name: str) -> None:
     adapter = surveyed(name).adapter
     assert (adapter.firmware, adapter.driver_version) == VERSIONS[name]
 
@@ -146,7 +146,7 @@ SPOKEN = {
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_each_endpoint_is_classified(surveyed: Survey, name: str) -> None:
+def test_endpoints_are_classified(surveyed: Survey, name: str) -> None:
     found = surveyed(name).endpoints
     assert {disk: (each.protocol, each.medium) for disk, each in found.items()} == SPOKEN[name]
     tri_mode = [disk for disk, each in found.items() if each.tri_mode]
@@ -168,12 +168,12 @@ WHERE = {
 
 
 @pytest.mark.parametrize("name", WHERE)
-def test_each_endpoint_says_where_its_data_is(surveyed: Survey, name: str) -> None:
+def test_endpoints_report_storage(surveyed: Survey, name: str) -> None:
     found = surveyed(name).endpoints
     assert {disk: str(each.storage) for disk, each in found.items()} == WHERE[name]
 
 
-def test_depths_are_held_to_what_the_drivers_take(surveyed: Survey) -> None:
+def test_depth_caps_follow_drivers(surveyed: Survey) -> None:
     caps = {
         name: surveyed(name).endpoints["sda"].depth_cap for name in ("mptspi", "arcmsr", "ibmvscsi")
     }
@@ -192,7 +192,7 @@ def planned(found: Surveyed, effect: Effect) -> dict[str, Row]:
     return {row.target: row for row in rows}
 
 
-def test_a_depth_that_does_harm_is_not_even_planned(surveyed: Survey) -> None:
+def test_harmful_depth_is_fixed(surveyed: Survey) -> None:
     rows = planned(surveyed("aacraid"), Exactly(100))
     assert (rows["sda"].state, rows["sda"].value) == (State.DRIFT, 100)
     for disk in ("sdb", "sdc"):
@@ -206,7 +206,7 @@ def test_a_depth_that_does_harm_is_not_even_planned(surveyed: Survey) -> None:
     }
 
 
-def test_a_throttled_megaraid_is_left_alone_until_it_recovers(surveyed: Survey) -> None:
+def test_throttled_megaraid_is_fixed(surveyed: Survey) -> None:
     throttled, healthy = surveyed("megaraid_throttled"), surveyed("megaraid_sas")
     for row in planned(throttled, Exactly(128)).values():
         assert row.state is State.FIXED
@@ -214,18 +214,18 @@ def test_a_throttled_megaraid_is_left_alone_until_it_recovers(surveyed: Survey) 
     assert {row.value for row in planned(healthy, Exactly(128)).values()} == {128}
 
 
-def test_sata_is_clamped_by_chips_before_sas35_only(surveyed: Survey) -> None:
+def test_only_pre_sas35_clamps_sata(surveyed: Survey) -> None:
     old, new = surveyed("mpt3sas_9300").endpoints, surveyed("mpt3sas").endpoints
     assert (old["sda"].depth_cap, old["sdb"].depth_cap) == (32, 4096)
     assert (new["sdb"].depth_cap, new["sda"].depth_cap) == (4096, 4096)
 
 
-def test_containers_take_256_at_most(surveyed: Survey) -> None:
+def test_container_depth_cap_is_256(surveyed: Survey) -> None:
     assert surveyed("aacraid").endpoints["sda"].depth_cap == 256
 
 
 @pytest.mark.parametrize("name", ["smartpqi", "qla1280", "aic7xxx", "sym53c8xx"])
-def test_a_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
+def test_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
     rows = planned(surveyed(name), AtLeast(200))
     assert {row.state for row in rows.values()} == {State.FIXED}
     options = {"aic7xxx": "aic7xxx", "sym53c8xx": "cmd_per_lun"}
@@ -236,20 +236,20 @@ def test_a_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
     assert all(("option" in (row.limit or "")) is bool(said) for row in rows.values())
 
 
-def test_an_old_card_has_no_link_and_a_slow_slot_shows(surveyed: Survey) -> None:
+def test_missing_and_slow_links_show(surveyed: Survey) -> None:
     assert surveyed("lpfc_lp10000").adapter.link is None
     link = surveyed("ipr_gen1").adapter.link
     assert link is not None
     assert (link.speed, link.max_speed) == (2.5, 8.0)
 
 
-def test_a_map_over_two_families_has_both_adapters_paths(surveyed: Survey) -> None:
+def test_mixed_map_has_both_adapters(surveyed: Survey) -> None:
     found = surveyed("fc_multipath")
     assert {adapter.family for adapter in found.machine.adapters} == {"qla2xxx", "lpfc"}
     paths = [each for each in found.machine.endpoints if each.kind is Kind.PATH]
     assert [path.family for path in paths] == ["qla2xxx", "lpfc"]
 
 
-def test_every_family_has_a_machine_and_every_machine_a_reason() -> None:
+def test_families_have_machines_with_reasons() -> None:
     assert {family.name for family in families()} == set(MACHINES)
     assert all(build.__doc__ for build in NAMED.values())

@@ -108,13 +108,13 @@ TRUTH: dict[str, Callable[[Surveyed, Family], Access]] = {
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_each_cell_is_true_on_the_familys_machine(surveyed: Survey, name: str, column: str) -> None:
+def test_table_cells_match_machine(surveyed: Survey, name: str, column: str) -> None:
     family = FAMILIES[name]
     assert capabilities(family)[column].access is TRUTH[column](surveyed(name), family)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_family_names_is_there(surveyed: Survey, name: str) -> None:
+def test_family_options_and_attributes_exist(surveyed: Survey, name: str) -> None:
     family, found = FAMILIES[name], surveyed(name)
     options = {option.name for option in family.options}
     if options:
@@ -127,7 +127,7 @@ def test_what_a_family_names_is_there(surveyed: Survey, name: str) -> None:
             assert lever.name in options
 
 
-def test_the_mode_of_the_file_is_what_the_family_says(surveyed: Survey) -> None:
+def test_depth_file_mode_matches_table(surveyed: Survey) -> None:
     for name, family in FAMILIES.items():
         for endpoint in surveyed(name).machine.endpoints:
             file = endpoint.attributes["device/queue_depth"]

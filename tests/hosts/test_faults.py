@@ -30,7 +30,7 @@ def test_failed_call_is_never_success(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "pattern"), ONCE_SUCCESS)
-def test_fault_is_no_success_again(name: str, pattern: str) -> None:
+def test_past_fault_is_never_success(name: str, pattern: str) -> None:
     results = Results()
     with machine(name) as made:
         made.fail([fault for fault in made.faults() if re.search(pattern, str(fault))], results)

@@ -19,7 +19,7 @@ def kinds(_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> list[S
     return [snapshot_of(NAMED[name](), tmp_path_factory.mktemp(name)) for name in KINDS]
 
 
-def test_the_ten_odd_hosts_are_named_and_no_other(kinds: list[Snapshot], tmp_path: Path) -> None:
+def test_audit_names_exactly_odd_hosts(kinds: list[Snapshot], tmp_path: Path) -> None:
     odd = save_fleet(tmp_path, kinds)
     code, text = output(["audit", "--json", str(tmp_path)])
     found = json.loads(text)
@@ -30,9 +30,7 @@ def test_the_ten_odd_hosts_are_named_and_no_other(kinds: list[Snapshot], tmp_pat
     assert len(found["groups"]) == len(KINDS)
 
 
-def test_link_width_firmware_and_depth_are_named_first(
-    kinds: list[Snapshot], tmp_path: Path
-) -> None:
+def test_compare_lists_important_differences_first(kinds: list[Snapshot], tmp_path: Path) -> None:
     own = kinds[KINDS.index("mpi3mr")]
     slow = own
     for what in ("link width", "firmware", "kernel", "CPUs", "read_ahead_kb", "queue_depth"):

@@ -89,7 +89,7 @@ KINDS = ("bytes", "inodes", "read-only")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rollback_restores_everything_with_an_unwritable_run(built: Build, kind: str) -> None:
+def test_rollback_survives_unwritable_run(built: Build, kind: str) -> None:
     found = ran(
         built,
         """
@@ -110,7 +110,7 @@ found["rollback again"] = hbatune("rollback", "sda", "sdb")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_apply_and_rollback_need_no_writable_run(built: Build, kind: str) -> None:
+def test_unwritable_run_allows_commands(built: Build, kind: str) -> None:
     found = ran(
         built,
         """
@@ -136,7 +136,7 @@ found["rollback"] = hbatune("rollback")
     assert found["rollback"]["code"] == 0, found["rollback"]
 
 
-def test_list_for_irqbalance_that_stays_is_not_success(built: Build) -> None:
+def test_remaining_irqbalance_list_fails_rollback(built: Build) -> None:
     found = ran(
         built,
         """
@@ -159,7 +159,7 @@ found["list"] = (RUN / "irqs").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_daemon_repairs_with_a_run_that_became_unwritable(built: Build, kind: str) -> None:
+def test_daemon_repairs_despite_unwritable_run(built: Build, kind: str) -> None:
     found = ran(
         built,
         """
@@ -225,7 +225,7 @@ def holder():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("later", ["same", "writable"])
-def test_two_never_hold_the_lock(built: Build, kind: str, later: str) -> None:
+def test_lock_has_one_holder(built: Build, kind: str, later: str) -> None:
     found = ran(
         built,
         f"""{_HOLDER}
@@ -251,7 +251,7 @@ second.communicate(), third.communicate()
     assert found["second"].startswith(f"LockedError another hbatune (process {found['pid']}")
 
 
-def test_lock_says_what_is_wrong_with_its_file_system(built: Build) -> None:
+def test_lock_error_reports_read_only(built: Build) -> None:
     found = ran(
         built,
         """
@@ -294,7 +294,7 @@ sys.exit(main())
 """
 
 
-def test_refused_forks_do_not_stop_a_rollback(built: Build) -> None:
+def test_rollback_retries_refused_forks(built: Build) -> None:
     found = ran(
         built,
         f"""{_REFUSED}
@@ -313,7 +313,7 @@ found["first"] = hbatune("rollback", shell="export REFUSED=3;")
     assert found["first"]["code"] == 0, found["first"]
 
 
-def test_few_descriptors_are_no_false_success(built: Build) -> None:
+def test_few_descriptors_never_fake_success(built: Build) -> None:
     found = ran(
         built,
         """

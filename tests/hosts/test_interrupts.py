@@ -89,7 +89,7 @@ def affinities(plan: Plan) -> dict[str, Row]:
     return {row.target: row for row in plan.rows if row.setting == "irq_affinity"}
 
 
-def test_each_vector_has_its_role_and_only_free_data_vectors_are_moved(built: Build) -> None:
+def test_only_free_data_vectors_move(built: Build) -> None:
     machine = gather_in(built(interrupts.mixed()))
     roles = {vector.irq: (vector.role, vector.managed) for vector in machine.vectors}
     assert roles == {
@@ -106,7 +106,7 @@ def test_each_vector_has_its_role_and_only_free_data_vectors_are_moved(built: Bu
     assert "isolcpus=managed_irq" in (rows["irq42"].limit or "")
 
 
-def test_the_first_vector_of_ipr_is_for_the_drivers_own_commands(built: Build) -> None:
+def test_first_ipr_vector_is_admin(built: Build) -> None:
     machine = gather_in(built(raid.ipr()))
     own, *data = machine.vectors
     assert (own.names, own.role) == (("host0-0",), Role.ADMIN)
@@ -115,22 +115,20 @@ def test_the_first_vector_of_ipr_is_for_the_drivers_own_commands(built: Build) -
     assert moved == {f"irq{each.irq}" for each in data}
 
 
-def test_a_lone_vector_serves_data_whatever_its_name_says(built: Build) -> None:
+def test_lone_vector_serves_data(built: Build) -> None:
     machine = gather_in(built(interrupts.lone()))
     [vector] = machine.vectors
     assert (vector.role, vector.managed) == (Role.DATA, False)
     assert list(affinities(planned(machine))) == [f"irq{vector.irq}"]
 
 
-def test_the_lone_vector_of_a_controller_in_reset_is_its_own(built: Build) -> None:
+def test_resetting_controller_vector_is_admin(built: Build) -> None:
     machine = gather_in(built(interrupts.in_reset()))
     assert [each.role for each in machine.vectors] == [Role.ADMIN]
     assert not affinities(planned(machine))
 
 
-def test_what_an_interrupt_had_goes_back_even_where_it_carries_no_data_any_more(
-    built: Build, tmp_path: Path
-) -> None:
+def test_repurposed_interrupt_is_restored(built: Build, tmp_path: Path) -> None:
     out = run(built(interrupts.mixed()), [sys.executable, "-c", _BACK, str(tmp_path)])
     rows, back, left = msgspec.json.decode(out)
     found = {row["target"]: (row["outcome"], row["gone"]) for row in rows}
@@ -142,7 +140,7 @@ def test_what_an_interrupt_had_goes_back_even_where_it_carries_no_data_any_more(
     assert not left
 
 
-def test_vectors_of_polled_queues_serve_no_interrupts_and_are_left_alone(built: Build) -> None:
+def test_polled_vectors_stay_put(built: Build) -> None:
     machine = gather_in(built(interrupts.polled("1")))
     found = {vector.irq: (vector.role, vector.serves) for vector in machine.vectors}
     assert found == {
@@ -154,12 +152,12 @@ def test_vectors_of_polled_queues_serve_no_interrupts_and_are_left_alone(built: 
     assert "irq43" not in affinities(planned(machine))
 
 
-def test_more_polled_queues_than_the_driver_grants_are_none(built: Build) -> None:
+def test_excess_polled_queues_are_ignored(built: Build) -> None:
     machine = gather_in(built(interrupts.polled("2")))
     assert [each.role for each in machine.vectors] == [Role.ADMIN, *[Role.DATA] * 3]
 
 
-def test_on_a_kernel_that_does_not_tell_managed_ones_are_inferred(built: Build) -> None:
+def test_managed_vectors_are_inferred(built: Build) -> None:
     machine = gather_in(built(interrupts.silent()))
     admin, *data = machine.vectors
     assert (admin.role, admin.managed) == (Role.ADMIN, False)
@@ -170,14 +168,14 @@ def test_on_a_kernel_that_does_not_tell_managed_ones_are_inferred(built: Build) 
     assert all("inferred from" in (row.limit or "") for row in rows.values())
 
 
-def test_where_the_kernel_tells_nothing_is_inferred(built: Build) -> None:
+def test_explicit_kernel_flags_prevent_inference(built: Build) -> None:
     machine = gather_in(built(virtual.nvme()))
     assert not any(vector.inferred for vector in machine.vectors)
     for row in affinities(planned(machine)).values():
         assert "inferred from" not in (row.limit or "")
 
 
-def test_vectors_away_from_their_queues_were_placed_by_nobody(built: Build) -> None:
+def test_displaced_vectors_are_drift(built: Build) -> None:
     machine = gather_in(built(interrupts.set_free()))
     rows = affinities(planned(machine))
     assert {name: (row.state, row.value) for name, row in rows.items()} == {
@@ -186,7 +184,7 @@ def test_vectors_away_from_their_queues_were_placed_by_nobody(built: Build) -> N
     }
 
 
-def test_free_vectors_go_near_their_adapter_past_isolated_cpus(built: Build) -> None:
+def test_local_vectors_avoid_isolated_cpus(built: Build) -> None:
     machine = gather_in(built(interrupts.two_nodes()))
     assert (machine.processors.isolated, machine.processors.nohz_full) == ((1,), (1, 5))
     rows = affinities(planned(machine))
@@ -209,7 +207,7 @@ def confined(command_line: str) -> Described:
     return replace(machine, cpus=replace(machine.cpus, command_line=command_line))
 
 
-def test_irqaffinity_of_the_kernels_command_line_says_where_vectors_may_go(built: Build) -> None:
+def test_irqaffinity_limits_vector_cpus(built: Build) -> None:
     machine = gather_in(built(confined("ro irqaffinity=0-7 irqaffinity=0,2 -- irqaffinity=4")))
     assert machine.processors.irqaffinity == (0, 2)
     rows = affinities(planned(machine))
@@ -233,16 +231,14 @@ def test_irqaffinity_of_the_kernels_command_line_says_where_vectors_may_go(built
         ("irqaffinity=1", "no CPU is left for interrupts: irqaffinity=1 on"),
     ],
 )
-def test_where_irqaffinity_leaves_no_cpu_nothing_is_moved(
-    built: Build, word: str, said: str
-) -> None:
+def test_empty_irqaffinity_moves_nothing(built: Build, word: str, said: str) -> None:
     rows = affinities(planned(gather_in(built(confined(word)))))
     assert {row.state for row in rows.values()} == {State.FIXED}
     for row in rows.values():
         assert said in (row.limit or "")
 
 
-def test_a_shared_line_is_nobodys_to_move(built: Build) -> None:
+def test_shared_line_is_not_movable(built: Build) -> None:
     machine = gather_in(built(interrupts.line()))
     assert [(vector.irq, vector.role) for vector in machine.vectors] == [(11, Role.LINE)]
     assert not affinities(planned(machine))
@@ -250,7 +246,7 @@ def test_a_shared_line_is_nobodys_to_move(built: Build) -> None:
         find_named_targets(machine, ["irq11"])
 
 
-def test_names_mean_what_is_set_on_an_adapter(built: Build) -> None:
+def test_names_select_adapter_vectors(built: Build) -> None:
     machine = gather_in(built(interrupts.two_nodes()))
     ids = {vector.target: vector.id for vector in machine.vectors}
     assert find_named_targets(machine, ["irq51"]) == {ids["irq51"]}
@@ -262,14 +258,14 @@ def test_names_mean_what_is_set_on_an_adapter(built: Build) -> None:
     assert by_host == find_named_targets(machine, ["0000:02:00.0"])
 
 
-def test_a_plan_for_one_is_the_plan_for_all(built: Build) -> None:
+def test_named_plan_matches_full_plan(built: Build) -> None:
     """What is not named does not change where the named ones go."""
     machine = gather_in(built(interrupts.two_nodes()))
     one = make_plan(machine, profile("oltp"), only=find_named_targets(machine, ["irq52"]))
     assert one.rows == (affinities(planned(machine))["irq52"],)
 
 
-def test_vectors_are_moved_and_put_back(built: Build, tmp_path: Path) -> None:
+def test_vectors_move_and_return(built: Build, tmp_path: Path) -> None:
     root = built(interrupts.two_nodes())
     out = run(root, [sys.executable, "-c", _THERE_AND_BACK, str(tmp_path)])
     applied, there, restored, back = msgspec.json.decode(out)
@@ -279,7 +275,7 @@ def test_vectors_are_moved_and_put_back(built: Build, tmp_path: Path) -> None:
     assert set(back.values()) == {"5"}
 
 
-def test_an_option_of_the_module_is_fixed_until_it_is_loaded_again(built: Build) -> None:
+def test_option_is_fixed_until_reload(built: Build) -> None:
     root = built(raid.megaraid_sas())
     script = (
         "import sys, msgspec; from hbatune.facts.machine import gather_machine;"

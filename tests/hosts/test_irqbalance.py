@@ -136,7 +136,7 @@ def test_looping_policy_stops_no_command(
     assert (unproven in message) is (user == 0 and not within and not proven)
 
 
-def test_banned_cpus_of_the_service_alone_count(built: Built) -> None:
+def test_only_service_bans_cpus(built: Built) -> None:
     root = built(interrupts.two_nodes())
     diff = "diff --profile placing --json"
 

@@ -5,7 +5,7 @@ from tests.kernel.kills import SCENARIOS, kill
 KILLS = 40
 
 
-def test_killed_at_any_system_call_a_rollback_restores() -> None:
+def test_rollback_recovers_killed_commands() -> None:
     found = kill(KILLS, seed=1)
     assert not found.problems, "\n".join(found.problems)
     killed = sum(count for what, count in found.counts.items() if what.endswith(": killed"))

@@ -39,7 +39,7 @@ def said(root: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_each_command_says_what_is_left_alone_and_why(built: Built, name: str) -> None:
+def test_commands_report_unknown_disks(built: Built, name: str) -> None:
     described, disks = UNKNOWN[name]
     root = built(described())
     profile = ("--profile", "oltp")
@@ -54,7 +54,7 @@ def test_each_command_says_what_is_left_alone_and_why(built: Built, name: str) -
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_so_does_each_document(built: Built, name: str) -> None:
+def test_documents_report_unknown_disks(built: Built, name: str) -> None:
     described, disks = UNKNOWN[name]
     root = built(described())
 
@@ -76,7 +76,7 @@ def test_so_does_each_document(built: Built, name: str) -> None:
         )
 
 
-def test_what_is_known_is_not_said_to_be_unknown(built: Built) -> None:
+def test_identified_disk_is_not_reported(built: Built) -> None:
     root = built(lookalikes.msa_sas())
     listed = said(root, "list")
     assert "left alone: not known" not in listed

@@ -97,7 +97,7 @@ def root(built: Built) -> Path:
     return built(many(3, 1))
 
 
-def test_missing_journal_is_reported_once_and_ends(root: Path) -> None:
+def test_missing_journal_reported_once(root: Path) -> None:
     output = said(
         root,
         "apply; rm -r $state; apply --allow-reset; cat /tmp/applied; hbatune rollback; values\n"
@@ -111,7 +111,7 @@ def test_missing_journal_is_reported_once_and_ends(root: Path) -> None:
     assert "No values could be restored: their original values are lost." in output
 
 
-def test_older_journal_restores_what_it_has(root: Path) -> None:
+def test_older_journal_restores_partially(root: Path) -> None:
     output = said(
         root,
         "apply sda; cp -a $state /tmp/backup; apply; rm -r $state; cp -a /tmp/backup $state\n"
@@ -124,7 +124,7 @@ def test_older_journal_restores_what_it_has(root: Path) -> None:
     assert re.findall(r"^[\d ]+$", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 2048 2048 "]
 
 
-def test_torn_line_in_the_log_costs_only_its_disk(root: Path) -> None:
+def test_torn_line_costs_one_disk(root: Path) -> None:
     output = said(
         root,
         passes(LOGGED) + "grep -n . $state/journal.log | cut -c1-1 | tr -d '\\n'; echo; values\n"
@@ -139,7 +139,7 @@ def test_torn_line_in_the_log_costs_only_its_disk(root: Path) -> None:
     assert re.findall(r"^[\d ]+ $", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 2048 1024 "]
 
 
-def test_broken_character_costs_only_its_value(root: Path) -> None:
+def test_broken_character_costs_one_value(root: Path) -> None:
     output = said(
         root,
         "apply\n"
@@ -157,7 +157,7 @@ def test_broken_character_costs_only_its_value(root: Path) -> None:
     assert output.endswith("hbatune is not installed here any more.\nuninstall: exit 0\n")
 
 
-def test_journal_vanishes_under_the_daemon(root: Path) -> None:
+def test_daemon_reports_vanished_journal(root: Path) -> None:
     output = said(root, passes(VANISHES) + "values; hbatune rollback; values")
     assert "daemon: the journal /var/lib/hbatune/journal.json is missing: the daemon has" in output
     assert codes(output) == ["rollback: exit 0"]

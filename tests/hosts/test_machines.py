@@ -35,12 +35,12 @@ def lab(built: Build) -> Machine:
     return gather_in(built(machines.lab()), ASKED)
 
 
-def test_endpoints_are_what_has_hardware_behind_it(lab: Machine) -> None:
+def test_endpoints_have_hardware(lab: Machine) -> None:
     disks = {f"sd{letter}" for letter in "abcdefghijk"} | {"vda", "mmcblk0"}
     assert set(of(lab)) == disks | {"nvme0n1", "nvme1c1n1", "nvme1c2n1", "nvme1n1"}
 
 
-def test_each_endpoint_is_classified(lab: Machine) -> None:
+def test_endpoints_are_classified(lab: Machine) -> None:
     assert {name: (each.family, each.protocol, each.medium) for name, each in of(lab).items()} == {
         "sda": ("megaraid_sas", Protocol.VOLUME, Medium.SSD),
         "sdb": ("megaraid_sas", Protocol.SATA, Medium.SSD),
@@ -63,7 +63,7 @@ def test_each_endpoint_is_classified(lab: Machine) -> None:
     assert [name for name, each in of(lab).items() if each.tri_mode] == ["sdc"]
 
 
-def test_ids_hold_the_name_and_the_path(lab: Machine) -> None:
+def test_ids_hold_name_and_path(lab: Machine) -> None:
     found = of(lab)
     assert found["sda"].id == "naa.600605b000000001@0000:01:00.0/scsi-2:0:0"
     assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:03:01.0/scsi-0:0:0"
@@ -74,12 +74,12 @@ def test_ids_hold_the_name_and_the_path(lab: Machine) -> None:
     assert found["vda"].id == "root_disk@0000:00:06.0"
 
 
-def test_no_two_endpoints_share_an_id(lab: Machine) -> None:
+def test_endpoint_ids_are_unique(lab: Machine) -> None:
     ids = [endpoint.id for endpoint in lab.endpoints]
     assert len(set(ids)) == len(ids)
 
 
-def test_two_that_one_id_would_stand_for_have_ids_of_this_boot(built: Build) -> None:
+def test_duplicate_ids_get_device_suffix(built: Build) -> None:
     spaces = tuple(
         Namespace(Disk(f"nvme3n{n}", scheduler="[none]", tags=1023), "eui.01") for n in (1, 2)
     )
@@ -91,7 +91,7 @@ def test_two_that_one_id_would_stand_for_have_ids_of_this_boot(built: Build) -> 
     }
 
 
-def test_depth_caps_know_what_can_queue_does_not_tell(lab: Machine) -> None:
+def test_depth_caps_refine_can_queue(lab: Machine) -> None:
     found = of(lab)
     assert found["sda"].depth_cap == 975
     assert found["sdh"].depth_cap == 128
@@ -99,7 +99,7 @@ def test_depth_caps_know_what_can_queue_does_not_tell(lab: Machine) -> None:
     assert isinstance(found["nvme0n1"].depth_cap, Missing)
 
 
-def test_attributes_are_those_asked_for_and_say_whether_they_can_be_written(lab: Machine) -> None:
+def test_requested_attributes_report_writability(lab: Machine) -> None:
     found = of(lab)["sdg"].attributes
     assert found["device/queue_depth"] == Attribute("16", writable=False)
     assert found["queue/nr_requests"] == Attribute("256", writable=True)
@@ -108,7 +108,7 @@ def test_attributes_are_those_asked_for_and_say_whether_they_can_be_written(lab:
     assert len(found) == 3 + 7
 
 
-def test_nvme_heads_are_maps_over_their_hidden_paths(lab: Machine) -> None:
+def test_nvme_heads_map_hidden_paths(lab: Machine) -> None:
     found = of(lab)
     head, path = found["nvme1n1"], found["nvme1c1n1"]
     assert (head.kind, head.paths) == (Kind.MAP, ("nvme1c1n1", "nvme1c2n1"))
@@ -121,7 +121,7 @@ def test_nvme_heads_are_maps_over_their_hidden_paths(lab: Machine) -> None:
     assert (found["nvme0n1"].tags, found["nvme0n1"].hw_queues) == (1023, 2)
 
 
-def test_mounts_are_found_through_partitions_and_lvm_and_swap(lab: Machine) -> None:
+def test_mounts_cover_partitions_lvm_swap(lab: Machine) -> None:
     found = of(lab)
     assert found["sda"].mounts == ("/boot", "/srv/with blank", "[SWAP]")
     assert found["sda"].holders == ("dm-0",)
@@ -129,7 +129,7 @@ def test_mounts_are_found_through_partitions_and_lvm_and_swap(lab: Machine) -> N
     assert not found["sdb"].held
 
 
-def test_adapters_are_listed_with_what_they_are(lab: Machine) -> None:
+def test_adapters_report_link_and_versions(lab: Machine) -> None:
     found = {adapter.target: adapter for adapter in lab.adapters}
     megaraid = found["0000:01:00.0"]
     assert megaraid.link == Link(8.0, 4, 8.0, 8)
@@ -153,7 +153,7 @@ def test_adapters_are_listed_with_what_they_are(lab: Machine) -> None:
     assert found["host8"].family == "scsi_debug"
 
 
-def test_an_adapter_without_endpoints_is_listed(built: Build) -> None:
+def test_empty_adapter_is_listed(built: Build) -> None:
     function = machines.lab().functions[0]
     empty = replace(function, hosts=(replace(function.hosts[0], luns=()),))
     machine = gather_in(built(Described(functions=(empty,))))
@@ -161,7 +161,7 @@ def test_an_adapter_without_endpoints_is_listed(built: Build) -> None:
     assert [adapter.family for adapter in machine.adapters] == ["megaraid_sas"]
 
 
-def test_multipath_members_are_paths_of_their_map(built: Build) -> None:
+def test_multipath_members_are_paths(built: Build) -> None:
     found = of(gather_in(built(machines.multipath())))
     upper, path = found["dm-0"], found["sda"]
     assert set(found) == {"sda", "sdb", "sdc", "sdd", "dm-0", "dm-1"}
@@ -174,7 +174,7 @@ def test_multipath_members_are_paths_of_their_map(built: Build) -> None:
     assert found["sda"].id != found["sdc"].id
 
 
-def test_hostile_names_print(built: Build) -> None:
+def test_hostile_names_are_printable(built: Build) -> None:
     machine = gather_in(built(machines.hostile()))
     assert len(machine.endpoints) == 4
     for endpoint in machine.endpoints:
@@ -187,7 +187,7 @@ def test_hostile_names_print(built: Build) -> None:
     assert found["sdc"].model == r"back\\slash"
 
 
-def test_absent_unreadable_and_unparsable_are_told_apart(built: Build) -> None:
+def test_missing_values_have_distinct_reasons(built: Build) -> None:
     machine = gather_in(built(machines.troubled()), ("queue/nr_requests", "queue/scheduler"))
     found = of(machine)
     absent = Missing(Reason.ABSENT, 2)
@@ -207,7 +207,7 @@ def test_absent_unreadable_and_unparsable_are_told_apart(built: Build) -> None:
     assert link.width == Missing(Reason.UNPARSABLE, text="63?")
 
 
-def test_the_queue_of_a_blocked_device_is_not_touched(built: Build) -> None:
+def test_blocked_device_queue_is_untouched(built: Build) -> None:
     found = of(gather_in(built(machines.troubled()), ASKED))["sdc"]
     why = Missing(Reason.UNREADABLE, text="device state is blocked")
     assert found.attributes["queue/scheduler"] == why
@@ -215,13 +215,13 @@ def test_the_queue_of_a_blocked_device_is_not_touched(built: Build) -> None:
     assert (found.state, found.tags) == ("blocked", why)
 
 
-def test_an_empty_drive_is_an_endpoint_unless_its_medium_was_taken_out(built: Build) -> None:
+def test_only_removed_medium_hides_drive(built: Build) -> None:
     found = of(gather_in(built(machines.troubled())))
     assert found["sdf"].size == 0
     assert "sde" not in found
 
 
-def test_a_host_that_nobody_knows_is_listed_and_unknown(built: Build) -> None:
+def test_unknown_host_is_listed(built: Build) -> None:
     machine = gather_in(built(machines.troubled()))
     stranger = of(machine)["sdh"]
     assert (stranger.protocol, stranger.family) == (Protocol.UNKNOWN, "scsi")
@@ -229,7 +229,7 @@ def test_a_host_that_nobody_knows_is_listed_and_unknown(built: Build) -> None:
     assert machine.adapters[-1].driver == Missing(Reason.ABSENT, 2)
 
 
-def test_a_stuck_disk_costs_only_its_own_queue(built: Build) -> None:
+def test_stuck_disk_costs_one_queue(built: Build) -> None:
     found = of(gather_in(built(machines.stuck()), ASKED, deadline=3.0))
     timed_out = Missing(Reason.UNREADABLE, 110)
     assert found["sdba"].attributes["queue/nr_requests"] == timed_out
@@ -242,7 +242,7 @@ def test_a_stuck_disk_costs_only_its_own_queue(built: Build) -> None:
         assert each.attributes["queue/nr_requests"] == Attribute("256", writable=True)
 
 
-def test_an_adapter_full_of_stuck_disks_is_given_up(built: Build) -> None:
+def test_fully_stuck_adapter_is_abandoned(built: Build) -> None:
     found = of(gather_in(built(machines.stuck(hung=24)), ASKED, deadline=3.0))
     hung = [each for each in found.values() if each.target.startswith("sdb")]
     assert len(hung) == 24
@@ -252,7 +252,7 @@ def test_an_adapter_full_of_stuck_disks_is_given_up(built: Build) -> None:
     assert found["sdga"].attributes["queue/nr_requests"] == Attribute("256", writable=True)
 
 
-def test_many_luns_are_all_there(built: Build) -> None:
+def test_all_512_luns_are_listed(built: Build) -> None:
     machine = gather_in(built(machines.many(512)), ("queue/nr_requests",))
     assert len(machine.endpoints) == 512
     assert len({endpoint.id for endpoint in machine.endpoints}) == 512

@@ -49,7 +49,7 @@ def hbatune(root: Path, *words: str) -> tuple[int, Any]:
     return int(code), json.loads(document)
 
 
-def test_they_are_planned_and_applied(built: Callable[[Described], Path]) -> None:
+def test_shared_tag_luns_are_applied(built: Callable[[Described], Path]) -> None:
     root = built(shelf())
     code, done = hbatune(root, "apply", "--profile", "oltp", "--no-probe")
     assert code == 0

@@ -24,7 +24,7 @@ def ran(root: Path, words: str, before: str = "") -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("words", ["list", "diff --profile oltp", "apply --profile oltp"])
-def test_hidden_classes_are_an_error(built: Build, words: str) -> None:
+def test_hidden_sys_class_exits_2(built: Build, words: str) -> None:
     root = built(interrupts.two_nodes())
     code, said = ran(root, words, "mount -t tmpfs tmpfs /sys/class\n")
     assert code == 2
@@ -32,6 +32,6 @@ def test_hidden_classes_are_an_error(built: Build, words: str) -> None:
     assert "run hbatune on the host" in said
 
 
-def test_a_machine_without_disks_has_nothing_to_set(built: Build) -> None:
+def test_machine_without_disks_exits_0(built: Build) -> None:
     root = built(Described())
     assert ran(root, "diff --profile oltp")[0] == 0

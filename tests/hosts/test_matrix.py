@@ -79,13 +79,13 @@ def documents(found: Iterable[Cell]) -> dict[str, Any]:
     return {cell.target: json.loads(cell.out) for cell in found}
 
 
-def test_every_cell_was_run(cells: Cells) -> None:
+def test_every_matrix_cell_runs(cells: Cells) -> None:
     kinds = len(KINDS) * len({**LOOKS, **CHANGES})
     more = (WITHOUT_TARGET, OF_ROOTS_HISTORY, OF_ROOTS_FOLDERS)
     assert len(cells()) == 4 * (kinds + sum(map(len, more)))
 
 
-def test_no_cell_is_a_fault(cells: Cells) -> None:
+def test_cells_exit_without_traceback(cells: Cells) -> None:
     for cell in cells():
         assert cell.code in (0, 1, 2, 4), cell
         assert "Traceback" not in cell.err + cell.out, cell
@@ -99,7 +99,7 @@ CODES = {"check": (0, 1), "diff": (0, 1), "probe": (1,), "rollback": (0, 1)}
 
 @pytest.mark.parametrize("user", ["root", "user"])
 @pytest.mark.parametrize("command", [*LOOKS, *CHANGES])
-def test_each_command_takes_every_kind_of_target(cells: Cells, command: str, user: str) -> None:
+def test_commands_accept_every_target_kind(cells: Cells, command: str, user: str) -> None:
     found = cells(command=command, user=user)
     for cell in found:
         if cell.target in NOTHING or (command in CHANGES and user != "root"):
@@ -113,7 +113,7 @@ def test_each_command_takes_every_kind_of_target(cells: Cells, command: str, use
 
 
 @pytest.mark.parametrize("kind", NOTHING)
-def test_what_is_no_target_is_said_with_a_hint(cells: Cells, kind: str) -> None:
+def test_invalid_target_gets_hint(cells: Cells, kind: str) -> None:
     for cell in cells(target=kind):
         assert (cell.code, cell.out) == (2, ""), cell
         if cell.user == "root" or cell.command in LOOKS:
@@ -122,7 +122,7 @@ def test_what_is_no_target_is_said_with_a_hint(cells: Cells, kind: str) -> None:
             assert ("`hbatune list`" if kind == UNKNOWN else "carries no data") in hint
 
 
-def test_an_ordinary_user_is_told_what_needs_root(cells: Cells) -> None:
+def test_user_gets_root_hint(cells: Cells) -> None:
     for command in ("apply", "rollback"):
         for cell in cells(command=command, user="user"):
             assert (cell.code, cell.out) == (2, "")
@@ -137,7 +137,7 @@ def test_an_ordinary_user_is_told_what_needs_root(cells: Cells) -> None:
 
 # No two moments of `watch` are the same.
 @pytest.mark.parametrize("command", [*(each for each in LOOKS if each != "watch"), *WITHOUT_TARGET])
-def test_both_users_get_the_same_answer(cells: Cells, command: str) -> None:
+def test_both_users_get_same_answer(cells: Cells, command: str) -> None:
     for mine, theirs in zip(
         cells(command=command, user="root"), cells(command=command, user="user"), strict=True
     ):
@@ -162,9 +162,7 @@ def test_both_users_get_the_same_answer(cells: Cells, command: str) -> None:
         ("watch, root's folders", 0),
     ],
 )
-def test_an_answer_that_hangs_on_what_is_roots_to_read_says_so(
-    cells: Cells, command: str, code: int
-) -> None:
+def test_root_only_data_is_reported(cells: Cells, command: str, code: int) -> None:
     for cell in cells(command=command, user="user"):
         assert cell.code == code, cell
         assert "root's to read" in cell.err, cell
@@ -173,7 +171,7 @@ def test_an_answer_that_hangs_on_what_is_roots_to_read_says_so(
         assert "root's to read" not in cell.err
 
 
-def test_watch_names_why_there_is_no_p99(cells: Cells) -> None:
+def test_watch_explains_missing_p99(cells: Cells) -> None:
     for command, user, why in (
         ("watch", "user", "nothing measures latency"),
         ("watch, root's folders", "user", "latency.json, where it is measured, is root's to read"),
@@ -185,13 +183,13 @@ def test_watch_names_why_there_is_no_p99(cells: Cells) -> None:
             )
 
 
-def test_the_status_of_a_running_daemon_is_everybodys(cells: Cells) -> None:
+def test_daemon_status_is_public(cells: Cells) -> None:
     for cell in cells(command="status"):
         assert cell.code == 0
         assert "oltp" in cell.out
 
 
-def test_json_keeps_to_its_schema(cells: Cells) -> None:
+def test_json_matches_schema(cells: Cells) -> None:
     for cell in cells(as_json=True):
         if cell.code != 2:
             for document in cell.out.splitlines() if cell.command == "watch" else [cell.out]:
@@ -199,7 +197,7 @@ def test_json_keeps_to_its_schema(cells: Cells) -> None:
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_the_answer_is_about_the_target(cells: Cells, kind: str) -> None:
+def test_answer_matches_target(cells: Cells, kind: str) -> None:
     meant = MEANS.get(kind, {"sda"})
     [listed] = documents(cells(command="list", user="user", as_json=True, target=kind)).values()
     assert {each["target"] for each in listed["endpoints"]} == meant
@@ -219,14 +217,14 @@ def test_the_answer_is_about_the_target(cells: Cells, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_text_names_what_json_names(cells: Cells, kind: str) -> None:
+def test_text_names_json_targets(cells: Cells, kind: str) -> None:
     [listed] = cells(command="list", user="root", as_json=False, target=kind)
     disks = {"sda", "sdb", "sdc", "sdd", "dm-0", "nvme0n1", *HEAD}
     named = {line.split()[0] for line in listed.out.splitlines() if line.strip()}
     assert named & disks == MEANS.get(kind, {"sda"})
 
 
-def test_a_disk_that_no_rule_matches_is_explained(cells: Cells) -> None:
+def test_unmatched_disk_is_explained(cells: Cells) -> None:
     kind = "disk that no rule matches"
     [cell] = cells(command="explain", user="root", as_json=False, target=kind)
     assert "sdd: no rule of profile oltp matches, so nothing is set" in cell.out

@@ -14,7 +14,7 @@ Survey = Callable[[str], Surveyed]
 
 
 @pytest.mark.parametrize("name", ["mpt3sas", "megaraid_sas", "lpfc", "qla2xxx", "ipr", "nvme"])
-def test_every_declared_option_of_a_loaded_module_is_read(surveyed: Survey, name: str) -> None:
+def test_declared_module_options_are_read(surveyed: Survey, name: str) -> None:
     [module] = surveyed(name).machine.modules
     family = next(each for each in families() if each.name == name)
     assert module.name == name
@@ -26,5 +26,5 @@ def test_every_declared_option_of_a_loaded_module_is_read(surveyed: Survey, name
     }
 
 
-def test_a_module_that_is_not_there_has_no_options(surveyed: Survey) -> None:
+def test_missing_module_has_no_options(surveyed: Survey) -> None:
     assert surveyed("mpt3sas_9300").machine.modules == ()

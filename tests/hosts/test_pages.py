@@ -73,7 +73,7 @@ def unmeasured(words: list[str]) -> list[str]:
     return words
 
 
-def test_the_example_of_a_first_rule_works(built: Build) -> None:
+def test_first_rule_example_works(built: Build) -> None:
     page = DOCS / "write-your-first-rule.md"
     todo: list[tuple[str, object]] = []
     for kind, what in steps(page):
@@ -96,7 +96,7 @@ def test_the_example_of_a_first_rule_works(built: Build) -> None:
     assert back.values[READ_AHEAD] == told.values[READ_AHEAD] == "128"
 
 
-def test_undoing_everything_says_so(built: Build) -> None:
+def test_undo_everything_reports_success(built: Build) -> None:
     apply = ["apply", "--profile", "oltp", "--no-probe", "irq50", "irq60"]
     todo = (apply, *commands(DOCS / "undo-everything.md"))
     applied, back, after, *_ = do(built(interrupts.two_nodes()), [("run", each) for each in todo])
@@ -108,7 +108,7 @@ def test_undoing_everything_says_so(built: Build) -> None:
 
 
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
-def test_every_command_of_a_page_runs(built: Build, page: Path) -> None:
+def test_page_commands_run(built: Build, page: Path) -> None:
     todo = [
         ("run", unmeasured(words))
         for words in commands(page)

@@ -25,7 +25,7 @@ SEVERAL = {"everything", "hostile", "lab", "multipath", "one_name"}
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
-def test_a_part_is_found_and_planned_as_within_the_whole(name: str) -> None:
+def test_partial_scan_matches_full_plan(name: str) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         build(MACHINES[name](), Path(folder))
         command = ["env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.parts_compared"]
@@ -42,7 +42,7 @@ def test_a_part_is_found_and_planned_as_within_the_whole(name: str) -> None:
     ("name", "disk"),
     [("many", "sdc"), ("lab", "nvme0n1"), ("multipath", "sda"), ("mpt3sas", "sdb")],
 )
-def test_a_disk_is_shown_as_if_everything_had_been_looked_at(name: str, disk: str) -> None:
+def test_disk_output_matches_full_scan(name: str, disk: str) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         build(many(64, 4) if name == "many" else MACHINES[name](), Path(folder))
         command = [

@@ -60,9 +60,7 @@ def situation(it: Machine, config: Config | None = None) -> Situation:
     )
 
 
-def test_an_apply_takes_two_minutes_for_a_disk_of_each_of_four_adapters(
-    server: Machine, probed: None
-) -> None:
+def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
     here = situation(server)
     plan = here.plan()
     assert len({row.target for row in plan.drift}) == LUNS
@@ -74,7 +72,7 @@ def test_an_apply_takes_two_minutes_for_a_disk_of_each_of_four_adapters(
     assert left_out == dict.fromkeys(set(adapters.values()), 1)
 
 
-def test_verdicts_keep_to_their_own_limit(server: Machine, probed: None) -> None:
+def test_verdicts_respect_time_limit(server: Machine, probed: None) -> None:
     limit = 120
     here = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
     asked = ComparisonRequest(thorough=True)

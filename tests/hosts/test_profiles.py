@@ -117,21 +117,17 @@ def differing(surveyed: Survey, profiles: dict[str, Profile]) -> dict[str, set[t
 
 
 @pytest.mark.parametrize("kind", ALIKE)
-def test_profiles_differ_where_their_users_want_something_else(
-    differing: dict[str, set[tuple[str, str]]], kind: str
-) -> None:
+def test_profiles_differ_as_expected(differing: dict[str, set[tuple[str, str]]], kind: str) -> None:
     assert PAIRS - differing[kind] == ALIKE[kind]
 
 
-def test_no_two_profiles_are_alike_on_all_machines(
+def test_every_profile_pair_differs(
     differing: dict[str, set[tuple[str, str]]],
 ) -> None:
     assert set().union(*differing.values()) == PAIRS
 
 
-def test_latency_alone_keeps_a_local_nvme_drive_awake(
-    surveyed: Survey, profiles: dict[str, Profile]
-) -> None:
+def test_only_latency_disables_nvme_sleep(surveyed: Survey, profiles: dict[str, Profile]) -> None:
     """The other controller is a cloud's, which may say what it wants of its sleep."""
     machine = surveyed("nvme_cloud").machine
     planned = {name: make_plan(machine, profile).rows for name, profile in profiles.items()}
@@ -143,7 +139,7 @@ def test_latency_alone_keeps_a_local_nvme_drive_awake(
     assert not any(found.values())
 
 
-def test_a_queue_that_holds_no_writeback_back_has_no_such_setting(
+def test_queue_without_wbt_lacks_setting(
     built: Callable[[Described], Path], profiles: dict[str, Profile]
 ) -> None:
     """Its file is there and refuses to be read, for which no `apply` is to fail."""

@@ -112,7 +112,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_what_is_said_is_true(built: Callable[[Described], Path], name: str) -> None:
+def test_real_host_answers_are_true(built: Callable[[Described], Path], name: str) -> None:
     root = built(MACHINES[name]())
 
     def told(*commands: tuple[str, ...]) -> list[str]:

@@ -129,7 +129,7 @@ def oltp(tmp_path_factory: pytest.TempPathFactory) -> Profile:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_oltp_is_the_table(surveyed: Survey, oltp: Profile, name: str) -> None:
+def test_oltp_matches_table(surveyed: Survey, oltp: Profile, name: str) -> None:
     machine = surveyed(name).machine
     cells = {
         (row.target, row.setting): row.value

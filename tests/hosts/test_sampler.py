@@ -63,7 +63,7 @@ def sampled(
     return samples[1], ids, found
 
 
-def test_an_ailing_machine(built: Built) -> None:
+def test_ailing_machine_is_sampled(built: Built) -> None:
     sample, ids, subjects = sampled(built, ailing())
     disks = {ids[id]: disk for id, disk in sample.disks.items()}
     assert set(disks) == {"sda", "sdb"}  # the other lines make no sense, or no endpoint
@@ -81,13 +81,13 @@ def test_an_ailing_machine(built: Built) -> None:
     assert sample.links == {ADAPTER: LinkSample(2.5, 8)}
 
 
-def test_cpus_are_busy_where_they_neither_idle_nor_wait(built: Built) -> None:
+def test_busy_time_excludes_iowait(built: Built) -> None:
     sample, _, subjects = sampled(built, ailing())
     assert sample.cpus == {0: CpuSample(5140, 890), 1: CpuSample(4925, 675)}
     assert subjects.servers[0].cpus == (0,)
 
 
-def test_a_hung_queue_holds_no_sample_up(built: Built) -> None:
+def test_hung_queue_blocks_no_sample(built: Built) -> None:
     """queue/* of a frozen disk never answers; nothing of it is opened."""
     function = hbas.mpt3sas().functions[0]
     lun = function.hosts[0].luns[0]
@@ -98,7 +98,7 @@ def test_a_hung_queue_holds_no_sample_up(built: Built) -> None:
     assert "sda" in {ids[id] for id in sample.disks}
 
 
-def test_what_cannot_be_read_is_not_there(built: Built) -> None:
+def test_unreadable_values_are_omitted(built: Built) -> None:
     function = hbas.mpt3sas().functions[0]
     lun = function.hosts[0].luns[0]
     broken = replace(lun, device={"ioerr_cnt": Odd.EIO, "iotmo_cnt": "many"})

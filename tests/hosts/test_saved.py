@@ -29,7 +29,7 @@ read_saved_texts(endpoints) ids = [each.id for each in endpoints] assert sorted(
 
 @pytest.mark.skipif(not can_enter(), reason="needs root and mount namespaces")
 @pytest.mark.parametrize("disks", [5, 40])
-def test_every_value_that_a_rule_saved_is_found(tmp_path: Path, disks: int) -> None:
+def test_every_saved_value_is_read(tmp_path: Path, disks: int) -> None:
     build(many(40, 1), tmp_path)
     words = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-c", SCRIPT, str(disks)]
     found = msgspec.json.decode(run(tmp_path, words), type=dict[int, tuple[dict[str, str], str]])

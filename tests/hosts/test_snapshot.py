@@ -25,7 +25,7 @@ def recorded(built: Built, machine: Described, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_snapshot_answers_as_the_host_does(built: Built, tmp_path: Path, name: str) -> None:
+def test_snapshot_answers_match_host(built: Built, tmp_path: Path, name: str) -> None:
     recorded(built, MACHINES[name](), tmp_path)
     for command, arguments in COMMANDS.items():
         code, text = output([*arguments, "--snapshot", str(tmp_path / "host.snapshot")])
@@ -34,9 +34,7 @@ def test_the_snapshot_answers_as_the_host_does(built: Built, tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("name", ["lab", "mpi3mr", "fc_multipath", "nvme_shared", "hostile"])
-def test_an_anonymous_snapshot_answers_the_same_but_for_the_names(
-    built: Built, tmp_path: Path, name: str
-) -> None:
+def test_anonymous_snapshot_changes_only_names(built: Built, tmp_path: Path, name: str) -> None:
     recorded(built, MACHINES[name](), tmp_path)
     _, text = output([*COMMANDS["diff"], "--snapshot", str(tmp_path / "anonymous.snapshot")])
     told, original = json.loads(text), json.loads((tmp_path / "diff.json").read_text())

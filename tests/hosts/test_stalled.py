@@ -121,9 +121,7 @@ print(json.dumps([healthy, broken, again]))
         ("without_inodes", "file", "it cannot write /run/hbatune/status.json: No space left"),
     ],
 )
-def test_status_shows_a_daemon_that_stalls(
-    built: Build, fault: str, cause: str, words: str
-) -> None:
+def test_status_reports_stalled_daemon(built: Build, fault: str, cause: str, words: str) -> None:
     root = built(interrupts.two_nodes())
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _DRIVER, fault]
     healthy, broken, again = json.loads(run(root, command, timeout=300))
@@ -168,7 +166,7 @@ sys.exit(main())
 """
 
 
-def test_uninstall_gives_up_tools_that_hang(built: Build) -> None:
+def test_uninstall_abandons_hung_tools(built: Build) -> None:
     root = built(interrupts.two_nodes())
     command = ["sh", "-c", _HUNG_TOOLS, "sh", sys.executable, "-c", _SHORT]
     printed = run(root, [*OWN_CONFIGURATION, *command], timeout=120).decode()

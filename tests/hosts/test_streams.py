@@ -82,7 +82,7 @@ print(json.dumps({str(closed): everything(closed) for closed in json.loads(sys.a
 """
 
 
-def test_closed_descriptors_change_neither_exit_codes_nor_the_machine(built: Build) -> None:
+def test_closed_descriptors_change_nothing(built: Build) -> None:
     root = built(interrupts.two_nodes())
     variants = json.dumps([[], [0], [1], [2], [0, 1, 2]])
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _DRIVER, variants]
@@ -114,7 +114,7 @@ def test_closed_descriptors_change_neither_exit_codes_nor_the_machine(built: Bui
         assert done["[2]"][name][2] == [out, ""], name
 
 
-def test_output_that_cannot_be_written_is_said_after_all_is_done(built: Build) -> None:
+def test_unwritable_output_is_reported_last(built: Build) -> None:
     root = built(interrupts.two_nodes())
     script = (
         '"$@" apply --profile oltp --no-probe irq50 >/dev/full 2>/run/said\n'
@@ -132,7 +132,7 @@ def test_output_that_cannot_be_written_is_said_after_all_is_done(built: Build) -
     assert (code_back, back) == ("0", "5")
 
 
-def test_a_reader_that_has_gone_ends_what_looks_and_lets_what_changes_complete(
+def test_broken_pipe_ends_only_watch(
     built: Build,
 ) -> None:
     root = built(interrupts.two_nodes())

@@ -17,7 +17,7 @@ print([monitor.take().overrun for _ in range(2)])
 """
 
 
-def test_what_the_kernel_dropped_is_told_once_and_does_not_end_the_daemon() -> None:
+def test_dropped_events_are_reported_once() -> None:
     words = ["unshare", "--map-root-user", "--net", sys.executable, "-c", OVERRUN]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[True, False]", done.stderr

@@ -21,7 +21,7 @@ from tests.hosts.test_families import wishes
 Survey = Callable[[str], Surveyed]
 
 
-def test_what_a_family_says_of_an_options_file_is_what_the_module_has() -> None:
+def test_family_options_match_module() -> None:
     for family in families():
         for option in family.options:
             mode, text = real_parameters(family.name)[option.name]
@@ -35,9 +35,7 @@ def row(machine: Machine, profile: Profile, rendered: RenderedOptions | None = N
     return planned.row
 
 
-def test_iprs_vectors_are_the_drivers_own_and_said_not_to_be_readable(
-    surveyed: Survey, tmp_path: Path
-) -> None:
+def test_ipr_vector_option_is_unreadable(surveyed: Survey, tmp_path: Path) -> None:
     found = surveyed("ipr")
     folder = found.root / "sys" / "module" / "ipr" / "parameters"
     assert "number_of_msix" not in os.listdir(folder)
@@ -52,7 +50,7 @@ def test_iprs_vectors_are_the_drivers_own_and_said_not_to_be_readable(
     assert down.state is State.PENDING
 
 
-def test_a_symbios_gets_its_depth_by_an_option(surveyed: Survey) -> None:
+def test_symbios_depth_uses_option(surveyed: Survey) -> None:
     machine = surveyed("sym53c8xx").machine
     wish = wishes("queue_depth", AtLeast(200))
     it = row(machine, wish)
@@ -73,9 +71,7 @@ def test_a_symbios_gets_its_depth_by_an_option(surveyed: Survey) -> None:
         ("global_tag_depth:16.extended", "extended,global_tag_depth:32"),
     ],
 )
-def test_an_adaptec_gets_its_depth_beside_its_other_options(
-    surveyed: Survey, loaded_with: str, value: str
-) -> None:
+def test_adaptec_depth_preserves_options(surveyed: Survey, loaded_with: str, value: str) -> None:
     machine = _loaded(surveyed("aic7xxx").machine, loaded_with)
     wish = wishes("queue_depth", AtLeast(32))
     it = row(machine, wish)
@@ -84,7 +80,7 @@ def test_an_adaptec_gets_its_depth_beside_its_other_options(
     assert (after.state, after.value) == (State.OK, value)
 
 
-def test_an_adaptec_that_is_deep_enough_is_left_as_it_is(surveyed: Survey) -> None:
+def test_deep_adaptec_is_unchanged(surveyed: Survey) -> None:
     machine = surveyed("aic7xxx").machine
     assert not plan_options(machine, wishes("queue_depth", AtLeast(4)), {})
     by_drive = _loaded(machine, "tag_info:{{8,0,8}}")

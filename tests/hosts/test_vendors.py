@@ -86,15 +86,13 @@ def advice_on(found: Surveyed, library: Library, site: Site) -> tuple[Advice, ..
     return find_advice(found.machine, load_enabled_rules(library, site), plan, uses=site.uses)
 
 
-def test_every_rule_of_a_vendor_is_in_the_table() -> None:
+def test_table_covers_vendor_rules() -> None:
     assert {each.rule.name for each in load_vendors(find_shipped("rules"))} == set(RULES)
     assert len(RULES) >= 30
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_is_told_of_the_machine_that_it_is_for(
-    surveyed: Survey, library: Library, rule: str
-) -> None:
+def test_rule_advises_intended_machine(surveyed: Survey, library: Library, rule: str) -> None:
     machine, target, advised, stance = RULES[rule]
     told = advice_on(surveyed(machine), library, EVERYTHING)
     [found] = [each for each in told if (each.rule, each.target) == (rule, target)]
@@ -104,9 +102,7 @@ def test_a_rule_is_told_of_the_machine_that_it_is_for(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_is_told_of_no_other_vendors_machine(
-    surveyed: Survey, library: Library, rule: str
-) -> None:
+def test_rule_skips_foreign_machines(surveyed: Survey, library: Library, rule: str) -> None:
     own, *_ = RULES[rule]
     site = Site(vendors=Vendors.ADVISE)
     for other in ("mpt3sas", "nvme", "fc_arrays", "megaraid_sas", "virtio_scsi", own):
@@ -115,16 +111,14 @@ def test_a_rule_is_told_of_no_other_vendors_machine(
         assert not told & {name for name in told if name.startswith(("asm", "sap", "beegfs"))}
 
 
-def test_a_controllers_advice_is_for_its_transport(surveyed: Survey, library: Library) -> None:
+def test_controller_advice_depends_on_transport(surveyed: Survey, library: Library) -> None:
     told = advice_on(surveyed("ontap_nvme_fc"), library, EVERYTHING)
     assert [each.rule for each in told if each.setting == "ctrl_loss_tmo"] == []
     assert "ontap-iopolicy" in {each.rule for each in told}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_nothing_changes_where_a_site_asks_for_no_advice(
-    surveyed: Survey, library: Library, name: str
-) -> None:
+def test_advice_off_changes_nothing(surveyed: Survey, library: Library, name: str) -> None:
     machine, off = surveyed(name).machine, Site()
     assert advice_on(surveyed(name), library, off) == ()
     vendors = {each.rule.name for each in load_vendors(library.shipped)}
@@ -139,9 +133,7 @@ def test_nothing_changes_where_a_site_asks_for_no_advice(
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_following_lowers_no_depth_and_follows_nothing_that_hangs_on_a_use(
-    surveyed: Survey, library: Library, name: str
-) -> None:
+def test_following_skips_uses_and_reductions(surveyed: Survey, library: Library, name: str) -> None:
     site = Site(vendors=Vendors.FOLLOW, uses=EVERYTHING.uses)
     plan = make_plan(
         surveyed(name).machine, load_profile("oltp", library, load_followed_rules(library, site))
@@ -155,7 +147,7 @@ def test_following_lowers_no_depth_and_follows_nothing_that_hangs_on_a_use(
             assert row.value >= row.current
 
 
-def test_what_is_followed_is_a_row_like_any_other(surveyed: Survey, library: Library) -> None:
+def test_followed_advice_is_planned(surveyed: Survey, library: Library) -> None:
     site = Site(vendors=Vendors.FOLLOW)
     profile = load_profile("oltp", library, load_followed_rules(library, site))
     for name, target, setting, value in (

@@ -27,7 +27,7 @@ _WRITTEN = f"timeout 300 sh -c 'until test -s {FOLDER}/hbatune-audit.prom; do sl
 _LEFT = "find /etc/systemd /run/systemd/system -name 'hbatune-audit*' -not -path '*.timer.d*'"
 
 
-def test_the_timer_writes_what_prometheus_reads(tmp_path: Path) -> None:
+def test_timer_writes_prometheus_textfile(tmp_path: Path) -> None:
     library = Path(prometheus_client.__file__).parent
     packed = shutil.make_archive(
         str(tmp_path / "library"), "tar", library.parent, library.name

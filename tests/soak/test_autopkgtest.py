@@ -21,9 +21,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetHost]:
 @pytest.mark.skipif(
     shutil.which("autopkgtest") is None, reason="needs autopkgtest: .ci/packages soak installs it"
 )
-def test_the_package_passes_its_own_test_where_it_is_installed(
-    host: FleetHost, tmp_path: Path
-) -> None:
+def test_installed_package_passes_autopkgtest(host: FleetHost, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(CHECKOUT / "debian", source / "debian")
     # It would make an archive of the package there, for which a guest without a network has no

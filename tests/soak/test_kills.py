@@ -16,7 +16,7 @@ def _kill(seed: int) -> Killings:
     return kill(_AT_ONCE, seed)
 
 
-def test_killed_ten_thousand_times_a_rollback_restores() -> None:
+def test_rollback_recovers_10000_kills() -> None:
     began = time.monotonic()
     counts: Counter[str] = Counter()
     problems: list[str] = []

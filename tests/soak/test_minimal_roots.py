@@ -49,9 +49,7 @@ def results() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_the_package_installs_with_debians_packages_alone_and_leaves_nothing(
-    suite: str, tmp_path: Path
-) -> None:
+def test_package_installs_on_minimal_debian(suite: str, tmp_path: Path) -> None:
     machine = tmp_path / "machine"
     build(interrupts.two_nodes(), machine)
     builder = Root(suite, tmp_path / "builder", machine)

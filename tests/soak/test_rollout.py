@@ -144,7 +144,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(folder, hosts)
 
 
-def test_a_rollout_ends_at_the_first_host_that_gets_worse(site: Site) -> None:
+def test_rollout_stops_at_worse_host(site: Site) -> None:
     every, waves = {"hbatune_profile": "oltp"}, [1, "100%"]
     before = site.states()
 

@@ -30,7 +30,7 @@ TOURNAMENTS = 200
 NOISES = {"quiet": QUIET, "noisy": NOISY, "noisier than its windows show": NOISIER_THAN_SEEN}
 
 
-def test_the_best_depth_is_found_with_six_probes() -> None:
+def test_best_depth_takes_six_probes() -> None:
     began = time.monotonic()
     found = {name: count(noise, range(SEEDS), IOS) for name, noise in NOISES.items()}
     kept(
@@ -54,7 +54,7 @@ def test_the_best_depth_is_found_with_six_probes() -> None:
     assert quiet.missed <= 0.02 * quiet.runs
 
 
-def test_it_finds_more_than_other_searches_with_no_more_probes() -> None:
+def test_search_beats_alternatives() -> None:
     began = time.monotonic()
     found = {name: _beside(noise) for name, noise in (("quiet", QUIET), ("noisy", NOISY))}
     kept(
@@ -95,7 +95,7 @@ def _shares(runs: Iterable[tuple[Case, int, int]]) -> dict[str, float]:
     }
 
 
-def test_the_best_of_eight_candidates_is_found_within_thirty_probes() -> None:
+def test_best_candidate_takes_thirty_probes() -> None:
     began = time.monotonic()
     played = {
         "one of eight is better by 10 %, noise 5 %, drift 10 %": _play(0.10, 0.05),

@@ -109,9 +109,7 @@ def by_setting(rows: tuple[Row, ...]) -> dict[str, Outcome | None]:
     return {row.setting: row.outcome for row in rows}
 
 
-def test_apply_writes_what_differs_and_rollback_puts_it_back(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_rollback_restores_applied_changes(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
     rows = write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
@@ -123,16 +121,14 @@ def test_apply_writes_what_differs_and_rollback_puts_it_back(
     assert not means.journal.exists(), "what was restored is taken out of the journal"
 
 
-def test_what_is_right_already_is_kept_and_not_journaled(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_correct_values_stay_unjournaled(disk: Callable[..., Disk], means: Means) -> None:
     host = machine(disk(queue__nomerges="1").endpoint())
     rows = write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert by_setting(rows) == {"nomerges": Outcome.KEPT}
     assert not means.journal.exists()
 
 
-def test_the_first_baseline_stays(disk: Callable[..., Disk], means: Means) -> None:
+def test_first_baseline_survives_reapply(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     for value in (1, 2):
         host = machine(sda.endpoint())
@@ -142,7 +138,7 @@ def test_the_first_baseline_stays(disk: Callable[..., Disk], means: Means) -> No
     assert sda.value("queue/nomerges") == "0"
 
 
-def test_the_baseline_is_durable_before_the_first_write(
+def test_baseline_precedes_write(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = disk()
@@ -164,9 +160,7 @@ def test_the_baseline_is_durable_before_the_first_write(
     ]
 
 
-def test_nothing_is_written_where_the_journal_cannot_be(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_unwritable_journal_prevents_writes(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     means.journal.parent.parent.joinpath("state").write_text("not a folder")
     host = machine(sda.endpoint())
@@ -175,9 +169,7 @@ def test_nothing_is_written_where_the_journal_cannot_be(
     assert sda.value("queue/nomerges") == "0"
 
 
-def test_a_value_that_somebody_changed_since_the_plan_is_a_conflict(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_changed_value_conflicts(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
     plan = planned(host, NOMERGES, AFFINITY)
@@ -187,9 +179,7 @@ def test_a_value_that_somebody_changed_since_the_plan_is_a_conflict(
     assert sda.value("queue/nomerges") == "2"
 
 
-def test_what_was_planned_upon_a_changed_scheduler_is_cancelled(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_changed_scheduler_cancels_dependent_rows(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk(queue__scheduler="[none] mq-deadline kyber", queue__nr_requests="256")
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
@@ -199,9 +189,7 @@ def test_what_was_planned_upon_a_changed_scheduler_is_cancelled(
     assert sda.value("queue/nr_requests") == "256"
 
 
-def test_a_reset_overwrites_no_value_changed_since_the_plan(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_scheduler_reset_respects_changed_tunable(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk(queue__scheduler="[none] mq-deadline kyber", queue__nr_requests="256")
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
@@ -214,7 +202,7 @@ def test_a_reset_overwrites_no_value_changed_since_the_plan(
     assert sda.value("queue/nr_requests") == "100"
 
 
-def test_a_value_that_is_set_meanwhile_is_kept(disk: Callable[..., Disk], means: Means) -> None:
+def test_value_already_set_stays(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
     plan = planned(host, NOMERGES)
@@ -222,7 +210,7 @@ def test_a_value_that_is_set_meanwhile_is_kept(disk: Callable[..., Disk], means:
     assert by_setting(write_plan(host, plan, filed(means), means)) == {"nomerges": Outcome.KEPT}
 
 
-def test_a_write_without_effect_is_ignored_not_done(
+def test_ineffective_write_is_ignored(
     disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = disk()
@@ -232,7 +220,7 @@ def test_a_write_without_effect_is_ignored_not_done(
     assert (result.outcome, result.found) == (Outcome.IGNORED, 1)
 
 
-def test_a_refusal_carries_its_errno(disk: Callable[..., Disk]) -> None:
+def test_refusal_carries_errno(disk: Callable[..., Disk]) -> None:
     sda = disk()
     path = sda.path / "queue/nomerges"
     path.unlink()
@@ -259,7 +247,7 @@ def busy(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
     return pauses
 
 
-def test_a_busy_queue_is_written_to_again(
+def test_busy_queue_gets_retries(
     disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = disk()
@@ -271,13 +259,13 @@ def test_a_busy_queue_is_written_to_again(
     assert 0 < pauses[0] < pauses[1] * 3, "longer each time, on average"
 
 
-def test_workers_that_were_refused_together_do_not_come_back_together() -> None:
+def test_retry_pauses_are_jittered() -> None:
     pauses = [add_jitter(0.1) for _ in range(200)]
     assert 0.05 <= min(pauses) < 0.07
     assert 0.13 < max(pauses) <= 0.15
 
 
-def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
+def test_busy_queue_finally_refuses(
     disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = disk()
@@ -300,7 +288,7 @@ def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
         ([-4], Outcome.IGNORED, 1),  # a driver's clamp, which stays the same however often
     ],
 )
-def test_a_depth_that_the_kernel_raises_while_it_is_lowered_is_lowered_again(
+def test_depth_bounce_repeats_lowering(
     disk: Callable[..., Disk],
     monkeypatch: pytest.MonkeyPatch,
     raised: list[int],
@@ -332,9 +320,7 @@ def test_a_depth_that_the_kernel_raises_while_it_is_lowered_is_lowered_again(
         (161, Outcome.CONFLICT),
     ],
 )
-def test_a_step_of_a_ramp_since_the_plan_is_nobodys(
-    disk: Callable[..., Disk], now: int, outcome: Outcome
-) -> None:
+def test_ramp_step_is_no_conflict(disk: Callable[..., Disk], now: int, outcome: Outcome) -> None:
     sda = disk(device__queue_depth=str(now))
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("queue_depth", 200, 150),))
     [result] = write_chain(chain)
@@ -342,7 +328,7 @@ def test_a_step_of_a_ramp_since_the_plan_is_nobodys(
 
 
 @pytest.mark.parametrize("raised", [("sda",), ("sda", "sdb")])
-def test_a_depth_that_lowering_another_lun_has_raised_is_lowered_again(
+def test_sibling_write_relowers_depth(
     disk: Callable[..., Disk],
     monkeypatch: pytest.MonkeyPatch,
     means: Means,
@@ -373,7 +359,7 @@ def lower_depths(luns: Sequence[Disk], means: Means) -> Report:
     return execute_chains(chains, replace(means, workers=1))
 
 
-def test_a_depth_that_an_administrator_sets_before_the_last_lun_stays(
+def test_administrator_depth_survives_lowering(
     disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch, means: Means
 ) -> None:
     luns = [disk(name, device__queue_depth="150") for name in ("sda", "sdb")]
@@ -391,9 +377,7 @@ def test_a_depth_that_an_administrator_sets_before_the_last_lun_stays(
     assert luns[0].value("device/queue_depth") == "90"
 
 
-def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_vanished_disk_spares_siblings(disk: Callable[..., Disk], means: Means) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     plan = planned(host, NOMERGES)
@@ -406,7 +390,7 @@ def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
 
-def test_what_was_there_before_is_not_known_so_nothing_is_written(
+def test_unknown_baseline_prevents_write(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda, sdb = disk("sda"), disk("sdb")
@@ -425,9 +409,7 @@ def test_what_was_there_before_is_not_known_so_nothing_is_written(
     assert sda.value("queue/nomerges") == "0"
 
 
-def test_rollback_names_what_is_gone_once_and_then_is_done(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_rollback_forgets_vanished_disk(disk: Callable[..., Disk], means: Means) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
@@ -440,9 +422,7 @@ def test_rollback_names_what_is_gone_once_and_then_is_done(
     assert not filed(means).entries
 
 
-def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_nameless_disk_keeps_baseline(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
@@ -453,7 +433,7 @@ def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
     assert {entry.target for entry in filed(means).entries} == {"sda"}
 
 
-def test_unreadable_disk_keeps_its_baselines(disk: Callable[..., Disk], means: Means) -> None:
+def test_unreadable_disk_keeps_baselines(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     slot = "0000:01:00.0/scsi-0:1:0"
     first = replace(sda.endpoint(), id=f"naa.5a@{slot}", diskseq=4)
@@ -466,7 +446,7 @@ def test_unreadable_disk_keeps_its_baselines(disk: Callable[..., Disk], means: M
         assert (row.outcome, row.done) == (Outcome.VANISHED, route != slot)
 
 
-def test_unreadable_map_keeps_its_baselines(disk: Callable[..., Disk], means: Means) -> None:
+def test_unreadable_map_keeps_baselines(disk: Callable[..., Disk], means: Means) -> None:
     first = replace(disk().endpoint(), id="mpath-3600a", kind=Kind.MAP, diskseq=4)
     host = machine(first)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
@@ -475,9 +455,7 @@ def test_unreadable_map_keeps_its_baselines(disk: Callable[..., Disk], means: Me
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
 
 
-def test_another_drive_in_the_slot_ends_what_was_filed_of_the_one_that_is_gone(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_replaced_drive_ends_baseline(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     slot = "0000:01:00.0/scsi-0:1:0"
     first = replace(sda.endpoint(), id=f"naa.5a@{slot}", diskseq=4)
@@ -491,9 +469,7 @@ def test_another_drive_in_the_slot_ends_what_was_filed_of_the_one_that_is_gone(
     assert sda.value("queue/nomerges") == "1", "the values of another drive are not touched"
 
 
-def test_the_same_drive_that_cannot_tell_its_name_is_not_taken_for_another(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_diskseq_identifies_nameless_drive(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     first = replace(sda.endpoint(), id="naa.5a@0000:01:00.0/scsi-0:1:0", diskseq=4)
     host = machine(first)
@@ -507,9 +483,7 @@ def test_the_same_drive_that_cannot_tell_its_name_is_not_taken_for_another(
     assert sda.value("queue/nomerges") == "0"
 
 
-def test_a_baseline_without_a_disk_sequence_ends_where_another_drive_reports_its_name(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_new_drive_ends_unnumbered_baseline(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     place = "0000:01:00.0/0:0:1:0"  # as an earlier version filed it
     entry = Entry(f"naa.5a@{place}", "sda", None, "nomerges", 0, 1)
@@ -522,14 +496,14 @@ def test_a_baseline_without_a_disk_sequence_ends_where_another_drive_reports_its
         assert bool(filed(means).entries) is not done
 
 
-def test_a_vector_that_is_gone_leaves_nothing_to_put_back(means: Means) -> None:
+def test_vanished_vector_needs_no_rollback(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
     [row] = restore_values(machine(vectors=(vector(),)), filed(means), means)
     assert (row.done, row.limit) == (True, None)
 
 
-def test_unreadable_interrupts_keep_their_baselines(means: Means) -> None:
+def test_unreadable_interrupts_keep_baselines(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
     [row] = restore_values(machine(), filed(means), means)
@@ -537,7 +511,7 @@ def test_unreadable_interrupts_keep_their_baselines(means: Means) -> None:
     assert filed(means).entries
 
 
-def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means: Means) -> None:
+def test_disk_rollback_spares_siblings(disk: Callable[..., Disk], means: Means) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
@@ -546,9 +520,7 @@ def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
 
-def test_what_a_newer_version_wrote_into_the_journal_stays_in_it(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_unknown_journal_fields_survive(disk: Callable[..., Disk], means: Means) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
@@ -570,9 +542,7 @@ def test_what_a_newer_version_wrote_into_the_journal_stays_in_it(
     assert "pinned" not in json.loads(means.journal.read_text())
 
 
-def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_rollback_clears_interrupted_run(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     baseline = Entry(SDA, "sda", None, "nomerges", 0, 1)
     begun = Journal(machine().boot_id).begun(
@@ -586,7 +556,7 @@ def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(
     assert filed(means) == Journal(machine().boot_id)
 
 
-def test_a_journal_of_another_boot_is_no_baseline(means: Means) -> None:
+def test_earlier_boot_journal_is_ignored(means: Means) -> None:
     entry = Entry(SDA, "sda", None, "nomerges", 0, 1)
     journal.save(means.journal, Journal("earlier", (entry,)))
     now, earlier = journal.load(means.journal, "this")
@@ -626,7 +596,7 @@ def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list
     return made
 
 
-def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> None:
+def test_three_stuck_disks_close_adapter(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=3, fine=5)
     with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=2.0) as pool:
         report = Executor(pool).run(made)
@@ -636,7 +606,7 @@ def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> No
     assert len(report.stuck) == 3
 
 
-def test_one_stuck_disk_costs_its_own_rows_only(tmp_path: Path) -> None:
+def test_stuck_disk_spares_siblings(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=1, fine=6)
     with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=3.0) as pool:
         report = Executor(pool).run(made)
@@ -644,7 +614,7 @@ def test_one_stuck_disk_costs_its_own_rows_only(tmp_path: Path) -> None:
     assert found == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
 
 
-def test_once_asked_to_stop_no_disk_is_begun(tmp_path: Path) -> None:
+def test_stop_request_cancels_disks(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=0, fine=4)
     with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
         report = Executor(pool, stop=lambda: True).run(made)
@@ -664,7 +634,7 @@ class _Watched(Pool[Chain, bytes]):
         return super().start(task)
 
 
-def test_one_disk_of_an_adapter_goes_first_and_alone(tmp_path: Path) -> None:
+def test_first_disk_runs_alone(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=0, fine=6)
     with _Watched(4) as pool:
         Executor(pool).run(made)
@@ -674,14 +644,14 @@ def test_one_disk_of_an_adapter_goes_first_and_alone(tmp_path: Path) -> None:
     assert max(alongside.values()) == 3, "then they go in parallel"
 
 
-def test_the_paths_of_one_map_go_one_at_a_time(tmp_path: Path) -> None:
+def test_map_paths_run_sequentially(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=0, fine=5, map="dm-0")
     with _Watched(4) as pool:
         Executor(pool).run(made)
     assert {alongside for _, alongside in pool.begun} == {0}
 
 
-def test_a_controllers_tolerance_is_set_and_put_back_as_the_word_that_it_was(
+def test_latency_tolerance_accepts_any(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "power/pm_qos_latency_tolerance_us"
@@ -695,7 +665,7 @@ def test_a_controllers_tolerance_is_set_and_put_back_as_the_word_that_it_was(
         assert file.read_text() == text
 
 
-def test_each_write_has_its_claim(
+def test_write_holds_claim(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = machine(disk().endpoint())
@@ -718,7 +688,7 @@ def test_each_write_has_its_claim(
     assert seen_by_worker.read_text() == "True"
 
 
-def test_worker_that_fails_before_its_write_says_so(
+def test_early_worker_failure_refuses(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = machine(disk().endpoint())
@@ -741,7 +711,7 @@ def test_worker_that_fails_before_its_write_says_so(
     }
 
 
-def test_worker_that_fails_after_its_write_is_not_trusted(
+def test_late_worker_failure_keeps_baseline(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = machine(disk().endpoint())
@@ -760,7 +730,7 @@ def test_worker_that_fails_after_its_write_is_not_trusted(
     assert entry.value == 1
 
 
-def test_a_worker_that_dies_leaves_a_row_of_its_own_and_the_journal_keeps_it(
+def test_dead_worker_keeps_journal_entries(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its write has landed or not: that is no stuck writer, nor a slow adapter."""
@@ -779,7 +749,7 @@ def test_a_worker_that_dies_leaves_a_row_of_its_own_and_the_journal_keeps_it(
     assert {entry.doubt for entry in kept} == {None}
 
 
-def test_workers_that_die_do_not_close_their_adapter(tmp_path: Path) -> None:
+def test_dead_workers_spare_adapter(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=0, fine=5)
     with Pool[Chain, bytes](_die_of_first_four, size=2, deadline=20) as pool:
         report = Executor(pool).run(made)
@@ -794,9 +764,7 @@ def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
     yield encode_result(WriteResult("nomerges", Outcome.WRITTEN))
 
 
-def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_fork_refuses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -810,9 +778,7 @@ def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
     }
 
 
-def test_a_crew_that_switches_2000_times_opens_no_more_files(
-    disk: Callable[..., Disk], tmp_path: Path
-) -> None:
+def test_pool_switches_leak_no_descriptors(disk: Callable[..., Disk], tmp_path: Path) -> None:
     sda = disk()
     chain = Chain("sda", SDA, None, None, str(sda.path), (Step("nomerges", 0, 0),))
 
@@ -833,7 +799,7 @@ def _count_descriptors(task: int) -> Iterator[int]:
     yield len(os.listdir("/proc/self/fd"))
 
 
-def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], means: Means) -> None:
+def test_only_drift_is_written(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
     limits = PlanLimits(excluded={SDA: "excluded in [site]"})
@@ -844,7 +810,7 @@ def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], mean
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EPERM])
-def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> None:
+def test_unmovable_vector_becomes_fixed(number: int) -> None:
     free = vector()
     [row] = make_plan(machine(vectors=(free,)), profile(("irq_affinity", Exactly("local")))).rows
     assert row.state is State.DRIFT
@@ -854,7 +820,7 @@ def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> Non
     assert "refuses to have it moved" in (done.limit or "")
 
 
-def test_any_other_refusal_of_a_vector_stays_one() -> None:
+def test_vector_refusal_keeps_errno() -> None:
     [row] = make_plan(
         machine(vectors=(vector(),)), profile(("irq_affinity", Exactly("local")))
     ).rows
@@ -865,7 +831,7 @@ def test_any_other_refusal_of_a_vector_stays_one() -> None:
 
 @pytest.mark.parametrize("before", ["7", "3", ""])
 @pytest.mark.parametrize("after", [["7"], [""], ["7", "", "7"]])
-def test_what_the_kernel_shows_of_a_vector_while_it_moves_it_is_not_believed(
+def test_transient_affinity_is_reread(
     before: str, after: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPUs that it had before, or none at all."""
@@ -886,9 +852,7 @@ def test_what_the_kernel_shows_of_a_vector_while_it_moves_it_is_not_believed(
     assert file.read_text() == "3"
 
 
-def test_a_vector_that_stays_where_it_is_is_said_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unmoved_vector_reports_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "smp_affinity_list").write_text("7")
     monkeypatch.setattr("hbatune.act.chain.reread_attribute", lambda *where: "7")
     step = Step("irq_affinity", "3", "7")
@@ -898,9 +862,7 @@ def test_a_vector_that_stays_where_it_is_is_said_to(
     assert (result.outcome, result.found) == (Outcome.IGNORED, "7")
 
 
-def test_tunables_of_a_later_scheduler_are_nobodys_to_put_back(
-    disk: Callable[..., Disk], means: Means
-) -> None:
+def test_later_tunables_stay_unjournaled(disk: Callable[..., Disk], means: Means) -> None:
     # The first run switched the scheduler; the second one finds tunables that came with it.
     sda = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
     (sda.path / "queue/iosched/fifo_batch").write_text("16")
@@ -913,7 +875,7 @@ def test_tunables_of_a_later_scheduler_are_nobodys_to_put_back(
 
 
 @pytest.mark.parametrize(("found", "kept"), [("none", True), (None, True), ("kyber", False)])
-def test_a_refusal_that_changed_something_keeps_what_was_there(
+def test_refusal_with_effect_keeps_baseline(
     disk: Callable[..., Disk],
     means: Means,
     monkeypatch: pytest.MonkeyPatch,
@@ -930,7 +892,7 @@ def test_a_refusal_that_changed_something_keeps_what_was_there(
     assert ("scheduler" in {entry.setting for entry in filed.entries}) == kept
 
 
-def test_what_the_kernel_changes_with_another_setting_is_as_before(
+def test_kernel_side_effect_is_undone(
     disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch, means: Means
 ) -> None:
     """Every change of a queue's limits raises the read-ahead to its default (6.12)."""

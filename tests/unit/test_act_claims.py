@@ -40,7 +40,7 @@ def targets(path: Path) -> list[str]:
     return sorted(claim.target for claim in lock.find_outstanding_claims(path))
 
 
-def test_writer_of_an_earlier_run_is_killed(path: Path) -> None:
+def test_earlier_writer_is_killed(path: Path) -> None:
     with writer() as left:
         with ClaimTable(path, 2) as table:
             table.started(find_process(left.pid), SDA)
@@ -51,7 +51,7 @@ def test_writer_of_an_earlier_run_is_killed(path: Path) -> None:
     assert lock.find_outstanding_claims(path) == []
 
 
-def test_process_with_only_the_writers_pid_is_not_killed(path: Path) -> None:
+def test_reused_pid_survives(path: Path) -> None:
     me = find_this_process()
     with ClaimTable(path, 1) as table:
         table.started(Process(me.pid, me.start_time - 1), SDA)
@@ -59,7 +59,7 @@ def test_process_with_only_the_writers_pid_is_not_killed(path: Path) -> None:
     assert os.getpid() == me.pid  # still here
 
 
-def test_claim_ends_with_its_write(path: Path) -> None:
+def test_claim_ends_with_write(path: Path) -> None:
     with ClaimTable(path, 2) as table:
         table.started(find_this_process(), SDA)
         assert targets(path) == ["sda"]
@@ -67,7 +67,7 @@ def test_claim_ends_with_its_write(path: Path) -> None:
         assert targets(path) == []
 
 
-def test_later_run_keeps_the_claim_of_a_stuck_writer(path: Path) -> None:
+def test_stuck_claim_survives_later_run(path: Path) -> None:
     with writer() as stuck:
         with ClaimTable(path, 1) as first:
             first.started(find_process(stuck.pid), SDA)
@@ -78,7 +78,7 @@ def test_later_run_keeps_the_claim_of_a_stuck_writer(path: Path) -> None:
         assert targets(path) == ["sda"]
 
 
-def test_more_writers_than_slots_still_write(path: Path) -> None:
+def test_surplus_writers_still_write(path: Path) -> None:
     with ClaimTable(path, 1) as table:
         table.started(find_this_process(), SDA)
         table.started(Process(1, 1), SDB)
@@ -86,9 +86,7 @@ def test_more_writers_than_slots_still_write(path: Path) -> None:
         assert targets(path) == ["sda"]
 
 
-def test_slots_are_allocated_before_they_are_needed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_are_preallocated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ClaimTable(path, 3):
         pass
     allocated = path.stat().st_size
@@ -104,7 +102,7 @@ def test_slots_are_allocated_before_they_are_needed(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EMFILE])
-def test_without_the_file_writers_go_on(
+def test_writers_tolerate_missing_file(
     path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refused(*_: object) -> int:
@@ -118,7 +116,7 @@ def test_without_the_file_writers_go_on(
     assert lock.find_outstanding_claims(path) == []
 
 
-def test_damaged_slot_costs_its_own_claim(path: Path) -> None:
+def test_damaged_slot_spares_claims(path: Path) -> None:
     with ClaimTable(path, 2) as table:
         table.started(find_this_process(), SDA)
     data = bytearray(path.read_bytes())

@@ -50,7 +50,7 @@ def save_over(path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [replace, change, save_over])
-def test_the_folder_is_synced_after_the_rename(
+def test_rename_syncs_folder(
     write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = Trace(monkeypatch)
@@ -63,17 +63,13 @@ def test_the_folder_is_synced_after_the_rename(
     ]
 
 
-def test_the_folder_is_synced_after_a_new_file_got_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_syncs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(monkeypatch)
     files.save(tmp_path / "report.html", DATA, over=False)
     assert trace.calls[:3] == ["sync file", "link", "sync folder"]
 
 
-def test_the_folder_is_synced_after_a_removal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removal_syncs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "journal.json").write_bytes(DATA)
     trace = Trace(monkeypatch)
     files.remove(tmp_path / "journal.json")

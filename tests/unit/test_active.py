@@ -36,9 +36,7 @@ def guard(path: Path) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("profile", ["oltp", None])
-def test_a_link_stays_one_and_its_file_keeps_mode_and_owner(
-    link: Path, real: Path, profile: str | None
-) -> None:
+def test_activation_preserves_link_and_mode(link: Path, real: Path, profile: str | None) -> None:
     before = real.stat()
     system.activate_profile(link, "balanced")
     system.activate_profile(link, profile)
@@ -49,7 +47,7 @@ def test_a_link_stays_one_and_its_file_keeps_mode_and_owner(
     assert 'exclude = ["sda"] # ours' in text
 
 
-def test_a_private_configuration_stays_private(tmp_path: Path) -> None:
+def test_private_configuration_stays_private(tmp_path: Path) -> None:
     file = tmp_path / "hbatune.toml"
     file.write_text('profile = "oltp"\n')
     file.chmod(0o600)
@@ -57,12 +55,12 @@ def test_a_private_configuration_stays_private(tmp_path: Path) -> None:
     assert guard(file)[0] == 0o600
 
 
-def test_a_new_configuration_is_for_all_to_read(tmp_path: Path) -> None:
+def test_new_configuration_is_public(tmp_path: Path) -> None:
     system.activate_profile(tmp_path / "etc/hbatune.toml", "oltp")
     assert guard(tmp_path / "etc/hbatune.toml")[0] == 0o644
 
 
-def test_a_link_to_what_is_not_there_yet_gets_its_file(tmp_path: Path) -> None:
+def test_dangling_link_gets_target(tmp_path: Path) -> None:
     link = tmp_path / "hbatune.toml"
     link.symlink_to("site.toml")
     system.activate_profile(link, "oltp")
@@ -70,7 +68,7 @@ def test_a_link_to_what_is_not_there_yet_gets_its_file(tmp_path: Path) -> None:
     assert (tmp_path / "site.toml").read_text() == 'profile = "oltp"\n'
 
 
-def test_an_absolute_link_of_an_image_stays_within_it(tmp_path: Path) -> None:
+def test_image_link_stays_inside(tmp_path: Path) -> None:
     image = tmp_path / "image"
     link = image / "etc/hbatune/hbatune.toml"
     link.parent.mkdir(parents=True)
@@ -82,14 +80,14 @@ def test_an_absolute_link_of_an_image_stays_within_it(tmp_path: Path) -> None:
     assert inside.read_text() == 'profile = "oltp"\n'
 
 
-def test_uninstalling_leaves_an_administrators_link_and_its_file(link: Path, real: Path) -> None:
+def test_uninstallation_keeps_custom_link(link: Path, real: Path) -> None:
     real.write_text('profile = "oltp"\n')
     system.forget_profile(link)
     assert link.is_symlink()
     assert real.read_text() == ""
 
 
-def test_uninstallation_reports_an_unreadable_configuration(
+def test_uninstallation_reports_unreadable_configuration(
     real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real.write_text("")
@@ -105,14 +103,14 @@ def test_uninstallation_reports_an_unreadable_configuration(
         system.forget_profile(real)
 
 
-def test_links_in_a_circle_are_an_error_that_names_them(tmp_path: Path) -> None:
+def test_circular_links_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(system.ActiveProfileError, match=r"/a cannot be followed"):
         system.activate_profile(tmp_path / "a", "oltp")
 
 
-def test_a_file_that_is_saved_over_keeps_its_mode(tmp_path: Path) -> None:
+def test_overwritten_file_keeps_mode(tmp_path: Path) -> None:
     file = tmp_path / "facts.snapshot"
     file.write_bytes(b"first")
     file.chmod(0o600)

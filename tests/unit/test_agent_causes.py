@@ -20,12 +20,12 @@ def looks(*seen: tuple[int, int], first: DepthLevel | None = RIGHT) -> list[bool
     return found
 
 
-def test_a_depth_that_sinks_with_errors_is_the_kernels_until_it_is_back() -> None:
+def test_errors_explain_sinking_depth() -> None:
     down, up = [(62, 122), (60, 160)], [(60, 160), (61, 160), (64, 160), (64, 160)]
     assert looks(*down, *up) == [True, True, True, True, False, False]
 
 
-def test_a_depth_that_sinks_without_errors_was_lowered_by_others() -> None:
+def test_sinking_without_errors_is_drift() -> None:
     assert looks((32, 100)) == [False]
     assert looks((32, 100 + QUEUE_FULL_THRESHOLD - 1)) == [False], (
         "a few errors are the polls of smartd"
@@ -33,21 +33,21 @@ def test_a_depth_that_sinks_without_errors_was_lowered_by_others() -> None:
     assert looks((62, 122), (62, 122), (62, 122), (8, 122))[-1] is False
 
 
-def test_errors_between_two_looks_are_not_lost() -> None:
+def test_errors_between_scans_count() -> None:
     """Eight of the eleven were there at the look before, at which the depth was right still."""
     assert looks((64, 108), (63, 111)) == [False, True]
 
 
-def test_at_the_first_look_nothing_is_known_and_then_it_rises_by_itself() -> None:
+def test_unexplained_rise_is_ramping() -> None:
     assert looks((20, 5000), (20, 5000), (21, 5000), first=None) == [False, False, True]
 
 
-def test_a_counter_that_begins_again_is_no_flood_and_hides_none() -> None:
+def test_counter_wrap_is_no_flood() -> None:
     high = (1 << 32) - 5
     assert looks((63, 10), first=DepthLevel(WANTED, high, high)) == [True]
     assert looks((63, 2), first=DepthLevel(WANTED, high, high)) == [False]
 
 
 @given(st.lists(st.tuples(st.integers(1, WANTED), st.integers(0, 10**6)), min_size=1))
-def test_a_right_depth_never_ramps(seen: list[tuple[int, int]]) -> None:
+def test_correct_depth_never_ramps(seen: list[tuple[int, int]]) -> None:
     assert looks(*seen, (WANTED, 0))[-1] is False

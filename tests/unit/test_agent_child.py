@@ -41,7 +41,7 @@ def resting(rested: Path) -> tuple[Callable[[bytes], bytes], Callable[[], None]]
     return serve, rest
 
 
-def test_it_rests_once_nothing_is_asked_for_and_goes_on_with_what_it_remembers(
+def test_idle_server_keeps_state(
     rested: Path,
 ) -> None:
     serve, rest = resting(rested)
@@ -54,7 +54,7 @@ def test_it_rests_once_nothing_is_asked_for_and_goes_on_with_what_it_remembers(
         server.kill()
 
 
-def test_one_request_after_another_waits_for_no_rest(rested: Path) -> None:
+def test_consecutive_requests_skip_idling(rested: Path) -> None:
     serve, rest = resting(rested)
     server = Server(serve, on_idle=rest, quiet=3600.0)
     try:

@@ -40,15 +40,13 @@ def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.waitpid(pid, 0)
 
 
-def test_nobody_else_is_waited_for(holder: int) -> None:
+def test_foreign_holder_is_not_awaited(holder: int) -> None:
     with pytest.raises(LockedError) as caught, LockAfterPass():
         pytest.fail("it is held")
     assert caught.value.pid == holder
 
 
-def test_a_lock_that_is_free_by_the_time_its_holder_is_asked_for_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_freed_lock_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = fcntl.lockf
     tries: list[int] = []
 
@@ -63,9 +61,7 @@ def test_a_lock_that_is_free_by_the_time_its_holder_is_asked_for_is_taken(
         assert len(tries) == 2
 
 
-def test_a_holder_that_has_ended_meanwhile_is_no_reason_to_give_up(
-    holder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_holder_frees_lock(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(pid: int) -> bool:
         os.kill(pid, signal.SIGTERM)
         return True
@@ -75,7 +71,7 @@ def test_a_holder_that_has_ended_meanwhile_is_no_reason_to_give_up(
         pass
 
 
-def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daemon_pass_is_awaited(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
     wait = client._wait_for_end
 
@@ -90,9 +86,7 @@ def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.Mon
         pass
 
 
-def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
-    holder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_pass_process_ends_wait(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
     wait, waits = client._wait_for_end, list[float]()
 
@@ -108,7 +102,7 @@ def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
     assert sum(waits) < client.DAEMON_WAIT_S
 
 
-def test_a_pass_that_takes_too_long_is_not(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_pass_exceeds_patience(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "DAEMON_WAIT_S", 0.05)
     status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
     with pytest.raises(LockedError), LockAfterPass():

@@ -60,7 +60,7 @@ def watch(disks: Disks) -> DepthWatch:
     return made
 
 
-def test_a_depth_is_found_as_often_as_it_is_put_back(watch: DepthWatch, disks: Disks) -> None:
+def test_repeated_resets_are_detected(watch: DepthWatch, disks: Disks) -> None:
     assert watch.look(105.0) == ()
     for _ in range(5):
         disks["sda"] = DRIVERS
@@ -68,7 +68,7 @@ def test_a_depth_is_found_as_often_as_it_is_put_back(watch: DepthWatch, disks: D
         watch.watch(seen("sda"), 111.0)  # the pass sets it, and the driver is faster than the look
 
 
-def test_what_a_pass_leaves_is_not_found_again(watch: DepthWatch, disks: Disks) -> None:
+def test_unrepaired_reset_fires_once(watch: DepthWatch, disks: Disks) -> None:
     disks["sda"] = DRIVERS
     assert watch.look(105.0) == ("sda",)
     watch.watch(seen(), 106.0)
@@ -79,15 +79,13 @@ def test_what_a_pass_leaves_is_not_found_again(watch: DepthWatch, disks: Disks) 
     assert watch.look(121.0) == ("sda",)
 
 
-def test_a_depth_of_somebodys_and_a_disk_that_is_gone_are_nothing(
-    watch: DepthWatch, disks: Disks
-) -> None:
+def test_foreign_depth_triggers_no_scan(watch: DepthWatch, disks: Disks) -> None:
     disks["sda"] = 8
     del disks["sdb"]
     assert watch.look(105.0) == ()
 
 
-def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthWatch) -> None:
+def test_depth_watch_follows_interval(watch: DepthWatch) -> None:
     assert watch.due == 100.0 + POLL_INTERVAL_S
     watch.look(105.0)
     assert watch.due == 105.0 + POLL_INTERVAL_S
@@ -96,7 +94,7 @@ def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthW
     assert watch.due == NEVER
 
 
-def test_after_a_reset_it_looks_often_for_a_while(watch: DepthWatch) -> None:
+def test_reset_speeds_up_depth_watch(watch: DepthWatch) -> None:
     """The driver puts depths back after the kernel has told of the reset."""
     watch.hurry(101.0)
     assert watch.due == 101.0
@@ -110,13 +108,13 @@ def test_after_a_reset_it_looks_often_for_a_while(watch: DepthWatch) -> None:
     assert watch.due == 101.0 + FAST_POLL_DURATION_S + POLL_INTERVAL_S
 
 
-def test_a_reset_of_disks_whose_driver_puts_nothing_back_needs_no_look() -> None:
+def test_unaffected_driver_ignores_reset() -> None:
     watch = DepthWatch(lambda targets: {})
     watch.hurry(100.0)
     assert watch.due == NEVER
 
 
-def test_nothing_is_looked_at_after_a_rollback(watch: DepthWatch) -> None:
+def test_stopped_watch_never_fires(watch: DepthWatch) -> None:
     watch.stop()
     assert watch.due == NEVER
 
@@ -141,24 +139,24 @@ def origin(
 WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
 
 
-def test_the_drivers_own_depth_is_not_somebodys() -> None:
+def test_driver_default_means_reset() -> None:
     assert origin(DRIVERS) is ChangeOrigin.RESET
     assert origin(8) is ChangeOrigin.DRIFT
     assert origin(DRIVERS, own={}) is ChangeOrigin.DRIFT, "a driver that puts nothing back"
 
 
-def test_after_a_reset_any_depth_is_the_drivers() -> None:
+def test_reset_event_explains_any_depth() -> None:
     assert origin(48, event=WAS_RESET) is ChangeOrigin.RESET, "new firmware, another depth"
     assert origin(48, event=WAS_RESET, own={}) is ChangeOrigin.DRIFT
 
 
-def test_a_ramp_passes_the_drivers_depth_on_its_way() -> None:
+def test_ramping_past_default_is_drift() -> None:
     assert origin(DRIVERS, ramping=True) is ChangeOrigin.DRIFT
     assert origin(20, ramping=True, event=WAS_RESET) is ChangeOrigin.DRIFT
     assert origin(DRIVERS, ramping=True, event=WAS_RESET) is ChangeOrigin.RESET
 
 
-def test_commands_that_a_reset_ended_are_no_full_queue() -> None:
+def test_reset_errors_start_no_ramp() -> None:
     order = Order(PassReason.EVENT, levels={"id-sda": DepthLevel(WANTED, 0, 0)})
     found = [
         compute_depth_levels(

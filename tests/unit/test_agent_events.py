@@ -70,14 +70,14 @@ UNMARKED, LOOK, RESET, BOUND, TABLE, HOST_RESET = (
         ("add", "scsi", {}, None),
     ],
 )
-def test_an_event_says_what_to_look_at_and_what_the_kernel_has_reset(
+def test_events_name_target_and_cause(
     action: str, subsystem: str, properties: dict[str, str], meant: DeviceEvent | None
 ) -> None:
     name = "2:0:5:0" if subsystem == "scsi" else "x"
     assert interpret_event(action, subsystem, name, properties) == meant
 
 
-def test_a_disk_is_unmarked_if_every_event_of_it_says_so() -> None:
+def test_one_event_marks_disk() -> None:
     events = (
         *(DeviceEvent("sda", unmarked=True), DeviceEvent("sdb", unmarked=True)),
         *(DeviceEvent("sda"), DeviceEvent("sdc")),
@@ -85,7 +85,7 @@ def test_a_disk_is_unmarked_if_every_event_of_it_says_so() -> None:
     assert Order(PassReason.EVENT, events).unmarked == {"sdb"}
 
 
-def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:
+def test_third_drift_exhausts_repairs() -> None:
     damping = Repairs()
     for now in (0.0, 100.0):
         assert damping.exhausted(now) == frozenset()
@@ -93,7 +93,7 @@ def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:
     assert damping.exhausted(200.0) == {KEY}
 
 
-def test_who_does_it_seldom_is_not_stepped_aside_for() -> None:
+def test_rare_drift_stays_repairable() -> None:
     damping = Repairs()
     for number in range(20):
         now = number * REPAIR_WINDOW_S
@@ -102,7 +102,7 @@ def test_who_does_it_seldom_is_not_stepped_aside_for() -> None:
     assert len(damping.times[KEY]) <= MAX_REPAIRS, "what is long ago is forgotten"
 
 
-def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
+def test_default_audits_exhaust_repairs() -> None:
     audit = Config().daemon.audit_seconds
     damping = Repairs.every(audit)
     for number in (1, 2):
@@ -110,7 +110,7 @@ def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
     assert damping.exhausted(3 * (audit + 1.0)) == {KEY}
 
 
-def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
+def test_permission_change_reloads_configuration(tmp_path: Path) -> None:
     site = Site(tmp_path)
     last_good = LastGoodConfiguration(tmp_path, site.load)
     site.file.write_text("another")
@@ -126,7 +126,7 @@ def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.floats(0, 5000), max_size=60))
-def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) -> None:
+def test_repairs_per_window_are_limited(times: list[float]) -> None:
     damping, done = Repairs(), list[float]()
     for now in sorted(times):
         if KEY not in damping.exhausted(now):
@@ -136,7 +136,7 @@ def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) 
         assert sum(now <= other < now + REPAIR_WINDOW_S for other in done) <= MAX_REPAIRS
 
 
-def test_an_hours_budget_comes_back_after_the_hour() -> None:
+def test_probe_budget_renews_hourly() -> None:
     spent = ProbeTime().plus(20.0, current_time=0.0).plus(30.0, current_time=HOUR / 2)
     assert spent.left(60.0, HOUR / 2) == 10.0
     assert spent.left(60.0, HOUR + 1) == 30.0
@@ -158,7 +158,7 @@ class Site:
         return Policy(Config(profile=text), None)
 
 
-def test_a_mistake_leaves_the_last_good_configuration_in_force(tmp_path: Path) -> None:
+def test_mistake_keeps_last_configuration(tmp_path: Path) -> None:
     site = Site(tmp_path)
     last_good = LastGoodConfiguration(tmp_path, site.load)
     assert not last_good.refresh()
@@ -170,7 +170,7 @@ def test_a_mistake_leaves_the_last_good_configuration_in_force(tmp_path: Path) -
     assert (last_good.policy.config.profile, last_good.mistake) == ("another", None)
 
 
-def test_a_file_beside_it_counts_and_the_same_again_does_not(tmp_path: Path) -> None:
+def test_unchanged_configuration_is_ignored(tmp_path: Path) -> None:
     site = Site(tmp_path)
     last_good = LastGoodConfiguration(tmp_path, site.load)
     (tmp_path / "rules.d").mkdir()
@@ -180,7 +180,7 @@ def test_a_file_beside_it_counts_and_the_same_again_does_not(tmp_path: Path) -> 
     assert not last_good.refresh()
 
 
-def test_without_a_first_good_reading_there_is_no_daemon(tmp_path: Path) -> None:
+def test_bad_first_configuration_fails(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.file.write_text("nonsense")
     with pytest.raises(UsageError):

@@ -198,14 +198,14 @@ def audited(bench: Bench, seconds: float = 1.0) -> None:
     bench.policy = replace(bench.policy, config=config)
 
 
-def test_after_a_rollback_it_rests_whatever_profile_it_goes_by(bench: Bench) -> None:
+def test_full_rollback_idles_daemon(bench: Bench) -> None:
     rollback_record.record_everything(Paths())
     [found] = bench.run()
     assert bench.orders == []
     assert (found.rolled_back, found.profile, found.well) == (True, None, True)
 
 
-def test_unreadable_rollback_record_is_no_rest(bench: Bench) -> None:
+def test_unreadable_rollback_record_runs_pass(bench: Bench) -> None:
     """Its pass reports the record; a daemon at rest would be idle, which is good."""
     paths.ROLLBACKS.mkdir(parents=True)
     (paths.ROLLBACKS / "targets-1").write_text("{")
@@ -213,14 +213,14 @@ def test_unreadable_rollback_record_is_no_rest(bench: Bench) -> None:
     assert bench.orders == [("start", None)]
 
 
-def test_it_is_ready_once_everything_was_looked_at(bench: Bench) -> None:
+def test_readiness_follows_first_pass(bench: Bench) -> None:
     bench.run()
     assert bench.orders == [("start", None)]
     assert bench.systemd.said == ["READY=1", "STOPPING=1"]
     assert [word for word, _ in bench.told.words] == ["passed", "began", "ended"]
 
 
-def test_a_fault_in_a_pass_is_one_line_of_the_journal_and_the_daemon_goes_on(
+def test_pass_fault_spares_daemon(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines"
@@ -247,7 +247,7 @@ def test_a_fault_in_a_pass_is_one_line_of_the_journal_and_the_daemon_goes_on(
     assert found[-1].error == "its process has died"
 
 
-def test_the_first_event_is_acted_on_at_once_and_those_after_it_together(bench: Bench) -> None:
+def test_later_events_are_batched(bench: Bench) -> None:
     def appear() -> None:
         for name in ("sda", "sdb", "sdc", "sdb"):
             bench.source.put(name)
@@ -263,7 +263,7 @@ def test_the_first_event_is_acted_on_at_once_and_those_after_it_together(bench: 
     assert [each.last.reason for each in statuses if each.last] == ["start", "event", "event"]
 
 
-def test_events_go_to_the_process_that_knows_the_machine(bench: Bench) -> None:
+def test_events_reuse_process_until_reload(bench: Bench) -> None:
     """Its memory is of the look at everything; a new look is a new process's."""
     pids = bench.folder / "pids"
 
@@ -285,9 +285,7 @@ def test_events_go_to_the_process_that_knows_the_machine(bench: Bench) -> None:
         assert not os.path.exists(f"/proc/{pid}"), "none is left behind"
 
 
-def test_audits_are_one_processs_until_it_has_grown_old(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_audits_replace_aged_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = bench.folder / "pids"
     audited(bench)
 
@@ -305,7 +303,7 @@ def test_audits_are_one_processs_until_it_has_grown_old(
     assert first[1] == "1", "a look at everything forgets the levels"
 
 
-def test_a_process_that_was_killed_while_it_waited_is_replaced(bench: Bench) -> None:
+def test_killed_process_is_replaced(bench: Bench) -> None:
     pids = bench.folder / "pids"
 
     def answer(order: Order) -> PassReport:
@@ -324,7 +322,7 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(bench: Bench) -> 
     assert statuses[-1].error is None
 
 
-def test_the_process_that_waits_for_events_keeps_no_connection_open(bench: Bench) -> None:
+def test_pass_process_inherits_no_connection(bench: Bench) -> None:
     """A client of the metrics would wait for ever for the end of an answer."""
     here, there = socket.socketpair()
 
@@ -338,14 +336,14 @@ def test_the_process_that_waits_for_events_keeps_no_connection_open(bench: Bench
     there.close()
 
 
-def test_lost_events_lead_to_a_look_at_everything(bench: Bench) -> None:
+def test_lost_events_trigger_full_scan(bench: Bench) -> None:
     seen = bench.run(lambda: bench.source.put("sda", overrun=True))
     assert bench.orders == [("start", None), ("overrun", None)]
     assert bench.told.of("overrun") == [()]
     assert seen[-1].overruns == 1
 
 
-def test_without_a_profile_nothing_is_done_and_it_is_ready(bench: Bench) -> None:
+def test_missing_profile_runs_no_pass(bench: Bench) -> None:
     bench.policy = Policy(Config(), None)
     [status] = bench.run()
     assert bench.orders == []
@@ -353,7 +351,7 @@ def test_without_a_profile_nothing_is_done_and_it_is_ready(bench: Bench) -> None
     assert (status.profile, status.well) == (None, True)
 
 
-def test_a_profile_that_is_gone_after_a_rollback_is_not_set_again(bench: Bench) -> None:
+def test_removed_profile_stays_unapplied(bench: Bench) -> None:
     def roll_back() -> None:
         bench.policy = Policy(Config(), None)
         bench.touch()
@@ -364,7 +362,7 @@ def test_a_profile_that_is_gone_after_a_rollback_is_not_set_again(bench: Bench) 
     assert seen[-1].profile is None
 
 
-def test_a_reload_looks_at_everything_with_the_new_profile(bench: Bench) -> None:
+def test_reload_applies_new_profile(bench: Bench) -> None:
     def reload() -> None:
         bench.policy = replace(bench.policy, config=Config(profile="other"))
         bench.touch()
@@ -378,7 +376,7 @@ def test_a_reload_looks_at_everything_with_the_new_profile(bench: Bench) -> None
     ]
 
 
-def test_a_mistake_in_the_configuration_is_told_and_the_old_one_stays(bench: Bench) -> None:
+def test_configuration_mistake_is_reported(bench: Bench) -> None:
     def spoil() -> None:
         bench.mistake = UsageError("no such profile")
         bench.touch()
@@ -391,7 +389,7 @@ def test_a_mistake_in_the_configuration_is_told_and_the_old_one_stays(bench: Ben
     assert bench.orders[-1] == ("reload", None), "with the last good one"
 
 
-def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
+def test_third_drift_stays_unrepaired(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         given_up = order.left or order.fought
         handled = Handled.LEFT if given_up else Handled.WRITTEN
@@ -407,7 +405,7 @@ def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
     ], "said once"
 
 
-def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
+def test_failed_setting_stays_open(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         failed = replace(SCHEDULER, handled=Handled.FAILED)
         if order.names == ("sdb",):
@@ -420,7 +418,7 @@ def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("crossings", "still_open"), [(1, 0), (5, 1)])
-def test_what_was_set_between_plan_and_write_is_looked_at_once_more(
+def test_conflict_is_retried_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, crossings: int, still_open: int
 ) -> None:
     monkeypatch.setattr(loop, "CONFLICT_DELAY_S", 0.05)
@@ -439,9 +437,7 @@ def test_what_was_set_between_plan_and_write_is_looked_at_once_more(
     assert len(failed) == still_open, "told where it does not come right"
 
 
-def test_while_another_hbatune_works_it_waits_and_comes_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_pass_is_retried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LOCK_RETRY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
@@ -455,9 +451,7 @@ def test_while_another_hbatune_works_it_waits_and_comes_back(
 
 
 @pytest.mark.parametrize("how", ["error", "dies"])
-def test_a_pass_that_fails_is_told_and_made_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_failed_pass_is_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
@@ -475,7 +469,7 @@ def test_a_pass_that_fails_is_told_and_made_again(
     assert bench.orders == [("start", None)] * 2
 
 
-def test_a_pass_that_hangs_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hung_pass_is_abandoned(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.2)
 
     def hang(order: Order) -> PassReport:
@@ -487,9 +481,7 @@ def test_a_pass_that_hangs_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyP
     assert status.error is not None
 
 
-def test_the_watchdog_hears_from_it_while_a_pass_takes_long(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_pass_feeds_watchdog(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.systemd.watchdog = 0.1
     monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.5)
     bench.reports = lambda order: signal.pause()  # type: ignore[assignment,return-value]
@@ -497,7 +489,7 @@ def test_the_watchdog_hears_from_it_while_a_pass_takes_long(
     assert bench.systemd.said.count("WATCHDOG=1") >= 3
 
 
-def test_what_appeared_is_probed_within_the_budget(bench: Bench) -> None:
+def test_new_endpoint_is_probed(bench: Bench) -> None:
     bench.reports = lambda order: seen(1, new=order.names or ())
     told = bench.told
 
@@ -515,7 +507,7 @@ def test_what_appeared_is_probed_within_the_budget(bench: Bench) -> None:
     assert told.of("probed") == [(NewEndpointProbe(1, 5),)]
 
 
-def test_stopping_waits_for_the_pass_under_way(bench: Bench) -> None:
+def test_stop_awaits_current_pass(bench: Bench) -> None:
     done = bench.folder / "done"
 
     def slow(order: Order) -> PassReport:
@@ -530,7 +522,7 @@ def test_stopping_waits_for_the_pass_under_way(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("problem", [None, "3 values could not be put back"])
-def test_where_wanted_everything_goes_back_at_the_end(
+def test_rollback_on_stop_restores_values(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, problem: str | None
 ) -> None:
     config = Config(profile="test", daemon=DaemonConfig(rollback_on_stop=True))
@@ -547,7 +539,7 @@ def test_where_wanted_everything_goes_back_at_the_end(
     assert bench.told.of("restored") == [(problem,)]
 
 
-def test_it_leaves_no_process_and_no_descriptor_behind(bench: Bench) -> None:
+def test_daemon_leaks_no_descriptor(bench: Bench) -> None:
     def events(count: int) -> Iterator[Callable[[], None]]:
         for number in range(count):
             yield lambda number=number: bench.source.put(f"sd{number}")  # type: ignore[misc]
@@ -560,9 +552,7 @@ def test_it_leaves_no_process_and_no_descriptor_behind(bench: Bench) -> None:
     assert children.read_text() == others
 
 
-def test_while_a_look_has_to_wait_it_does_not_spin(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_audit_never_spins(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     audited(bench)
     monkeypatch.setattr(loop, "LOCK_RETRY_S", 0.5)
     polls = 0
@@ -584,7 +574,7 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
     assert polls < 60
 
 
-def test_what_cannot_be_set_is_tried_again_and_said_when(bench: Bench) -> None:
+def test_failed_setting_retries_back_off(bench: Bench) -> None:
     """An array with a hiccup: no reload is needed once it takes writes again."""
 
     def answer(order: Order) -> PassReport:
@@ -607,7 +597,7 @@ def test_what_cannot_be_set_is_tried_again_and_said_when(bench: Bench) -> None:
     assert statuses[-1].open == (), "and it came right"
 
 
-def test_a_daemon_that_starts_again_goes_on_where_the_last_one_was(bench: Bench) -> None:
+def test_restarted_daemon_resumes_retries(bench: Bench) -> None:
     retry = Retry(time.time() - 60, 3, time.time() + 1000)
     bench.open = (replace(SCHEDULER, handled=Handled.WAITING, retry=retry),)
     waiting = bench.folder / "waiting"
@@ -622,7 +612,7 @@ def test_a_daemon_that_starts_again_goes_on_where_the_last_one_was(bench: Bench)
     assert status.open[0].retry == retry
 
 
-def test_a_ramp_is_said_once_and_is_healthy(bench: Bench) -> None:
+def test_ramp_is_reported_once(bench: Bench) -> None:
     ramping = SettingChange("sda", "id-sda", "queue_depth", 60, 64, "rule", Handled.RAMPING)
     audited(bench)
     bench.reports = lambda order: seen(1, (replace(ramping, before=60 + len(bench.orders)),))
@@ -632,9 +622,7 @@ def test_a_ramp_is_said_once_and_is_healthy(bench: Bench) -> None:
     assert [[each.before for each in changes] for changes in said] == [[61]]
 
 
-def test_a_new_disk_does_not_wait_for_what_failed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_disk_skips_failure_delay(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.reports = lambda order: (
         seen(1) if len(bench.orders) != 2 else PassReport("test", error="the disk is full")
     )
@@ -642,7 +630,7 @@ def test_a_new_disk_does_not_wait_for_what_failed(
     assert [names for _, names in bench.orders] == [None, ["sda"], ["sda", "sdb"]]
 
 
-def test_what_was_probed_once_is_not_probed_again(bench: Bench) -> None:
+def test_probed_endpoint_is_not_reprobed(bench: Bench) -> None:
     bench.reports = lambda order: seen(1, new=order.names or ())
     original = bench.told.__getattr__("probed")
 
@@ -667,9 +655,7 @@ def refuse_first_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", limited)
 
 
-def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_fork_delays_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_first_fork(monkeypatch)
     monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.0)
     opened = len(os.listdir("/proc/self/fd"))
@@ -680,9 +666,7 @@ def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
     assert bench.orders == [("start", None)]
 
 
-def test_a_daemon_that_a_package_replaces_puts_nothing_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_replacement_skips_rollback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
     monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
@@ -698,9 +682,7 @@ def test_a_daemon_that_a_package_replaces_puts_nothing_back(
     ["", f"{os.getpid()} 1\n", "99999999 5\n", "1", "what"],
     ids=["empty", "reused", "dead", "short", "words"],
 )
-def test_a_marker_that_a_killed_package_left_is_not_believed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_stale_marker_is_ignored(bench: Bench, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
     monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
@@ -709,9 +691,7 @@ def test_a_marker_that_a_killed_package_left_is_not_believed(
     assert bench.told.of("restored") == [(None,)]
 
 
-def test_refused_fork_does_not_prevent_the_restore_at_stop(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_fork_still_restores(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
 
@@ -724,9 +704,7 @@ def test_refused_fork_does_not_prevent_the_restore_at_stop(
     assert bench.told.of("restored") == [(None,)]
 
 
-def test_without_a_process_to_put_back_it_says_so_and_stops(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_restore_reports_refused_fork(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
@@ -744,9 +722,7 @@ def test_without_a_process_to_put_back_it_says_so_and_stops(
     assert bench.told.of("ended") == [()]
 
 
-def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_depth_watch_triggers_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "POLL_INTERVAL_S", 0.0)
     monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": 32, "sdb": 64}))
     bench.reports = lambda order: seen(2, resettable={"sda": 32, "sdb": 32})
@@ -762,23 +738,19 @@ def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> 
     bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))
 
 
-def test_after_a_reset_what_the_driver_has_put_back_is_set_at_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reset_event_hurries_depth_watch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "RESET_DELAY_S", 3600.0)
     after_a_reset(bench, monkeypatch, 32)
     assert bench.orders == [("start", None), ("event", ["host0", "sda"])]
 
 
-def test_after_a_reset_everything_is_looked_at_in_any_case(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reset_event_repeats_scan(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "RESET_DELAY_S", 0.0)
     after_a_reset(bench, monkeypatch, 64)
     assert bench.orders == [("start", None), ("event", ["host0"])]
 
 
-def test_what_a_pass_wants_to_be_looked_at_later_is(bench: Bench) -> None:
+def test_delayed_scan_is_run(bench: Bench) -> None:
     back = DeviceEvent("nvme0", Cause.CONNECTED)
     later = (DelayedScan(0.0, (DeviceEvent("nvme0n1", Cause.CONNECTED),)),)
     bench.reports = lambda order: seen(1, later=later if back in order.events else ())
@@ -786,9 +758,7 @@ def test_what_a_pass_wants_to_be_looked_at_later_is(bench: Bench) -> None:
     assert bench.orders == [("start", None), ("event", ["nvme0"]), ("event", ["nvme0n1"])]
 
 
-def test_status_is_saved_again_while_nothing_happens(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_status_is_refreshed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.05)
     times = [status.times for status in bench.run(lambda: None, lambda: None)]
     assert bench.orders == [("start", None)]
@@ -803,9 +773,7 @@ def test_status_is_saved_again_while_nothing_happens(
         assert each.pass_due == pytest.approx((each.pass_ended or 0) + audit + loop.PASS_LIMIT_S)
 
 
-def test_pass_in_progress_is_shown_with_its_start(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_running_pass_shows_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SHOWN_AFTER_S", 0.05)
     os.mkfifo(bench.folder / "go")
 
@@ -831,9 +799,7 @@ def test_pass_in_progress_is_shown_with_its_start(
     assert after.times.pass_started is None
 
 
-def test_passes_that_are_refused_the_lock_do_not_count(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_passes_keep_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another hbatune that holds the lock for good is noticed by the age of the last pass."""
     audited(bench)
     monkeypatch.setattr(loop, "LOCK_RETRY_S", 0.0)
@@ -849,9 +815,7 @@ def test_passes_that_are_refused_the_lock_do_not_count(
     assert max(others) <= first
 
 
-def test_without_a_profile_no_pass_is_overdue(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_profile_extends_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.policy = replace(bench.policy, profile=None)
     audited(bench)
     first, second = bench.run(lambda: None)
@@ -860,7 +824,7 @@ def test_without_a_profile_no_pass_is_overdue(
     assert second.times.pass_due > first.times.pass_due
 
 
-def test_file_that_a_pass_could_not_write_is_named_until_it_can(bench: Bench) -> None:
+def test_unwritten_file_is_named(bench: Bench) -> None:
     journal = UnwrittenFile("/var/lib/hbatune/journal.json", "No space left on device")
     bench.reports = lambda order: seen(1, unwritten=(journal,) if not order.names else ())
     first, second = bench.run(lambda: bench.source.put("sda"))
@@ -868,7 +832,7 @@ def test_file_that_a_pass_could_not_write_is_named_until_it_can(bench: Bench) ->
     assert (second.unwritten, second.well) == ((), True)
 
 
-def test_metrics_that_cannot_be_published_are_named(bench: Bench, tmp_path: Path) -> None:
+def test_unpublishable_metrics_are_named(bench: Bench, tmp_path: Path) -> None:
     textfile = str(tmp_path / "missing")
     config = replace(bench.policy.config, metrics=MetricsConfig(textfile=textfile))
     bench.policy = replace(bench.policy, config=config)
@@ -877,9 +841,7 @@ def test_metrics_that_cannot_be_published_are_named(bench: Bench, tmp_path: Path
     assert "is not there" in status.unwritten[0].reason
 
 
-def test_no_further_pass_is_started_while_three_hang_in_the_kernel(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_hung_passes_block_fourth(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = [3, 3]  # before the pass and in the status
     monkeypatch.setattr(children, "collect_abandoned", lambda: counts.pop() if counts else 0)
     monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.0)
@@ -890,9 +852,7 @@ def test_no_further_pass_is_started_while_three_hang_in_the_kernel(
     assert bench.orders == [("start", None)]
 
 
-def test_pass_that_cannot_be_killed_does_not_stop_the_daemon(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unkillable_pass_spares_daemon(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.2)
     monkeypatch.setattr(loop, "FAILED_PASS_DELAY_S", 0.0)
     monkeypatch.setattr(children.kill, "__defaults__", (0.1,))

@@ -44,17 +44,17 @@ def report(count: int = COUNT) -> PassReport:
     )
 
 
-def test_a_report_arrives_as_it_was_sent() -> None:
+def test_report_survives_encoding() -> None:
     for count in (0, 1, PIECE_SIZE, PIECE_SIZE + 1, COUNT):
         assert decode_report(encode_report(report(count))) == report(count)
 
 
-def test_a_report_on_nothing_and_with_a_line_break_arrives() -> None:
+def test_empty_report_survives_encoding() -> None:
     for sent in (PassReport(), PassReport(locked=True), PassReport(error="one\ntwo", hint="\n")):
         assert decode_report(encode_report(sent)) == sent
 
 
-def test_equal_texts_are_one_object() -> None:
+def test_equal_texts_are_shared() -> None:
     found = decode_report(encode_report(report()))
     assert found.subjects is not None
     ids = {id(each.id) for each in found.subjects.disks}
@@ -66,7 +66,7 @@ def test_equal_texts_are_one_object() -> None:
     assert len({id(each.before) for each in found.changes}) == 1
 
 
-def test_what_was_known_is_kept_and_what_has_changed_is_not() -> None:
+def test_unchanged_disks_are_reused() -> None:
     first = decode_report(encode_report(report())).subjects
     assert first is not None
     changed = (replace(first.disks[0], knee=99), *first.disks[1:])
@@ -78,7 +78,7 @@ def test_what_was_known_is_kept_and_what_has_changed_is_not() -> None:
     assert all(new is old for new, old in zip(second.disks[1:], first.disks[1:], strict=True))
 
 
-def test_a_report_on_a_known_machine_takes_little_memory() -> None:
+def test_repeated_report_takes_little_memory() -> None:
     """Decoded at once, it took 1.5 KiB a disk more, which an allocator does not give back."""
     count = 2000
     sent = encode_report(replace(report(count), changes=(), levels={}))

@@ -57,7 +57,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
-def test_before_anything_was_seen_and_without_a_profile_nothing_is_watched(bench: Bench) -> None:
+def test_idle_monitor_never_fires(bench: Bench) -> None:
     assert bench.monitor.due == NEVER
     bench.monitor.watch(SEEN, bench.config)
     assert bench.monitor.due == 0.0
@@ -67,7 +67,7 @@ def test_before_anything_was_seen_and_without_a_profile_nothing_is_watched(bench
     assert bench.monitor.due == NEVER
 
 
-def test_an_alert_is_raised_once_and_cleared_once_across_passes(bench: Bench) -> None:
+def test_alert_fires_and_clears_once(bench: Bench) -> None:
     bench.monitor.watch(SEEN, bench.config)
     events = bench.go(4, 1.0)
     bench.monitor.watch(SEEN, bench.config)
@@ -77,7 +77,7 @@ def test_an_alert_is_raised_once_and_cleared_once_across_passes(bench: Bench) ->
     assert busy == [AlertChange.RAISED, AlertChange.CLEARED]
 
 
-def test_an_alert_that_an_earlier_daemon_left_raised_is_not_raised_again(bench: Bench) -> None:
+def test_inherited_alert_is_not_repeated(bench: Bench) -> None:
     bench.monitor.watch(SEEN, bench.config)
     bench.go(6, 1.0)
     state, _ = bench.monitor.tick(STATUS)
@@ -90,7 +90,7 @@ def test_an_alert_that_an_earlier_daemon_left_raised_is_not_raised_again(bench: 
     assert again.go(6, 0.1) == [(AlertChange.CLEARED, AlertCondition.UTILISATION)]
 
 
-def test_the_interval_is_kept_without_catching_up(bench: Bench) -> None:
+def test_missed_intervals_are_skipped(bench: Bench) -> None:
     bench.monitor.watch(SEEN, bench.config)
     bench.go(1, 0.0)
     assert bench.monitor.due == 1.0
@@ -99,7 +99,7 @@ def test_the_interval_is_kept_without_catching_up(bench: Bench) -> None:
     assert bench.monitor.due == 60.0
 
 
-def test_metrics_go_where_they_are_wanted(bench: Bench, tmp_path: Path) -> None:
+def test_textfile_receives_metrics(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "textfile"
     folder.mkdir()
     config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
@@ -110,7 +110,7 @@ def test_metrics_go_where_they_are_wanted(bench: Bench, tmp_path: Path) -> None:
     assert bench.monitor.problem is None
 
 
-def test_a_folder_that_goes_is_told_and_the_watch_goes_on(bench: Bench, tmp_path: Path) -> None:
+def test_removed_metrics_folder_is_reported(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "textfile"
     folder.mkdir()
     config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
@@ -124,14 +124,14 @@ def test_a_folder_that_goes_is_told_and_the_watch_goes_on(bench: Bench, tmp_path
     assert bench.monitor.problem is None
 
 
-def test_metrics_that_cannot_be_served_are_told(bench: Bench, tmp_path: Path) -> None:
+def test_unserved_metrics_are_reported(bench: Bench, tmp_path: Path) -> None:
     config = replace(bench.config, metrics=MetricsConfig(textfile=str(tmp_path / "none")))
     bench.monitor.watch(SEEN, config)
     assert bench.monitor.problem is not None
     bench.go(2, 0.5)
 
 
-def test_a_socket_is_there_while_it_is_wanted(bench: Bench, tmp_path: Path) -> None:
+def test_metrics_socket_follows_configuration(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     config = replace(bench.config, metrics=MetricsConfig(listen=f"unix:{path}"))
     bench.monitor.watch(SEEN, config)

@@ -38,12 +38,12 @@ def audits(experience: PassHistory, until: float, every: float, works: float) ->
     return tried
 
 
-def test_an_array_with_a_hiccup_of_ten_minutes_is_tuned_again_without_a_reload() -> None:
+def test_ten_minute_failure_recovers() -> None:
     tried = audits(PassHistory(300.0, current_time=0.0, epoch=EPOCH), 86_400.0, 300.0, works=600.0)
     assert tried == [0.0, 300.0, 900.0]
 
 
-def test_what_never_works_is_tried_once_an_hour_and_not_given_up() -> None:
+def test_permanent_failure_retries_hourly() -> None:
     day = 86_400.0
     tried = audits(PassHistory(60.0, current_time=0.0, epoch=EPOCH), day, 60.0, works=10 * day)
     pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
@@ -53,7 +53,7 @@ def test_what_never_works_is_tried_once_an_hour_and_not_given_up() -> None:
 
 
 @given(st.integers(1, 86_400), st.integers(1, 80))
-def test_the_pause_only_grows_and_is_bounded(audit: int, tries: int) -> None:
+def test_retry_pause_grows_to_limit(audit: int, tries: int) -> None:
     retries, now, before = Retries(audit), 0.0, 0.0
     for number in range(1, tries + 1):
         retries = retries.after([FAILED], now, EPOCH + now, is_complete=True)
@@ -66,7 +66,7 @@ def test_the_pause_only_grows_and_is_bounded(audit: int, tries: int) -> None:
     assert retries.waiting(now) == frozenset()
 
 
-def test_it_is_over_once_it_is_written_or_a_whole_look_does_not_speak_of_it() -> None:
+def test_write_or_scan_ends_failure() -> None:
     failing = Retries(60.0).after([FAILED], 0.0, EPOCH, is_complete=True)
     written = replace(FAILED, handled=Handled.WRITTEN)
     assert failing.after([written], 60.0, EPOCH, is_complete=False).failures == {}
@@ -74,7 +74,7 @@ def test_it_is_over_once_it_is_written_or_a_whole_look_does_not_speak_of_it() ->
     assert failing.after([], 60.0, EPOCH, is_complete=False).failures, "others were looked at"
 
 
-def test_a_report_says_when_it_is_tried_next() -> None:
+def test_report_shows_next_retry() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     order = experience.order(PassReason.AUDIT, (), 0.0)
     _, told = experience.record(order, report(FAILED), 0.0, EPOCH)
@@ -83,7 +83,7 @@ def test_a_report_says_when_it_is_tried_next() -> None:
     assert (change.retry.since, change.retry.tries, change.retry.next) == (EPOCH, 1, EPOCH + 60)
 
 
-def test_another_daemon_of_this_boot_goes_on_with_it() -> None:
+def test_restarted_daemon_inherits_retries() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     _, told = experience.record(
         experience.order(PassReason.AUDIT, (), 0.0), report(FAILED), 0.0, EPOCH
@@ -93,7 +93,7 @@ def test_another_daemon_of_this_boot_goes_on_with_it() -> None:
     assert later.order(PassReason.AUDIT, (), 60.0).due == {FAILED.key}
 
 
-def test_a_reload_tries_at_once() -> None:
+def test_reload_retries_at_once() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     experience.record(experience.order(PassReason.AUDIT, (), 0.0), report(FAILED), 0.0, EPOCH)
     experience.reset(60.0, None)
@@ -101,7 +101,7 @@ def test_a_reload_tries_at_once() -> None:
     assert order.waiting == order.due == frozenset()
 
 
-def test_a_repair_upon_an_event_counts_where_it_was_drift() -> None:
+def test_only_drift_repairs_count() -> None:
     """Otherwise a fight that is fought upon announcements would never end."""
     for origin, fought in (
         (ChangeOrigin.DRIFT, True),
@@ -116,7 +116,7 @@ def test_a_repair_upon_an_event_counts_where_it_was_drift() -> None:
         assert bool(experience.order(PassReason.AUDIT, (), 3.0).fought) is fought
 
 
-def test_what_is_crossed_twice_in_a_row_has_failed() -> None:
+def test_second_conflict_is_failure() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     order = Order(PassReason.EVENT, (DeviceEvent("sda"),))
     conflict = replace(FAILED, outcome=Outcome.CONFLICT)

@@ -95,7 +95,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
-def test_everything_is_made_so_and_can_be_put_back(bench: Bench) -> None:
+def test_start_pass_is_reversible(bench: Bench) -> None:
     report = bench.run(START)
     assert set(bench.told(report).values()) == {Handled.WRITTEN}
     assert (bench.values("queue/nomerges"), bench.values("queue/rq_affinity")) == (
@@ -109,7 +109,7 @@ def test_everything_is_made_so_and_can_be_put_back(bench: Bench) -> None:
     assert not paths.JOURNAL.exists()
 
 
-def test_an_event_tunes_what_it_names_and_nothing_else(bench: Bench) -> None:
+def test_event_tunes_named_target(bench: Bench) -> None:
     report = bench.run(event("sdb", "sdz"))
     assert {target for target, _ in bench.told(report)} == {"sdb"}
     assert bench.values("queue/nomerges") == ["0", "1"]
@@ -118,7 +118,7 @@ def test_an_event_tunes_what_it_names_and_nothing_else(bench: Bench) -> None:
     )
 
 
-def test_what_others_keep_setting_back_is_left(bench: Bench) -> None:
+def test_contested_setting_stays_unrepaired(bench: Bench) -> None:
     bench.run(START)
     for disk in bench.disks:
         (disk.path / "queue/nomerges").write_text("2")
@@ -140,7 +140,7 @@ def test_what_others_keep_setting_back_is_left(bench: Bench) -> None:
         (DriftReaction.IGNORE, None),
     ],
 )
-def test_what_to_do_about_drift_is_the_sites_to_say(
+def test_drift_policy_applies_per_setting(
     bench: Bench, drift: DriftReaction, handled: Handled | None
 ) -> None:
     bench.config = Config(daemon=DaemonConfig(drift_of={"nomerges": drift}))
@@ -154,7 +154,7 @@ def test_what_to_do_about_drift_is_the_sites_to_say(
     assert bench.values("queue/nomerges")[0] == ("1" if drift is DriftReaction.REPAIR else "2")
 
 
-def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
+def test_measured_disk_stays_unrepaired(bench: Bench) -> None:
     held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
     held.take()
     told = bench.told(bench.run(START))
@@ -162,7 +162,7 @@ def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
     assert bench.values("queue/nomerges") == ["0", "1"]
 
 
-def test_what_was_rolled_back_by_name_stays_so(bench: Bench) -> None:
+def test_target_rollback_excludes_target(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").write_text("0")
     rollback_record.record_targets([bench.disks[0].endpoint().id], Paths())
@@ -170,7 +170,7 @@ def test_what_was_rolled_back_by_name_stays_so(bench: Bench) -> None:
     assert bench.values("queue/nomerges") == ["0", "1"]
 
 
-def test_nothing_is_set_after_a_rollback_whatever_the_configuration_says(bench: Bench) -> None:
+def test_full_rollback_blocks_until_apply(bench: Bench) -> None:
     rollback_record.record_everything(Paths())
     assert bench.run(START).locked
     assert bench.values("queue/nomerges") == ["0", "0"]
@@ -193,7 +193,7 @@ def test_unreadable_rollback_record_is_reported(bench: Bench) -> None:
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
-def test_a_reload_puts_back_what_the_profile_wants_no_more_and_an_audit_does_not(
+def test_only_reload_restores_dropped_settings(
     bench: Bench,
 ) -> None:
     bench.run(START)
@@ -205,7 +205,7 @@ def test_a_reload_puts_back_what_the_profile_wants_no_more_and_an_audit_does_not
     assert bench.values("queue/rq_affinity") == ["2", "2"]
 
 
-def test_what_hangs_on_a_scheduler_that_is_only_reported_is_planned_for_the_one_in_force(
+def test_dependents_follow_unchanged_scheduler(
     bench: Bench,
 ) -> None:
     """Requests planned for mq-deadline would shrink the adapter's tag set under none."""
@@ -225,9 +225,7 @@ def test_what_hangs_on_a_scheduler_that_is_only_reported_is_planned_for_the_one_
     assert bench.values("queue/nr_requests") == ["8000"]
 
 
-def test_while_another_hbatune_works_nothing_is_looked_at(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_pass_is_skipped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(path: Path, **_: object) -> object:
         raise LockedError(1)
 
@@ -236,9 +234,7 @@ def test_while_another_hbatune_works_nothing_is_looked_at(
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
-def test_a_journal_that_cannot_be_written_is_told_and_nothing_is_written(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_journal_prevents_writes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes, **_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -249,20 +245,20 @@ def test_a_journal_that_cannot_be_written_is_told_and_nothing_is_written(
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
-def test_a_write_that_does_not_take_is_told(bench: Bench) -> None:
+def test_ineffective_write_is_reported(bench: Bench) -> None:
     (bench.disks[0].path / "queue/nomerges").write_text("00")  # a plain file keeps its length
     [failed] = bench.run(START).open
     assert (failed.target, failed.setting) == ("sda", "nomerges")
     assert (failed.handled, failed.outcome) == (Handled.FAILED, Outcome.IGNORED)
 
 
-def test_a_profile_that_is_no_longer_active_is_not_set(bench: Bench) -> None:
+def test_inactive_profile_stays_unapplied(bench: Bench) -> None:
     bench.active = None
     assert bench.run(START).locked
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
-def test_what_is_new_is_set_whatever_is_to_be_done_about_drift(bench: Bench) -> None:
+def test_drift_policy_exempts_new_disks(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [first, _] = bench.disks
     marks.remember_disks(paths.SEEN, machine(first.endpoint()))
@@ -281,9 +277,7 @@ def numbered(bench: Bench, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("drift", [DriftReaction.IGNORE, DriftReaction.REPORT])
-def test_an_announcement_of_a_known_disk_undoes_no_administrator(
-    bench: Bench, drift: DriftReaction
-) -> None:
+def test_announcement_keeps_administrators_value(bench: Bench, drift: DriftReaction) -> None:
     """udev announces every disk again when systemd-udev-trigger is restarted."""
     numbered(bench, 7, 8)
     bench.run(START)
@@ -299,7 +293,7 @@ def test_an_announcement_of_a_known_disk_undoes_no_administrator(
     assert bench.values("queue/nomerges") == ["2", "1"]
 
 
-def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
+def test_drift_policy_exempts_kernel_resets(
     bench: Bench,
 ) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
@@ -318,7 +312,7 @@ def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
     assert bench.run(event("sdb")).changes == (), "an announcement resets nothing"
 
 
-def test_what_is_being_measured_stays_new(bench: Bench) -> None:
+def test_measured_disk_stays_new(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
     held.take()
@@ -328,7 +322,7 @@ def test_what_is_being_measured_stays_new(bench: Bench) -> None:
     assert bench.values("queue/nomerges") == ["1", "1"]
 
 
-def test_what_could_not_be_set_waits_for_its_time_and_is_then_tried(bench: Bench) -> None:
+def test_failed_setting_waits_until_due(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     marks.remember_disks(paths.SEEN, bench.see())
     failed = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
@@ -341,7 +335,7 @@ def test_what_could_not_be_set_waits_for_its_time_and_is_then_tried(bench: Bench
     }
 
 
-def test_what_is_fought_over_is_left_but_not_what_is_new(bench: Bench) -> None:
+def test_new_disk_is_never_contested(bench: Bench) -> None:
     fought = frozenset((disk.endpoint().id, "nomerges") for disk in bench.disks)
     marks.remember_disks(paths.SEEN, machine(bench.disks[0].endpoint()))
     told = bench.told(bench.run(replace(AUDIT, fought=fought)))
@@ -377,7 +371,7 @@ class Lun:
         return report
 
 
-def test_a_depth_that_a_full_queue_has_lowered_is_the_kernels(bench: Bench, tmp_path: Path) -> None:
+def test_queue_full_starts_ramp(bench: Bench, tmp_path: Path) -> None:
     lun = Lun(bench, tmp_path)
     assert [each.handled for each in lun.look().changes] == [Handled.WRITTEN]
     lun.look()
@@ -393,7 +387,7 @@ def test_a_depth_that_a_full_queue_has_lowered_is_the_kernels(bench: Bench, tmp_
 
 
 @pytest.mark.parametrize("errors", [0x10, 0x13])
-def test_a_depth_that_others_lower_is_drift(bench: Bench, tmp_path: Path, errors: int) -> None:
+def test_depth_without_errors_is_drift(bench: Bench, tmp_path: Path, errors: int) -> None:
     """A poll of smartd counts as an error or two, and no full queue."""
     lun = Lun(bench, tmp_path)
     lun.look()
@@ -403,9 +397,7 @@ def test_a_depth_that_others_lower_is_drift(bench: Bench, tmp_path: Path, errors
     assert (change.handled, change.origin) == (Handled.WRITTEN, ChangeOrigin.DRIFT)
 
 
-def test_what_the_driver_keeps_putting_back_is_repaired_for_as_long(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_driver_resets_never_exhaust_repairs(bench: Bench, tmp_path: Path) -> None:
     lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, current_time=0.0, epoch=0.0)
     for now in range(10):
         # What a reset ends counts as an error, and is no full queue either.
@@ -420,9 +412,7 @@ def test_what_the_driver_keeps_putting_back_is_repaired_for_as_long(
         assert report.resettable == {"sdc": 254}, "the daemon looks whether it was put back"
 
 
-def test_a_depth_that_was_never_set_is_not_one_that_the_driver_has_put_back(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_unapplied_depth_is_no_reset(bench: Bench, tmp_path: Path) -> None:
     """The profile that wants another one became active after the disk was seen."""
     lun = Lun(bench, tmp_path, "mpi3mr")
     wanted, bench.profile = bench.profile, profile(NOMERGES)
@@ -434,9 +424,7 @@ def test_a_depth_that_was_never_set_is_not_one_that_the_driver_has_put_back(
 
 
 @pytest.mark.parametrize("run", [False, True])
-def test_a_depth_that_a_run_of_ours_has_left_is_not_one_that_the_driver_has_put_back(
-    bench: Bench, tmp_path: Path, run: bool
-) -> None:
+def test_previous_run_depth_is_drift(bench: Bench, tmp_path: Path, run: bool) -> None:
     """By `apply --once` of another profile, or by one that was interrupted."""
     lun = Lun(bench, tmp_path, "mpi3mr")
     lun.look()
@@ -452,7 +440,7 @@ def test_a_depth_that_a_run_of_ours_has_left_is_not_one_that_the_driver_has_put_
     assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
 
 
-def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_path: Path) -> None:
+def test_administrator_depth_finally_wins(bench: Bench, tmp_path: Path) -> None:
     lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, current_time=0.0, epoch=0.0)
     handled = []
     for now, depth in enumerate((254, 100, 100, 100)):
@@ -464,11 +452,11 @@ def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_p
     assert handled == [*[Handled.WRITTEN] * 3, Handled.LEFT]
 
 
-def test_a_driver_that_puts_nothing_back_needs_no_looking(bench: Bench, tmp_path: Path) -> None:
+def test_unaffected_driver_stays_unwatched(bench: Bench, tmp_path: Path) -> None:
     assert Lun(bench, tmp_path, "virtio_scsi").look().resettable == {}
 
 
-def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
+def test_failed_restore_is_reported(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").unlink()
     error = decode_report(passes.restore_all(bench.config)).error
@@ -476,7 +464,7 @@ def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
     assert "could not be put back" in error
 
 
-def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
+def test_irqbalance_failure_keeps_change_report(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(irqs: object, paths: Paths) -> None:
@@ -494,12 +482,12 @@ def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
     assert len(report.changes) >= 2
 
 
-def test_a_name_in_site_that_matches_nothing_is_reported(bench: Bench) -> None:
+def test_unmatched_site_name_is_reported(bench: Bench) -> None:
     bench.config = Config(site=Site(exclude=("sda", "no-such")))
     assert bench.run(START).unmatched == (UnmatchedName("exclude", "no-such"),)
 
 
-def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
+def test_irqbalance_exempts_placed_interrupts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Neither what a site excludes nor what an earlier profile had placed."""
@@ -521,7 +509,7 @@ def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
     assert interrupts.read_placed(Paths()) == set()
 
 
-def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
+def test_event_keeps_interrupt_exemptions(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An event about a disk places no interrupt, and gives none back that was placed."""
@@ -572,7 +560,7 @@ def looks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
     made.memory.close()
 
 
-def test_an_event_costs_a_look_at_what_it_names(bench: Bench, looks: Looks) -> None:
+def test_event_scans_named_target(bench: Bench, looks: Looks) -> None:
     assert looks.run(START).whole
     for disk in bench.disks:
         (disk.path / "queue/nomerges").write_text("0")
@@ -596,7 +584,7 @@ def test_an_event_costs_a_look_at_what_it_names(bench: Bench, looks: Looks) -> N
     ],
     ids=["none", "mq-deadline", "bfq"],
 )
-def test_what_an_event_has_had_read_is_not_read_once_more_for_the_baselines(
+def test_event_baselines_need_no_reread(
     bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, offered: str, tunables: set[str]
 ) -> None:
     bench.profile = profile(NOMERGES, ("scheduler", Exactly("kyber")))
@@ -615,7 +603,7 @@ def test_what_an_event_has_had_read_is_not_read_once_more_for_the_baselines(
     assert tunables <= before.keys()
 
 
-def test_what_is_gone_is_forgotten_and_what_comes_is_new(bench: Bench, looks: Looks) -> None:
+def test_disk_set_follows_events(bench: Bench, looks: Looks) -> None:
     looks.run(START)
     gone = bench.disks.pop()
     assert looks.run(event("sdb")).endpoints == 1
@@ -628,7 +616,7 @@ def test_what_is_gone_is_forgotten_and_what_comes_is_new(bench: Bench, looks: Lo
     assert looks.seen == [None, ["sdb"], ["sdb"], ["sdc"]]
 
 
-def test_the_configuration_is_parsed_when_it_has_changed(
+def test_changed_configuration_is_reparsed(
     bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, parsed = bench.folder / "hbatune.toml", list[str | None]()
@@ -650,7 +638,7 @@ def test_the_configuration_is_parsed_when_it_has_changed(
 
 
 @pytest.mark.parametrize(("name", "cause"), [("sda", Cause.BOUND), ("nvme0", Cause.CONNECTED)])
-def test_where_interrupts_are_new_everything_is_looked_at(
+def test_new_interrupts_trigger_full_scan(
     bench: Bench, looks: Looks, name: str, cause: Cause
 ) -> None:
     looks.run(START)
@@ -659,7 +647,7 @@ def test_where_interrupts_are_new_everything_is_looked_at(
 
 
 @pytest.mark.parametrize("kind", [Kind.DISK, Kind.PATH])
-def test_the_disks_of_a_controller_that_is_back_do_not_wait_for_its_interrupts(
+def test_reconnected_disks_precede_interrupts(
     bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     behind_a_controller(bench, monkeypatch, kind)
@@ -675,7 +663,7 @@ def test_the_disks_of_a_controller_that_is_back_do_not_wait_for_its_interrupts(
     assert (final.whole, final.later) == (True, ())
 
 
-def test_limits_that_the_kernel_sets_after_the_event_are_put_right_at_the_look_after_it(
+def test_delayed_scan_repairs_late_reset(
     bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its scan of the namespaces may end later than the pass."""
@@ -709,7 +697,7 @@ def reset_read_ahead(bench: Bench) -> None:
         (disk.path / "queue/read_ahead_kb").write_text("128")
 
 
-def test_the_memory_that_requests_take_counts_on_all_disks(bench: Bench, looks: Looks) -> None:
+def test_memory_limit_spans_disks(bench: Bench, looks: Looks) -> None:
     """One event after another must not get more than all of them together."""
     bench.disks[:] = [
         Disk(
@@ -750,16 +738,14 @@ def array(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> SiteArray:
     return array
 
 
-def test_luns_that_share_the_budget_of_an_array_go_along(
-    bench: Bench, looks: Looks, array: SiteArray
-) -> None:
+def test_array_siblings_share_scan(bench: Bench, looks: Looks, array: SiteArray) -> None:
     looks.run(START)
     looks.run(event("sdb"))
     assert looks.seen == [None, ["sdb"], ["sda", "sdb"]]
 
 
 @pytest.mark.parametrize("drift", list(DriftReaction))
-def test_a_lun_that_comes_has_the_others_make_room_at_once(
+def test_new_lun_shrinks_sibling_depths(
     bench: Bench, looks: Looks, array: SiteArray, drift: DriftReaction
 ) -> None:
     """Nobody has changed those, so that it is no drift, and no fight."""
@@ -780,7 +766,7 @@ def test_a_lun_that_comes_has_the_others_make_room_at_once(
     assert bench.values("queue/nomerges") == ["2", "1"], "the event says nothing of what is there"
 
 
-def test_vanished_journal_is_written_again_from_memory(bench: Bench, looks: Looks) -> None:
+def test_vanished_journal_is_rewritten(bench: Bench, looks: Looks) -> None:
     looks.run(START)
     recorded, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
     paths.JOURNAL.unlink()
@@ -795,7 +781,7 @@ def test_vanished_journal_is_written_again_from_memory(bench: Bench, looks: Look
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
-def test_without_memory_a_drifted_value_is_no_baseline(bench: Bench) -> None:
+def test_drifted_value_is_no_baseline(bench: Bench) -> None:
     bench.run(START)
     paths.JOURNAL.unlink()
     (bench.disks[0].path / "queue/nomerges").write_text("2")
@@ -808,7 +794,7 @@ def test_without_memory_a_drifted_value_is_no_baseline(bench: Bench) -> None:
     assert "journal is missing" in str(decode_report(passes.restore_all(bench.config)).error)
 
 
-def test_damaged_journal_stops_only_what_is_damaged(bench: Bench) -> None:
+def test_damaged_entry_blocks_setting(bench: Bench) -> None:
     bench.run(START)
     text = paths.JOURNAL.read_text().split("\n")
     [line] = [number for number, each in enumerate(text) if '"sdb"' in each and "nomerges" in each]

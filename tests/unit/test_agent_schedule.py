@@ -20,7 +20,7 @@ def idle() -> Schedule:
     return schedule
 
 
-def test_it_begins_with_everything() -> None:
+def test_first_pass_is_complete() -> None:
     schedule = Schedule(5.0)
     assert schedule.is_due(5.0)
     assert schedule.take() == (PassReason.START, ())
@@ -28,7 +28,7 @@ def test_it_begins_with_everything() -> None:
 
 
 @given(EVENTS)
-def test_a_stream_of_events_puts_the_first_off_no_further(
+def test_event_stream_postpones_no_pass(
     events: list[tuple[DeviceEvent, float]],
 ) -> None:
     schedule, now = idle(), 100.0
@@ -42,7 +42,7 @@ def test_a_stream_of_events_puts_the_first_off_no_further(
 
 
 @given(EVENTS, st.sampled_from([PassReason.OVERRUN, PassReason.RELOAD]))
-def test_a_look_at_everything_still_knows_what_was_reset(
+def test_full_scan_retains_reset_events(
     events: list[tuple[DeviceEvent, float]], why: PassReason
 ) -> None:
     schedule = idle()
@@ -55,7 +55,7 @@ def test_a_look_at_everything_still_knows_what_was_reset(
     assert not schedule.has_events
 
 
-def test_an_audit_comes_when_nothing_else_has() -> None:
+def test_audit_runs_when_idle() -> None:
     schedule = idle()
     schedule.set_audit(60.0)
     assert schedule.due == 60.0
@@ -64,7 +64,7 @@ def test_an_audit_comes_when_nothing_else_has() -> None:
     assert schedule.take() == (PassReason.AUDIT, ())
 
 
-def test_what_is_for_later_waits_for_its_time_whatever_comes_before() -> None:
+def test_delayed_event_waits_for_deadline() -> None:
     schedule = idle()
     schedule.add_later([SDA], 5.0)
     assert schedule.due == 5.0
@@ -78,7 +78,7 @@ def test_what_is_for_later_waits_for_its_time_whatever_comes_before() -> None:
     assert not schedule.is_due(1e9)
 
 
-def test_what_could_not_be_done_is_tried_again_with_what_came_since() -> None:
+def test_repeated_order_includes_newer_events() -> None:
     schedule = idle()
     schedule.add_events([SDA], 0.0)
     reason, events = schedule.take()

@@ -42,7 +42,7 @@ def successor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def test_nothing_is_tuned_by_another_version_than_the_daemons(successor: Path) -> None:
+def test_replaced_version_refuses_pass(successor: Path) -> None:
     """Modules that are loaded later must not be those of a package that was replaced since."""
     order = work.encode_order(Order(PassReason.AUDIT))
     report = decode_report(work.PassMaker(Config(), profile()).make(order))
@@ -53,9 +53,7 @@ def test_nothing_is_tuned_by_another_version_than_the_daemons(successor: Path) -
 
 
 @pytest.mark.parametrize("problem", ["", "3 of 5 values"])
-def test_what_is_to_be_put_back_is_put_back_by_the_version_that_is_there(
-    successor: Path, problem: str
-) -> None:
+def test_installed_version_restores_values(successor: Path, problem: str) -> None:
     (successor / "agent/work.py").write_text(
         "from pathlib import Path\n"
         "def put_back_for_predecessor():\n"
@@ -66,13 +64,13 @@ def test_what_is_to_be_put_back_is_put_back_by_the_version_that_is_there(
     assert (successor / "agent/done").exists()
 
 
-def test_what_does_not_run_puts_nothing_back_and_that_is_said(successor: Path) -> None:
+def test_broken_successor_is_reported(successor: Path) -> None:
     assert decode_report(work.restore_all(Config())).error == (
         f"{REPLACED}, and what is installed now does not run: install it again"
     )
 
 
-def test_successor_that_hangs_is_given_up(successor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hung_successor_times_out(successor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (successor / "agent/work.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setattr(work, "RESTORE_TIMEOUT_S", 0.2)
     assert decode_report(work.restore_all(Config())).error == (
@@ -82,7 +80,7 @@ def test_successor_that_hangs_is_given_up(successor: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("error", [None, "3 of 5 values"])
 @pytest.mark.parametrize("mistake", [False, True])
-def test_for_an_older_daemon_everything_is_put_back(
+def test_predecessor_restore_survives_mistake(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     mistake: bool,
@@ -109,7 +107,7 @@ def test_for_an_older_daemon_everything_is_put_back(
     assert capsys.readouterr().out.strip() == (error or "")
 
 
-def test_the_daemon_itself_has_nothing_in_memory_that_looks_plans_or_writes() -> None:
+def test_daemon_imports_stay_light() -> None:
     words = "import sys, hbatune.cli.commands.daemon; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     found = set(done.stdout.decode().split())
@@ -119,6 +117,6 @@ def test_the_daemon_itself_has_nothing_in_memory_that_looks_plans_or_writes() ->
     assert not found & {f"hbatune.{room}" for room in rooms}
 
 
-def test_an_order_is_a_message() -> None:
+def test_order_survives_encoding() -> None:
     order = Order(PassReason.EVENT, left=frozenset({("id", "scheduler")}))
     assert msgspec.msgpack.decode(work.encode_order(order), type=Order) == order

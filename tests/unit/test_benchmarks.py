@@ -27,13 +27,13 @@ FOUND = results()
 DOCS = PAGE.parent
 
 
-def test_the_page_names_what_has_not_been_measured() -> None:
+def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
     others = {each.stem for each in (CURVES, DEPTHS, GROWTH, IDLE, RESIDENT)}
     assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *others}
 
 
-def test_what_is_said_of_the_daemon_was_measured() -> None:
+def test_stated_costs_match_measurements() -> None:
     idle, resident, growth = (
         msgspec.json.decode(file.read_bytes()) for file in (IDLE, RESIDENT, GROWTH)
     )
@@ -50,20 +50,20 @@ def test_what_is_said_of_the_daemon_was_measured() -> None:
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
-def test_a_result_follows_from_its_samples(found: Comparison) -> None:
+def test_results_follow_from_samples(found: Comparison) -> None:
     for timing in (found.subject, found.reference):
         assert timing.seconds == figure(timing.samples)
     assert found.ratio == ratio(found.subject.samples, found.reference.samples)
 
 
-def test_a_bound_that_does_not_hold_is_said() -> None:
+def test_broken_bound_is_marked() -> None:
     held = FOUND[0]
     broken = msgspec.structs.replace(held, bound=held.ratio.median / 2)
     assert "| yes |" in page([msgspec.structs.replace(held, bound=held.ratio.median)])
     assert "| **no** |" in page([broken])
 
 
-def test_the_phases_of_an_apply_add_up_to_its_wall_time() -> None:
+def test_apply_phases_sum_to_total() -> None:
     inside = {name: 0.25 for name in PHASES if name != "interpreter"}
     found = split([(2.0, inside), (1.85, inside), (5.0, inside)])
     assert found == {"interpreter": 0.25, **inside}, "what the stop-watch does not see is its own"
@@ -73,7 +73,7 @@ def test_the_phases_of_an_apply_add_up_to_its_wall_time() -> None:
     assert "Where the time" not in page(FOUND[:1])
 
 
-def test_the_curves_are_a_table_and_a_picture_that_stands_alone() -> None:
+def test_curves_become_table_and_svg() -> None:
     few = Figure(0.15, 0.15, 0.16)
     points = (
         Point(4, few, Figure(0.06, 0.05, 0.07), Figure(2.2, 2.1, 2.3)),

@@ -33,18 +33,18 @@ def installed() -> None:
     placement.place_pieces(placement.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
 
 
-def test_nothing_is_compiled_where_nothing_is_installed(site: SiteFolder) -> None:
+def test_missing_rules_stay_missing(site: SiteFolder) -> None:
     assert boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
     assert not paths.UDEV_RULES.exists()
 
 
-def test_apply_makes_the_rules_anew(site: SiteFolder) -> None:
+def test_apply_regenerates_rules(site: SiteFolder) -> None:
     installed()
     assert boot_files.refresh_rules(make_context(), site.load("balanced"), Site(), Journal("boot"))
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
-def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
+def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
     installed()
     gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
     assert boot_files.refresh_rules(
@@ -54,9 +54,7 @@ def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
     assert named in paths.UDEV_RULES.read_text()
 
 
-def test_rules_that_somebody_edited_are_left_and_told(
-    site: SiteFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     installed()
     paths.UDEV_RULES.write_text("mine\n")
     assert not boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
@@ -67,7 +65,7 @@ def test_rules_that_somebody_edited_are_left_and_told(
     assert "it tunes disks still" in said
 
 
-def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -> None:
+def test_apply_recreates_withdrawn_rules(site: SiteFolder) -> None:
     installed()
     assert boot_files.withdraw_rules(make_context())
     assert not paths.UDEV_RULES.exists()
@@ -86,16 +84,16 @@ def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -
         ("__odd__ none", "_odd_"),
     ],
 )
-def test_the_scheduler_that_was_in_use_is_told_from_underscores(text: str, name: str) -> None:
+def test_underscores_mark_selected_scheduler(text: str, name: str) -> None:
     assert parse_selected_in_udev(text) == name
 
 
 @pytest.mark.parametrize("text", ["", "_a_ _b_", "none kyber", "_ none"])
-def test_what_could_be_any_scheduler_is_none(text: str) -> None:
+def test_ambiguous_scheduler_is_dropped(text: str) -> None:
     assert parse_saved_values({"SCHEDULER": text}) == {}
 
 
-def test_saved_values_are_typed_and_nonsense_is_dropped() -> None:
+def test_saved_values_are_typed() -> None:
     texts = {"SCHEDULER": "_none_ kyber", "NR_REQUESTS": "256", "QUEUE_DEPTH": "x", "NOSUCH": "1"}
     assert parse_saved_values(texts) == {"scheduler": "none", "nr_requests": 256}
 
@@ -123,28 +121,24 @@ def before(filed: Journal) -> dict[str, object]:
     return {entry.setting: entry.before for entry in filed.entries}
 
 
-def test_the_baseline_is_what_the_rule_saved(
-    database: dict[str, SavedTexts], tmp_path: Path
-) -> None:
+def test_saved_values_become_baseline(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     filed = with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent")
     assert before(filed) == {"queue_depth": 32, "scheduler": "none"}
 
 
-def test_of_an_unmarked_disk_nothing_is_saved(
-    database: dict[str, SavedTexts], tmp_path: Path
-) -> None:
+def test_unmarked_disk_lacks_baseline(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     filed = with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent", unmarked={DISK.target})
     assert filed.entries == ()
 
 
-def test_the_first_baseline_stays(database: dict[str, SavedTexts], tmp_path: Path) -> None:
+def test_first_baseline_wins(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     first = Entry(DISK.id, "sda", None, "queue_depth", 7)
     filed = with_udev_baselines(Journal("boot", (first,)), [DISK], tmp_path / "spent")
     assert before(filed) == {"queue_depth": 7, "scheduler": "none"}
 
 
 @pytest.mark.parametrize(("first", "adopts"), [("none", False), ("mq-deadline", True)])
-def test_no_tunable_of_a_scheduler_that_came_later_is_a_baseline(
+def test_tunable_baseline_requires_same_scheduler(
     database: dict[str, SavedTexts], tmp_path: Path, first: str, adopts: bool
 ) -> None:
     """The daemon was there first, and udev saved what it had set."""
@@ -155,9 +149,7 @@ def test_no_tunable_of_a_scheduler_that_came_later_is_a_baseline(
     assert ("queue/iosched/async_depth" in found) == adopts
 
 
-def test_once_put_back_it_is_no_baseline_any_more(
-    database: dict[str, SavedTexts], tmp_path: Path
-) -> None:
+def test_restored_values_are_spent(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     spent = tmp_path / "spent"
     mark_restored([DISK], spent)
     assert with_udev_baselines(Journal("boot"), [DISK], spent).entries == ()
@@ -165,7 +157,7 @@ def test_once_put_back_it_is_no_baseline_any_more(
     assert before(with_udev_baselines(Journal("boot"), [DISK], spent)) == {"queue_depth": 64}
 
 
-def test_rollback_reports_that_saved_values_are_not_spent(
+def test_rollback_reports_unsaved_spent_list(
     database: dict[str, SavedTexts], tmp_path: Path
 ) -> None:
     """Without the list of spent values they would be taken for baselines again."""
@@ -176,7 +168,7 @@ def test_rollback_reports_that_saved_values_are_not_spent(
         restore_values(machine(DISK), Journal("boot"), means)
 
 
-def test_an_adopted_baseline_is_durable(database: dict[str, SavedTexts], tmp_path: Path) -> None:
+def test_adopted_baseline_is_durable(database: dict[str, SavedTexts], tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
     journal.save(file, with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent"))
     assert before(journal.load(file, "boot")[0])["queue_depth"] == 32

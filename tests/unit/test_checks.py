@@ -63,19 +63,19 @@ def only(findings: list[Finding]) -> Finding:
     return finding
 
 
-def test_a_machine_that_is_well_is_clean() -> None:
+def test_healthy_machine_is_clean() -> None:
     findings = run_checks(seen(machine()))
     assert is_clean(findings)
     assert [finding.id for finding in findings] == ["drive-cache"]
 
 
-def test_every_check_has_words_and_a_source_that_exists() -> None:
+def test_checks_have_valid_sources() -> None:
     assert len({check.id for check in CHECKS}) == len(CHECKS)
     assert set(TEXTS_BY_CHECK) == {check.id for check in CHECKS}
     assert {check.source for check in CHECKS} <= set(load_sources(find_shipped("rules")))
 
 
-def test_the_gravest_come_first() -> None:
+def test_gravest_findings_come_first() -> None:
     sick = machine()
     fares = health(
         sick,
@@ -102,16 +102,14 @@ def test_the_gravest_come_first() -> None:
         (link(max_speed=ABSENT, max_width=ABSENT), None, None),
     ],
 )
-def test_a_link_is_judged_against_card_and_slot(
-    card: Any, slot: Any, severity: Severity | None
-) -> None:
+def test_pcie_link_is_judged(card: Any, slot: Any, severity: Severity | None) -> None:
     sick = machine(adapters=(adapter(link=card),))
     findings = found(seen(sick, health(sick, **adapters(sick, port=slot))), "pcie-link")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
     assert all(finding.target == ADAPTER for finding in findings)
 
 
-def test_a_slow_link_says_how_fast_it_could_be() -> None:
+def test_slow_link_names_possible_speed() -> None:
     sick = machine(adapters=(adapter(link=link(speed=2.5, max_speed=16.0, max_width=16)),))
     finding = only(found(seen(sick), "pcie-link"))
     assert format_finding(finding).evidence == (
@@ -133,7 +131,7 @@ def test_a_slow_link_says_how_fast_it_could_be() -> None:
         (Errors(ABSENT, ABSENT, ABSENT), NO_ERRORS, NO_ERRORS, None),
     ],
 )
-def test_errors_on_the_bus(
+def test_bus_errors_set_severity(
     own: Errors, above: Errors, root: Errors, severity: Severity | None
 ) -> None:
     sick = machine()
@@ -142,7 +140,7 @@ def test_errors_on_the_bus(
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
-def test_errors_that_nobody_counts_are_said_not_to_be_counted() -> None:
+def test_uncounted_errors_are_reported() -> None:
     sick = machine()
     absent = Errors(ABSENT, ABSENT, ABSENT)
     findings = run_checks(seen(sick, health(sick, **adapters(sick, errors=absent))))
@@ -161,20 +159,20 @@ def on_a_line(*lines: Vector, family: str = "mpt3sas", **overrides: Any) -> Chec
     return seen(sick, health(sick, **fares))
 
 
-def test_no_vectors_where_driver_and_card_would_use_them() -> None:
+def test_disabled_msix_is_reported() -> None:
     finding = only(found(on_a_line(LINE, options={"msix_disable": "1"}), "msix-off"))
     assert (finding.severity, finding.source) == (WARNING, "D0-3")
     assert format_finding(finding).evidence.endswith("the module's options: msix_disable=1")
     assert "msix_disable=1" in format_finding(finding).advice
 
 
-def test_without_an_option_the_advice_names_none() -> None:
+def test_msix_advice_omits_option() -> None:
     told = format_finding(only(found(on_a_line(LINE), "msix-off")))
     assert "option" not in told.evidence + told.advice
     assert "journalctl -k -g msi" in told.advice
 
 
-def test_that_no_vectors_are_shown_is_no_proof_of_a_line() -> None:
+def test_hidden_vectors_are_inconclusive() -> None:
     assert not found(on_a_line(), "msix-off")
     assert not found(on_a_line(vector(role=Role.LINE, names=())), "msix-off")
     assert not found(on_a_line(LINE, offers_msi=False), "msix-off")
@@ -187,7 +185,7 @@ def test_that_no_vectors_are_shown_is_no_proof_of_a_line() -> None:
     assert not found(on_a_line(offers_msi=DENIED), "adapter-unread")
 
 
-def test_evidence_that_is_unknown_leaves_no_dash_behind() -> None:
+def test_unknown_evidence_keeps_advice() -> None:
     """Each text has words of its own for what is not known, and some advice is always left."""
     for id, text in TEXTS_BY_CHECK.items():
         names = {name for sentence in text for name in re.findall(r"\{(\w+)\}", sentence)}
@@ -214,7 +212,7 @@ def test_evidence_that_is_unknown_leaves_no_dash_behind() -> None:
         (1, 1, {"max_msix_vectors": "1"}, None),
     ],
 )
-def test_vectors_against_queues_and_cpus(
+def test_vector_shortage_sets_severity(
     vectors: int, queues: int, options: dict[str, str], severity: Severity | None
 ) -> None:
     sick = machine(adapters=(adapter(hw_queues=queues),))
@@ -223,7 +221,7 @@ def test_vectors_against_queues_and_cpus(
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
-def test_versions_that_the_site_did_not_approve() -> None:
+def test_unapproved_versions_are_reported() -> None:
     def ids(*approved: ApprovedVersions) -> list[tuple[str, Severity]]:
         what = seen(machine(), site=Site(approved=approved))
         return [
@@ -240,7 +238,7 @@ def test_versions_that_the_site_did_not_approve() -> None:
     assert ids(ApprovedVersions("mpt3sas", product="HBA 9400*", firmware=("17.*",))) == []
 
 
-def test_listed_firmware_that_cannot_be_seen_is_no_clean_bill() -> None:
+def test_unknown_firmware_version_is_advice() -> None:
     sick = machine(adapters=(adapter(firmware=ABSENT),))
     site = Site(approved=(ApprovedVersions("mpt3sas", firmware=("16.*",)),))
     finding = only(found(seen(sick, site=site), "firmware-not-approved"))
@@ -252,7 +250,7 @@ def test_listed_firmware_that_cannot_be_seen_is_no_clean_bill() -> None:
     assert "vendor's own tool" in said.advice
 
 
-def test_a_driver_without_a_version_is_its_kernels_and_an_unreadable_one_is_not_known() -> None:
+def test_missing_driver_version_means_kernel() -> None:
     def told(version: Missing) -> str:
         sick = machine(adapters=(adapter(driver_version=version),))
         site = Site(approved=(ApprovedVersions("mpt3sas", driver=("48.*",)),))
@@ -271,7 +269,7 @@ def crowd(count: int, can_queue: int, depth: str = "32") -> Machine:
     return machine(*luns, adapters=(adapter(hosts=(small,)),))
 
 
-def test_an_adapter_whose_limit_starves_its_luns() -> None:
+def test_starving_limit_is_reported() -> None:
     wants = profile(("queue_depth", AtLeast(64)))
     finding = only(found(seen(crowd(8, 500), profile=wants), "host-depth-share"))
     assert (finding.severity, finding.source) == (WARNING, "D1-2")
@@ -280,7 +278,7 @@ def test_an_adapter_whose_limit_starves_its_luns() -> None:
     assert not found(seen(crowd(8, 512), profile=wants), "host-depth-share")
 
 
-def test_a_limit_without_an_option_is_not_to_be_raised() -> None:
+def test_fixed_limit_advises_more_hosts() -> None:
     starved = crowd(8, 500)
     fixed = replace(starved, adapters=(replace(starved.adapters[0], family="ahci"),))
     finding = only(
@@ -289,12 +287,12 @@ def test_a_limit_without_an_option_is_not_to_be_raised() -> None:
     assert format_finding(finding).advice == "spread the LUNs over more hosts"
 
 
-def test_without_a_profile_the_depth_they_have_is_measured() -> None:
+def test_starvation_without_profile_is_info() -> None:
     assert only(found(seen(crowd(8, 200)), "host-depth-share")).severity is INFO
     assert not found(seen(crowd(8, 256)), "host-depth-share")
 
 
-def test_an_adapter_limited_below_what_its_firmware_offers() -> None:
+def test_low_credits_are_reported() -> None:
     sick = machine()
 
     def findings(value: str, offered: int | Missing) -> list[Finding]:
@@ -313,7 +311,7 @@ def sunk(depth: str, **overrides: Any) -> Machine:
     return machine(endpoint(family=overrides.get("family", "mpt3sas")), lowered)
 
 
-def test_a_depth_that_sank_below_its_siblings_or_its_option() -> None:
+def test_sunk_depth_is_reported() -> None:
     finding = only(found(seen(sunk("17")), "depth-sunk"))
     assert (finding.target, finding.evidence["began"], finding.severity) == ("sdb", 254, INFO)
     assert not found(seen(sunk("254")), "depth-sunk")
@@ -329,14 +327,14 @@ def test_a_depth_that_sank_below_its_siblings_or_its_option() -> None:
     assert (finding.evidence["option"], finding.severity) == ("lpfc_lun_queue_depth", ADVICE)
 
 
-def test_a_depth_that_was_asked_for_has_not_sunk() -> None:
+def test_requested_depth_never_sinks() -> None:
     wants = profile(("queue_depth", Exactly(17)))
     assert "sdb" not in {
         each.target for each in found(seen(sunk("17"), profile=wants), "depth-sunk")
     }
 
 
-def test_commands_that_timed_out() -> None:
+def test_command_timeouts_are_reported() -> None:
     sick = machine()
     finding = only(found(seen(sick, health(sick, **disks(sick, timeouts=1))), "command-timeouts"))
     assert (finding.severity, finding.target) == (WARNING, "sda")
@@ -346,7 +344,7 @@ def test_commands_that_timed_out() -> None:
     assert told.evidence == "2 commands timed out"
 
 
-def test_an_ordinary_user_is_sent_to_root_for_the_log() -> None:
+def test_unreadable_log_advises_root() -> None:
     sick = machine()
     for log, roots in ((True, False), (DENIED, True), (ABSENT, False)):
         fares = health(sick, **disks(sick, timeouts=1), log=log)
@@ -356,14 +354,14 @@ def test_an_ordinary_user_is_sent_to_root_for_the_log() -> None:
 
 
 @pytest.mark.parametrize("errors", [0, 3, 41, 9078])
-def test_a_count_of_errors_alone_is_no_finding(errors: int) -> None:
+def test_polling_errors_are_ignored(errors: int) -> None:
     polled = machine()
     fares = health(polled, **disks(polled, errors=errors, done=errors))
     assert {each.id for each in run_checks(seen(polled, fares))} == {"drive-cache"}
 
 
 @pytest.mark.parametrize(("log", "advice"), [(DENIED, "as root"), (ABSENT, "nothing")])
-def test_where_the_log_cannot_be_read_the_count_is_worth_knowing(log: Missing, advice: str) -> None:
+def test_unreadable_log_shows_count(log: Missing, advice: str) -> None:
     polled = machine()
 
     def findings(errors: int) -> list[Finding]:
@@ -388,9 +386,7 @@ def test_where_the_log_cannot_be_read_the_count_is_worth_knowing(log: Missing, a
         (ErrorKind.RESET, None, INFO),
     ],
 )
-def test_failed_io_is_a_finding_of_its_kind(
-    fault: ErrorKind, id: str | None, severity: Severity
-) -> None:
+def test_failed_io_is_classified(fault: ErrorKind, id: str | None, severity: Severity) -> None:
     sick = machine()
     findings = run_checks(seen(sick, health(sick, **disks(sick, logged={fault: 5}))))
     assert [each.id for each in findings] == [*([id] if id else []), "drive-cache"]
@@ -398,7 +394,7 @@ def test_failed_io_is_a_finding_of_its_kind(
     assert ("5" in format_finding(findings[0]).evidence) is (id is not None)
 
 
-def test_the_advice_on_failed_io_is_for_what_is_there() -> None:
+def test_failed_io_advice_fits_protocol() -> None:
     def advice(fault: ErrorKind, **overrides: Any) -> str:
         sick = machine(endpoint(**overrides))
         fares = health(sick, **disks(sick, logged={fault: 1}))
@@ -411,7 +407,7 @@ def test_the_advice_on_failed_io_is_for_what_is_there() -> None:
     assert "below this host" in advice(ErrorKind.TRANSPORT, protocol=Protocol.VIRTIO)
 
 
-def test_a_device_that_the_kernel_has_given_up() -> None:
+def test_offline_device_is_reported() -> None:
     lost = machine(endpoint(state="transport-offline"))
     finding = only(found(seen(lost), "device-state"))
     assert finding.severity is WARNING
@@ -421,7 +417,7 @@ def test_a_device_that_the_kernel_has_given_up() -> None:
     assert not found(seen(machine(endpoint(state="live"))), "device-state")
 
 
-def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
+def test_drive_cache_is_information() -> None:
     finding = only(found(seen(machine()), "drive-cache"))
     assert (finding.severity, finding.evidence["cache"]) == (INFO, "write through")
     assert "never changed" in format_finding(finding).advice
@@ -433,7 +429,7 @@ def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
     )
 
 
-def test_an_adapter_without_a_cache_is_not_told_to_look_at_one() -> None:
+def test_cacheless_adapter_skips_cache_advice() -> None:
     card = Pci("0000:01:00.0", 0x010400, 0x1014, 0x034A, 0x1014, 0x033B)  # a 57B4
     cacheless = adapter(family="ipr", pci=card, product="IBM 57B4 SAS RAID")
     volume = endpoint(family="ipr", protocol=Protocol.VOLUME, medium=Medium.HDD)
@@ -460,14 +456,14 @@ def test_an_adapter_without_a_cache_is_not_told_to_look_at_one() -> None:
         (("rw", "nodiratime"), ADVICE),
     ],
 )
-def test_mounts_that_write_on_reading(options: tuple[str, ...], severity: Severity | None) -> None:
+def test_atime_mounts_are_reported(options: tuple[str, ...], severity: Severity | None) -> None:
     used = machine(endpoint(mounts=("/srv",)), endpoint(target="sdb", mounts=("/srv", "[SWAP]")))
     fares = health(used, mounts=(Mount("/srv", options),))
     findings = found(seen(used, fares), "atime")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
-def test_a_mount_over_two_paths_is_its_maps() -> None:
+def test_multipath_mount_belongs_to_map() -> None:
     path = endpoint(kind=Kind.PATH, mounts=("/srv",))
     joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, mounts=("/srv",))
     used = machine(path, joined)
@@ -475,12 +471,12 @@ def test_a_mount_over_two_paths_is_its_maps() -> None:
     assert only(found(seen(used, fares), "atime")).target == "dm-0"
 
 
-def test_switched_off_statistics() -> None:
+def test_disabled_iostats_are_reported() -> None:
     blind = machine(endpoint(attributes=attributes(queue__iostats="0")))
     assert only(found(seen(blind), "iostats-off")).severity is INFO
 
 
-def test_one_path_to_an_nvme_drive_with_an_objective() -> None:
+def test_single_nvme_path_is_reported() -> None:
     wants = profile(("scheduler", Exactly("none")))
     goal = Objective(p99_ms=2.0, because="x", source="D3-8")
     wants = msgspec.structs.replace(wants, objectives=(goal,))
@@ -495,7 +491,7 @@ def test_one_path_to_an_nvme_drive_with_an_objective() -> None:
     assert not found(seen(machine(cloud), profile=wants), "single-path")
 
 
-def test_a_tri_mode_card_with_fewer_vectors_than_queues() -> None:
+def test_mpi3mr_vector_shortage_is_advice() -> None:
     card = adapter(family="mpi3mr", hw_queues=8)
     few = machine(adapters=(card,))
     fares = health(few, **adapters(few, vectors=3, options={"poll_queues": "4"}))
@@ -517,14 +513,14 @@ def fabric(preferences: list[tuple[bool, bool]]) -> Machine:
     return machine(*members, adapters=(first, second))
 
 
-def test_preferred_paths_are_to_be_half_and_half() -> None:
+def test_uneven_preferred_paths_are_reported() -> None:
     finding = only(found(seen(fabric([(True, False)] * 3)), "preferred-paths"))
     assert (finding.target, finding.source, finding.evidence["least"]) == (ADAPTER, "D4-4", 0)
     for balanced in ([(True, False), (False, True)], [(True, False)], [(True, True)] * 4):
         assert not found(seen(fabric(balanced)), "preferred-paths")
 
 
-def test_others_who_set_the_same() -> None:
+def test_competing_setters_are_reported() -> None:
     wants = profile(("scheduler", Exactly("none")))
     rules = (
         UdevRule("/etc/udev/rules.d/60-a.rules", 3, "queue/scheduler", "bfq"),
@@ -553,9 +549,7 @@ def test_others_who_set_the_same() -> None:
         (("mpath-3624a937*",), True),
     ],
 )
-def test_a_rule_for_makers_of_which_nothing_is_here_is_no_news(
-    of: tuple[str, ...], told: bool
-) -> None:
+def test_foreign_vendor_rule_is_ignored(of: tuple[str, ...], told: bool) -> None:
     busy = machine()
     rule = UdevRule("/lib/udev/rules.d/71-a.rules", 3, "device/timeout", "60", of)
     findings = found(seen(busy, health(busy, udev_rules=(rule,))), "udev-rule")
@@ -564,7 +558,7 @@ def test_a_rule_for_makers_of_which_nothing_is_here_is_no_news(
         assert f"sets timeout to 60 of {', '.join(of)}" in format_finding(findings[0]).evidence
 
 
-def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
+def test_tuned_versus_plan_is_advice() -> None:
     def found_with(tuned: TunedProfile | Missing) -> tuple[Severity, Text]:
         busy = machine()
         fares = health(busy, daemons={"irqbalance": False, "tuned": True}, tuned=tuned)
@@ -588,7 +582,7 @@ def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
     assert "could not be read (no profile 'x' is found)" in text.evidence
 
 
-def test_tuned_is_advice_where_it_undoes_what_a_vendor_asks_for() -> None:
+def test_tuned_versus_vendor_is_advice() -> None:
     busy = machine(endpoint(attributes=attributes(queue__read_ahead_kb="128")))
     ahead = TunedWrite("/usr/lib/tuned/mssql/tuned.conf", "queue/read_ahead_kb", ">4096")
     fares = health(
@@ -605,7 +599,7 @@ def test_tuned_is_advice_where_it_undoes_what_a_vendor_asks_for() -> None:
     assert "sets what hbatune sets: read_ahead_kb" in format_finding(finding).evidence
 
 
-def test_iotune_is_told_what_its_results_rest_on() -> None:
+def test_iotune_gets_settings_notice() -> None:
     busy = machine()
     fares = health(busy, tools={"iotune": True, "fio": True, "bpftrace": True})
     assert not found(seen(busy, fares), "iotune-installed")
@@ -615,7 +609,7 @@ def test_iotune_is_told_what_its_results_rest_on() -> None:
     assert "the profile sets nr_requests" in format_finding(finding).evidence
 
 
-def test_tools_that_are_missing_are_worth_knowing() -> None:
+def test_missing_tools_are_information() -> None:
     bare = machine()
     fares = health(bare, tools={"fio": False, "bpftrace": False})
     assert [each.id for each in run_checks(seen(bare, fares)) if each.target == MACHINE_TARGET] == [
@@ -624,7 +618,7 @@ def test_tools_that_are_missing_are_worth_knowing() -> None:
     ]
 
 
-def test_what_could_not_be_read_is_never_clean() -> None:
+def test_unread_facts_are_unclean() -> None:
     sick = machine(adapters=(adapter(link=link(speed=DENIED)),))
     fares = health(
         sick,
@@ -652,9 +646,7 @@ def test_what_could_not_be_read_is_never_clean() -> None:
         (Missing(Reason.UNREADABLE, text="device state is offline"), "device state is", "failed"),
     ],
 )
-def test_root_is_called_for_only_where_root_may_read_it(
-    missing: Missing, reason: str, advice: str
-) -> None:
+def test_unreadable_fact_advises_root(missing: Missing, reason: str, advice: str) -> None:
     sick = machine()
     told = format_finding(
         only(found(seen(sick, health(sick, **disks(sick, timeouts=missing))), "disk-unread"))
@@ -664,7 +656,7 @@ def test_root_is_called_for_only_where_root_may_read_it(
     assert ("as root" in told.advice) is (missing is DENIED)
 
 
-def test_what_is_absent_is_not_unread() -> None:
+def test_absent_facts_stay_clean() -> None:
     odd = link(speed=Missing(Reason.UNPARSABLE, text="Unknown"))
     plain = machine(adapters=(adapter(firmware=ABSENT, link=odd),))
     fares = health(plain, **disks(plain, timeouts=ABSENT, errors=ABSENT, cache=ABSENT))
@@ -680,9 +672,7 @@ def test_what_is_absent_is_not_unread() -> None:
         (Attribute("64", True), None),
     ],
 )
-def test_depth_that_is_not_known_is_reported(
-    depth: Attribute | Missing, reason: str | None
-) -> None:
+def test_unknown_depth_is_reported(depth: Attribute | Missing, reason: str | None) -> None:
     disk = endpoint(attributes={**endpoint().attributes, "device/queue_depth": depth})
     findings = found(seen(machine(disk)), "disk-unread")
     assert [finding.evidence["reasons"] for finding in findings] == ([(reason,)] if reason else [])
@@ -705,7 +695,7 @@ def placed(*vectors: Vector, near: tuple[int, ...] = (0, 1, 2, 3), queues: int =
     )
 
 
-def test_vectors_that_serve_no_data_do_not_count() -> None:
+def test_admin_vectors_never_count() -> None:
     sick = placed(*served("0", "1"), *served("2", "3", role=Role.ADMIN))
     fares = health(sick, **adapters(sick, vectors=4, options={"max_msix_vectors": "4"}))
     finding = only(found(seen(sick, fares), "msix-few"))
@@ -721,7 +711,7 @@ def test_vectors_that_serve_no_data_do_not_count() -> None:
         (("0", "0"), (0,), None),
     ],
 )
-def test_vectors_that_crowd_on_one_cpu(
+def test_crowded_vectors_are_reported(
     cpus: tuple[str, ...], near: tuple[int, ...], severity: Severity | None
 ) -> None:
     findings = found(seen(placed(*served(*cpus), near=near)), "vectors-crowded")
@@ -732,9 +722,7 @@ def test_vectors_that_crowd_on_one_cpu(
     ("managed", "severity", "advice"),
     [(False, ADVICE, "moves the 2 that may be"), (True, INFO, "nobody can move them")],
 )
-def test_crowded_vectors_that_the_kernel_placed_stay_there(
-    managed: bool, severity: Severity, advice: str
-) -> None:
+def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice: str) -> None:
     crowded = placed(*served("0", "0", managed=managed))
     finding = only(found(seen(crowded), "vectors-crowded"))
     assert finding.severity is severity
@@ -742,7 +730,7 @@ def test_crowded_vectors_that_the_kernel_placed_stay_there(
 
 
 @pytest.mark.parametrize(("managed", "severity"), [(False, ADVICE), (True, INFO)])
-def test_vectors_on_the_wrong_node(managed: bool, severity: Severity) -> None:
+def test_remote_vectors_are_reported(managed: bool, severity: Severity) -> None:
     sick = placed(*served("0", "6", managed=managed))
     finding = only(found(seen(sick), "vectors-far"))
     assert (finding.severity, finding.evidence["vectors"]) == (severity, ("irq31",))
@@ -751,7 +739,7 @@ def test_vectors_on_the_wrong_node(managed: bool, severity: Severity) -> None:
     assert not found(seen(placed(*served("0", "3"))), "vectors-far")
 
 
-def test_irqbalance_that_does_not_ask_is_a_reason_to_act() -> None:
+def test_unaware_irqbalance_is_advice() -> None:
     sick = placed(*served("0", "1"))
     place = profile(("irq_affinity", Exactly("local")))
 
@@ -766,7 +754,7 @@ def test_irqbalance_that_does_not_ask_is_a_reason_to_act() -> None:
     assert only(found(seen(sick, unplaced), "irqbalance-running")).severity is INFO
 
 
-def test_unproven_daemon_is_unknown_and_not_absent() -> None:
+def test_unproven_daemon_is_unknown() -> None:
     sick = placed(*served("0", "1"))
     unproven = Missing(Reason.UNPARSABLE, text="process 400 is not part of irqbalance.service")
     findings = run_checks(
@@ -782,7 +770,7 @@ def test_unproven_daemon_is_unknown_and_not_absent() -> None:
     assert format_finding(unknown).advice.startswith("run it as irqbalance.service, or stop it")
 
 
-def test_two_disks_with_one_name_are_found_and_paths_of_a_map_are_not() -> None:
+def test_duplicate_names_are_reported() -> None:
     one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
     two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
     findings = found(seen(machine(one, two)), "same-name")
@@ -796,7 +784,7 @@ def test_two_disks_with_one_name_are_found_and_paths_of_a_map_are_not() -> None:
     assert found(seen(machine(*paths)), "same-name") == []
 
 
-def test_disks_without_a_name_are_worth_knowing_and_never_the_same() -> None:
+def test_nameless_disks_are_information() -> None:
     bare = [endpoint(target=f"sd{n}", id=f"unnamed@0000:01:00.0/scsi-0:{n}:0") for n in "ab"]
     make = [
         endpoint(
@@ -814,7 +802,7 @@ def test_disks_without_a_name_are_worth_knowing_and_never_the_same() -> None:
     assert found(it, "same-name") == []
 
 
-def test_names_of_the_site_that_mean_nothing_are_found() -> None:
+def test_unmatched_names_are_reported() -> None:
     site = Site(exclude=("sda", "sdz"), members={"naa.1": 4})
     findings = found(seen(machine(), site=site), "site-name")
     assert [(each.evidence["key"], each.evidence["name"]) for each in findings] == [

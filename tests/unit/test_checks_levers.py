@@ -56,7 +56,7 @@ def only(findings: list[Finding]) -> Finding:
         ({"zio": "Disabled", "zio_timer": "20000 us"}, None, ""),
     ],
 )
-def test_completions_that_wait_for_company(
+def test_interrupt_coalescing_sets_severity(
     inspected: dict[str, str], severity: Severity | None, words: str
 ) -> None:
     facts = {f"host0 {name}": text for name, text in inspected.items()}
@@ -68,7 +68,7 @@ def test_completions_that_wait_for_company(
     )
 
 
-def test_a_mode_that_coalesces_on_all_queues() -> None:
+def test_perf_mode_coalesces_all_queues() -> None:
     it = looked(lun(), family="mpt3sas", options={"perf_mode": "1"})
     assert format_finding(only(found(it, "coalescing-on"))).evidence == (
         "completions wait for company (perf_mode=1)"
@@ -76,7 +76,7 @@ def test_a_mode_that_coalesces_on_all_queues() -> None:
     assert not found(looked(lun(), options={"perf_mode": "0"}), "coalescing-on")
 
 
-def test_a_target_that_is_let_have_less_than_its_luns() -> None:
+def test_low_target_depth_is_advice() -> None:
     luns = [lun(number) for number in range(4)]
     it = looked(*luns, inspected={"host0 lpfc_tgt_queue_depth": "100"})
     finding = only(found(it, "target-commands"))
@@ -93,7 +93,7 @@ def test_a_target_that_is_let_have_less_than_its_luns() -> None:
     )
 
 
-def test_a_driver_that_lowers_depths_by_time() -> None:
+def test_timed_depth_lowering_is_reported() -> None:
     it = looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "30"})
     assert "longer than 30 ms" in format_finding(only(found(it, "target-time"))).evidence
     assert not found(looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "0"}), "target-time")
@@ -102,13 +102,13 @@ def test_a_driver_that_lowers_depths_by_time() -> None:
 @pytest.mark.parametrize(
     ("state", "severity"), [("1", None), ("2", CRITICAL), ("3", WARNING), ("4", CRITICAL)]
 )
-def test_an_adapter_that_says_it_is_not_at_work(state: str, severity: Severity | None) -> None:
+def test_inactive_adapter_is_reported(state: str, severity: Severity | None) -> None:
     findings = found(looked(family="mpi3mr", inspected={"host0 adp_state": state}), "adapter-state")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
 @pytest.mark.parametrize(("offered", "told"), [(9664, False), (20000, True)])
-def test_a_host_that_takes_far_less_than_the_firmware_offers(offered: int, told: bool) -> None:
+def test_low_can_queue_is_reported(offered: int, told: bool) -> None:
     it = looked(family="mpi3mr", credits={"host0": offered})
     findings = found(it, "host-commands")
     assert bool(findings) is told
@@ -119,7 +119,7 @@ def test_a_host_that_takes_far_less_than_the_firmware_offers(offered: int, told:
         assert "no option for it" in format_finding(findings[0]).advice
 
 
-def test_ports_that_run_below_what_they_can_do() -> None:
+def test_slow_ports_are_reported() -> None:
     rates = {"host0": LinkRate(8, 16), "phy-1:0": LinkRate(6, 12), "phy-1:1": LinkRate(6, 12)}
     ports, phys = sorted(
         found(looked(lun(), rates=rates), "port-rate"), key=lambda each: each.severity
@@ -131,7 +131,7 @@ def test_ports_that_run_below_what_they_can_do() -> None:
     assert not found(looked(lun(), rates={"host0": LinkRate(16, 16)}), "port-rate")
 
 
-def test_speeds_are_read_from_the_kernels_words() -> None:
+def test_port_speeds_are_parsed() -> None:
     assert parse_gigabits("4 Gbit, 8 Gbit, 16 Gbit") == [4, 8, 16]
     assert parse_gigabits("12.0 Gbit") == [12]
     assert parse_gigabits("Unknown") == parse_gigabits("Phy disabled") == []
@@ -148,7 +148,7 @@ def test_speeds_are_read_from_the_kernels_words() -> None:
         ("ACME", "BOX", 26, 255, None),
     ],
 )
-def test_an_arrays_port_that_this_host_alone_may_overload(
+def test_array_port_overload_is_advice(
     vendor: str, model: str, luns: int, depth: int, limit: int | None
 ) -> None:
     """Nobody has described it in [[site.array]]."""
@@ -161,7 +161,7 @@ def test_an_arrays_port_that_this_host_alone_may_overload(
         assert "[[site.array]]" in format_finding(finding).advice
 
 
-def test_the_depth_in_force_counts_beside_the_one_that_is_wanted() -> None:
+def test_share_counts_current_depth() -> None:
     """15 drives of a depth of 32 on an adapter that takes 253, and a profile that wants 4."""
     serving = host(can_queue=253)
     drives = [

@@ -27,18 +27,18 @@ def lun(number: int, *preferred: bool | Missing, **overrides: Any) -> list[Endpo
 A, B = (True, False), (False, True)
 
 
-def test_all_on_one_adapter_is_uneven() -> None:
+def test_single_adapter_is_uneven() -> None:
     paths = [*lun(1, *A), *lun(2, *A), *lun(3, *A)]
     assert find_uneven_balances(paths) == (Balance({"a": 3, "b": 0}, 0),)
 
 
-def test_half_on_each_is_even_and_so_is_one_more() -> None:
+def test_odd_path_split_is_even() -> None:
     assert not find_uneven_balances([*lun(1, *A), *lun(2, *B)])
     assert not find_uneven_balances([*lun(1, *A), *lun(2, *B), *lun(3, *A)])
     assert compute_balances([*lun(1, *A), *lun(2, *B)]) == (Balance({"a": 1, "b": 1}, 0),)
 
 
-def test_the_optimized_path_counts_where_none_is_preferred() -> None:
+def test_optimized_path_replaces_preferred() -> None:
     def served(number: int, *access: str) -> list[Endpoint]:
         paths = lun(number, False, False)
         return [replace(path, access=state) for path, state in zip(paths, access, strict=True)]
@@ -51,12 +51,12 @@ def test_the_optimized_path_counts_where_none_is_preferred() -> None:
     assert compute_balances([*served(1, *both)]) == (Balance({"a": 0, "b": 0}, 1),)
 
 
-def test_nothing_is_said_of_what_is_not_known_or_has_one_adapter() -> None:
+def test_unknown_preference_is_ignored() -> None:
     assert not compute_balances(lun(1, UNKNOWN, UNKNOWN))
     assert not compute_balances([endpoint(preferred=True)])
 
 
-def test_luns_without_a_map_are_joined_by_their_name() -> None:
+def test_names_join_unmapped_luns() -> None:
     bare = {"map": None, "kind": Kind.DISK}
     paths = [*lun(1, *A, **bare), *lun(2, *A, **bare)]
     assert find_uneven_balances(paths) == (Balance({"a": 2, "b": 0}, 0),)

@@ -14,12 +14,12 @@ from hbatune.agent.child import Child, Server
 from hbatune.workers import find_process
 
 
-def test_program_returns_its_status_and_output() -> None:
+def test_program_returns_status_and_output() -> None:
     done = children.run(["sh", "-c", "echo out; echo err >&2; exit 3"], 60)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
 
 
-def test_hung_program_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_hung_program_dies_with_children(tmp_path: Path) -> None:
     """The child of the program has its pipes, which a wait for their end would wait for."""
     os.mkfifo(tmp_path / "alive")
     script = f"sleep 1000 > {tmp_path}/alive & wait"
@@ -53,9 +53,7 @@ def reaped(pid: int) -> bool:
     return children.collect_abandoned() == 0 and not os.path.exists(f"/proc/{pid}")
 
 
-def test_program_in_state_d_is_abandoned_and_collected_later(
-    unkillable: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unkillable_program_is_reaped_later(unkillable: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         children.run(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000"], 0.5)
     unkillable.undo()
@@ -68,7 +66,7 @@ def hang(*_: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [Child, Server])
-def test_pass_in_state_d_is_abandoned_and_collected_later(
+def test_unkillable_pass_is_reaped_later(
     unkillable: pytest.MonkeyPatch, kind: type[Child | Server]
 ) -> None:
     child = kind(hang)
@@ -80,9 +78,7 @@ def test_pass_in_state_d_is_abandoned_and_collected_later(
     assert reaped(child.pid)
 
 
-def test_hung_udev_is_reported_as_unfinished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hung_udev_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "udevadm"
     tool.write_text("#!/bin/sh\nexec sleep 1000\n")
     tool.chmod(0o755)
@@ -94,7 +90,7 @@ def test_hung_udev_is_reported_as_unfinished(
     assert (ran.finished, ran.said) == (False, "it did not end within 0.2 s")
 
 
-def test_every_program_is_started_with_a_deadline() -> None:
+def test_programs_start_with_deadline() -> None:
     """Only ``children`` starts programs, except those that run as long as people want."""
     package = Path(children.__file__).parent
     starters = {

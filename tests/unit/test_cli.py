@@ -45,9 +45,7 @@ def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
     return show
 
 
-def test_diff_exits_with_1_on_drift_and_0_without(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_exits_1_on_drift(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(endpoint(**lun(0))))
     assert main(["diff", "--profile", "oltp"]) == 1
     assert "2048" in capsys.readouterr().out
@@ -55,7 +53,7 @@ def test_diff_exits_with_1_on_drift_and_0_without(
     assert main(["diff", "--profile", "oltp"]) == 0
 
 
-def test_an_exclusion_is_understood_or_said(
+def test_unmatched_exclusion_is_reported(
     see: See, site: SiteFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
@@ -74,9 +72,7 @@ def test_an_exclusion_is_understood_or_said(
         assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in said
 
 
-def test_what_an_earlier_version_rolled_back_and_cannot_be_found_is_said(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_legacy_rollback_is_reported(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(endpoint(**lun(0))))
     lost = "naa.5000c500ffffffff@0000:01:00.0/0:0:9:0"
     journal.save(paths.JOURNAL, Journal("an earlier boot", excluded=(lost,)))
@@ -84,9 +80,7 @@ def test_what_an_earlier_version_rolled_back_and_cannot_be_found_is_said(
     assert f"{lost!r} was rolled back" in capsys.readouterr().err
 
 
-def test_identical_luns_are_one_line_with_a_count_and_all_unfolds_them(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_identical_luns_are_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(*(endpoint(**lun(number)) for number in range(12))))
     main(["diff", "--profile", "oltp"])
     lines = [line for line in capsys.readouterr().out.splitlines() if "nr_requests" in line]
@@ -97,7 +91,7 @@ def test_identical_luns_are_one_line_with_a_count_and_all_unfolds_them(
     assert [line.split()[0] for line in lines] == [f"sd{chr(97 + n)}" for n in range(12)]
 
 
-def test_in_a_pipe_every_row_has_its_reason(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_rows_have_reasons(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     hbas = [adapter(target=f"0000:0{number}:00.0") for number in (1, 2)]
     disks = [endpoint(**lun(n), adapter=each.target) for n, each in enumerate(hbas)]
     see(machine(*disks, adapters=tuple(hbas)))
@@ -107,14 +101,14 @@ def test_in_a_pipe_every_row_has_its_reason(see: See, capsys: pytest.CaptureFixt
     assert all("room for bursts in the block layer" in line for line in lines)
 
 
-def test_a_lun_that_differs_is_not_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differing_lun_stays_unfolded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(*(endpoint(**lun(n, requests="64" if n == 1 else "256")) for n in range(4))))
     main(["diff", "--profile", "oltp"])
     lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
     assert sorted(line.split("nr_requests")[0].strip() for line in lines) == ["sda sdc sdd", "sdb"]
 
 
-def test_json_stands_alone_on_standard_output(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdout_contains_only_json(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(endpoint(**lun(0))))
     assert main(["diff", "--profile", "oltp", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -124,9 +118,7 @@ def test_json_stands_alone_on_standard_output(see: See, capsys: pytest.CaptureFi
     assert row["source"] == "D0-2"
 
 
-def test_list_says_of_each_endpoint_what_it_is_and_whether_it_is_in_use(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_shows_identity_and_use(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(endpoint(mounts=("/srv",), holders=("dm-0",))))
     assert main(["list", "--json"]) == 0
     [found] = json.loads(capsys.readouterr().out)["endpoints"]
@@ -137,9 +129,7 @@ def test_list_says_of_each_endpoint_what_it_is_and_whether_it_is_in_use(
     assert "/srv" in capsys.readouterr().out
 
 
-def test_list_calls_an_adapter_by_its_name_and_by_that_of_the_documents(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_names_adapter_product(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     plain = adapter(target="0000:02:00.0")
     known = adapter(product="Broadcom eHBA 9600-24i", document="05-50111-01 (D0)")
     see(machine(adapters=(known, plain)))
@@ -155,9 +145,7 @@ def test_list_calls_an_adapter_by_its_name_and_by_that_of_the_documents(
     ]
 
 
-def test_explain_shows_the_rules_in_order_and_the_one_that_decides(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_shows_deciding_rule(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     made = endpoint(
         **lun(0, protocol=Protocol.NVME, medium=Medium.NVME, tags=975),
     )
@@ -181,7 +169,7 @@ def test_explain_shows_the_rules_in_order_and_the_one_that_decides(
         (["profiles", "nope"], "nope"),
     ],
 )
-def test_bad_input_is_said_and_exits_with_2(
+def test_bad_input_exits_2(
     words: list[str], said: str, see: See, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -191,9 +179,7 @@ def test_bad_input_is_said_and_exits_with_2(
 
 
 @pytest.mark.parametrize("words", [["frobnicate"], [], ["diff", "--frobnicate"]])
-def test_bad_usage_exits_with_2(
-    words: list[str], see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_usage_exits_2(words: list[str], see: See, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     caught = capsys.readouterr()
     assert caught.err.startswith("hbatune: ")
@@ -201,17 +187,13 @@ def test_bad_usage_exits_with_2(
 
 
 @pytest.mark.parametrize("name", ["sda", "/dev/sda", "0000:01:00.0", "host0", "wwn-0x5000c500sda"])
-def test_a_target_goes_by_many_names(
-    name: str, see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_target_accepts_aliases(name: str, see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(endpoint(**lun(0))))
     assert main(["diff", name, "--profile", "oltp", "--json"]) == 1
     assert {row["target"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"sda"}
 
 
-def test_names_from_the_kernel_move_no_terminal(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kernel_names_are_escaped(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b]0;owned\x07\x1b[31m\r\nX"
     see(machine(endpoint(model=hostile)))
     main(["list"])
@@ -221,9 +203,7 @@ def test_names_from_the_kernel_move_no_terminal(
     assert make_printable(hostile) in out
 
 
-def test_profiles_shows_each_rule_with_its_source(
-    see: See, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profiles_show_rule_sources(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profiles", "oltp"]) == 0
     said = capsys.readouterr().out
     assert "nr-requests" in said
@@ -234,13 +214,13 @@ def test_profiles_shows_each_rule_with_its_source(
     assert names == ["balanced", "latency", "oltp", "throughput"]
 
 
-def test_the_version_is_printed_without_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("hbatune ")
 
 
 @pytest.mark.parametrize(("command", "policy"), [("profiles", "BATCH"), ("history", "OTHER")])
-def test_only_what_looks_gives_way_to_other_processes(command: str, policy: str) -> None:
+def test_scanning_commands_lower_priority(command: str, policy: str) -> None:
     """A probe that waits for its turn would measure the waiting."""
     code = f"""
 import os

@@ -37,7 +37,7 @@ def audited(capsys: Capture, *words: str | Path) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-def test_it_says_who_drifts_in_what_and_who_is_odd(folder: Path, capsys: Capture) -> None:
+def test_audit_reports_drift_and_outliers(folder: Path, capsys: Capture) -> None:
     save(folder, host(99, adapter={"link": factory.link(width=4)}))
     code, out, err = audited(capsys, folder)
     assert (code, err) == (1, "")
@@ -50,7 +50,7 @@ def test_it_says_who_drifts_in_what_and_who_is_odd(folder: Path, capsys: Capture
     assert last == "13 hosts in 1 group of alike ones; 13 drift; 1 is odd."
 
 
-def test_the_exit_code_is_that_of_diff(tmp_path: Path, capsys: Capture) -> None:
+def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
     tuned = factory.attributes(
         queue__scheduler="none [mq-deadline]",
         queue__nr_requests="2048",
@@ -68,7 +68,7 @@ def test_the_exit_code_is_that_of_diff(tmp_path: Path, capsys: Capture) -> None:
     assert audited(capsys, tmp_path)[0] == 1
 
 
-def test_the_document_keeps_to_its_schema(folder: Path, capsys: Capture) -> None:
+def test_json_matches_schema(folder: Path, capsys: Capture) -> None:
     save(folder, host(99, **depth(32)))
     (folder / "broken.snap").write_bytes(b"x")
     code, out, err = audited(capsys, "--json", folder)
@@ -81,7 +81,7 @@ def test_the_document_keeps_to_its_schema(folder: Path, capsys: Capture) -> None
     assert "broken.snap': truncated" in err
 
 
-def test_each_bad_file_is_a_line_and_no_end(folder: Path, capsys: Capture) -> None:
+def test_bad_files_are_listed(folder: Path, capsys: Capture) -> None:
     whole = encode_snapshot(host(50))
     (folder / "cut.snap").write_bytes(whole[:-20])
     (folder / "empty.snap").write_bytes(b"")
@@ -107,7 +107,7 @@ def test_each_bad_file_is_a_line_and_no_end(folder: Path, capsys: Capture) -> No
     assert "12 hosts in 1 group" in out
 
 
-def test_a_file_that_brings_its_process_down_is_a_line(
+def test_crashing_file_is_listed(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fatal(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
@@ -122,7 +122,7 @@ def test_a_file_that_brings_its_process_down_is_a_line(
     assert "11 hosts in 1 group" in out
 
 
-def test_anonymous_hosts_go_by_their_files(folder: Path, capsys: Capture) -> None:
+def test_anonymous_host_shows_file(folder: Path, capsys: Capture) -> None:
     hidden = anonymise_snapshot(host(60, adapter={"link": factory.link(width=2)}))
     (folder / "hidden.snap").write_bytes(encode_snapshot(hidden))
     _, out, _ = audited(capsys, folder)
@@ -131,7 +131,7 @@ def test_anonymous_hosts_go_by_their_files(folder: Path, capsys: Capture) -> Non
     assert hidden.machine.hostname not in out
 
 
-def test_two_snapshots_of_one_name_are_told_apart(folder: Path, capsys: Capture) -> None:
+def test_duplicate_hostnames_are_disambiguated(folder: Path, capsys: Capture) -> None:
     (folder / "older.snap").write_bytes(encode_snapshot(host(3)))
     found = json.loads(audited(capsys, "--json", folder)[1])
     names = [Path(each["name"]).name for each in found["hosts"] if each["hostname"] == "db3"]
@@ -141,7 +141,7 @@ def test_two_snapshots_of_one_name_are_told_apart(folder: Path, capsys: Capture)
 HOSTILE = '=HYPERLINK("http://x")\x1b[31m<script>alert(1)</script>'
 
 
-def test_a_spreadsheet_does_not_obey_a_name(tmp_path: Path, capsys: Capture) -> None:
+def test_csv_escapes_formulas(tmp_path: Path, capsys: Capture) -> None:
     evil = host(1)
     evil = replace(evil, machine=replace(evil.machine, hostname=HOSTILE))
     path = tmp_path / "evil.snap"
@@ -155,9 +155,7 @@ def test_a_spreadsheet_does_not_obey_a_name(tmp_path: Path, capsys: Capture) -> 
     assert "\x1b" not in out
 
 
-def test_the_page_has_no_script_and_shows_hostile_names_as_text(
-    folder: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_html_escapes_hostile_names(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     evil = host(1, adapter={"product": HOSTILE})
     evil = replace(evil, machine=replace(evil.machine, hostname=HOSTILE))
     (folder / "evil.snap").write_bytes(encode_snapshot(evil))
@@ -170,9 +168,7 @@ def test_the_page_has_no_script_and_shows_hostile_names_as_text(
     assert not re.search(r"""(src|href)=["'](?!#)""", text)
 
 
-def test_the_page_hides_what_a_filter_leaves_out(
-    folder: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_html_filter_hides_rows(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     save(folder, host(99, **depth(32)))
     page = tmp_path / "fleet.html"
     audited(capsys, "--html", page, folder)
@@ -183,9 +179,7 @@ def test_the_page_hides_what_a_filter_leaves_out(
     assert len(rows) == 13
 
 
-def test_a_page_that_exists_is_not_replaced_unasked(
-    folder: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_existing_page_needs_force(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     page = tmp_path / "fleet.html"
     page.write_text("mine")
     code, _, err = audited(capsys, "--html", page, folder)
@@ -205,7 +199,7 @@ def test_a_page_that_exists_is_not_replaced_unasked(
         (["--processes", "0", "x"], "--processes takes a whole number, at least 1, and not '0'"),
     ],
 )
-def test_bad_usage_is_a_message(
+def test_bad_usage_exits_2(
     words: list[str], said: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -214,13 +208,13 @@ def test_bad_usage_is_a_message(
     assert said in err
 
 
-def test_a_profile_that_nobody_has_is_said_of_each(folder: Path, capsys: Capture) -> None:
+def test_unknown_profile_is_reported(folder: Path, capsys: Capture) -> None:
     code = main(["audit", "--profile", "nope", str(folder)])
     assert code == 2
     assert 'there is no profile "nope"' in capsys.readouterr().err
 
 
-def test_what_it_lists_is_within_80_columns(
+def test_output_fits_80_columns(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(folder, host(99, adapter={"link": factory.link(width=4)}))

@@ -197,9 +197,7 @@ def untouched(bench: Bench) -> bool:
     return same and not paths.JOURNAL.exists() and read_held_ids(paths.HOLDS) == frozenset()
 
 
-def test_a_depth_that_misses_the_objective_is_answered_with_a_better_one(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_search_meets_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
     answer = disk["depth"]["answer"]
     assert answer["word"] == "best"
@@ -211,9 +209,7 @@ def test_a_depth_that_misses_the_objective_is_answered_with_a_better_one(
     assert fewer == {"254"}, "they need no write"
 
 
-def test_a_deeper_one_is_set_for_its_probes_and_comes_back(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_deeper_depth_is_temporary(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers = 800
     [disk] = tuned(capsys, "--profile", "free")["disks"]
     answer = disk["depth"]["answer"]
@@ -225,7 +221,7 @@ def test_a_deeper_one_is_set_for_its_probes_and_comes_back(
     assert untouched(bench)
 
 
-def test_what_is_as_good_is_said_to_be(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_depth_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers = 240
     assert main(["autotune", "sda", "--profile", "free"]) == 0
     out = capsys.readouterr().out
@@ -234,7 +230,7 @@ def test_what_is_as_good_is_said_to_be(bench: Bench, capsys: pytest.CaptureFixtu
     assert untouched(bench)
 
 
-def test_an_objective_that_one_io_misses_is_out_of_reach(
+def test_unreachable_objective_is_reported(
     bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.put("profiles/tuned.toml", TUNED + GOAL.format(0.5))
@@ -245,7 +241,7 @@ def test_an_objective_that_one_io_misses_is_out_of_reach(
     assert "where tuned wants at most 500 µs" in out
 
 
-def test_what_is_too_noisy_cannot_be_told_and_is_no_rule(
+def test_noisy_result_prevents_rule(
     bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.noise, bench.tail_noise = 0.6, 0.9
@@ -257,9 +253,7 @@ def test_what_is_too_noisy_cannot_be_told_and_is_no_rule(
     assert not (site.root / "rules.d").exists()
 
 
-def test_a_depth_that_is_hardly_likely_has_to_win_against_the_one_in_force(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uncertain_depth_needs_comparison(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers, bench.noise = 230, 0.6
     [disk] = tuned(capsys, "--profile", "free")["disks"]
     depth = disk["depth"]
@@ -270,9 +264,7 @@ def test_a_depth_that_is_hardly_likely_has_to_win_against_the_one_in_force(
     assert untouched(bench)
 
 
-def test_a_depth_that_is_better_wins_however_noisy_it_is(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_better_depth_outweighs_noise(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers, bench.noise, bench.random = 480, 0.4, Random(3)
     [disk] = tuned(capsys, "--profile", "free")["disks"]
     assert disk["depth"]["answer"]["chance"] < 0.85
@@ -282,9 +274,7 @@ def test_a_depth_that_is_better_wins_however_noisy_it_is(
     assert untouched(bench)
 
 
-def test_a_probe_that_breaks_littles_law_is_made_again(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doubtful_probe_is_repeated(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     whole = tuned(capsys, "--profile", "tuned")["disks"][0]["depth"]["answer"]
     bench.seen.clear()
     bench.factors = {2: 1.5}  # more in flight than was issued
@@ -297,9 +287,7 @@ def test_a_probe_that_breaks_littles_law_is_made_again(
     assert disk["doubtful"]["figures"]["iops"] > 0
 
 
-def test_a_depth_that_fio_does_not_reach_is_not_tried_beyond(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreached_depth_bounds_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers = 800
     bench.unreached = 256
     [disk] = tuned(capsys, "--profile", "free")["disks"]
@@ -309,9 +297,7 @@ def test_a_depth_that_fio_does_not_reach_is_not_tried_beyond(
     assert untouched(bench)
 
 
-def test_fio_that_reaches_no_depth_ends_the_search(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreachable_depth_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.unreached = 1
     assert main(["autotune", "sda", "--profile", "tuned"]) == 1
     out = " ".join(capsys.readouterr().out.split())
@@ -319,9 +305,7 @@ def test_fio_that_reaches_no_depth_ends_the_search(
     assert len(bench.seen) == MAX_TRIES
 
 
-def test_a_disk_that_answers_no_more_ends_the_search(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_silent_disk_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.instead = dict.fromkeys(
         range(2, 2 + MAX_TRIES), result(iops=0.0, p99_us=0.0, runtime=2.0)
     )
@@ -331,9 +315,7 @@ def test_a_disk_that_answers_no_more_ends_the_search(
     assert untouched(bench)
 
 
-def test_a_setting_that_is_faster_is_found_at_that_depth(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faster_setting_is_detected(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.faster = {"2": 1.2}
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
     assert {each["setting"]: each["after"] for each in disk["better"]}["rq_affinity"] == 2
@@ -343,17 +325,13 @@ def test_a_setting_that_is_faster_is_found_at_that_depth(
     assert untouched(bench)
 
 
-def test_settings_that_change_nothing_are_not_called_better(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_neutral_settings_never_win(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
     assert disk["settings"]["answer"]["word"] in ("as good as", "cannot tell")
     assert {each["setting"] for each in disk["better"]} == {"queue_depth"}
 
 
-def test_schedulers_are_not_judged_by_reads_and_it_says_why(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reads_cannot_judge_schedulers(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["autotune", "sda", "--profile", "tuned"]) == 0
     out = capsys.readouterr().out
     assert "not judged" in out
@@ -370,7 +348,7 @@ def mounted(bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     bench.mounts = ("/srv",)
 
 
-def test_beside_a_writer_to_a_file_the_better_scheduler_is_named(
+def test_better_scheduler_wins_beside_writer(
     bench: Bench,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -396,7 +374,7 @@ def test_beside_a_writer_to_a_file_the_better_scheduler_is_named(
     assert "-80 % p99 of a reader beside a bulk writer (" in Path(rules["file"]).read_text()
 
 
-def test_with_bfq_a_probe_begins_when_its_processes_are_no_longer_new(
+def test_bfq_probe_waits_longer(
     bench: Bench,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -425,7 +403,7 @@ def test_with_bfq_a_probe_begins_when_its_processes_are_no_longer_new(
     assert {each["setting"]: each["after"] for each in disk["better"]}["scheduler"] == "bfq"
 
 
-def test_schedulers_that_are_alike_are_not_called_better(
+def test_equal_schedulers_never_win(
     bench: Bench,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -444,12 +422,12 @@ def test_schedulers_that_are_alike_are_not_called_better(
     assert untouched(bench)
 
 
-def test_a_folder_that_is_elsewhere_is_refused(bench: Bench, tmp_path: Path) -> None:
+def test_unrelated_folder_is_refused(bench: Bench, tmp_path: Path) -> None:
     assert main(["autotune", "sda", "--profile", "tuned", "--file", str(tmp_path)]) == 2
     assert bench.seen == []
 
 
-def test_a_disk_that_holds_data_is_not_written_to_and_searched_all_the_same(
+def test_filled_disk_is_only_read(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_data = Skipped("sda", Skip.SIGNED, detail="ext4")
@@ -464,7 +442,7 @@ def test_a_disk_that_holds_data_is_not_written_to_and_searched_all_the_same(
     assert untouched(bench)
 
 
-def test_an_empty_disk_that_was_named_is_written_to(
+def test_named_empty_disk_is_written(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "find_write_refusal", lambda subject, named: None)
@@ -475,7 +453,7 @@ def test_an_empty_disk_that_was_named_is_written_to(
     assert bench.written_to == {"/dev/sda"}
 
 
-def test_without_write_nothing_is_kept(
+def test_rules_require_write_option(
     bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["autotune", "sda", "--profile", "tuned"]) == 0
@@ -483,7 +461,7 @@ def test_without_write_nothing_is_kept(
     assert "`--write` makes rules of what is better" in capsys.readouterr().out
 
 
-def test_what_is_better_becomes_a_rule_that_apply_and_explain_follow(
+def test_better_values_become_rules(
     bench: Bench,
     site: SiteFolder,
     capsys: pytest.CaptureFixture[str],
@@ -506,7 +484,7 @@ def test_what_is_better_becomes_a_rule_that_apply_and_explain_follow(
     assert "D4-1" in out, "beside the document's advice"
 
 
-def test_a_second_search_takes_the_place_of_the_first_ones_rules(
+def test_second_search_replaces_rules(
     bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(capsys, "--profile", "tuned", "--write")
@@ -520,9 +498,7 @@ def test_a_second_search_takes_the_place_of_the_first_ones_rules(
     )
 
 
-def test_a_depth_below_the_drivers_own_is_what_apply_then_wants(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_follows_lowered_depth(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     [disk] = tuned(capsys, "--profile", "oltp", "--write")["disks"]
     assert disk["depth"]["answer"]["depth"] < 254
     assert main(["diff", "--profile", "oltp", "--json", "sda"]) == 1
@@ -531,9 +507,7 @@ def test_a_depth_below_the_drivers_own_is_what_apply_then_wants(
     assert rows["queue_depth"]["value"] == disk["depth"]["answer"]["depth"]
 
 
-def test_a_file_that_a_person_wrote_is_left(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_edited_rule_is_preserved(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     [rules] = tuned(capsys, "--profile", "tuned", "--write")["rules"]["written"]
     Path(rules["file"]).write_text("# mine\n")
     assert main(["autotune", "sda", "--profile", "tuned", "--write"]) == 1
@@ -541,7 +515,7 @@ def test_a_file_that_a_person_wrote_is_left(
     assert Path(rules["file"]).read_text() == "# mine\n"
 
 
-def test_the_history_has_it_and_says_when_it_is_stale(
+def test_history_marks_stale_result(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tuned(capsys, "--profile", "tuned", "--write")
@@ -565,9 +539,7 @@ def test_the_history_has_it_and_says_when_it_is_stale(
     assert f"{rules['file']} was measured then: `hbatune autotune sda` measures it again" in out
 
 
-def test_a_busy_disk_is_named_and_left_alone(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_busy_disk_is_skipped(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.instead = {1: Skipped("sda", Skip.BUSY, load=Load(0.8, 12))}
     assert main(["autotune", "sda", "--profile", "tuned"]) == 1
     assert "sda: not searched: it is busy (80 % utilised, 12 in flight)." in capsys.readouterr().out
@@ -575,7 +547,7 @@ def test_a_busy_disk_is_named_and_left_alone(
     assert untouched(bench)
 
 
-def test_what_keeps_a_disk_busy_for_a_moment_is_waited_for(
+def test_briefly_busy_disk_is_awaited(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Skipped("sda", Skip.BUSY, load=Load(0.2, 1))
@@ -591,9 +563,7 @@ def test_what_keeps_a_disk_busy_for_a_moment_is_waited_for(
     assert untouched(bench)
 
 
-def test_a_disk_that_stops_answering_ends_the_search_with_everything_back(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_probe_timeout_restores_values(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers = 800
     bench.instead = {5: Failed("sda", Failure.TIMEOUT)}
     [disk] = tuned(capsys, "--profile", "free", code=1)["disks"]
@@ -607,7 +577,7 @@ def test_a_disk_that_stops_answering_ends_the_search_with_everything_back(
     assert untouched(bench)
 
 
-def test_ctrl_c_leaves_all_as_it_was(
+def test_ctrl_c_restores_values(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.servers, bench.faster = 800, {"2": 1.2}
@@ -623,9 +593,7 @@ def test_ctrl_c_leaves_all_as_it_was(
     assert untouched(bench)
 
 
-def test_killed_on_the_way_a_rollback_restores(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rollback_restores_killed_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.servers = 800
 
     def die() -> None:
@@ -647,7 +615,7 @@ def test_killed_on_the_way_a_rollback_restores(
     assert untouched(bench)
 
 
-def test_the_time_is_kept(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_limit_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["autotune", "sda", "--profile", "tuned", "--minutes", "0.01"]) == 1
     said = capsys.readouterr()
     assert "searching 1 disk, which takes about 3 min, and no longer than 1 s" in said.err
@@ -659,7 +627,7 @@ def test_the_time_is_kept(bench: Bench, capsys: pytest.CaptureFixture[str]) -> N
     "words",
     [["sdzz"], ["sda", "--minutes", "0"], ["sda", "--minutes", "nan"], ["sda", "--profile", "no"]],
 )
-def test_bad_usage_is_2_and_probes_nothing(bench: Bench, words: list[str]) -> None:
+def test_bad_usage_exits_2(bench: Bench, words: list[str]) -> None:
     given = words if "--profile" in words else [*words, "--profile", "tuned"]
     try:
         code = main(["autotune", *given])
@@ -669,7 +637,7 @@ def test_bad_usage_is_2_and_probes_nothing(bench: Bench, words: list[str]) -> No
     assert bench.seen == []
 
 
-def test_an_excluded_disk_is_not_touched(
+def test_excluded_disk_is_skipped(
     bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.put("hbatune.toml", '[site]\nexclude = ["sda"]\n')
@@ -678,9 +646,7 @@ def test_an_excluded_disk_is_not_touched(
     assert bench.seen == []
 
 
-def test_one_disk_stands_for_those_of_its_model_behind_the_same_adapter(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_disk_represents_model(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.others = (endpoint(target="sdb"),)
     assert main(["autotune", "sda", "sdb", "--profile", "tuned"]) == 0
     assert "sda: it stands for sdb, of its model" in capsys.readouterr().out
@@ -694,7 +660,7 @@ def test_one_disk_stands_for_those_of_its_model_behind_the_same_adapter(
         (endpoint(target="sdz", kind=Kind.PATH), "it has no device node"),
     ],
 )
-def test_what_must_not_be_probed_is_named_and_the_others_are_searched(
+def test_unsafe_disk_is_skipped(
     bench: Bench, other: Endpoint, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.others = (other,)
@@ -704,16 +670,14 @@ def test_what_must_not_be_probed_is_named_and_the_others_are_searched(
     assert "better" in out
 
 
-def test_where_there_is_no_disk_there_is_nothing_to_search(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_disk_exits_2(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(machine(), endpoints=())
     monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: bare)
     assert main(["autotune", "0000:01:00.0", "--profile", "tuned"]) == 2
     assert bench.seen == []
 
 
-def test_a_write_that_does_not_return_ends_the_search(
+def test_stuck_write_ends_search(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stuck(self: Experiment, values: Mapping[str, Any]) -> dict[str, WriteResult]:
@@ -726,9 +690,7 @@ def test_a_write_that_does_not_return_ends_the_search(
     assert {asked.issued <= 254 for asked, _, _ in bench.seen} == {True}
 
 
-def test_a_value_changed_during_a_search_ends_it_and_stays(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_value_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     def change() -> None:
         if len(bench.seen) == 4:
             (bench.disk.path / DEPTH).write_text("100")
@@ -741,7 +703,7 @@ def test_a_value_changed_during_a_search_ends_it_and_stays(
     assert bench.disk.value(DEPTH) == "100"
 
 
-def test_a_value_changed_at_the_end_of_a_search_makes_no_rule(
+def test_late_change_prevents_rule(
     bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(capsys, "--profile", "tuned")
@@ -759,7 +721,7 @@ def test_a_value_changed_at_the_end_of_a_search_makes_no_rule(
     assert not (site.root / "rules.d").exists()
 
 
-def test_a_depth_that_the_driver_clamps_is_not_tried_beyond(
+def test_clamped_depth_bounds_search(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def clamped(path: str, text: str) -> int | None:

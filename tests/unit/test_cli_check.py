@@ -46,7 +46,7 @@ def sick() -> Snapshot:
     return msgspec.structs.replace(taken, health=health(taken.machine, disks=disks))
 
 
-def test_exit_codes(keep: Keep, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_exit_codes(keep: Keep, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["check", "--snapshot", keep(snapshot(machine()))]) == 0
     assert "Clean" in capsys.readouterr().out
     assert main(["check", "--snapshot", keep(sick())]) == 1
@@ -57,7 +57,7 @@ def test_exit_codes(keep: Keep, capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert capsys.readouterr().out == ""
 
 
-def test_json_keeps_to_the_schema(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_matches_schema(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--json", "--snapshot", keep(sick())]) == 1
     document = json.loads(capsys.readouterr().out)
     validate(document)
@@ -72,9 +72,7 @@ def test_json_keeps_to_the_schema(keep: Keep, capsys: pytest.CaptureFixture[str]
     assert first["facts"] == {"timeouts": 3, "done": 1_000_000}
 
 
-def test_the_last_line_counts_findings_in_their_plural(
-    keep: Keep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finding_count_is_pluralized(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     def last(*drives: tuple[str, int]) -> str:
         luns = [endpoint(target=name, id=name) for name, _ in drives]
         taken = snapshot(machine(*luns))
@@ -88,9 +86,7 @@ def test_the_last_line_counts_findings_in_their_plural(
     assert last(("sda", 3), ("sdb", 3)) == "Found: 2 warnings."
 
 
-def test_many_luns_with_one_ailment_are_one_line(
-    keep: Keep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shared_findings_are_folded(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     luns = (endpoint(target=f"sd{letter}") for letter in "abcdefgh")
     main(["check", "--snapshot", keep(snapshot(machine(*luns)))])
     lines = [line for line in capsys.readouterr().out.splitlines() if "drive's cache" in line]
@@ -98,9 +94,7 @@ def test_many_luns_with_one_ailment_are_one_line(
     assert "sda..sdh (8)" in lines[0]
 
 
-def test_a_snapshot_answers_with_the_hosts_own_policy(
-    keep: Keep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_snapshot_uses_host_policy(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     disks = [
         endpoint(
             target=name, attributes=attributes(queue__scheduler="[none]", queue__nr_requests="2")
@@ -121,9 +115,7 @@ def test_a_snapshot_answers_with_the_hosts_own_policy(
     assert "16.00.12.00 is not among the approved ones: 99" in capsys.readouterr().out
 
 
-def test_a_profile_that_the_host_does_not_have_is_this_machines(
-    keep: Keep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_snapshot_accepts_local_profile(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     path = keep(snapshot(machine()))
     assert main(["diff", "--json", "--profile", "oltp", "--snapshot", path]) == 1
     assert json.loads(capsys.readouterr().out)["summary"]["profile"] == "oltp"
@@ -133,7 +125,7 @@ def test_a_profile_that_the_host_does_not_have_is_this_machines(
     assert "XS400ME70084" in capsys.readouterr().out
 
 
-def test_snapshot_makes_a_new_file_only(
+def test_snapshot_replacement_needs_force(
     keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hbatune.cli.commands.snapshot.take_snapshot", lambda context: sick())
@@ -155,7 +147,7 @@ hostile = st.text(st.characters(codec="utf-8"), max_size=30)
 
 
 @given(hostile, hostile)
-def test_hostile_names_reach_a_terminal_as_escapes_only(model: str, value: str) -> None:
+def test_hostile_names_are_escaped(model: str, value: str) -> None:
     host = machine(
         endpoint(model=model, mounts=(value,)),
         adapters=(adapter(product=model, firmware=model),),

@@ -36,7 +36,7 @@ def told(differences: tuple[Difference, ...]) -> list[tuple[str, list[object], l
     ]
 
 
-def test_link_firmware_and_depth_come_first() -> None:
+def test_link_and_firmware_come_first() -> None:
     slow = another(
         17, adapter={"link": factory.link(width=4), "firmware": "15.00.00.00"}, **depth(32)
     )
@@ -50,13 +50,13 @@ def test_link_firmware_and_depth_come_first() -> None:
     ]
 
 
-def test_names_boots_and_identities_are_no_difference() -> None:
+def test_identities_are_no_difference() -> None:
     found = compare_hosts(another(16), another(17))
     assert found.differences == ()
     assert found.same > 10
 
 
-def test_what_only_one_of_them_has_is_one_difference() -> None:
+def test_surplus_adapter_is_difference() -> None:
     more = another(17)
     adapters = (
         *more.machine.adapters,
@@ -67,7 +67,7 @@ def test_what_only_one_of_them_has_is_one_difference() -> None:
     assert (one.subject, one.what, one.first) == ("HBA 9500-8i", "adapters", ())
 
 
-def test_disks_of_another_model_are_still_compared() -> None:
+def test_different_models_are_compared() -> None:
     other = another(17, model="HUSMR1619ASS204", vendor="HGST", **depth(64))
     assert told(compare_hosts(another(16), other).differences) == [
         ("queue_depth", [254], [64]),
@@ -80,7 +80,7 @@ def failing(found: Snapshot, timeouts: int) -> Snapshot:
     return replace(found, health=replace(found.health, disks=disks))
 
 
-def test_failures_come_before_versions_and_what_is_harmless_last() -> None:
+def test_failures_precede_versions() -> None:
     bad = failing(another(17, adapter={"firmware": "15"}), 5)
     assert told(compare_hosts(another(16), bad).differences) == [
         ("timeouts", [0], [5]),
@@ -90,7 +90,7 @@ def test_failures_come_before_versions_and_what_is_harmless_last() -> None:
     ]
 
 
-def test_within_one_boot_only_what_has_risen_counts() -> None:
+def test_same_boot_compares_increases() -> None:
     before = failing(another(16), 5)
     later = replace(failing(another(16), 5), taken=before.taken + 3600)
     assert compare_hosts(before, later).differences == ()
@@ -112,7 +112,7 @@ def save(path: Path, content: bytes) -> str:
     return str(path)
 
 
-def test_the_command_says_it_in_a_table_and_in_json(tmp_path: Path, capsys: Capture) -> None:
+def test_compare_prints_table_and_json(tmp_path: Path, capsys: Capture) -> None:
     one = save(tmp_path / "db16.snap", encode_snapshot(another(16)))
     slow = another(17, adapter={"link": factory.link(width=4)})
     other = save(tmp_path / "db17.snap", encode_snapshot(slow))
@@ -128,7 +128,7 @@ def test_the_command_says_it_in_a_table_and_in_json(tmp_path: Path, capsys: Capt
     assert "no difference" in capsys.readouterr().out
 
 
-def test_what_was_measured_is_compared(tmp_path: Path, capsys: Capture) -> None:
+def test_measurements_are_compared(tmp_path: Path, capsys: Capture) -> None:
     hosts = another(16), another(17)
     snaps = [save(tmp_path / f"{n}.snap", encode_snapshot(each)) for n, each in enumerate(hosts)]
     moments = hosts[0].taken - 60, hosts[1].taken - 60
@@ -146,7 +146,7 @@ def test_what_was_measured_is_compared(tmp_path: Path, capsys: Capture) -> None:
     assert re.search(r"500 µs +1\.00 ms +\+100 %", out)
 
 
-def test_one_history_has_both_looks_at_one_host(tmp_path: Path, capsys: Capture) -> None:
+def test_one_history_covers_both(tmp_path: Path, capsys: Capture) -> None:
     before, after = another(16), replace(another(16), taken=1_800_600_000)
     snaps = [
         save(tmp_path / f"{n}.snap", encode_snapshot(e)) for n, e in enumerate((before, after))
@@ -170,12 +170,12 @@ def test_one_history_has_both_looks_at_one_host(tmp_path: Path, capsys: Capture)
         (["--history", "h", "--history", "h", "--history", "h", "a"], "more than twice"),
     ],
 )
-def test_bad_usage_is_a_message(words: list[str], said: str, capsys: Capture) -> None:
+def test_bad_usage_exits_2(words: list[str], said: str, capsys: Capture) -> None:
     assert main(["compare", *words]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_hostile_names_reach_no_terminal(tmp_path: Path, capsys: Capture) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path, capsys: Capture) -> None:
     evil = another(17, adapter={"firmware": "\x1b[31mred\x07"})
     evil = replace(evil, machine=replace(evil.machine, hostname="\x1b]0;title\x07"))
     one = save(tmp_path / "1.snap", encode_snapshot(another(16)))

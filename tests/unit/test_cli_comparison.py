@@ -39,11 +39,11 @@ def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-
         (3.0, "missed by 50 %."),
     ],
 )
-def test_the_objective_is_met_or_not_and_with_how_much_room(said, p99: float, words: str) -> None:  # type: ignore[no-untyped-def]
+def test_objective_line_shows_margin(said, p99: float, words: str) -> None:  # type: ignore[no-untyped-def]
     assert words in said(p99)[0]
 
 
-def test_the_documents_figures_stand_beside_it(said) -> None:  # type: ignore[no-untyped-def]
+def test_document_figures_are_shown(said) -> None:  # type: ignore[no-untyped-def]
     line = said(0.9)[1]
     assert "60000 IOPS at depth 24" in line
     assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
@@ -51,13 +51,13 @@ def test_the_documents_figures_stand_beside_it(said) -> None:  # type: ignore[no
     assert "(D0-12)" in said(0.9, depth=32)[1]
 
 
-def test_the_link_stands_beside_the_throughput(said) -> None:  # type: ignore[no-untyped-def]
+def test_throughput_shows_link_share(said) -> None:  # type: ignore[no-untyped-def]
     line = said(0.9)[2]
     assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
     assert "gave 5.85 (D4-9)" in line
 
 
-def test_the_levels_of_raid_stand_in_one_line(site: SiteFolder) -> None:
+def test_raid_levels_share_line(site: SiteFolder) -> None:
     figured = site.library.yardsticks().raid
     raid = tuple(each for each in figured if each.card == "57B4 (D4)")
     result = ProbeResult("sda", "x", Workload(), figures(1, 1, 1), "3.33", ())
@@ -68,13 +68,13 @@ def test_the_levels_of_raid_stand_in_one_line(site: SiteFolder) -> None:
     )
 
 
-def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_missing_disk_lacks_standing(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
     situation = survey_machine("oltp", [])
     assert find_standing(result, situation.machine, situation.profile) is None
 
 
-def test_the_knee_in_words() -> None:
+def test_knee_is_described() -> None:
     knee = Knee(64, 64, 64, 128, 0.02, 0.9)
     assert describe_knee(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
     unsure = Knee(64, 32, 128, 128, -0.01, 0.9)

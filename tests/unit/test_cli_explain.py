@@ -46,9 +46,7 @@ def explained(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_arithmetic_of_a_budget_is_shown(
-    site: SiteFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_budget_arithmetic_is_shown(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     site.put("hbatune.toml", ARRAY)
     said = explained(capsys)
     assert "a limit of 1600 / 8 hosts / 5 paths of this host = 40 (D2-4, D2-3)" in said
@@ -60,7 +58,7 @@ def test_the_arithmetic_of_a_budget_is_shown(
     assert told["row"]["value"] == 40
 
 
-def test_without_a_description_the_drivers_depth_stands_beside_the_vendors_32(
+def test_undescribed_array_shows_vendor_depth(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = explained(capsys)
@@ -69,7 +67,7 @@ def test_without_a_description_the_drivers_depth_stands_beside_the_vendors_32(
     assert "32 (D2-1)" in said
 
 
-def test_unparsable_depth_is_explained_as_unknown(
+def test_unparsable_depth_is_unknown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disk = replace(LUNS.endpoints[0], attributes=attributes(device__queue_depth="many"))
@@ -78,7 +76,7 @@ def test_unparsable_depth_is_explained_as_unknown(
     assert "the driver's own depth, unknown now, stands" in " ".join(explained(capsys).split())
 
 
-def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
+def test_sibling_path_caps_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [
@@ -99,7 +97,7 @@ def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
     assert "alike on all paths: sdb takes 48 at most" in said
 
 
-def test_a_disk_that_no_rule_matches_is_said_with_the_nearest_rules(
+def test_unmatched_disk_shows_nearest_rules(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strange = [endpoint(target=name, id=name, protocol=Protocol.UNKNOWN) for name in ("sda", "sdb")]
@@ -121,7 +119,7 @@ def test_a_disk_that_no_rule_matches_is_said_with_the_nearest_rules(
     assert without["near"][0]["unmet"] == ["protocol"]
 
 
-def test_an_adapter_without_a_lever_is_explained(
+def test_adapter_without_lever_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
@@ -131,7 +129,7 @@ def test_an_adapter_without_a_lever_is_explained(
         assert "the driver has no lever for it" in capsys.readouterr().out
 
 
-def test_nothing_to_explain_is_said(
+def test_empty_explanation_prints_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
@@ -140,7 +138,7 @@ def test_nothing_to_explain_is_said(
     assert capsys.readouterr().out
 
 
-def test_alike_disks_of_an_adapter_are_explained_once(
+def test_identical_disks_are_folded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Thousands of LUNs were thousands of tables; what differs keeps a table of its own."""

@@ -55,7 +55,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
     return {row["setting"]: row["state"] for row in rows if "." in row["setting"]}
 
 
-def test_options_are_shown_only_where_they_are_asked_for(
+def test_options_are_shown_on_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert shown(capsys) == {}
@@ -67,7 +67,7 @@ def test_options_are_shown_only_where_they_are_asked_for(
     assert not paths.MODPROBE.exists()
 
 
-def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
+def test_written_options_are_pending(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     done = {row.setting: (row.state, row.outcome) for row in write()}
@@ -86,7 +86,7 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
     assert set(shown(capsys, "--module-options").values()) == {"pending", "ok"}
 
 
-def test_a_snapshot_knows_what_is_written_down(
+def test_snapshot_includes_pending_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
@@ -104,12 +104,12 @@ def test_a_snapshot_knows_what_is_written_down(
     assert "pending" in here.values()
 
 
-def test_nothing_is_written_without_the_switch() -> None:
+def test_options_need_the_switch() -> None:
     apply_profile(make_context(), ApplyRequest(profile="oltp", once=True, probe=False))
     assert not paths.MODPROBE.exists()
 
 
-def test_the_root_disks_adapter_is_set_only_by_name_and_its_initramfs_has_to_be_rebuilt(
+def test_root_adapter_needs_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     see(monkeypatch, restricted(ROOT))
@@ -122,20 +122,20 @@ def test_the_root_disks_adapter_is_set_only_by_name_and_its_initramfs_has_to_be_
     assert "options mpt3sas msix_disable=0\n" in paths.MODPROBE.read_text()
 
 
-def test_a_file_that_cannot_be_written_refuses_its_rows() -> None:
+def test_unwritable_file_refuses_rows() -> None:
     paths.MODPROBE.parent.write_text("in the way")
     refused = [row for row in write() if row.outcome is Outcome.REFUSED]
     assert {row.setting for row in refused} == {"mpt3sas.msix_disable", "mpt3sas.max_queue_depth"}
     assert all(row.errno for row in refused)
 
 
-def test_a_file_that_cannot_be_taken_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unremovable_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     paths.MODPROBE.mkdir(parents=True)
     assert not remove_options(make_context(), restricted(DATA))
     assert "cannot be taken away" in capsys.readouterr().err
 
 
-def test_rollback_takes_the_file_away_and_says_what_follows(
+def test_rollback_removes_option_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write()

@@ -86,16 +86,14 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     return made
 
 
-def test_without_arguments_the_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bare_probe_lists_workloads(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe"]) == 0
     out = capsys.readouterr().out
     assert "depth-sweep" in out
     assert "D0-11" in out
 
 
-def test_a_sweep_is_run_in_order_and_said_ahead(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_runs_in_order(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--json", "--runtime", "1"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
@@ -106,9 +104,7 @@ def test_a_sweep_is_run_in_order_and_said_ahead(
     assert "9 runs, which take about" in said.err
 
 
-def test_a_disk_that_does_not_answer_is_not_asked_again(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unresponsive_disk_ends_sweep(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.fails = True
     assert main(["probe", "depth-sweep", "sda"]) == 1
     assert len(bench.asked) == 1
@@ -126,13 +122,13 @@ def test_a_disk_that_does_not_answer_is_not_asked_again(
         ["qd1", "sda", "--runtime", "601"],
     ],
 )
-def test_bad_usage_is_2_and_probes_nothing(bench: Bench, words: list[str]) -> None:
+def test_bad_usage_exits_2(bench: Bench, words: list[str]) -> None:
     assert main(["probe", *words]) == 2
     assert bench.asked == []
 
 
 @pytest.mark.parametrize("workload", ["oltp1", "oltp2", "oltp3", "mix-sweep", "four-corners"])
-def test_a_workload_that_writes_is_refused_without_destructive(
+def test_writing_workload_requires_destructive(
     bench: Bench, workload: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["probe", workload, "sda"]) == 2
@@ -140,16 +136,14 @@ def test_a_workload_that_writes_is_refused_without_destructive(
     assert "destroys what is on a disk" in capsys.readouterr().err
 
 
-def test_destructive_does_not_help_where_something_is_there(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_destructive_spares_mounted_disk(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.machine = machine(endpoint(mounts=("/srv",)))
     assert main(["probe", "oltp1", "sda", "--destructive"]) == 1
     assert bench.asked == []
     assert "it is mounted (/srv)" in capsys.readouterr().out
 
 
-def test_what_is_there_is_looked_for_before_every_run(
+def test_runs_recheck_disk_contents(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
@@ -172,14 +166,12 @@ def test_what_is_there_is_looked_for_before_every_run(
         ("--runtime=1", "qd1", "--json", "sda"),
     ],
 )
-def test_options_may_stand_anywhere(bench: Bench, words: tuple[str, ...]) -> None:
+def test_options_stand_anywhere(bench: Bench, words: tuple[str, ...]) -> None:
     assert main(["probe", *words]) == 0
     assert {each.runtime for each in bench.asked} == {1.0}
 
 
-def test_a_disk_that_may_have_read_nothing_is_told_once(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_blank_disk_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "qd1", "sda"]) == 0
     assert "is zero" not in capsys.readouterr().out
     bench.blank = True
@@ -187,14 +179,12 @@ def test_a_disk_that_may_have_read_nothing_is_told_once(
     assert capsys.readouterr().out.count("every block sampled is zero") == 1
 
 
-def test_a_depth_sweep_names_the_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_depth_sweep_names_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda"]) == 0
     assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
 
 
-def test_jobs_against_their_depth_end_in_advice(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "jobs-sweep", "sda"]) == 0
     depths = (1, 2, 4, 8, 16, 32, 64)
     shapes = [(each.jobs, each.depth) for each in bench.asked]
@@ -206,7 +196,7 @@ def test_jobs_against_their_depth_end_in_advice(
     assert knees == [1, 2, 4, 8], "each number of jobs has its own"
 
 
-def test_a_mix_stands_beside_what_it_costs_in_the_documents(
+def test_mix_shows_document_cost(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def written(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
@@ -220,14 +210,14 @@ def test_a_mix_stands_beside_what_it_costs_in_the_documents(
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.04, None), (1.06, "too_many"), (0.89, "too_few")])
-def test_figures_that_break_littles_law_are_doubted(share: float, doubt: str | None) -> None:
+def test_littles_law_raises_doubt(share: float, doubt: str | None) -> None:
     asked = Workload(depth=24)
     figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
     assert ProbeResult("sda", "id", asked, figures, "3.33", ()).doubt == doubt
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.14, None), (1.16, "too_many"), (0.79, "too_few")])
-def test_a_run_of_ten_latencies_may_be_off_by_one_of_them(share: float, doubt: str | None) -> None:
+def test_short_run_tolerates_one_latency(share: float, doubt: str | None) -> None:
     figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
     mean = figures.mean_us
     figures = msgspec.structs.replace(figures, runtime=mean / 1e6 * 10, p999_us=mean)
@@ -236,9 +226,7 @@ def test_a_run_of_ten_latencies_may_be_off_by_one_of_them(share: float, doubt: s
 
 
 @pytest.mark.parametrize(("longest", "doubt"), [(1, "too_many"), (3, None)])
-def test_a_run_may_be_off_by_the_longest_latencies_at_its_ends(
-    longest: int, doubt: str | None
-) -> None:
+def test_run_tolerates_edge_latencies(longest: int, doubt: str | None) -> None:
     mean = 1.3 * 24 / FIGURES.iops * 1e6
     figures = msgspec.structs.replace(
         FIGURES, mean_us=mean, runtime=mean / 1e6 * 10, p999_us=longest * mean
@@ -246,9 +234,7 @@ def test_a_run_may_be_off_by_the_longest_latencies_at_its_ends(
     assert ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ()).doubt == doubt
 
 
-def test_a_sweep_shows_its_tails_and_where_the_cpus_are_the_limit(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_shows_cpu_limit(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda"]) == 0
     out = capsys.readouterr().out
     [middle] = [line for line in out.splitlines() if "middle" in line]
@@ -256,9 +242,7 @@ def test_a_sweep_shows_its_tails_and_where_the_cpus_are_the_limit(
     assert "sda: from depth 128 on the CPUs are the limit: those involved are busy 95 %" in out
 
 
-def test_results_go_into_the_history_with_their_knee(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--json", "--profile", "oltp"]) == 0
     found = json.loads(capsys.readouterr().out)
     validate(found)
@@ -276,9 +260,7 @@ def test_results_go_into_the_history_with_their_knee(
     assert {each.setting for each in settings} == {"scheduler", "nr_requests", "queue_depth"}
 
 
-def test_a_result_stands_beside_the_profiles_objective(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_result_shows_profile_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 0
     out = capsys.readouterr().out
     assert "oltp wants at most 2 ms (D3-8): met" in out
@@ -297,7 +279,7 @@ def lun(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-def test_the_depth_of_the_lun_is_swept_and_comes_back(
+def test_depth_sweep_restores_depth(
     bench: Bench, lun: Disk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["probe", "queue-depth", "sda", "--json"]) == 1
@@ -313,7 +295,7 @@ def test_the_depth_of_the_lun_is_swept_and_comes_back(
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_depth_changed_during_a_sweep_ends_it(
+def test_depth_change_ends_sweep(
     bench: Bench,
     lun: Disk,
     monkeypatch: pytest.MonkeyPatch,
@@ -338,15 +320,13 @@ def test_a_depth_changed_during_a_sweep_ends_it(
     assert len(bench.asked) == at
 
 
-def test_the_depth_of_the_lun_is_swept_by_root_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_depth_sweep_requires_root(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert main(["probe", "queue-depth", "sda"]) == 2
     assert bench.asked == []
 
 
-def test_while_another_hbatune_is_at_work_no_depth_is_set(
+def test_locked_depth_sweep_exits_3(
     bench: Bench, lun: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def taken() -> object:
@@ -358,7 +338,7 @@ def test_while_another_hbatune_is_at_work_no_depth_is_set(
 
 
 @pytest.mark.parametrize(("name", "probed"), [("0000:01:00.0", 0), ("sda", 2), ("/dev/sda", 2)])
-def test_a_lun_that_other_hosts_share_is_probed_where_it_is_named_itself(
+def test_shared_lun_needs_name(
     bench: Bench, name: str, probed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.machine = machine(endpoint(protocol=Protocol.FC))
@@ -367,7 +347,7 @@ def test_a_lun_that_other_hosts_share_is_probed_where_it_is_named_itself(
     assert ("other hosts share its array" in capsys.readouterr().out) == (not probed)
 
 
-def test_what_was_measured_on_a_file_is_kept_and_shows_its_rate_in_gb(
+def test_file_probe_is_recorded(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -391,9 +371,7 @@ def test_what_was_measured_on_a_file_is_kept_and_shows_its_rate_in_gb(
     assert entry.stale == (), "no disk is missed"
 
 
-def test_a_workload_may_be_described_by_options(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("probe", "--depth", "8", "--block", "8k", "--jobs", "2", "sda")
     assert main(list(words)) == 0
     assert bench.asked == [Workload(block_size=8192, depth=8, jobs=2)]
@@ -417,13 +395,13 @@ def test_a_workload_may_be_described_by_options(
         ("--rate", "-1"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(bench: Bench, words: tuple[str, ...]) -> None:
+def test_invalid_numbers_are_refused(bench: Bench, words: tuple[str, ...]) -> None:
     assert main(["probe", *words, "sda"]) == 2
     assert bench.asked == []
 
 
 @pytest.mark.parametrize(("rate", "said"), [(60_500, ""), (90_000, "could not be held: 60000 of")])
-def test_a_rate_that_was_not_held_is_said(
+def test_missed_rate_is_reported(
     bench: Bench, capsys: pytest.CaptureFixture[str], rate: int, said: str
 ) -> None:
     assert main(["probe", "--rate", str(rate), "sda", "--json"]) == 0

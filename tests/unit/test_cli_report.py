@@ -47,7 +47,7 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-def test_a_page_is_made_of_what_is_on_this_host(
+def test_page_covers_host_results(
     host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = make("--profile", "oltp")
@@ -58,13 +58,13 @@ def test_a_page_is_made_of_what_is_on_this_host(
     assert "13 sections" in capsys.readouterr().out
 
 
-def test_without_a_profile_there_is_a_page_still(host: Machine, make: Make) -> None:
+def test_page_needs_no_profile(host: Machine, make: Make) -> None:
     page = make()
     assert "Past depth 32:" in page
     assert "Still to change" not in page
 
 
-def test_before_anything_was_measured_it_says_what_is_missing(
+def test_page_names_missing_measurements(
     host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths.HISTORY.unlink()
@@ -74,7 +74,7 @@ def test_before_anything_was_measured_it_says_what_is_missing(
 
 
 @pytest.mark.parametrize("words", [(), ("--profile", "oltp")])
-def test_a_snapshot_is_another_host_and_has_no_results_of_this_one(
+def test_snapshot_excludes_local_results(
     host: Machine, make: Make, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     taken = tmp_path / "host.snapshot"
@@ -88,7 +88,7 @@ def test_a_snapshot_is_another_host_and_has_no_results_of_this_one(
     assert "Past depth 32" in with_results
 
 
-def test_a_file_that_is_there_stays_unless_it_may_go(
+def test_existing_page_needs_force(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "precious.html"
@@ -101,7 +101,7 @@ def test_a_file_that_is_there_stays_unless_it_may_go(
     assert sorted(os.listdir(tmp_path)) == ["precious.html", "state"]
 
 
-def test_what_is_no_regular_file_is_never_replaced(
+def test_irregular_file_is_preserved(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, make_it in (("folder", os.mkdir), ("pipe", os.mkfifo)):
@@ -112,7 +112,7 @@ def test_what_is_no_regular_file_is_never_replaced(
     assert main(["report", str(tmp_path / "link"), "--force"]) == 2
 
 
-def test_the_values_of_every_picture_stand_beside_the_page(
+def test_csv_covers_all_pictures(
     host: Machine, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, values = make("--csv", str(tmp_path / "db1.csv")), tmp_path / "db1.csv"
@@ -130,7 +130,7 @@ def test_the_values_of_every_picture_stand_beside_the_page(
     assert f"{values}: {len(rows)} values." in capsys.readouterr().out
 
 
-def test_the_page_and_its_values_are_two_files(
+def test_page_and_csv_must_differ(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, values = tmp_path / "x.html", tmp_path / "x.csv"
@@ -142,7 +142,7 @@ def test_the_page_and_its_values_are_two_files(
     assert values.read_text() == "precious"
 
 
-def test_a_folder_that_is_not_there_is_told(
+def test_missing_folder_is_reported(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(tmp_path / "nowhere" / "x.html")]) == 2
@@ -150,7 +150,7 @@ def test_a_folder_that_is_not_there_is_told(
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_history_that_makes_no_sense_makes_no_page(
+def test_damaged_history_prevents_page(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files.replace(paths.HISTORY, b"{")
@@ -160,7 +160,7 @@ def test_a_history_that_makes_no_sense_makes_no_page(
     assert "history" in capsys.readouterr().err
 
 
-def test_the_active_profile_is_taken_where_none_is_named(
+def test_active_profile_is_default(
     host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.put("hbatune.toml", 'profile = "balanced"\n')
@@ -170,7 +170,7 @@ def test_the_active_profile_is_taken_where_none_is_named(
 
 
 @pytest.mark.parametrize("what", ["fifo", "folder", "zero", "none", "deep", "huge number"])
-def test_a_strangers_history_ends_in_a_message(
+def test_foreign_history_exits_2(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     path = Path("/dev/zero") if what == "zero" else tmp_path / "theirs"
@@ -189,9 +189,7 @@ def test_a_strangers_history_ends_in_a_message(
     assert not page.exists()
 
 
-def test_a_knee_that_is_none_of_its_sweeps_depths_is_left_out(
-    host: Machine, tmp_path: Path, make: Make
-) -> None:
+def test_foreign_knee_is_recomputed(host: Machine, tmp_path: Path, make: Make) -> None:
     records = [
         each if each.knee is None else replace(each, knee=replace(each.knee, depth=33))
         for each in reported.kept(host)
@@ -201,9 +199,7 @@ def test_a_knee_that_is_none_of_its_sweeps_depths_is_left_out(
     assert "Past depth 32:" in page, "found anew in the runs"
 
 
-def test_a_sweep_of_thousands_of_runs_is_drawn_in_part(
-    host: Machine, tmp_path: Path, make: Make
-) -> None:
+def test_huge_sweep_is_thinned(host: Machine, tmp_path: Path, make: Make) -> None:
     records = reported.depth_sweep(host, depths=tuple(range(1, 1_000)))
     history.append(tmp_path / "theirs", records)
     page = make("--history", str(tmp_path / "theirs"))

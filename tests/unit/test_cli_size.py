@@ -30,7 +30,7 @@ def sized(capsys: Capture, *words: str) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-def test_each_line_has_its_source(snapshot: list[str], capsys: Capture) -> None:
+def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
     code, out, _ = sized(capsys, "--iops", "200k", "--reads", "70", "--p99", "2", *snapshot)
     assert code == 1
     assert out.startswith(
@@ -44,14 +44,12 @@ def test_each_line_has_its_source(snapshot: list[str], capsys: Capture) -> None:
     assert re.search(r"^short +drives +1 +4 +sas ssd +D0-12$", out, re.M)
 
 
-def test_the_exit_code_says_whether_the_host_carries_it(
-    snapshot: list[str], capsys: Capture
-) -> None:
+def test_shortfall_exits_1(snapshot: list[str], capsys: Capture) -> None:
     assert sized(capsys, "--iops", "50k", *snapshot)[0] == 0
     assert sized(capsys, "--iops", "500k", *snapshot)[0] == 1
 
 
-def test_the_document_keeps_to_its_schema(snapshot: list[str], capsys: Capture) -> None:
+def test_json_matches_schema(snapshot: list[str], capsys: Capture) -> None:
     _, out, _ = sized(
         capsys,
         "--json",
@@ -73,7 +71,7 @@ def test_the_document_keeps_to_its_schema(snapshot: list[str], capsys: Capture) 
     assert found["depth"]["depth"] == 128
 
 
-def test_the_depth_is_derived_line_by_line(snapshot: list[str], capsys: Capture) -> None:
+def test_depth_derivation_is_shown(snapshot: list[str], capsys: Capture) -> None:
     words = ["--hosts", "8", "--array", "vnx", "--data-drives", "4", "--luns", "10", "--hbas", "2"]
     code, out, _ = sized(capsys, *words, *snapshot)
     assert code == 0
@@ -102,9 +100,7 @@ def watched(path: Path, *moments: list[dict[str, object]], schema: str = "hbatun
     return str(path)
 
 
-def test_the_load_of_the_busiest_moment_is_taken(
-    tmp_path: Path, snapshot: list[str], capsys: Capture
-) -> None:
+def test_busiest_watch_moment_counts(tmp_path: Path, snapshot: list[str], capsys: Capture) -> None:
     file = watched(
         tmp_path / "watch.jsonl",
         [line(1000, 4e6, 0)],
@@ -117,9 +113,7 @@ def test_the_load_of_the_busiest_moment_is_taken(
     assert load == {"iops": 50_000, "gb_per_s": 0.4, "block": 8000, "reads": 75, "p99_ms": None}
 
 
-def test_a_line_of_watch_is_one_that_size_reads(
-    tmp_path: Path, snapshot: list[str], capsys: Capture
-) -> None:
+def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Capture) -> None:
     shown = msgspec.convert(
         {
             **line(5000, 20.48e6, 0),
@@ -158,9 +152,7 @@ def test_a_line_of_watch_is_one_that_size_reads(
         ("--hosts 0", "--hosts takes a whole number, at least 1, and not '0'"),
     ],
 )
-def test_bad_usage_is_a_message(
-    words: str, said: str, snapshot: list[str], capsys: Capture
-) -> None:
+def test_bad_usage_exits_2(words: str, said: str, snapshot: list[str], capsys: Capture) -> None:
     code, out, err = sized(capsys, *words.split(), *snapshot)
     assert (code, out) == (2, "")
     assert said in " ".join(err.split())
@@ -181,7 +173,7 @@ def test_bad_usage_is_a_message(
         ),
     ],
 )
-def test_a_file_of_a_stranger_is_a_message(
+def test_invalid_watch_exits_2(
     content: str, said: str, tmp_path: Path, snapshot: list[str], capsys: Capture
 ) -> None:
     file = tmp_path / "watch.jsonl"
@@ -191,7 +183,7 @@ def test_a_file_of_a_stranger_is_a_message(
     assert said in err
 
 
-def test_it_is_within_80_columns(
+def test_output_fits_80_columns(
     snapshot: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 80)

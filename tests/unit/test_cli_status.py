@@ -71,7 +71,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
     ],
 )
-def test_how_the_daemon_is_doing(found: Status, code: int, words: str, capsys: Capture) -> None:
+def test_status_shows_daemon_health(found: Status, code: int, words: str, capsys: Capture) -> None:
     status.save(paths.STATUS, found)
     assert main(["status"]) == code
     assert words.lower() in capsys.readouterr().out.lower()
@@ -113,7 +113,7 @@ def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
     assert [stall["cause"] for stall in document["stalls"]] == [cause]
 
 
-def test_ages_are_in_seconds_of_this_moment(capsys: Capture) -> None:
+def test_ages_are_in_seconds(capsys: Capture) -> None:
     now = time.monotonic()
     times = current_times(saved=now - 10, pass_started=now - 20, pass_ended=now - 30)
     status.save(paths.STATUS, replace(GOOD, times=times))
@@ -124,7 +124,7 @@ def test_ages_are_in_seconds_of_this_moment(capsys: Capture) -> None:
         assert age <= ages[name] <= age + passed
 
 
-def test_daemon_that_a_signal_stopped_is_stalled(capsys: Capture) -> None:
+def test_stopped_process_is_stalled(capsys: Capture) -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         try:
             status.save(paths.STATUS, replace(GOOD, process=find_process(sleeper.pid)))
@@ -140,7 +140,7 @@ def test_daemon_that_a_signal_stopped_is_stalled(capsys: Capture) -> None:
             sleeper.kill()
 
 
-def test_files_that_could_not_be_written_are_named(capsys: Capture) -> None:
+def test_unwritten_files_are_named(capsys: Capture) -> None:
     file = UnwrittenFile("/metrics/hbatune.prom", "No space left on device")
     status.save(paths.STATUS, replace(GOOD, unwritten=(file,)))
     assert main(["status"]) == 1
@@ -149,9 +149,7 @@ def test_files_that_could_not_be_written_are_named(capsys: Capture) -> None:
     assert "free space there" in said
 
 
-def test_full_file_system_is_shown_by_the_status_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_full_file_system_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     status.save(paths.STATUS, GOOD)
 
     def full(*_: object, **__: object) -> None:
@@ -175,7 +173,7 @@ def test_abandoned_processes_need_attention(capsys: Capture) -> None:
     assert "1 process of the daemon hangs in the kernel" in capsys.readouterr().out
 
 
-def test_status_of_an_older_version_is_unknown(capsys: Capture) -> None:
+def test_older_status_is_unknown(capsys: Capture) -> None:
     status.save(paths.STATUS, replace(GOOD, times=None))
     assert main(["status"]) == 1
     assert "Cannot tell whether the daemon works" in capsys.readouterr().out
@@ -183,7 +181,7 @@ def test_status_of_an_older_version_is_unknown(capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out)["state"] == "unknown"
 
 
-def test_status_of_another_boot_is_no_daemon(capsys: Capture) -> None:
+def test_earlier_boot_means_stopped(capsys: Capture) -> None:
     """Its process may be another one now, with the same number and the same start time."""
     boot, _, namespace = read_clock_id().partition(" ")
     assert namespace.startswith("time:")
@@ -193,7 +191,7 @@ def test_status_of_another_boot_is_no_daemon(capsys: Capture) -> None:
     assert "is not running" in capsys.readouterr().out
 
 
-def test_daemon_in_another_time_namespace_is_unknown(capsys: Capture) -> None:
+def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
     """There the start times of all processes differ, so it seems to be gone."""
     times = current_times(clock=f"{read_clock_id().split()[0]} time:[1]")
     status.save(paths.STATUS, replace(GOOD, process=Process(1, 1), times=times))
@@ -211,16 +209,14 @@ def test_daemon_in_another_time_namespace_is_unknown(capsys: Capture) -> None:
         (replace(GOOD, error="the disk is full"), "attention"),
     ],
 )
-def test_json_has_the_state_in_one_word(found: Status, word: str, capsys: Capture) -> None:
+def test_json_shows_state_name(found: Status, word: str, capsys: Capture) -> None:
     status.save(paths.STATUS, found)
     main(["status", "--json"])
     assert json.loads(capsys.readouterr().out)["state"] == word
 
 
 @pytest.mark.parametrize("found", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
-def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
-    found: Status, capsys: Capture
-) -> None:
+def test_brief_matches_full_status(found: Status, capsys: Capture) -> None:
     status.save(paths.STATUS, found)
     assert main(["status"]) == 0
     told = capsys.readouterr().out
@@ -251,30 +247,30 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
         replace(GOOD, abandoned=1),
     ],
 )
-def test_a_daemon_that_has_more_to_tell_is_not_told_of_in_brief(found: Status) -> None:
+def test_eventful_status_skips_brief(found: Status) -> None:
     status.save(paths.STATUS, found)
     assert read_brief(paths.STATUS) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 60_000, "\xff", "1" * 99_999])
-def test_what_makes_no_sense_is_not_told_of_in_brief(text: str) -> None:
+def test_damaged_status_skips_brief(text: str) -> None:
     paths.STATUS.write_text(text)
     assert read_brief(paths.STATUS) is None
 
 
-def test_a_pipe_in_the_place_of_the_status_is_not_waited_for() -> None:
+def test_brief_status_skips_pipe() -> None:
     os.mkfifo(paths.STATUS)
     assert read_brief(paths.STATUS) is None
 
 
-def test_a_field_that_is_new_is_not_passed_over_in_brief() -> None:
+def test_unknown_field_skips_brief() -> None:
     """It may be something to tell."""
     fields = {**json.loads(msgspec.json.encode(GOOD)), "new": None}
     paths.STATUS.write_text(json.dumps(fields))
     assert read_brief(paths.STATUS) is None
 
 
-def test_a_daemon_that_is_gone_is_not_running_whatever_it_left(capsys: Capture) -> None:
+def test_dead_daemon_exits_4(capsys: Capture) -> None:
     assert main(["status"]) == 4
     status.save(paths.STATUS, replace(GOOD, process=Process(2**22, 1)))
     assert main(["status"]) == 4
@@ -283,13 +279,13 @@ def test_a_daemon_that_is_gone_is_not_running_whatever_it_left(capsys: Capture) 
     assert json.loads(capsys.readouterr().out)["running"] is False
 
 
-def test_a_status_that_makes_no_sense_is_told(capsys: Capture) -> None:
+def test_damaged_status_is_reported(capsys: Capture) -> None:
     paths.STATUS.write_text("{")
     assert main(["status"]) == 1
     assert "restart hbatune.service" in capsys.readouterr().err
 
 
-def test_the_status_is_everybodys_to_read() -> None:
+def test_status_is_world_readable() -> None:
     before = os.umask(0o077)
     try:
         status.save(paths.STATUS, GOOD)
@@ -298,7 +294,7 @@ def test_the_status_is_everybodys_to_read() -> None:
     assert paths.STATUS.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_daemon_that_runs_is_nudged_and_another_is_not() -> None:
+def test_running_daemon_is_nudged() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         from hbatune.workers import find_process
 
@@ -333,7 +329,7 @@ def said(
     return entry
 
 
-def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
+def test_written_value_is_logged() -> None:
     message, priority, fields = said(replace(LEFT, handled=Handled.WRITTEN))
     assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
     assert priority == daemon_messages.NOTICE
@@ -348,7 +344,7 @@ def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
     }
 
 
-def test_drift_and_failures_are_told_apart() -> None:
+def test_drift_and_failures_differ() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
     assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED_ID
     assert "changed since it was set" in said(written, PassReason.AUDIT)[0]
@@ -370,20 +366,18 @@ def test_drift_and_failures_are_told_apart() -> None:
         (ChangeOrigin.NEW, PassReason.START, "at the start"),
     ],
 )
-def test_a_value_that_is_set_says_whose_doing_it_was(
-    origin: ChangeOrigin, reason: PassReason, words: str
-) -> None:
+def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, words: str) -> None:
     message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
     assert words in message
     assert fields["MESSAGE_ID"] == daemon_messages.TUNED_ID
 
 
-def test_a_failure_says_how_often_it_was_tried_and_when_it_is_tried_next() -> None:
+def test_failure_shows_next_try() -> None:
     failed = replace(WAITING, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=11)
     assert ", try 4, the next one at " in said(failed)[0]
 
 
-def test_a_full_queue_is_said_and_is_nobodys_doing() -> None:
+def test_ramp_is_logged_as_notice() -> None:
     message, priority, fields = said(RAMPING)
     assert message == (
         "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
@@ -392,14 +386,14 @@ def test_a_full_queue_is_said_and_is_nobodys_doing() -> None:
     assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING_ID)
 
 
-def test_a_status_tells_programs_when_it_is_tried_next(capsys: Capture) -> None:
+def test_json_shows_retry_times(capsys: Capture) -> None:
     status.save(paths.STATUS, replace(GOOD, open=(WAITING,)))
     main(["status", "--json"])
     [change] = json.loads(capsys.readouterr().out)["status"]["open"]
     assert change["retry"] == {"since": 1000.0, "tries": 4, "next": 5000.0}
 
 
-def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
+def test_abandoned_setting_suggests_action() -> None:
     by = By()
     JournalReporter(by).left([LEFT])
     [(message, priority, _)] = by.entries
@@ -407,7 +401,7 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
     assert priority == daemon_messages.WARNING
 
 
-def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does() -> None:
+def test_unmatched_name_is_reported_once() -> None:
     by = By()
     words = JournalReporter(by)
     lost, late = UnmatchedName("exclude", "sdx\x1b"), UnmatchedName("exclude", "sdy")
@@ -425,7 +419,7 @@ def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does
     assert not any("\x1b" in each for each in told)
 
 
-def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     by = By()
     words = JournalReporter(by)
     words.passed(PassReason.START, PassReport(error="the disk is full", hint="make room"))
@@ -459,7 +453,7 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
 
 
-def test_there_is_one_daemon(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_second_daemon_exits_3(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """The lock is the other's for its life, whatever became of its status."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     code = (

@@ -134,7 +134,7 @@ def _small(folder: Path) -> Iterator[ScratchFile]:
         yield file
 
 
-def test_what_helps_is_kept_and_said(bench: Bench, capsys: Capture) -> None:
+def test_improving_setting_stays(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*VERIFY]) == 0
     said = capsys.readouterr()
@@ -145,7 +145,7 @@ def test_what_helps_is_kept_and_said(bench: Bench, capsys: Capture) -> None:
     assert set(bench.probed) == {"sda"}, "one stands for its like"
 
 
-def test_what_costs_is_put_back_on_all_and_only_that(bench: Bench, capsys: Capture) -> None:
+def test_costly_setting_is_reverted(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*VERIFY]) == 1
     said = capsys.readouterr().out
@@ -159,7 +159,7 @@ def test_what_costs_is_put_back_on_all_and_only_that(bench: Bench, capsys: Captu
     assert "2 reverted" in said
 
 
-def test_a_value_changed_during_a_comparison_is_a_conflict(bench: Bench, capsys: Capture) -> None:
+def test_concurrent_change_is_conflict(bench: Bench, capsys: Capture) -> None:
     [sda, _] = bench.disks
 
     def disturbed(subject: Subject) -> Skipped | None:
@@ -178,7 +178,7 @@ def test_a_value_changed_during_a_comparison_is_a_conflict(bench: Bench, capsys:
     assert bench.values("nomerges") == [2, 1]
 
 
-def test_json_has_the_outcome_of_each_row_and_the_verdicts(bench: Bench, capsys: Capture) -> None:
+def test_json_shows_verdicts(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*VERIFY, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -194,9 +194,7 @@ def test_json_has_the_outcome_of_each_row_and_the_verdicts(bench: Bench, capsys:
     assert words[2][1] in ("unchanged", "cannot tell")
 
 
-def test_what_was_reverted_is_not_set_again_until_it_is_named(
-    bench: Bench, capsys: Capture
-) -> None:
+def test_reverted_setting_needs_named_target(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     main([*VERIFY])
     capsys.readouterr()
@@ -210,14 +208,14 @@ def test_what_was_reverted_is_not_set_again_until_it_is_named(
     assert main(["diff", "--profile", "test"]) == 1, "a rollback forgets"
 
 
-def test_rollback_after_a_revert_restores_the_rest(bench: Bench, capsys: Capture) -> None:
+def test_rollback_restores_unreverted_values(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     main([*VERIFY])
     assert main(["rollback"]) == 0
     assert (bench.values("nomerges"), bench.values("rq_affinity")) == ([0, 0], [1, 1])
 
 
-def test_without_fio_nothing_is_claimed_and_nothing_reverted(bench: Bench, capsys: Capture) -> None:
+def test_missing_fio_prevents_revert(bench: Bench, capsys: Capture) -> None:
     bench.refuses = Skipped("sda", Skip.NO_FIO)
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
@@ -225,20 +223,20 @@ def test_without_fio_nothing_is_claimed_and_nothing_reverted(bench: Bench, capsy
     assert bench.values("nomerges") == [1, 1]
 
 
-def test_nothing_to_change_is_nothing_to_verify(bench: Bench, capsys: Capture) -> None:
+def test_unchanged_machine_skips_verification(bench: Bench, capsys: Capture) -> None:
     main([*VERIFY])
     bench.probed.clear()
     assert main([*VERIFY]) == 0
     assert bench.probed == []
 
 
-def test_verifying_needs_the_probe(bench: Bench, capsys: Capture) -> None:
+def test_verification_requires_probe(bench: Bench, capsys: Capture) -> None:
     assert main([*VERIFY, "--no-probe"]) == 2
     assert "--no-probe" in capsys.readouterr().err
     assert bench.values("nomerges") == [0, 0]
 
 
-def test_the_history_has_what_was_found_and_what_was_done(bench: Bench, capsys: Capture) -> None:
+def test_history_records_revert(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     main([*VERIFY])
     capsys.readouterr()
@@ -258,7 +256,7 @@ def test_the_history_has_what_was_found_and_what_was_done(bench: Bench, capsys: 
     assert main(["history", "sdz"]) == 2
 
 
-def test_a_full_disk_keeps_the_old_history_and_says_so(
+def test_full_disk_preserves_history(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hbatune.act import files
@@ -281,7 +279,7 @@ def test_a_full_disk_keeps_the_old_history_and_says_so(
     assert bench.values("nomerges") == [1, 1]
 
 
-def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
+def test_ctrl_c_keeps_applied_values(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import os
@@ -302,13 +300,13 @@ def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
     assert read_held_ids(paths.HOLDS) == frozenset()
 
 
-def test_more_pairs_are_made_where_the_site_wants_them(bench: Bench, site: SiteFolder) -> None:
+def test_site_sets_pair_count(bench: Bench, site: SiteFolder) -> None:
     site.put("hbatune.toml", "[probe]\nverify_pairs = 12\n")
     assert main([*VERIFY]) == 0
     assert len(bench.probed) == 1 + 24, "one warms up"
 
 
-def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) -> None:
+def test_noise_suggests_pair_count(bench: Bench, capsys: Capture) -> None:
     bench.noise = NoisyDisk(Noise(0.1), 1)
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
@@ -317,14 +315,12 @@ def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) ->
     assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
 
 
-def test_the_profile_says_what_it_tolerates(bench: Bench, capsys: Capture) -> None:
+def test_profile_shows_tolerance(bench: Bench, capsys: Capture) -> None:
     assert main(["profiles", "test"]) == 0
     assert "more than 5 % of IOPS, 5 % of mean latency or 10 % of p99" in capsys.readouterr().out
 
 
-def test_time_that_is_up_leaves_out_and_says_so(
-    bench: Bench, capsys: Capture, site: SiteFolder
-) -> None:
+def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteFolder) -> None:
     site.put("hbatune.toml", "[probe]\nverify_limit = 10\n")
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
@@ -337,9 +333,7 @@ def test_time_that_is_up_leaves_out_and_says_so(
     assert pair["before"]["reason"] == "no_time"
 
 
-def test_an_apply_alone_compares_in_pairs_and_shows_no_single_run(
-    bench: Bench, capsys: Capture
-) -> None:
+def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*APPLY]) == 0
     said = capsys.readouterr()
@@ -352,7 +346,7 @@ def test_an_apply_alone_compares_in_pairs_and_shows_no_single_run(
     assert seeds != {None}
 
 
-def test_an_apply_alone_puts_back_what_is_worse_twice(bench: Bench, capsys: Capture) -> None:
+def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -368,9 +362,7 @@ def test_an_apply_alone_puts_back_what_is_worse_twice(bench: Bench, capsys: Capt
     assert commands == {"apply"}
 
 
-def test_what_is_worse_stays_where_that_was_asked_for_and_is_said(
-    bench: Bench, capsys: Capture
-) -> None:
+def test_keep_worse_retains_regression(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY, "--keep-worse"]) == 1
     said = capsys.readouterr().out
@@ -383,7 +375,7 @@ def test_what_is_worse_stays_where_that_was_asked_for_and_is_said(
     assert json.loads(capsys.readouterr().out)["summary"]["worse"] == 2
 
 
-def test_what_is_worse_only_once_stays_and_is_said(bench: Bench, capsys: Capture) -> None:
+def test_unconfirmed_regression_stays(bench: Bench, capsys: Capture) -> None:
     bench.passes = 21  # the first run warms up, twenty are the first comparison
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY]) == 0
@@ -393,7 +385,7 @@ def test_what_is_worse_only_once_stays_and_is_said(bench: Bench, capsys: Capture
     assert bench.values("nomerges") == [1, 1]
 
 
-def test_a_busy_disk_is_applied_and_not_measured(bench: Bench, capsys: Capture) -> None:
+def test_busy_disk_stays_unmeasured(bench: Bench, capsys: Capture) -> None:
     bench.busy = {"sda"}
     assert main([*APPLY]) == 0
     assert "sda: not measured: it is busy." in capsys.readouterr().out
@@ -407,7 +399,7 @@ def test_a_busy_disk_is_applied_and_not_measured(bench: Bench, capsys: Capture) 
     assert (pair["before"]["reason"], pair["after"], document["verdicts"]) == ("busy", None, [])
 
 
-def test_writes_go_to_a_file_on_the_disk_and_nowhere_else(
+def test_writes_go_to_named_file(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda folder: "/srv")
@@ -424,7 +416,7 @@ def test_writes_go_to_a_file_on_the_disk_and_nowhere_else(
     assert "sdb: measured with 4K random 70 % reads and 30 % writes" in capsys.readouterr().out
 
 
-def test_an_empty_disk_is_written_to_only_where_that_was_asked_for(
+def test_empty_disk_writes_need_name(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main([*APPLY, "--destructive"]) == 2
@@ -440,7 +432,7 @@ def test_an_empty_disk_is_written_to_only_where_that_was_asked_for(
 @pytest.mark.parametrize(
     "options", [("--keep-worse",), ("--file", "/srv"), ("--destructive", "sda")]
 )
-def test_what_is_about_probing_needs_the_probe(
+def test_probe_options_require_probe(
     bench: Bench, capsys: Capture, options: tuple[str, ...]
 ) -> None:
     assert main([*APPLY, "--no-probe", *options]) == 2

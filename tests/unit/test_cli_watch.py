@@ -29,7 +29,7 @@ def stuck() -> Iterator[tuple[WatchState, tuple[AlertEvent, ...]]]:
         yield it.tick(each)
 
 
-def test_json_lines_keep_to_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
     show = make_json_printer("db1")
     for state, events in stuck():
         show(state, events)
@@ -41,7 +41,7 @@ def test_json_lines_keep_to_the_schema(capsys: pytest.CaptureFixture[str]) -> No
     assert {document["schema"] for document in documents} == {"hbatune.watch/1"}
 
 
-def test_in_a_pipe_lines_are_for_figures_and_alerts_are_messages(
+def test_piped_alerts_use_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show = make_plain_printer()
@@ -55,7 +55,7 @@ def test_in_a_pipe_lines_are_for_figures_and_alerts_are_messages(
     assert [line.split(": ")[1] for line in err.splitlines()] == ["alert", "over"]
 
 
-def test_a_mean_stands_under_mean() -> None:
+def test_mean_column_shows_mean() -> None:
     it = Watcher(PLAIN, watched.subjects())
     it.tick(sample(10, working(10, ms=2.0)))
     state, _ = it.tick(sample(20, working(20, ms=2.0)))
@@ -90,9 +90,7 @@ def _second() -> Any:
     return endpoint(target="sdb")
 
 
-def test_as_many_readings_as_were_asked_for(
-    command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_count_limits_readings(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["--count", "3", "--json"]) == 0
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [[each["target"] for each in one["readings"]] for one in documents] == [
@@ -101,7 +99,7 @@ def test_as_many_readings_as_were_asked_for(
     assert documents[0]["readings"][0]["stalled_ms"] >= 100
 
 
-def test_a_target_is_watched_alone(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_target_limits_watch(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["--count", "1", "sdb"]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["TARGET", "sdb"]
@@ -109,7 +107,7 @@ def test_a_target_is_watched_alone(command: Command, capsys: pytest.CaptureFixtu
     assert command(["--count", "1", "sdz"]) == 2
 
 
-def test_ctrl_c_ends_it_well(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_0(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*rest: object) -> Sample:
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the signal was not heard")
@@ -119,6 +117,6 @@ def test_ctrl_c_ends_it_well(command: Command, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("words", [["--interval", "0"], ["--interval", "nan"], ["--count", "0"]])
-def test_numbers_that_make_no_sense(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_numbers_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", *words]) == 2
     assert "at least" in capsys.readouterr().err

@@ -21,7 +21,7 @@ def imported_by(*arguments: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_every_command_says_in_a_line_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_summarizes_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     listed = capsys.readouterr().out
@@ -32,17 +32,17 @@ def test_every_command_says_in_a_line_what_it_is_for(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     assert capsys.readouterr().out.startswith(f"usage: hbatune {command} ")
 
 
-def test_the_version_imports_next_to_nothing() -> None:
+def test_version_imports_little() -> None:
     cli = {"hbatune.cli", "hbatune.cli.streams", "hbatune.errors"}
     assert imported_by("--version") == {"hbatune", *cli}
 
 
-def test_a_command_imports_no_other() -> None:
+def test_command_imports_no_sibling() -> None:
     commands = {each for each in imported_by("diff", "--help") if "cli.commands." in each}
     assert commands == {"hbatune.cli.commands.diff"}

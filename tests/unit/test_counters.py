@@ -54,13 +54,13 @@ def looked(before: Health, now: Health, *, seconds: int = 3600) -> CheckInput:
     )
 
 
-def test_what_rose_says_from_where_to_where_and_in_which_time() -> None:
+def test_rise_shows_range_and_time() -> None:
     [finding] = found(looked(fares(timeouts=2), fares(timeouts=5)), "counters-rising")
     assert (finding.target, finding.severity) == (DISK.target, Severity.WARNING)
     assert format_finding(finding).evidence == "timeouts: from 2 to 5 within 60 minutes"
 
 
-def test_errors_of_the_bus_and_of_a_link_rise_at_the_adapter() -> None:
+def test_link_errors_rise_at_adapter() -> None:
     now = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
     findings = found(looked(fares(errors=Errors(2, ABSENT, 0)), now), "counters-rising")
     assert {(each.target, each.evidence["counter"], each.evidence["was"]) for each in findings} == {
@@ -70,7 +70,7 @@ def test_errors_of_the_bus_and_of_a_link_rise_at_the_adapter() -> None:
     assert {each.severity for each in findings} == {Severity.ADVICE}
 
 
-def test_what_happened_before_the_last_look_is_over() -> None:
+def test_old_timeouts_lose_severity() -> None:
     old = fares(failed=100, timeouts=2)
     assert not found(looked(old, old), "counters-rising")
     assert [e.severity for e in found(looked(old, old), "command-timeouts")] == [Severity.INFO]
@@ -87,7 +87,7 @@ def test_what_happened_before_the_last_look_is_over() -> None:
         (ErrorKind.TIMEOUT, "command-timeouts", Severity.WARNING, Severity.INFO),
     ],
 )
-def test_failed_io_that_was_there_before_matters_less(
+def test_old_failures_lose_severity(
     fault: ErrorKind, id: str, new: Severity, known: Severity
 ) -> None:
     old, more = fares(logged={fault: 2}), fares(logged={fault: 3})
@@ -98,7 +98,7 @@ def test_failed_io_that_was_there_before_matters_less(
     assert not found(looked(old, more), "counters-rising")
 
 
-def test_polls_between_two_looks_are_no_errors_that_rise() -> None:
+def test_polling_errors_are_ignored() -> None:
     findings = run_checks(looked(fares(failed=1), fares(failed=9078)))
     assert {each.id for each in findings} == {"drive-cache"}
 
@@ -110,7 +110,7 @@ def test_polls_between_two_looks_are_no_errors_that_rise() -> None:
         ("phy-0:3 invalid_dword_count", "transceiver at phy-0:3"),
     ],
 )
-def test_the_advice_on_a_rising_counter_names_its_place(name: str, advice: str) -> None:
+def test_rise_advice_names_place(name: str, advice: str) -> None:
     [finding] = found(looked(fares(), fares(link_errors={name: 3})), "counters-rising")
     assert advice in format_finding(finding).advice
     [finding] = found(looked(fares(), fares(errors=Errors(3, 0, 0))), "counters-rising")
@@ -119,7 +119,7 @@ def test_the_advice_on_a_rising_counter_names_its_place(name: str, advice: str) 
     assert "-g sda" in format_finding(finding).advice
 
 
-def test_what_the_bus_corrected_before_the_last_look_is_over() -> None:
+def test_old_corrections_lose_severity() -> None:
     def severities(before: Health | None, now: Health) -> list[Severity]:
         what = looked(before, now) if before else seen(HOST, now)
         return [each.severity for each in found(what, "pcie-errors")]
@@ -140,7 +140,7 @@ def test_what_the_bus_corrected_before_the_last_look_is_over() -> None:
     assert severities(bad, bad) == [Severity.WARNING]
 
 
-def test_what_rises_at_a_root_port_may_be_another_devices() -> None:
+def test_root_port_rise_is_ignored() -> None:
     now = fares(root=Root("0000:00:01.0", Errors(6, 1, 0)))
     assert not found(looked(fares(), now), "counters-rising")
     now = fares(port=port(errors=Errors(0, 1, 0)))
@@ -153,7 +153,7 @@ def at(seconds: int, boot: str = "b") -> ErrorCounters:
     return ErrorCounters(boot, seconds, {})
 
 
-def test_a_day_is_compared_and_no_other_boot() -> None:
+def test_comparison_spans_one_day() -> None:
     now = at(10 * DAY_S)
     assert find_earlier_counters([], now) is None
     assert find_earlier_counters([at(5, "another")], now) is None
@@ -163,7 +163,7 @@ def test_a_day_is_compared_and_no_other_boot() -> None:
     assert find_earlier_counters([at(3 * DAY_S), at(5 * DAY_S)], now) == at(5 * DAY_S)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_counters_are_bounded() -> None:
     remembered: tuple[ErrorCounters, ...] = ()
     for look in range(3 * DAY_S // 60):
         remembered = retain_observations(remembered, at(60 * look))
@@ -173,7 +173,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert retain_observations(remembered, at(5, "another")) == (at(5, "another"),)
 
 
-def test_a_file_that_makes_no_sense_is_as_none(tmp_path: Path) -> None:
+def test_damaged_counters_are_empty(tmp_path: Path) -> None:
     file = tmp_path / "counters.json"
     assert load_counted(file) == ()
     file.write_bytes(b"[{")
@@ -183,7 +183,7 @@ def test_a_file_that_makes_no_sense_is_as_none(tmp_path: Path) -> None:
     save_counted(tmp_path / "counters.json" / "no folder", [at(5)])
 
 
-def test_check_remembers_and_then_says_what_rose(
+def test_check_reports_rise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
@@ -199,7 +199,7 @@ def test_check_remembers_and_then_says_what_rose(
     assert "timeouts: from 1 to 4 within 20 minutes" in check(fares(timeouts=4), 1_001_200)
 
 
-def test_two_snapshots_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snapshots_show_rise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, timeouts, taken in (("old", 1, 1_000_000), ("new", 4, 1_001_200)):
         it = replace(snapshot(HOST), health=fares(timeouts=timeouts), taken=taken)
         (tmp_path / name).write_bytes(encode_snapshot(it))
@@ -208,6 +208,6 @@ def test_two_snapshots_are_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["check", "--since", str(tmp_path / "old")]) == 2
 
 
-def test_an_anonymous_snapshot_leaves_earlier_looks_out() -> None:
+def test_anonymous_snapshot_drops_counters() -> None:
     taken = replace(snapshot(HOST), looks=(ErrorCounters("b", 5, {DISK.id: {"errors": 1}}),))
     assert anonymise_snapshot(taken).looks == ()

@@ -18,22 +18,22 @@ from hbatune.facts import names
         ("2,1,1-2", (1, 2)),
     ],
 )
-def test_what_the_kernel_prints_is_read(text: str, cpus: tuple[int, ...]) -> None:
+def test_kernel_list_is_parsed(text: str, cpus: tuple[int, ...]) -> None:
     assert names.parse_cpus(text) == cpus
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "3-1", "0,,1", "0x3", "1 2", "0-9999999999"])
-def test_what_makes_no_sense_is_not_guessed(text: str) -> None:
+def test_malformed_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         names.parse_cpus(text)
 
 
 @given(st.sets(st.integers(0, 300)))
-def test_a_list_survives_writing_and_reading(cpus: set[int]) -> None:
+def test_list_survives_round_trip(cpus: set[int]) -> None:
     assert names.parse_cpus(names.join_cpus(cpus)) == tuple(sorted(cpus))
 
 
-def test_the_shortest_form_is_the_kernels() -> None:
+def test_joined_list_is_shortest() -> None:
     assert names.join_cpus([8, 3, 2, 1, 0, 10, 11]) == "0-3,8,10-11"
 
 
@@ -48,12 +48,12 @@ def test_the_shortest_form_is_the_kernels() -> None:
         ("all:1/5", (0, 5)),
     ],
 )
-def test_a_person_may_give_a_list_in_more_ways(text: str, cpus: tuple[int, ...]) -> None:
+def test_given_list_is_lenient(text: str, cpus: tuple[int, ...]) -> None:
     assert names.parse_given_cpus(text, 9) == cpus
 
 
 @pytest.mark.parametrize("text", ["", "x", "0-", "3-1", "0-7:2", "0-7:0/4", "0-7:5/4", "0,,1"])
-def test_what_is_no_list_is_an_error(text: str) -> None:
+def test_malformed_given_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
         names.parse_given_cpus(text, 9)
 
@@ -61,11 +61,11 @@ def test_what_is_no_list_is_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "cpus"), [("f", (0, 1, 2, 3)), ("00000001,00000003", (0, 1, 32)), ("0", ())]
 )
-def test_a_mask_has_groups_of_32_bits(text: str, cpus: tuple[int, ...]) -> None:
+def test_mask_has_32_bit_groups(text: str, cpus: tuple[int, ...]) -> None:
     assert names.parse_mask(text) == cpus
 
 
 @pytest.mark.parametrize("text", ["", "0x3", "g", "1,", "123456789", "-1"])
-def test_what_is_no_mask_is_an_error(text: str) -> None:
+def test_malformed_mask_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
         names.parse_mask(text)

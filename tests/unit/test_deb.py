@@ -43,17 +43,17 @@ def field(package: Path, name: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_the_new_package_takes_the_place_of_the_old_one(package: Path) -> None:
+def test_new_package_replaces_old(package: Path) -> None:
     assert [path.name for path in package.parent.glob("*.deb")] == [package.name]
 
 
-def test_it_depends_on_what_the_release_has(package: Path) -> None:
+def test_dependencies_match_release(package: Path) -> None:
     wanted = field(package, "Depends").split(", ")
     assert {"fio", "udev", "python3-rich (>= 13)"} <= {*wanted}
     assert not [each for each in wanted if "msgspec" in each]
 
 
-def test_it_carries_what_the_release_lacks(package: Path, tree: Path) -> None:
+def test_missing_dependency_is_bundled(package: Path, tree: Path) -> None:
     assert (tree / "usr/lib/hbatune/msgspec/__init__.py").is_file()
     assert not (tree / "usr/lib/hbatune/rich").exists()
     assert "Jim Crist-Harif" in (tree / "usr/share/doc/hbatune/copyright").read_text()
@@ -63,7 +63,7 @@ def test_it_carries_what_the_release_lacks(package: Path, tree: Path) -> None:
 
 
 @pytest.mark.parametrize(("there", "carried"), [("0.18.6-1", False), ("0.17-1", True)])
-def test_a_package_that_is_too_old_is_carried(
+def test_outdated_dependency_is_bundled(
     monkeypatch: pytest.MonkeyPatch, there: str, carried: bool
 ) -> None:
     known = {**BOOKWORM, "python3-msgspec": there}
@@ -71,14 +71,14 @@ def test_a_package_that_is_too_old_is_carried(
     assert deb.in_this_release(deb.Requirement("msgspec", "0.18")) is not carried
 
 
-def test_without_aptes_lists_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_apt_fails_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deb, "_version_of", lambda package: None)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises((BuildError, FileNotFoundError)):
         deb.in_this_release(deb.Requirement("msgspec", "0.18"))
 
 
-def test_its_command_runs_what_the_wheel_names_and_nothing_of_the_callers(tree: Path) -> None:
+def test_command_runs_isolated(tree: Path) -> None:
     command = tree / "usr/bin/hbatune"
     assert command.stat().st_mode & 0o777 == 0o755
     text = command.read_text()
@@ -91,7 +91,7 @@ def test_its_command_runs_what_the_wheel_names_and_nothing_of_the_callers(tree: 
     assert done.stdout.startswith("hbatune "), done.stderr
 
 
-def test_it_has_everything_that_users_look_for(tree: Path) -> None:
+def test_package_contains_user_files(tree: Path) -> None:
     there = {path.name for path in (tree / "usr/share").rglob("*") if path.is_file()}
     assert {"README.md", "install.md", "copyright", "changelog.gz"} <= there
     assert {name for name in manual.files() if name.endswith((".fish", "_hbatune"))} <= there
@@ -104,7 +104,7 @@ def test_it_has_everything_that_users_look_for(tree: Path) -> None:
     assert (library / "policy/compiled.msgpack").is_file()
 
 
-def test_everybody_can_read_it_whatever_the_builders_umask(package: Path) -> None:
+def test_package_ignores_builder_umask(package: Path) -> None:
     words = ["dpkg-deb", "--contents", str(package)]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
@@ -112,11 +112,11 @@ def test_everybody_can_read_it_whatever_the_builders_umask(package: Path) -> Non
 
 
 @pytest.mark.parametrize("script", deb_policy.SCRIPTS)
-def test_what_dpkg_runs_is_a_script(script: str) -> None:
+def test_maintainer_scripts_parse(script: str) -> None:
     subprocess.run(["sh", "-n", str(CHECKOUT / "packaging" / script)], check=True)
 
 
-def test_a_package_that_goes_puts_everything_back_first_or_stays(tmp_path: Path) -> None:
+def test_failed_uninstall_stops_removal(tmp_path: Path) -> None:
     for name in ("hbatune", "py3clean"):
         (tmp_path / name).write_text(
             f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/calls; exit $CODE\n'
@@ -138,7 +138,7 @@ def test_a_package_that_goes_puts_everything_back_first_or_stays(tmp_path: Path)
     assert goes("upgrade", 0) == (0, "py3clean -p hbatune\n")
 
 
-def test_an_upgrade_restarts_the_daemon_as_one_that_is_replaced(tmp_path: Path) -> None:
+def test_upgrade_marks_daemon_restart(tmp_path: Path) -> None:
     run, booted = tmp_path / "run/hbatune", tmp_path / "run/systemd/system"
     for folder in (run, booted):
         folder.mkdir(parents=True)
@@ -167,9 +167,7 @@ def postinst(root: Path) -> str:
 
 @pytest.mark.parametrize("script", ["postinst", "rpm"])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_killed_upgrade_leaves_no_proof_of_an_upgrade(
-    tmp_path: Path, script: str, killed: bool
-) -> None:
+def test_killed_upgrade_leaves_dead_marker(tmp_path: Path, script: str, killed: bool) -> None:
     run, booted = tmp_path / "run/hbatune", tmp_path / "run/systemd/system"
     for folder in (run, booted):
         folder.mkdir(parents=True)
@@ -201,7 +199,7 @@ if {killed}:
     assert not has_living_author(run / "replacing")
 
 
-def test_the_same_commit_makes_the_same_package_byte_by_byte(
+def test_package_build_is_reproducible(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deb, "_version_of", BOOKWORM.get)
@@ -215,7 +213,7 @@ def test_the_same_commit_makes_the_same_package_byte_by_byte(
     assert again.read_bytes() == package.read_bytes()
 
 
-def test_it_keeps_to_debians_policy(
+def test_package_follows_debian_policy(
     package: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = tree / "usr/share/doc/hbatune"
@@ -236,7 +234,7 @@ def test_it_keeps_to_debians_policy(
     assert deb_policy.maintainer() == "Storage team <storage@example.org>"
 
 
-def test_overrides_speak_of_nothing_that_is_not_there() -> None:
+def test_overrides_match_contents() -> None:
     [text] = [
         text for path, text in deb_policy.files("1", 0, ()).items() if path == deb_policy.OVERRIDES
     ]
@@ -244,7 +242,7 @@ def test_overrides_speak_of_nothing_that_is_not_there() -> None:
     assert b"msgspec" not in text
 
 
-def test_only_a_purge_takes_what_the_site_has_written(tmp_path: Path) -> None:
+def test_only_purge_removes_site_files(tmp_path: Path) -> None:
     folders = [tmp_path / each for each in ("etc/hbatune", "var/lib/hbatune", "run/hbatune")]
     kept = tmp_path / "etc/other"
 
@@ -261,7 +259,7 @@ def test_only_a_purge_takes_what_the_site_has_written(tmp_path: Path) -> None:
     assert goes("purge") == [False] * 3
 
 
-def test_a_bill_of_materials_lies_beside_it(package: Path) -> None:
+def test_sbom_accompanies_package(package: Path) -> None:
     [file] = package.parent.glob("*.cdx.json")
     bill = json.loads(file.read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
@@ -278,7 +276,7 @@ def test_a_bill_of_materials_lies_beside_it(package: Path) -> None:
 @pytest.mark.skipif(
     shutil.which("lintian") is None, reason="needs lintian: .ci/packages soak installs it"
 )
-def test_lintian_has_nothing_to_say(tmp_path: Path) -> None:
+def test_lintian_is_silent(tmp_path: Path) -> None:
     words = ["lintian", "--pedantic", "--allow-root", str(deb.build(tmp_path))]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -40,7 +40,7 @@ def row(it: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> Row
 RAISED = wish(DEPTH, AtLeast(64))
 
 
-def test_a_depth_below_the_drivers_own_stays_until_it_is_named() -> None:
+def test_lowered_depth_stays_until_named() -> None:
     it = lun("8")
     found = row(it, RAISED)
     assert (found.state, found.value) == (State.EXCLUDED, None)
@@ -51,14 +51,14 @@ def test_a_depth_below_the_drivers_own_stays_until_it_is_named() -> None:
     assert row(lun("32"), RAISED).value == 64, "the driver's own is nobody's decision"
 
 
-def test_a_sites_rule_with_a_value_outweighs_it_and_one_that_raises_does_not() -> None:
+def test_exact_site_rule_overrides() -> None:
     it = lun("8")
     assert row(it, wish(DEPTH, Exactly(16), Origin.SITE)).value == 16
     assert row(it, wish(DEPTH, AtLeast(16), Origin.SITE)).state is State.EXCLUDED
     assert row(it, wish(DEPTH, Exactly(16))).state is State.EXCLUDED
 
 
-def test_what_hbatune_lowered_or_has_set_is_no_decision() -> None:
+def test_hbatune_lowered_depth_is_raised() -> None:
     it = lun("8")
     assert row(it, RAISED, set_by_us=lambda id, name: (id, name) == (it.id, DEPTH)).value == 64
 
@@ -71,7 +71,7 @@ def test_what_hbatune_lowered_or_has_set_is_no_decision() -> None:
         (None, "excluded"),
     ],
 )
-def test_what_a_udev_rule_of_hbatune_has_set_is_no_decision(
+def test_udev_rule_value_is_raised(
     monkeypatch: pytest.MonkeyPatch,
     site: SiteFolder,
     texts: dict[str, str] | None,
@@ -89,7 +89,7 @@ def test_what_a_udev_rule_of_hbatune_has_set_is_no_decision(
     assert rows[REQUESTS].state == state
 
 
-def test_what_the_kernel_may_have_lowered_is_no_decision() -> None:
+def test_kernel_lowered_depth_is_raised() -> None:
     full = lun("8")
     counted = {**full.attributes, "device/ioerr_cnt": Attribute("0xb", False)}
     assert row(replace(full, attributes=counted), RAISED).value == 64
@@ -97,11 +97,11 @@ def test_what_the_kernel_may_have_lowered_is_no_decision() -> None:
     assert row(replace(full, attributes=few), RAISED).state is State.EXCLUDED
 
 
-def test_where_the_default_is_not_known_there_is_no_decision() -> None:
+def test_unknown_default_permits_raise() -> None:
     assert row(replace(lun("8"), family="mpt3sas"), RAISED).value == 64
 
 
-def test_the_default_is_the_one_that_the_module_was_loaded_with() -> None:
+def test_module_option_sets_default() -> None:
     it = replace(lun("16"), family="lpfc")
     module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("64", False)})
     assert row(it, RAISED, module).state is State.EXCLUDED
@@ -118,15 +118,13 @@ def test_the_default_is_the_one_that_the_module_was_loaded_with() -> None:
         ("[none] mq-deadline", "64", 1000, State.DRIFT),  # an accident: it holds for all LUNs
     ],
 )
-def test_requests_below_the_kernels_own_stay(
-    scheduler: str, current: str, tags: int, state: State
-) -> None:
+def test_low_nr_requests_stays(scheduler: str, current: str, tags: int, state: State) -> None:
     made = attributes(queue__scheduler=scheduler, queue__nr_requests=current)
     it = endpoint(attributes=made, tags=tags)
     assert row(it, wish(REQUESTS, Exactly(2048))).state is state
 
 
-def test_a_switch_of_the_scheduler_throws_requests_away_whoever_set_them() -> None:
+def test_scheduler_change_discards_requests() -> None:
     made = attributes(queue__scheduler="[kyber] mq-deadline none", queue__nr_requests="64")
     rules = tuple(
         Rule(name, Match(), name, Exactly(value), "because", "D0-1", "x.toml")
@@ -139,7 +137,7 @@ def test_a_switch_of_the_scheduler_throws_requests_away_whoever_set_them() -> No
     assert found[REQUESTS].value == 2048
 
 
-def test_queuing_that_was_switched_off_stays_off_behind_any_adapter() -> None:
+def test_disabled_ncq_stays_off() -> None:
     it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
     found = row(it, RAISED)
     assert found.state is State.EXCLUDED
@@ -164,7 +162,7 @@ def test_queuing_that_was_switched_off_stays_off_behind_any_adapter() -> None:
         ("ro quiet", 3, False),
     ],
 )
-def test_libata_is_told_by_the_kernels_command_line(line: str, port: int, off: bool) -> None:
+def test_command_line_disables_ncq(line: str, port: int, off: bool) -> None:
     assert (ncq_off(line, port) is not None) is off
 
 
@@ -176,9 +174,7 @@ def test_libata_is_told_by_the_kernels_command_line(line: str, port: int, off: b
         ("[none] mq-deadline", "kyber", State.DRIFT),  # a module, which the write loads
     ],
 )
-def test_only_schedulers_that_the_kernel_offers_are_planned(
-    text: str, wanted: str, state: State
-) -> None:
+def test_only_offered_schedulers_are_planned(text: str, wanted: str, state: State) -> None:
     it = endpoint(attributes=attributes(queue__scheduler=text))
     found = row(it, wish("scheduler", Exactly(wanted)))
     assert found.state is state

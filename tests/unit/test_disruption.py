@@ -41,7 +41,7 @@ def row(text: str, wanted: int, *, disrupt: bool = False) -> Row:
     return found
 
 
-def test_it_is_planned_only_where_a_reset_was_allowed() -> None:
+def test_reset_requires_allow_reset() -> None:
     left = row("Mode 6", 0)
     assert (left.state, left.current, left.value) == (State.EXCLUDED, 1, None)
     assert "--allow-reset" in (left.limit or "")
@@ -51,22 +51,22 @@ def test_it_is_planned_only_where_a_reset_was_allowed() -> None:
     )
 
 
-def test_what_is_right_already_needs_no_leave() -> None:
+def test_correct_value_needs_no_permission() -> None:
     assert row("Disabled", 0).state is State.OK
 
 
-def test_what_reads_otherwise_is_not_guessed() -> None:
+def test_unparsable_value_is_unreadable() -> None:
     assert row("Mode 7", 0, disrupt=True).state is State.UNREADABLE
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_no_shipped_profile_disrupts(name: str, tmp_path: Path) -> None:
+def test_shipped_profiles_never_disrupt(name: str, tmp_path: Path) -> None:
     rules = load_profile(name, Library(find_shipped("rules"), tmp_path)).rules
     named = {rule.setting for rule in rules if not isinstance(rule.effect, Leave)}
     assert not [name for name in named if SETTINGS[name].disrupts]
 
 
-def test_rollback_leaves_it_and_says_so(tmp_path: Path) -> None:
+def test_rollback_refuses_disruptive_restore(tmp_path: Path) -> None:
     (tmp_path / "zio").write_text("Mode 6\n")
     there = host("Mode 6", str(tmp_path))
     means = Means(

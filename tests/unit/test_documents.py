@@ -24,7 +24,7 @@ def plan() -> Plan:
     return make_plan(machine(endpoint(attributes=found)), profile(*effects))
 
 
-def test_a_plan_keeps_to_the_schema(plan: Plan) -> None:
+def test_plan_matches_schema(plan: Plan) -> None:
     done = tuple(msgspec.structs.replace(row, outcome=Outcome.WRITTEN) for row in plan.rows)
     for rows, verified in ((plan.rows, None), (done, VerificationResult(done, worse={}))):
         found = json.loads(msgspec.json.encode(make_plan_document(plan, rows, machine(), verified)))
@@ -36,14 +36,14 @@ def test_a_plan_keeps_to_the_schema(plan: Plan) -> None:
         validate(broken)
 
 
-def test_the_summary_counts_rows_by_state_and_outcome(plan: Plan) -> None:
+def test_summary_counts_states_and_outcomes(plan: Plan) -> None:
     done = tuple(msgspec.structs.replace(row, outcome=Outcome.WRITTEN) for row in plan.rows)
     summary = make_plan_document(plan, done, machine()).summary
     assert (summary.states, summary.outcomes) == ({"drift": 2}, {"written": 2})
     assert summary.adapters[0].firmware == "16.00.12.00"
 
 
-def test_every_fact_of_an_endpoint_is_listed_with_its_use() -> None:
+def test_endpoint_facts_include_use() -> None:
     found = json.loads(
         msgspec.json.encode(make_facts_document(machine(endpoint(mounts=("/srv",)))))
     )

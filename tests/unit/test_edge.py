@@ -41,20 +41,20 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("words", ["--version", "--help", "list --help", "profiles", "probe"])
-def test_output_that_cannot_be_written_has_an_exit_code_of_its_own(words: str) -> None:
+def test_unwritable_output_exits_74(words: str) -> None:
     done = shell(f'"$@" {words} >/dev/full')
     assert done.returncode == 74
     assert done.stderr == "hbatune: the output cannot be written: No space left on device\n"
 
 
-def test_an_error_keeps_its_exit_code_where_nothing_can_be_written() -> None:
+def test_error_keeps_exit_code() -> None:
     assert shell('"$@" profiles nosuch >/dev/full 2>&1').returncode == 2
     assert shell('"$@" profiles --nosuch >/dev/full 2>/dev/full').returncode == 2
     assert shell('"$@" profiles 2>/dev/full').returncode == 0
 
 
 @pytest.mark.parametrize("words", ["profiles oltp", "profiles oltp --json", "--help", "--version"])
-def test_a_reader_that_has_gone_ends_a_command_as_sigpipe_does(words: str) -> None:
+def test_closed_pipe_exits_141(words: str) -> None:
     done = shell(f'{{ "$@" {words}; echo $? >&2; }} | true')
     # The reader may have read all of it before it went, or nothing at all.
     assert done.stderr in ("141\n", "0\n")
@@ -65,14 +65,14 @@ def test_a_reader_that_has_gone_ends_a_command_as_sigpipe_does(words: str) -> No
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
 
 
-def test_a_closed_output_is_as_dev_null() -> None:
+def test_closed_output_is_ignored() -> None:
     done = shell('"$@" profiles oltp >&-')
     assert (done.returncode, done.stderr) == (0, "")
     assert shell('"$@" profiles nosuch 2>&-').returncode == 2
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp437"])
-def test_what_a_terminal_cannot_show_is_written_in_other_characters(encoding: str) -> None:
+def test_terminal_output_is_transliterated(encoding: str) -> None:
     code = "from hbatune.cli import main; main(['--version']); print('a … b → 3 µs \\u202e')"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -86,7 +86,7 @@ def test_what_a_terminal_cannot_show_is_written_in_other_characters(encoding: st
     assert last == f"a ... b {arrow} 3 {micro}s \\u202e"
 
 
-def test_json_is_the_same_document_in_every_encoding() -> None:
+def test_json_is_encoding_independent() -> None:
     code = (
         "import msgspec; from hbatune.cli import main; from hbatune.text.terminal import *\n"
         "main(['--version'])\n"
@@ -105,7 +105,7 @@ def test_json_is_the_same_document_in_every_encoding() -> None:
     assert told == {"a … b µ \U0001f600"}
 
 
-def test_the_package_runs_as_a_module() -> None:
+def test_package_runs_as_module() -> None:
     assert shell('"$@" --version').stdout.startswith("hbatune ")
 
 
@@ -125,7 +125,7 @@ def faults(folder: Path) -> list[Path]:
     return sorted(folder.glob("fault-*.txt"))
 
 
-def test_a_fault_is_a_message_with_the_traceback_in_a_file(
+def test_fault_saves_traceback_file(
     broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -149,9 +149,7 @@ def fails(task: int) -> Iterator[int]:
     yield task
 
 
-def test_a_fault_in_workers_is_told_once_and_the_command_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_worker_faults_spare_command(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     def work() -> None:
         with Pool(fails, size=2, deadline=10) as pool:
             assert {type(event) for event in pool.run(range(6))} == {Died}
@@ -170,7 +168,7 @@ def test_a_fault_in_workers_is_told_once_and_the_command_goes_on(
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "", "/run/x"), OSError(errno.EIO, "")])
-def test_error_of_system_is_not_a_fault(
+def test_system_error_is_no_fault(
     error: OSError, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def fail() -> None:
@@ -186,7 +184,7 @@ def test_error_of_system_is_not_a_fault(
     assert not faults(paths.STATE / "log")
 
 
-def test_an_ordinary_user_finds_the_traceback_in_files_of_their_own(
+def test_user_traceback_uses_home(
     broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -195,7 +193,7 @@ def test_an_ordinary_user_finds_the_traceback_in_files_of_their_own(
     assert str(file) in capsys.readouterr().err
 
 
-def test_a_traceback_that_cannot_be_kept_is_shown(
+def test_unsavable_traceback_is_printed(
     broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -207,7 +205,7 @@ def test_a_traceback_that_cannot_be_kept_is_shown(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_old_tracebacks_make_room(
+def test_old_tracebacks_are_removed(
     broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -224,7 +222,7 @@ def test_old_tracebacks_make_room(
 @pytest.mark.parametrize(
     "problem", [RecursionError("deep"), MemoryError(), OSError(9, "Bad descriptor")]
 )
-def test_whatever_is_raised_is_a_fault(
+def test_any_exception_is_fault(
     problem: Exception, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def fail() -> None:
@@ -236,7 +234,7 @@ def test_whatever_is_raised_is_a_fault(
 
 
 @pytest.mark.parametrize(("problem", "code"), [(KeyError("x"), 70), (KeyboardInterrupt(), 1)])
-def test_a_command_that_ends_half_way_says_what_became_of_the_machine(
+def test_interrupted_command_reports_changes(
     problem: BaseException,
     code: int,
     broken: Path,
@@ -256,7 +254,7 @@ def test_a_command_that_ends_half_way_says_what_became_of_the_machine(
     assert "`hbatune rollback`" in said
 
 
-def test_a_run_of_another_process_is_not_this_commands(broken: Path, capsys: Capture) -> None:
+def test_foreign_run_is_not_reported(broken: Path, capsys: Capture) -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
         from hbatune.workers import find_process
 

@@ -20,7 +20,7 @@ def _done(words: tuple[str, ...]) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_a_command_ends_with_its_exit_code_and_all_output() -> None:
+def test_command_returns_code_and_output() -> None:
     code, lines = _done(("profiles",))
     assert code == 0
     assert lines[0].startswith("PROFILE")
@@ -28,11 +28,11 @@ def test_a_command_ends_with_its_exit_code_and_all_output() -> None:
     assert not any(line.startswith("it came back") for line in lines)
 
 
-def test_a_mistake_ends_with_its_exit_code() -> None:
+def test_usage_error_returns_exit_code() -> None:
     assert _done(("profiles", "nonsense", "--such")) == (2, ["a handler"])
 
 
-def test_a_thread_that_works_on_is_waited_for() -> None:
+def test_running_thread_is_awaited() -> None:
     before = "threading.Thread(target=lambda: print('read', sys.stdin.read())).start()"
     code = _RUN.format(words=("profiles",), before=before)
     with subprocess.Popen(

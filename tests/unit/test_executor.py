@@ -120,7 +120,7 @@ def steady(seconds: float) -> Callable[[Kernel, Chain, int], Written]:
     return lambda kernel, chain, at: Written(seconds)
 
 
-def test_a_crew_grows_while_writes_return_within_a_second() -> None:
+def test_fast_writes_grow_crew() -> None:
     kernel = Kernel(steady(0.02))
     report = run(kernel, 512)
     assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
@@ -131,7 +131,7 @@ def test_a_crew_grows_while_writes_return_within_a_second() -> None:
     assert max(after) == 2 * max(first), "twice as many once each has returned from one write"
 
 
-def test_processes_are_forked_while_writes_sleep_and_no_more_than_are_used() -> None:
+def test_forks_match_needed_workers() -> None:
     kernel = Kernel(steady(0.02))
     run(kernel, 2 * INITIAL_WORKERS)
     assert kernel.prepared[0] == (0.0, INITIAL_WORKERS - 1), "beside the first LUN"
@@ -142,15 +142,13 @@ def test_processes_are_forked_while_writes_sleep_and_no_more_than_are_used() -> 
 
 
 @pytest.mark.parametrize(("seconds", "idle"), [(1.5, True), (0.02, False)])
-def test_it_does_not_grow_where_writes_are_slow_or_all_cpus_busy(
-    seconds: float, idle: bool
-) -> None:
+def test_load_prevents_crew_growth(seconds: float, idle: bool) -> None:
     kernel = Kernel(steady(seconds))
     run(kernel, 200, idle=idle)
     assert kernel.most == INITIAL_WORKERS
 
 
-def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
+def test_idle_time_since_answer_counts() -> None:
     now, used = 0.0, CpuTime(total=60.0, idle=50.0, interrupts=0.0)
     seen = IdleCpus(lambda: used, lambda: now)
     assert not seen.found(), "nothing is known yet"
@@ -163,14 +161,14 @@ def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
     assert not seen.found()
 
 
-def test_without_a_count_no_cpu_is_idle() -> None:
+def test_missing_count_means_busy() -> None:
     times = iter((0.0, IDLE_WINDOW_S))
     seen = IdleCpus(lambda: None, lambda: next(times))
     assert not seen.found()
     assert not seen.found()
 
 
-def test_a_site_that_wants_fewer_workers_has_no_more() -> None:
+def test_site_limits_workers() -> None:
     assert compute_max_workers(4) == 4
     assert (compute_max_workers(INITIAL_WORKERS), compute_max_workers(64)) == (MAX_WORKERS, 64)
     kernel = Kernel(steady(0.02), size=compute_max_workers(4))
@@ -178,7 +176,7 @@ def test_a_site_that_wants_fewer_workers_has_no_more() -> None:
     assert kernel.most == 4
 
 
-def test_nothing_is_begun_beyond_the_usual_beside_a_write_that_takes_long() -> None:
+def test_single_slow_write_limits_crew() -> None:
     """A kernel that stops answering is noticed by its first write, before many wait in it."""
 
     def stops(kernel: Kernel, chain: Chain, at: int) -> Written:
@@ -194,7 +192,7 @@ def test_nothing_is_begun_beyond_the_usual_beside_a_write_that_takes_long() -> N
     assert max(beside) <= INITIAL_WORKERS
 
 
-def test_three_stuck_disks_stay_three() -> None:
+def test_stuck_disks_stay_three() -> None:
     def hangs(kernel: Kernel, chain: Chain, at: int) -> Written:
         return Written(100.0 if chain.target in ("sd0", "sd1", "sd2", "sd3") else 0.02)
 
@@ -205,7 +203,7 @@ def test_three_stuck_disks_stay_three() -> None:
     assert outcomes == {Outcome.STUCK: 3, Outcome.CANCELLED: 200 - 3}
 
 
-def test_after_a_stuck_disk_a_crew_grows_no_more() -> None:
+def test_stuck_disk_stops_growth() -> None:
     def hangs(kernel: Kernel, chain: Chain, at: int) -> Written:
         return Written(100.0 if chain.target == "sd0" else 0.1)
 
@@ -223,7 +221,7 @@ def locked(kernel: Kernel, chain: Chain, at: int) -> Written:
     return Written(0.02, busy=at == 1 and held)
 
 
-def test_an_adapter_that_locks_its_tag_set_is_written_by_few_at_once_and_others_are_not() -> None:
+def test_locking_adapter_gets_few_writes() -> None:
     kernel = Kernel(locked)
     report = run(kernel, 800, adapters=2)
     assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}

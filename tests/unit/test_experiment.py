@@ -62,7 +62,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_values_are_taken_one_after_the_other_and_the_first_comes_back(bench: Bench) -> None:
+def test_experiment_restores_first_value(bench: Bench) -> None:
     with bench.experiment() as experiment:
         assert read_held_ids(bench.holds) == {SDA}
         for depth in (10, 32):
@@ -75,7 +75,7 @@ def test_values_are_taken_one_after_the_other_and_the_first_comes_back(bench: Be
     assert read_held_ids(bench.holds) == frozenset()
 
 
-def test_an_error_on_the_way_leaves_everything_as_it_was(bench: Bench) -> None:
+def test_interrupt_restores_old_value(bench: Bench) -> None:
     def interrupted() -> None:
         with bench.experiment() as experiment:
             experiment.take({"queue_depth": 10})
@@ -87,7 +87,7 @@ def test_an_error_on_the_way_leaves_everything_as_it_was(bench: Bench) -> None:
     assert not bench.means.journal.exists()
 
 
-def test_what_an_apply_had_set_comes_back_and_so_does_its_baseline(bench: Bench) -> None:
+def test_applied_value_and_baseline_return(bench: Bench) -> None:
     plan = planned(bench.host, ("queue_depth", Exactly(96)))
     write_plan(bench.host, plan, bench.filed(), bench.means)
     with bench.experiment() as experiment:
@@ -97,7 +97,7 @@ def test_what_an_apply_had_set_comes_back_and_so_does_its_baseline(bench: Bench)
     assert bench.disk.value(DEPTH) == "64"
 
 
-def test_killed_at_a_value_a_rollback_restores(bench: Bench) -> None:
+def test_rollback_restores_after_kill(bench: Bench) -> None:
     pid = os.fork()
     if pid == 0:
         with bench.experiment() as experiment:
@@ -112,7 +112,7 @@ def test_killed_at_a_value_a_rollback_restores(bench: Bench) -> None:
     assert bench.disk.value(DEPTH) == "64"
 
 
-def test_what_could_not_be_put_back_is_not_touched(bench: Bench) -> None:
+def test_unrestorable_value_is_not_written(bench: Bench) -> None:
     (bench.disk.path / DEPTH).write_text("nonsense")
     with bench.experiment() as experiment:
         [result] = experiment.take({"queue_depth": 10}).values()
@@ -120,9 +120,7 @@ def test_what_could_not_be_put_back_is_not_touched(bench: Bench) -> None:
     assert bench.disk.value(DEPTH) == "nonsense"
 
 
-def test_without_a_journal_nothing_is_changed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_journal_prevents_changes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     write = files.replace
 
     def refuse(path: Path, data: bytes, **modes: Any) -> None:
@@ -136,7 +134,7 @@ def test_without_a_journal_nothing_is_changed(
     assert read_held_ids(bench.holds) == frozenset()
 
 
-def test_settings_that_are_not_asked_for_are_as_they_were_found(bench: Bench) -> None:
+def test_unrequested_settings_are_restored(bench: Bench) -> None:
     with bench.of("queue_depth", "nomerges", "rq_affinity") as experiment:
         results = experiment.take({"queue_depth": 10, "nomerges": 2})
         assert {each.outcome for each in results.values()} == {Outcome.WRITTEN}
@@ -195,7 +193,7 @@ def scheduled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Scheduled:
     return Scheduled(bench, monkeypatch)
 
 
-def test_what_a_scheduler_resets_is_the_kernels_own_until_the_scheduler_comes_back(
+def test_scheduler_resets_are_no_conflict(
     scheduled: Scheduled,
 ) -> None:
     with scheduled.experiment as experiment:
@@ -207,7 +205,7 @@ def test_what_a_scheduler_resets_is_the_kernels_own_until_the_scheduler_comes_ba
     assert experiment.failed == {}
 
 
-def test_a_value_changed_during_a_run_stays(bench: Bench) -> None:
+def test_foreign_change_during_run_stays(bench: Bench) -> None:
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 10})
         (bench.disk.path / DEPTH).write_text("40")
@@ -225,7 +223,7 @@ def test_a_value_changed_during_a_run_stays(bench: Bench) -> None:
     assert (entry.before, entry.value) == (64, None), "a rollback still restores"
 
 
-def test_a_value_changed_at_the_end_stays(bench: Bench) -> None:
+def test_foreign_change_at_end_stays(bench: Bench) -> None:
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 10})
         (bench.disk.path / DEPTH).write_text("40")
@@ -233,7 +231,7 @@ def test_a_value_changed_at_the_end_stays(bench: Bench) -> None:
     assert experiment.failed["queue_depth"].found == 40
 
 
-def test_a_value_that_was_never_tried_stays(bench: Bench) -> None:
+def test_untried_foreign_value_stays(bench: Bench) -> None:
     with bench.of("queue_depth", "nomerges") as experiment:
         experiment.take({"queue_depth": 10})
         (bench.disk.path / "queue/nomerges").write_text("2")
@@ -243,7 +241,7 @@ def test_a_value_that_was_never_tried_stays(bench: Bench) -> None:
     assert not bench.means.journal.exists(), "hbatune has not touched it"
 
 
-def test_an_applied_value_that_others_changed_is_not_ours(bench: Bench) -> None:
+def test_foreign_change_after_apply_stays(bench: Bench) -> None:
     plan = planned(bench.host, ("queue_depth", Exactly(96)))
     write_plan(bench.host, plan, bench.filed(), bench.means)
     with bench.experiment() as experiment:
@@ -254,7 +252,7 @@ def test_an_applied_value_that_others_changed_is_not_ours(bench: Bench) -> None:
     assert (entry.before, entry.value) == (64, None)
 
 
-def test_requests_changed_under_another_scheduler_stay(scheduled: Scheduled) -> None:
+def test_foreign_requests_change_stays(scheduled: Scheduled) -> None:
     with scheduled.experiment as experiment:
         experiment.take({"scheduler": "kyber"})
         scheduled.values = "128", "1"
@@ -262,7 +260,7 @@ def test_requests_changed_under_another_scheduler_stay(scheduled: Scheduled) -> 
     assert set(experiment.failed) == {"nr_requests"}
 
 
-def test_a_scheduler_changed_during_a_run_stays(scheduled: Scheduled) -> None:
+def test_foreign_scheduler_change_stays(scheduled: Scheduled) -> None:
     with scheduled.experiment as experiment:
         experiment.take({"scheduler": "kyber"})
         scheduled.store(str(scheduled.queue / "scheduler"), "none")
@@ -275,7 +273,7 @@ def errors_of(bench: Bench) -> Path:
     return bench.disk.path / ERROR_COUNTER
 
 
-def test_a_full_queue_is_nobodys_decision(bench: Bench) -> None:
+def test_queue_full_is_no_conflict(bench: Bench) -> None:
     errors_of(bench).write_text("0x1")
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 60})
@@ -287,7 +285,7 @@ def test_a_full_queue_is_nobodys_decision(bench: Bench) -> None:
     assert (bench.disk.value(DEPTH), experiment.failed) == ("64", {})
 
 
-def test_a_depth_set_by_the_driver_is_nobodys_decision(bench: Bench) -> None:
+def test_driver_reset_is_no_conflict(bench: Bench) -> None:
     host = machine(replace(bench.disk.endpoint(), family="mpt3sas"))
     experiment = Experiment(host, SDA, ("queue_depth",), "probe", bench.means, holds=bench.holds)
     with experiment:
@@ -298,7 +296,7 @@ def test_a_depth_set_by_the_driver_is_nobodys_decision(bench: Bench) -> None:
     assert (bench.disk.value(DEPTH), experiment.failed) == ("64", {})
 
 
-def test_what_cannot_be_restored_is_reported(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_restore_is_reported(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 10})
         monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: errno.EIO)

@@ -46,14 +46,14 @@ def hang(directory: Path) -> None:
     os.mkfifo(directory / "queue" / "nr_requests")
 
 
-def test_the_text_is_stripped_and_the_mode_tells_who_may_write(disk: Path) -> None:
+def test_read_strips_text_reports_mode(disk: Path) -> None:
     (disk / "size").write_text("  2048 \n")
     (disk / "size").chmod(0o444)
     found = read_attributes(str(disk), ("size", "queue/nr_requests"))
     assert found == {"size": Attribute("2048", False), "queue/nr_requests": Attribute("256", True)}
 
 
-def test_patterns_stand_for_what_is_there(disk: Path) -> None:
+def test_glob_patterns_expand(disk: Path) -> None:
     assert read_attributes(str(disk), ("queue/iosched/*", "mq/")) == {
         "queue/iosched/fifo_batch": Attribute("16", True),
         "queue/iosched/read_expire": Attribute("500", True),
@@ -62,7 +62,7 @@ def test_patterns_stand_for_what_is_there(disk: Path) -> None:
     assert read_attributes(str(disk), ("queue/nothing/*", "nothing/")) == {"nothing/": ABSENT}
 
 
-def test_binary_pages_are_hexadecimal(disk: Path) -> None:
+def test_binary_page_becomes_hex(disk: Path) -> None:
     page = bytes(range(256)) * 40  # longer than one read
     (disk / "device" / "vpd_pg83").write_bytes(page)
     found = read_attributes(str(disk), ("device/vpd_pg83",))["device/vpd_pg83"]
@@ -71,7 +71,7 @@ def test_binary_pages_are_hexadecimal(disk: Path) -> None:
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_make_text_that_json_can_hold(data: bytes) -> None:
+def test_attribute_bytes_survive_json(data: bytes) -> None:
     directory = Path("/dev/shm" if os.path.isdir("/dev/shm") else "/tmp")
     name = f"hbatune-test-{os.getpid()}"
     (directory / name).write_bytes(data)
@@ -82,7 +82,7 @@ def test_any_bytes_make_text_that_json_can_hold(data: bytes) -> None:
     assert msgspec.json.decode(msgspec.json.encode(found[name]), type=Attribute) == found[name]
 
 
-def test_what_is_not_there_is_absent_and_what_fails_is_unreadable(disk: Path) -> None:
+def test_missing_and_unreadable_files_differ(disk: Path) -> None:
     (disk / "queue" / "wbt_lat_usec").mkdir()
     (disk / "size").write_text("1\n")
     found = read_attributes(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
@@ -91,12 +91,12 @@ def test_what_is_not_there_is_absent_and_what_fails_is_unreadable(disk: Path) ->
     assert found["queue/wbt_lat_usec"] == Missing(Reason.UNREADABLE, errno.EISDIR)
 
 
-def test_a_device_that_went_away_has_vanished(tmp_path: Path) -> None:
+def test_removed_device_is_vanished(tmp_path: Path) -> None:
     found = read_attributes(str(tmp_path / "gone"), ("queue/nr_requests",))
     assert found == {"queue/nr_requests": Missing(Reason.VANISHED, errno.ENOENT)}
 
 
-def test_a_device_that_goes_away_while_it_is_read_has_vanished(disk: Path) -> None:
+def test_removal_during_read_vanishes(disk: Path) -> None:
     os.mkfifo(disk / "first")
     found: dict[str, Attribute | Missing] = {}
 
@@ -114,9 +114,7 @@ def test_a_device_that_goes_away_while_it_is_read_has_vanished(disk: Path) -> No
     }
 
 
-def test_what_is_behind_the_link_is_of_one_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_target_never_mixes_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The link may lead to another device by the time that the second file is read."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -139,14 +137,14 @@ def test_what_is_behind_the_link_is_of_one_device(
     }
 
 
-def test_a_long_file_is_read_to_its_end(disk: Path) -> None:
+def test_long_file_reads_fully(disk: Path) -> None:
     for length in (447, 448, 449, 4096, 5000):
         (disk / "serial").write_text("7" * length)
         assert read_attributes(str(disk), ("serial",)) == {"serial": Attribute("7" * length, True)}
 
 
 @pytest.mark.parametrize("state", ["blocked", "transport-offline", "resetting", "quiesce"])
-def test_the_queue_is_not_read_in_a_bad_state(tmp_path: Path, state: str) -> None:
+def test_bad_state_skips_queue_read(tmp_path: Path, state: str) -> None:
     disk = make(tmp_path / "sda", state)
     hang(disk)
     found = read_attributes(str(disk), ("queue/nr_requests", "mq/", "device/state"))
@@ -158,14 +156,14 @@ def test_the_queue_is_not_read_in_a_bad_state(tmp_path: Path, state: str) -> Non
     }
 
 
-def test_a_suspended_map_is_not_read(tmp_path: Path) -> None:
+def test_suspended_map_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "dm").mkdir()
     (tmp_path / "dm" / "suspended").write_text("1\n")
     found = read_attributes(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
     assert found == Missing(Reason.UNREADABLE, text="device state is suspended")
 
 
-def test_a_survey_reads_what_read_does(tmp_path: Path) -> None:
+def test_survey_matches_single_reads(tmp_path: Path) -> None:
     """Of disks that differ in their values, in the files they have and in their tunables."""
     disks = [make(tmp_path / f"sd{n}") for n in range(100)]
     for number, disk in enumerate(disks):
@@ -182,11 +180,11 @@ def test_a_survey_reads_what_read_does(tmp_path: Path) -> None:
     assert has == [number % 3 != 0 for number in range(100)]
 
 
-def test_a_survey_of_nothing_is_empty() -> None:
+def test_empty_survey_returns_nothing() -> None:
     assert survey_directories((), ("size",), deadline=10) == {}
 
 
-def test_one_disk_that_hangs_costs_its_own_queue(tmp_path: Path) -> None:
+def test_hanging_disk_loses_queue(tmp_path: Path) -> None:
     disks = [make(tmp_path / "host0" / "a" / f"sd{n}") for n in range(10)]
     hang(disks[3])
     wanted = ("queue/nr_requests", "device/state")
@@ -198,7 +196,7 @@ def test_one_disk_that_hangs_costs_its_own_queue(tmp_path: Path) -> None:
         assert each == {"device/state": state, "queue/nr_requests": Attribute("256", True)}
 
 
-def test_a_disk_that_answers_nothing_at_all_is_given_up(tmp_path: Path) -> None:
+def test_silent_disk_times_out(tmp_path: Path) -> None:
     disk = make(tmp_path / "sda")
     (disk / "device" / "state").unlink()
     os.mkfifo(disk / "device" / "state")
@@ -206,7 +204,7 @@ def test_a_disk_that_answers_nothing_at_all_is_given_up(tmp_path: Path) -> None:
     assert found == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
 
 
-def test_what_is_avoided_says_why_and_is_not_read(tmp_path: Path) -> None:
+def test_avoided_disk_reports_reason(tmp_path: Path) -> None:
     disk = make(tmp_path / "sda")
     hang(disk)
     wanted = {str(disk): ("queue/nr_requests", "device/state")}
@@ -217,7 +215,7 @@ def test_what_is_avoided_says_why_and_is_not_read(tmp_path: Path) -> None:
     }
 
 
-def test_values_are_parsed_or_say_why_not() -> None:
+def test_parsers_return_value_or_reason() -> None:
     texts = {"number": "12", "hex": "0x1f", "speed": "8.0 GT/s PCIe", "word": "Unknown"}
     found: dict[str, Attribute | Missing] = {
         name: Attribute(text, True) for name, text in texts.items()

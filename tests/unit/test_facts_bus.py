@@ -18,17 +18,17 @@ def function(space: bytes) -> Attributes:
     ("capabilities", "offers"),
     [((), False), ((0x01, 0x10), False), ((0x05,), True), ((0x01, 0x10, 0x11), True)],
 )
-def test_the_list_of_capabilities_tells(capabilities: tuple[int, ...], offers: bool) -> None:
+def test_capability_list_decides_msi(capabilities: tuple[int, ...], offers: bool) -> None:
     assert has_msi(function(config(*capabilities))) is offers
 
 
-def test_without_a_list_there_is_none() -> None:
+def test_missing_capability_list_denies_msi() -> None:
     space = bytearray(config(0x05))
     space[0x06] = 0
     assert has_msi(function(bytes(space))) is False
 
 
-def test_a_list_that_goes_in_circles_or_out_of_the_space_ends() -> None:
+def test_malformed_capability_list_terminates() -> None:
     space = bytearray(config(0x01, 0x10))
     space[0x51] = 0x40
     assert has_msi(function(bytes(space))) is False
@@ -36,7 +36,7 @@ def test_a_list_that_goes_in_circles_or_out_of_the_space_ends() -> None:
     assert has_msi(function(bytes(space[:200]))) is False
 
 
-def test_what_cannot_be_seen_is_not_denied() -> None:
+def test_unreadable_config_is_not_denial() -> None:
     # A user gets the header alone.
     assert has_msi(function(config(0x05)[:64])) == Missing(Reason.UNREADABLE, errno.EACCES)
     # A card that does not answer reads as ones.

@@ -231,7 +231,7 @@ CASES |= SHAPES
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_protocol(name: str) -> None:
+def test_protocol_follows_evidence(name: str) -> None:
     evidence, driver, expected = CASES[name]
     assert classify_protocol(evidence, family_of(driver).protocol) is expected
 
@@ -251,45 +251,45 @@ def test_protocol(name: str) -> None:
         (None, None, Medium.UNKNOWN),
     ],
 )
-def test_medium_believes_the_drive_first(
+def test_drive_rotation_overrides_kernel_flag(
     rotation: int | None, rotational: bool | None, expected: Medium
 ) -> None:
     evidence = Evidence(rotation=rotation, rotational=rotational)
     assert classify_medium(evidence, Protocol.SAS) is expected
 
 
-def test_what_speaks_nvme_stores_on_nvme() -> None:
+def test_nvme_protocol_means_nvme_medium() -> None:
     assert classify_medium(Evidence(rotational=True), Protocol.NVME) is Medium.NVME
 
 
-def test_that_a_disk_of_virtio_turns_is_no_fact() -> None:
+def test_rotational_virtio_medium_is_unknown() -> None:
     assert classify_medium(Evidence(rotational=True), Protocol.VIRTIO) is Medium.UNKNOWN
     assert classify_medium(Evidence(rotational=False), Protocol.VIRTIO) is Medium.SSD
 
 
-def test_a_driver_that_nobody_knows_is_generic() -> None:
+def test_unknown_driver_is_generic() -> None:
     assert family_of("brand_new", None) is GENERIC
     assert family_of("brand_new", "ahci").name == "ahci"
 
 
-def test_no_driver_belongs_to_two_families() -> None:
+def test_drivers_have_single_family() -> None:
     drivers = [driver for family in families() for driver in family.drivers]
     assert len(set(drivers)) == len(drivers)
 
 
-def test_rotation_rate() -> None:
+def test_rotation_rate_page() -> None:
     assert parse_rotation_rate(b"\0\xb1\0\x3c\x1c\x20" + bytes(58)) == 7200
     assert parse_rotation_rate(b"\0\xb0\0\x3c\x1c\x20") is None
     assert parse_rotation_rate(b"\0\xb1\0\x3c") is None
 
 
-def test_serial_number() -> None:
+def test_serial_number_page() -> None:
     assert parse_serial_number(b"\0\x80\0\x08  SER123junk") == "SER123"
     assert parse_serial_number(b"\0\x80\0\x04    ") is None
     assert parse_serial_number(b"") is None
 
 
-def test_ncq_depth() -> None:
+def test_ncq_depth_page() -> None:
     def page(words: bytes) -> bytes:
         return b"\0\x89\x02\x38" + bytes(206) + words + bytes(358)
 
@@ -299,7 +299,7 @@ def test_ncq_depth() -> None:
     assert parse_ncq_depth(b"\0\x89\x02\x38") is None
 
 
-def test_a_sas_port_is_found_behind_other_designators() -> None:
+def test_sas_port_detected_among_designators() -> None:
     name = b"\x01\x03\0\x08" + bytes(8)
     fc_port = b"\x01\x93\0\x08" + bytes(8)
     sas_unit = b"\x61\x83\0\x08" + bytes(8)
@@ -310,7 +310,7 @@ def test_a_sas_port_is_found_behind_other_designators() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_no_page_can_break_the_parsers(page: bytes) -> None:
+def test_parsers_survive_any_page(page: bytes) -> None:
     for start in (b"", b"\0\x83\0\x40", b"\0\x80\xff\xff", b"\0\xb1", b"\0\x89"):
         has_sas_port(start + page)
         parse_serial_number(start + page)

@@ -27,7 +27,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_depths_are_read_and_what_is_gone_is_left_out(folders: Path) -> None:
+def test_readable_depths_are_returned(folders: Path) -> None:
     put(folders, sda="64\n", sdb="nonsense\n")
     files = queue_depths.DepthFiles()
     assert files.read(["sda", "sdb", "sdc"]) == {"sda": 64}
@@ -35,9 +35,7 @@ def test_depths_are_read_and_what_is_gone_is_left_out(folders: Path) -> None:
     assert files.read(["sda", "sdb", "sdc"]) == {"sda": 32, "sdb": 16, "sdc": 8}
 
 
-def test_files_stay_open_as_long_as_they_are_wanted_and_not_too_many(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_files_are_limited(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_depths, "MAX_OPEN_FILES", 2)
     names = ["sda", "sdb", "sdc", "sdd"]
     put(folders, **dict.fromkeys(names, "64\n"))
@@ -53,9 +51,7 @@ def test_files_stay_open_as_long_as_they_are_wanted_and_not_too_many(
 @pytest.mark.parametrize(
     ("driver", "heard"), [("mpi3mr\n", True), ("mpt3sas\n", True), ("smartpqi\n", False)]
 )
-def test_a_reset_is_an_event_only_where_the_driver_sets_anything(
-    folders: Path, driver: str, heard: bool
-) -> None:
+def test_reset_event_depends_on_driver(folders: Path, driver: str, heard: bool) -> None:
     (folders / "host0").mkdir()
     (folders / "host0" / "proc_name").write_text(driver)
     assert _resets_settings(DeviceEvent("host0", Cause.RESET)) is heard

@@ -35,11 +35,11 @@ def pci(vendor: int, device: int, subsystem: tuple[int, int] | None = None) -> P
         (None, None),
     ],
 )
-def test_the_card_comes_before_the_chip(function: Pci | None, expected: Product | None) -> None:
+def test_card_identified_before_chip(function: Pci | None, expected: Product | None) -> None:
     assert identify_product((CHIP, CARD), function) is expected
 
 
-def test_no_two_products_have_the_same_ids() -> None:
+def test_product_ids_are_unique() -> None:
     ids = [
         (p.vendor, p.device, p.subsystem) for family in FAMILIES.values() for p in family.products
     ]
@@ -47,7 +47,7 @@ def test_no_two_products_have_the_same_ids() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_family_claims_is_cited(name: str) -> None:
+def test_family_claims_cite_sources(name: str) -> None:
     family = FAMILIES[name]
     assert family.interrupts.vectors is not Vectors.UNKNOWN
     sources = [family.interrupts.source]
@@ -62,7 +62,7 @@ def test_what_a_family_claims_is_cited(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_options_of_coalescing_are_levers_of_it(name: str) -> None:
+def test_coalescing_options_are_levers(name: str) -> None:
     family = FAMILIES[name]
     names = [option.name for option in family.options]
     assert len(set(names)) == len(names)
@@ -71,7 +71,7 @@ def test_options_of_coalescing_are_levers_of_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_described_vector_is_known_by_its_name(name: str) -> None:
+def test_described_vectors_have_roles(name: str) -> None:
     """Of the described vectors none that is locked is admin, and not all are."""
     model = FAMILIES[name].interrupts
     for function in MACHINES[name]().functions:
@@ -82,7 +82,7 @@ def test_every_described_vector_is_known_by_its_name(name: str) -> None:
         assert not known or any(role is Role.DATA for (role, _), _ in known)
 
 
-def test_a_vector_that_serves_data_beside_the_admin_queue_is_a_free_one_for_data() -> None:
+def test_shared_admin_vector_serves_data() -> None:
     model = FAMILIES["nvme"].interrupts
     assert model.expected(["nvme0q0", "nvme0q1"]) == (Role.DATA, False)
     assert model.expected(["nvme0q1"]) == (Role.DATA, True)
@@ -94,7 +94,7 @@ def test_a_vector_that_serves_data_beside_the_admin_queue_is_a_free_one_for_data
     ("device", "cap"),
     [(0x0072, 32), (0x0097, 32), (0x00C5, 32), (0x00AC, 9664), (0x00D1, 9664), (0x00E6, 9664)],
 )
-def test_sata_behind_mpt3sas_is_capped_by_the_chip(device: int, cap: int) -> None:
+def test_mpt3sas_chip_caps_sata_depth(device: int, cap: int) -> None:
     family = FAMILIES["mpt3sas"]
     drive = Evidence(transport="sas", vendor="ATA", sat=True)
     assert family.depth_cap(pci(0x1000, device), host(), drive) == cap
@@ -102,26 +102,26 @@ def test_sata_behind_mpt3sas_is_capped_by_the_chip(device: int, cap: int) -> Non
     assert family.depth_cap(None, host(), drive) == 32
 
 
-def test_no_driver_has_two_families() -> None:
+def test_drivers_have_single_family() -> None:
     """Else which of them is found would hang on which was looked at first."""
     drivers = [driver for family in families() for driver in family.drivers]
     assert len(drivers) == len(set(drivers))
 
 
-def test_a_family_goes_by_the_name_of_its_module() -> None:
+def test_family_name_matches_module() -> None:
     for family in families():
         module = import_module(f"hbatune.facts.families.{family.name}")
         assert module.FAMILY is family is family_named(family.name)
 
 
-def test_every_driver_has_its_family() -> None:
+def test_every_driver_finds_family() -> None:
     for family in families():
         assert {family_of(driver) for driver in family.drivers} == {family}
     assert family_of(None, "nobody") is family_of() is GENERIC
     assert family_of(None, "mpt2sas", "ahci").name == "mpt3sas"
 
 
-def test_a_driver_whose_name_is_its_familys_has_no_other_one_imported() -> None:
+def test_namesake_driver_imports_single_family() -> None:
     code = (
         "import sys; from hbatune.facts.families import family_of; family_of(None, 'mpi3mr')\n"
         "print(*(each for each in sys.modules if each.startswith('hbatune.facts.families.')))"

@@ -41,7 +41,7 @@ def log(*messages: str, priority: int = 3) -> str:
         ("blk_update_request: critical medium", ErrorKind.MEDIUM),
     ],
 )
-def test_the_block_layers_word_is_the_kind(words: str, fault: ErrorKind) -> None:
+def test_block_error_words_set_kind(words: str, fault: ErrorKind) -> None:
     assert count_faults(log(f"{words} error, dev nvme0n1, sector 8 {READ}")) == {
         "nvme0n1": {fault: 1}
     }
@@ -50,12 +50,12 @@ def test_the_block_layers_word_is_the_kind(words: str, fault: ErrorKind) -> None
 @pytest.mark.parametrize(
     "words", ["operation not supported", "reservation conflict", "device resource", "zone active"]
 )
-def test_what_is_no_fault_of_a_device_is_left_out(words: str) -> None:
+def test_non_device_errors_ignored(words: str) -> None:
     assert count_faults(log(f"{words} error, dev sda, sector 8 {READ}")) == {}
 
 
 @pytest.mark.parametrize("operation", ["DISCARD", "WRITE_ZEROES", "SECURE_ERASE"])
-def test_an_optional_operation_may_be_refused(operation: str) -> None:
+def test_optional_refusal_is_ignored(operation: str) -> None:
     lines = [f"{words} error, dev sda, sector 8 op 0x3:({operation}) {TAIL}" for words in _VAGUE]
     assert count_faults(log(*lines)) == {}
 
@@ -78,7 +78,7 @@ _VAGUE = ("critical target", "I/O")
         ("FAILED Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK cmd_age=0s", ErrorKind.OTHER),
     ],
 )
-def test_what_the_scsi_layer_says_before_makes_it_finer(said: str, fault: ErrorKind) -> None:
+def test_scsi_sense_refines_next_error(said: str, fault: ErrorKind) -> None:
     before = f"sd 0:0:0:0: [sda] tag#16 {said}"
     both = log(
         before, f"I/O error, dev sda, sector 8 {READ}", f"I/O error, dev sdb, sector 8 {READ}"
@@ -92,7 +92,7 @@ def test_what_the_scsi_layer_says_before_makes_it_finer(said: str, fault: ErrorK
     assert count_faults(log(before)) == {}
 
 
-def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
+def test_unit_attention_means_reset() -> None:
     assert count_faults(log("sd 2:0:1:0: Power-on or device reset occurred")) == {
         "2:0:1:0": {ErrorKind.RESET: 1}
     }
@@ -105,13 +105,13 @@ def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
         "nvme nvme0: I/O tag 12 (100c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting req_op:READ(0)",
     ],
 )
-def test_timeouts_of_nvme_are_the_controllers(text: str) -> None:
+def test_nvme_timeout_blames_controller(text: str) -> None:
     assert count_faults(log(text)) == {"nvme0": {ErrorKind.TIMEOUT: 1}}
     # Queue 0 is for commands to the controller, such as a poll of its health.
     assert count_faults(log(text.replace("QID 3", "QID 0"))) == {}
 
 
-def test_a_disk_is_not_blamed_for_an_earlier_one_of_its_name() -> None:
+def test_new_disk_drops_namesake_errors() -> None:
     failed = [f"critical medium error, dev {name}, sector 8 {READ}" for name in _NAMES]
     assert set(count_faults(log(*failed))) == set(_NAMES)
     new = "sd 1:0:0:0: [sda] 2097152 512-byte logical blocks: (1.07 GB/1.00 GiB)"
@@ -125,18 +125,18 @@ def test_a_disk_is_not_blamed_for_an_earlier_one_of_its_name() -> None:
 _NAMES = ("sda", "sdaa", "nvme1n1", "nvme0c1n1", "nvme11n1")
 
 
-def test_what_a_process_writes_into_the_log_does_not_count() -> None:
+def test_process_lines_are_ignored() -> None:
     forged = log(f"critical medium error, dev sda, sector 8 {READ}", priority=8 + 3)
     assert count_faults(forged) == {}
 
 
 @given(st.text())
-def test_any_text_is_a_log(text: str) -> None:
+def test_any_text_parses(text: str) -> None:
     count_faults(text)
     count_faults(log(text))
 
 
-def test_counts_of_a_disk_its_address_and_its_controller_are_added() -> None:
+def test_related_counts_are_added() -> None:
     counts = {
         "sda": {ErrorKind.MEDIUM: 2},
         "0:0:0:0": {ErrorKind.RESET: 1},
@@ -146,7 +146,7 @@ def test_counts_of_a_disk_its_address_and_its_controller_are_added() -> None:
     assert KernelLog(counts).of("nvme0n1", None, "nvme0") == {ErrorKind.TIMEOUT: 3}
 
 
-def test_reading_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_log_reads_kmsg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kmsg"
     monkeypatch.setattr(module, "_DEVICE", str(file))
     assert read_kernel_log() == Missing(Reason.ABSENT, errno.ENOENT)
@@ -185,7 +185,7 @@ def entry(message: object, facility: str = "0") -> str:
     return json.dumps({"__CURSOR": "x", "MESSAGE": message, "SYSLOG_FACILITY": facility}) + "\n"
 
 
-def test_the_journal_has_the_log_for_who_may_not_read_the_device(journal: Path) -> None:
+def test_journal_replaces_unreadable_kmsg(journal: Path) -> None:
     failed = f"critical medium error, dev sda, sector 8 {READ}"
     journal.write_text(
         entry("Linux version 6.1")
@@ -199,13 +199,11 @@ def test_the_journal_has_the_log_for_who_may_not_read_the_device(journal: Path) 
 
 
 @pytest.mark.parametrize("printed", ["", "[]\n", "{", entry("a process's own", facility="3")])
-def test_a_journal_without_a_word_of_the_kernel_is_not_the_log(journal: Path, printed: str) -> None:
+def test_kernelless_journal_is_unreadable(journal: Path, printed: str) -> None:
     journal.write_text(printed)
     assert read_kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)
 
 
-def test_without_a_journal_the_log_is_unreadable(
-    journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_journalctl_is_unreadable(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert read_kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)

@@ -13,18 +13,18 @@ from hbatune.facts.model import Missing, Reason
 from hbatune.facts.vectors import read_vectors
 
 
-def test_unreadable_boot_id_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_boot_id_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "_BOOT_ID", str(tmp_path))
     with pytest.raises(BootUnknownError, match="cannot be read: Is a directory"):
         assembly.read_boot_id()
 
 
-def test_unreadable_memory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_memory_is_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "_MEMINFO", str(tmp_path))
     assert assembly._read_memory() == 0
 
 
-def test_unreadable_interrupts_are_not_a_line(
+def test_unreadable_interrupts_yield_no_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "irq").write_text("17")

@@ -14,7 +14,7 @@ def told(text: str) -> list[tuple[int, str, str | None]]:
     return [(rule.line, rule.attribute, rule.value) for rule in parse_assignments("f", text)]
 
 
-def test_assignments_are_told_from_matches() -> None:
+def test_rule_assignments_differ_from_matches() -> None:
     assert told(
         '# ATTR{queue/scheduler}="none"\n'
         'KERNEL=="sd*", ATTR{queue/rotational}=="0", ATTR{queue/scheduler}="bfq"\n'
@@ -22,18 +22,18 @@ def test_assignments_are_told_from_matches() -> None:
     ) == [(2, "queue/scheduler", "bfq"), (3, "queue/read_ahead_kb", "64")]
 
 
-def test_a_continued_rule_is_one() -> None:
+def test_continued_rule_counts_once() -> None:
     text = '\nACTION=="add", \\\n# a word in between\n  ATTR{queue/scheduler}="none"'
     assert told(text) == [(2, "queue/scheduler", "none")]
 
 
-def test_a_shell_that_writes_counts_too() -> None:
+def test_shell_write_counts() -> None:
     text = """RUN+="/bin/sh -c 'echo 1024 > /sys/block/%k/queue/nr_requests'" """
     assert told(text) == [(1, "queue/nr_requests", None)]
     assert told('RUN+="/usr/bin/cat /sys/block/%k/queue/nr_requests"') == []
 
 
-def test_what_a_rule_says_is_escaped() -> None:
+def test_rule_text_is_escaped() -> None:
     [rule] = parse_assignments("/etc/\x1b.rules", 'ATTR{queue/scheduler}="\x1b[2J\u202e"')
     assert rule == UdevRule("/etc/\\x1b.rules", 1, "queue/scheduler", "\\x1b[2J\\u202e")
 
@@ -59,14 +59,12 @@ LABEL="end"
         (NIMBLE, ("*6c9ce9*",)),
     ],
 )  # fmt: skip
-def test_a_rule_says_whose_attribute_it_sets(text: str, of: tuple[str, ...]) -> None:
+def test_rule_names_attribute_owner(text: str, of: tuple[str, ...]) -> None:
     [rule] = parse_assignments("f", text)
     assert rule.of == of
 
 
-def test_a_file_takes_the_place_of_its_namesake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_file_overrides_namesake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / "etc", tmp_path / "lib", tmp_path / "none"]
     for folder in folders[:2]:
         folder.mkdir()
@@ -82,9 +80,7 @@ def test_a_file_takes_the_place_of_its_namesake(
     ]
 
 
-def test_what_is_no_file_among_the_rules_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_irregular_rules_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "60-a.rules")
     (tmp_path / "61-b.rules").symlink_to("/dev/zero")
     line = 'ATTR{queue/nomerges}="2"\n'
@@ -93,9 +89,7 @@ def test_what_is_no_file_among_the_rules_is_passed_over(
     assert [rule.value for rule in observe.read_udev_rules()] == ["2"]
 
 
-def test_options_are_those_of_the_last_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_mount_gives_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mountinfo"
     file.write_text(
         "20 1 8:0 / /srv/a\\040b rw,relatime - ext4 /dev/sda rw\n"

@@ -68,20 +68,20 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_paths_tell_the_adapter(path: str) -> None:
+def test_path_determines_adapter(path: str) -> None:
     found = parse_place(path)
     former = build_former_id(endpoint(id="name@now", sysfs=path)).removeprefix("name@")
     assert (found.branch.adapter, found.branch.transport, former) == PATHS[path]
 
 
-def test_the_parts_of_a_scsi_address() -> None:
+def test_scsi_address_parts() -> None:
     found = parse_place(f"{PCI}/host0/target0:2:7/0:2:7:1/block/sda")
     assert (found.address, found.channel, found.target) == ("0:2:7:1", 2, "target0:2:7")
     assert found.branch.pci == PCI
     assert found.branch.host == f"{PCI}/host0"
 
 
-def test_heads_and_virtual_devices() -> None:
+def test_head_and_virtual_paths() -> None:
     assert is_head("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1")
     assert not is_head(f"{PCI}/nvme/nvme0/nvme0n1")
     assert is_virtual("/sys/devices/virtual/block/dm-0")
@@ -90,21 +90,21 @@ def test_heads_and_virtual_devices() -> None:
 
 @given(st.text())
 @example("\x1b[31m\x00\n\u202e\\x1b")
-def test_escaped_names_print_and_can_be_told_apart(text: str) -> None:
+def test_escape_is_printable_and_reversible(text: str) -> None:
     escaped = escape_text(text)
     assert escaped.isprintable()
     assert _undone(escaped) == text
 
 
 @given(st.text(), st.text(), st.text())
-def test_stable_names_are_one_printable_word(wwid: str, vendor: str, model: str) -> None:
+def test_stable_name_prints_without_spaces(wwid: str, vendor: str, model: str) -> None:
     name = make_stable_name(wwid, vendor, model)
     assert name.isprintable()
     assert name
     assert " " not in name
 
 
-def test_stable_names() -> None:
+def test_stable_name_examples() -> None:
     assert make_stable_name("t10.ATA     QEMU HARDDISK   ") == "t10.ATA_QEMU_HARDDISK"
     assert make_stable_name("", "SEAGATE", " ST12  00 ", "") == "SEAGATE-ST12_00"
     assert make_stable_name(" ") == "unnamed"
@@ -187,7 +187,7 @@ PATTERNS = {
 
 
 @given(FOLDERS)
-def test_a_branch_is_what_regular_expressions_find(folders: list[str]) -> None:
+def test_branch_matches_regex_model(folders: list[str]) -> None:
     path = "/" + "/".join(folders)
     found = parse_branch(path)
     on = (
@@ -205,7 +205,7 @@ def test_a_branch_is_what_regular_expressions_find(folders: list[str]) -> None:
 
 
 @given(FOLDERS)
-def test_an_address_is_what_a_regular_expression_finds(folders: list[str]) -> None:
+def test_address_matches_regex_model(folders: list[str]) -> None:
     path = "/" + "/".join(folders)
     wanted = re.match(r".*/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$", path)
     assert parse_place(path).address == (wanted and wanted[1])

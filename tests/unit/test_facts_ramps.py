@@ -17,7 +17,7 @@ def lun(folder: Path, name: str, address: str, *, family: str = "mpt3sas", error
     )
 
 
-def test_errors_are_the_targets_and_the_pace_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_ramps_sum_target_errors(tmp_path: Path) -> None:
     found = find_ramps(
         [
             lun(tmp_path, "sda", "0:0:1:0", errors=3),
@@ -31,6 +31,6 @@ def test_errors_are_the_targets_and_the_pace_is_read_where_it_is_asked_for(tmp_p
     assert found == {"sda": Ramp(7, 2.5), "sdb": Ramp(7, None), "sdc": Ramp(5, None)}
 
 
-def test_what_cannot_be_read_counts_nothing(tmp_path: Path) -> None:
+def test_unreadable_ramp_counts_zero(tmp_path: Path) -> None:
     gone = endpoint(target="sda", id="sda", address="0:0:1:0", sysfs=str(tmp_path / "gone"))
     assert find_ramps([gone], ["sda"], deadline=10.0) == {"sda": Ramp(0, None)}

@@ -31,7 +31,7 @@ def writes() -> list[tuple[str, str]]:
     return [(each.attribute, each.value) for each in found.writes]
 
 
-def test_what_the_plugins_set(etc: Path) -> None:
+def test_profile_plugins_list_writes(etc: Path) -> None:
     file = put(
         etc,
         "ours",
@@ -51,7 +51,7 @@ def test_what_the_plugins_set(etc: Path) -> None:
     assert (found.names, {each.file for each in found.writes}) == ("ours", {str(file)})
 
 
-def test_profiles_include_others_and_the_sites_own_come_first(etc: Path) -> None:
+def test_profile_includes_and_site_override(etc: Path) -> None:
     put(etc.parent / "lib", "base", "[disk]\nreadahead=1\nelevator=bfq\n")
     put(etc, "child", "[main]\ninclude=base\n[disk]\nreadahead=2\n")
     assert writes() == [("queue/read_ahead_kb", "2"), ("queue/scheduler", "bfq")]
@@ -66,7 +66,7 @@ def test_profiles_include_others_and_the_sites_own_come_first(etc: Path) -> None
     "text",
     ["[main]\ninclude=none-such\n", "[main]\ninclude=../ours\n", "[main]\ninclude=ours\n", "a"],
 )
-def test_a_profile_that_is_not_read_whole_is_unknown(etc: Path, text: str) -> None:
+def test_incomplete_profile_is_unreadable(etc: Path, text: str) -> None:
     put(etc, "ours", text)
     found = tuned.read_tuned_profile()
     assert isinstance(found, Missing)
@@ -74,12 +74,12 @@ def test_a_profile_that_is_not_read_whole_is_unknown(etc: Path, text: str) -> No
     assert found.text
 
 
-def test_no_active_profile(etc: Path) -> None:
+def test_missing_profile_is_absent(etc: Path) -> None:
     assert tuned.read_tuned_profile() == Missing(Reason.ABSENT)
 
 
 @pytest.mark.parametrize("name", ["mssql", "oracle"])
-def test_a_databases_profile_reads_ahead_as_the_one_that_it_includes(etc: Path, name: str) -> None:
+def test_database_profile_inherits_readahead(etc: Path, name: str) -> None:
     put(etc.parent / "lib", "throughput-performance", "[disk]\nreadahead=>4096\n")
     put(etc.parent / "lib", name, "[main]\ninclude=throughput-performance\n[vm]\nx=1\n")
     assert writes() == [("queue/read_ahead_kb", ">4096")]

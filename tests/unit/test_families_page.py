@@ -15,13 +15,13 @@ GROUNDS = {
 }
 
 
-def test_each_family_says_what_its_facts_rest_on() -> None:
+def test_page_states_family_grounds() -> None:
     assert {name: rests_on(family_named(name)) for name in GROUNDS} == GROUNDS
     lines = {line.split("`")[1]: line for line in page().splitlines() if line.startswith("| `")}
     for family in families():
         assert lines[family.name].endswith(f"| {rests_on(family)} |")
 
 
-def test_every_device_of_the_lab_that_a_family_serves_counts() -> None:
+def test_lab_devices_count_as_driven() -> None:
     assert driven() >= set(DRIVEN.values())
     assert driven() <= {family.name for family in families()}

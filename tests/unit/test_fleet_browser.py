@@ -65,7 +65,7 @@ def chosen(page: str, *ids: str) -> str:
         (["state-odd", "group-g1", "profile-p1"], 2),
     ],
 )
-def test_a_filter_shows_the_hosts_that_have_it(
+def test_filter_shows_matching_hosts(
     browser: Browser, page: str, filters: list[str], shown: int
 ) -> None:
     assert browser.count(chosen(page, *filters), ".hosts tbody tr") == shown
@@ -73,9 +73,7 @@ def test_a_filter_shows_the_hosts_that_have_it(
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_page_fits_the_screen_and_can_be_read(
-    browser: Browser, page: str, width: int, dark: bool
-) -> None:
+def test_page_fits_screen_legibly(browser: Browser, page: str, width: int, dark: bool) -> None:
     found = browser.look(page, width, dark=dark)
     assert found.over == [], "parts of the page lie on others"
     assert found.wide == [], "the page is wider than the screen"

@@ -39,7 +39,7 @@ def values(text: bytes) -> dict[tuple[str, str], float]:
     }
 
 
-def test_each_host_is_told_with_its_drift_and_findings() -> None:
+def test_metrics_report_drift_and_findings() -> None:
     found = values(format_metrics(audited(), NOW))
     assert found["hbatune_audit_drift_settings", "db1"] == 2
     assert found["hbatune_audit_odd_facts", "db1"] == 0
@@ -51,7 +51,7 @@ def test_each_host_is_told_with_its_drift_and_findings() -> None:
     assert found["hbatune_audit_timestamp_seconds", ""] == NOW
 
 
-def test_an_adapter_is_told_with_what_prometheus_is_to_count() -> None:
+def test_adapter_info_names_hardware() -> None:
     [first, *_] = [
         each.labels
         for family in text_string_to_metric_families(format_metrics(audited(), NOW).decode())
@@ -64,7 +64,7 @@ def test_an_adapter_is_told_with_what_prometheus_is_to_count() -> None:
     )
 
 
-def test_the_command_writes_them_for_a_collector_to_read(tmp_path: Path) -> None:
+def test_audit_writes_metrics_file(tmp_path: Path) -> None:
     save(tmp_path, *map(host, range(2)))
     file = tmp_path / "hbatune-audit.prom"
     for _ in range(2):  # a second time over the first
@@ -79,7 +79,7 @@ def test_the_command_writes_them_for_a_collector_to_read(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("file", [RULES, DASHBOARD])
-def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
+def test_shipped_queries_use_exposed_metrics(file: str) -> None:
     rules = (find_shipped("metrics") / RULES).read_text()
     recorded = set(re.findall(r"record: (\S+)", rules))
     exposed = set(
@@ -91,7 +91,7 @@ def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
     assert asked <= exposed | recorded
 
 
-def test_the_dashboard_is_one() -> None:
+def test_dashboard_is_consistent() -> None:
     dashboard = json.loads((find_shipped("metrics") / DASHBOARD).read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -108,7 +108,7 @@ def test_the_dashboard_is_one() -> None:
 
 @pytest.mark.programs
 @needs_promtool
-def test_promtool_likes_metrics_and_rules() -> None:
+def test_promtool_accepts_metrics_and_rules() -> None:
     promtool("check", "metrics", given=format_metrics(audited(), NOW))
     promtool("check", "rules", RULES)
     promtool("test", "rules", "hbatune.fleet.rules.test.yml")

@@ -25,7 +25,7 @@ def odd(*snapshots: Snapshot) -> list[tuple[str, str, tuple[object, ...], tuple[
     ]
 
 
-def test_those_that_differ_are_named_with_what_they_differ_in() -> None:
+def test_odd_hosts_show_difference() -> None:
     narrow = host(10, adapter={"link": factory.link(width=4)})
     old = host(11, adapter={"firmware": "15.00.00.00"})
     shallow = host(12, **depth(32))
@@ -36,7 +36,7 @@ def test_those_that_differ_are_named_with_what_they_differ_in() -> None:
     ]
 
 
-def test_one_adapter_of_two_that_differs_is_enough() -> None:
+def test_single_odd_adapter_suffices() -> None:
     def two(number: int, **second: object) -> Snapshot:
         found = host(number)
         more = factory.adapter(target="0000:81:00.0", **second)
@@ -53,12 +53,12 @@ def test_one_adapter_of_two_that_differs_is_enough() -> None:
     ]
 
 
-def test_in_the_middle_of_a_rollout_nobody_is_odd() -> None:
+def test_partial_rollout_has_no_outliers() -> None:
     new = [host(number, adapter={"firmware": "17.00.00.00"}) for number in range(10, 18)]
     assert odd(*map(host, range(10)), *new) == []
 
 
-def test_a_tenth_of_the_hosts_may_be_odd_and_no_more() -> None:
+def test_odd_hosts_limited_to_tenth() -> None:
     def fleet(others: int) -> list[Snapshot]:
         new = (host(50 + each, adapter={"firmware": "17.00"}) for each in range(others))
         return [*map(host, range(40 - others)), *new]
@@ -67,7 +67,7 @@ def test_a_tenth_of_the_hosts_may_be_odd_and_no_more() -> None:
     assert odd(*fleet(5)) == []
 
 
-def test_two_thirds_have_to_agree_before_others_are_odd() -> None:
+def test_majority_needs_two_thirds() -> None:
     def fleet(agreeing: int, others: int) -> list[Snapshot]:
         each = (host(50 + n, adapter={"firmware": f"17.{n}"}) for n in range(others))
         return [*map(host, range(agreeing)), *each]
@@ -76,13 +76,13 @@ def test_two_thirds_have_to_agree_before_others_are_odd() -> None:
     assert odd(*fleet(7, 4)) == []
 
 
-def test_of_two_hosts_nobody_knows_which_one_is_odd() -> None:
+def test_two_hosts_have_no_outlier() -> None:
     other = host(2, adapter={"firmware": "17.00"})
     assert odd(host(1), other) == []
     assert [each[0] for each in odd(host(0), host(1), other)] == ["db2"]
 
 
-def test_hosts_with_other_adapters_are_not_alike() -> None:
+def test_different_adapters_separate_groups() -> None:
     raid = factory.adapter(family="megaraid_sas", product="MR 9560", firmware="5.1")
     others = [
         host(number, adapter={"family": raid.family, "product": raid.product, "firmware": "5.1"})
@@ -96,7 +96,7 @@ def test_hosts_with_other_adapters_are_not_alike() -> None:
     assert found.odd == ()
 
 
-def test_a_host_that_has_lost_an_adapter_is_said_to_lack_it() -> None:
+def test_lost_adapter_is_named() -> None:
     second = factory.adapter(target="0000:81:00.0", family="megaraid_sas", product="MR 9560")
 
     def two(number: int) -> Snapshot:
@@ -114,7 +114,7 @@ def test_a_host_that_has_lost_an_adapter_is_said_to_lack_it() -> None:
     assert audited(*map(two, range(6))).lone == ()
 
 
-def test_a_value_that_one_host_could_not_read_is_odd() -> None:
+def test_unreadable_value_is_odd() -> None:
     blind = host(7, adapter={"firmware": Missing(Reason.UNREADABLE, 5)})
     assert odd(*map(host, range(7)), blind) == [("db7", "firmware", (None,), ("16.00.12.00",))]
 
@@ -127,14 +127,12 @@ def test_a_value_that_one_host_could_not_read_is_odd() -> None:
         (Missing(Reason.ABSENT), []),
     ],
 )
-def test_setting_that_one_host_could_not_read_is_an_outlier(
-    depth: Attribute | Missing, outliers: list[object]
-) -> None:
+def test_unread_setting_is_outlier(depth: Attribute | Missing, outliers: list[object]) -> None:
     attributes = {**factory.endpoint().attributes, "device/queue_depth": depth}
     assert odd(*map(host, range(7)), host(7, attributes=attributes)) == outliers
 
 
-def test_a_disk_less_is_odd() -> None:
+def test_missing_disk_is_odd() -> None:
     def disks(number: int, count: int) -> Snapshot:
         found = tuple(factory.endpoint(target=f"sd{chr(97 + each)}") for each in range(count))
         return snapshot(factory.machine(*found, hostname=f"db{number}"))
@@ -144,7 +142,7 @@ def test_a_disk_less_is_odd() -> None:
     ]
 
 
-def test_groups_are_found_in_any_order_of_hosts() -> None:
+def test_groups_ignore_host_order() -> None:
     hosts = [
         (f"db{number}", audit_host(host(number), f"{number}", "balanced")) for number in range(5)
     ]

@@ -30,7 +30,7 @@ def entries(here: Machine, *filed: Entry) -> list[str]:
     return [each.id for each in with_current_ids(Journal("b", filed), Renaming(here)).entries]
 
 
-def test_ids_with_numbers_of_a_boot_are_those_of_before() -> None:
+def test_boot_numbered_ids_are_former() -> None:
     for id in (
         "naa.5@0000:01:00.0/0:0:1:2",
         "eui.5@0000:04:00.0/nvme0",
@@ -53,7 +53,7 @@ def test_ids_with_numbers_of_a_boot_are_those_of_before() -> None:
         assert not is_former(id), id
 
 
-def test_a_disk_of_an_earlier_boot_is_known_by_its_name_where_that_is_one_of_a_kind() -> None:
+def test_unique_name_identifies_former_disk() -> None:
     one, other = drive("sda", "naa.5a", 7, 3), drive("sdb", "naa.5b", 7, 4)
     assert moved("naa.5a@0000:01:00.0/0:0:1:0", one, other) == (one.id,)
     assert moved("naa.5a@0000:09:00.0/0:0:1:0", one, other) == (one.id,)
@@ -63,13 +63,13 @@ def test_a_disk_of_an_earlier_boot_is_known_by_its_name_where_that_is_one_of_a_k
     assert moved("naa.5a@0000:02:00.0/0:0:1:0", one, path) == (path.id,)
 
 
-def test_a_disk_without_a_name_is_not_another_one_elsewhere() -> None:
+def test_nameless_disk_needs_same_adapter() -> None:
     here = drive("sda", "unnamed", 7, 3)
     assert moved("unnamed@0000:09:00.0/0:0:1:0", here) == ("unnamed@0000:09:00.0/0:0:1:0",)
     assert moved("unnamed@0000:01:00.0/7:0:3:0", here) == (here.id,)
 
 
-def test_an_adapters_vectors_and_controller_are_found_again() -> None:
+def test_vector_and_controller_ids_renamed() -> None:
     here = machine(
         controls=(control(target="nvme4", id="controller-0@0000:01:00.0"),),
         vectors=(vector(irq=90, id="msix-1@0000:01:00.0", names=("mpt3sas0-msix1",)),),
@@ -82,7 +82,7 @@ def test_an_adapters_vectors_and_controller_are_found_again() -> None:
     )
 
 
-def test_two_that_share_an_id_are_both_left_alone_and_so_is_the_one_that_stays() -> None:
+def test_shared_id_excludes_both_disks() -> None:
     shared = "naa.5@0000:01:00.0/scsi-0:1:0"
     one, two = endpoint(id=f"{shared}~0:0:1:0"), endpoint(target="sdb", id=f"{shared}~1:0:1:0")
     assert moved(shared, one, two) == (one.id, two.id)
@@ -96,14 +96,14 @@ def test_two_that_share_an_id_are_both_left_alone_and_so_is_the_one_that_stays()
     assert [each.id for each in filed.reverted] == [one.id, two.id]
 
 
-def test_a_baseline_follows_its_disk_whatever_name_that_reports() -> None:
+def test_baseline_follows_disk_despite_name() -> None:
     known, nameless = drive("sda", "naa.5a", 0, 1, 9), drive("sda", "unnamed", 0, 1, 9)
     noted = Entry(known.id, "sda", None, "nr_requests", 64, 256, diskseq=9)
     assert entries(machine(nameless), noted) == [nameless.id]
     assert entries(machine(known), replace(noted, id=nameless.id)) == [known.id]
 
 
-def test_a_baseline_does_not_go_over_to_another_disk() -> None:
+def test_baseline_ignores_different_disk() -> None:
     noted = Entry("naa.5a@0000:01:00.0/0:0:1:0", "sda", None, "nr_requests", 64, 256)
     assert entries(machine(drive("sda", "naa.5a", 7, 1)), noted) == [noted.id]
     gone = replace(noted, id="naa.5b@0000:01:00.0/sas-0x51-lun-0", diskseq=9)

@@ -30,7 +30,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PARSERS = find_subparsers(make_full_parser())
 
 
-def test_the_main_help_lists_each_command_in_one_of_three_groups() -> None:
+def test_main_help_groups_commands() -> None:
     text = format_help_page(None)
     parts = [text.index(f"\n{title}:\n") for title in GROUP_TITLES.values()]
     assert parts == sorted(parts)
@@ -48,7 +48,7 @@ def examples() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("command", "line"), examples())
-def test_an_example_can_be_typed_as_it_stands(command: str, line: str) -> None:
+def test_help_examples_parse(command: str, line: str) -> None:
     words = shlex.split(line.removeprefix("sudo "))
     if words[0] == "systemctl":
         assert (CHECKOUT / "systemd" / f"{words[2]}.service.j2").exists() or words[2] == "hbatune"
@@ -66,9 +66,7 @@ def test_an_example_can_be_typed_as_it_stands(command: str, line: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_has_two_to_four_examples_and_fits_80_columns(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = format_help_page(command)
     assert "\nexamples:\n  " in text
@@ -78,9 +76,7 @@ def test_the_help_of_a_command_has_two_to_four_examples_and_fits_80_columns(
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, None])
-def test_help_fits_60_columns_and_breaks_no_command(
-    command: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_fits_60_columns(command: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = format_help_page(command).splitlines()
     assert max(map(len, lines)) <= 60
@@ -91,9 +87,7 @@ def test_help_fits_60_columns_and_breaks_no_command(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_is_its_own_help(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_command_equals_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     own = capsys.readouterr().out
@@ -101,7 +95,7 @@ def test_help_of_a_command_is_its_own_help(
     assert capsys.readouterr().out == own
 
 
-def test_help_alone_is_the_main_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bare_help_equals_main(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     assert capsys.readouterr().out == format_help_page(None)
 
@@ -138,7 +132,7 @@ def test_help_alone_is_the_main_help(capsys: pytest.CaptureFixture[str]) -> None
     ],
     ids=" ".join,
 )
-def test_a_mistake_is_said_in_plain_words_with_what_may_be_meant(
+def test_usage_error_explains_mistake(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -159,18 +153,18 @@ def typed() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("command", "option"), typed())
 @pytest.mark.parametrize("value", ["x", "", "inf", "1e999", "-1x", "½"])
-def test_no_argument_is_named_after_a_function(command: str, option: str, value: str) -> None:
+def test_invalid_value_states_expectation(command: str, option: str, value: str) -> None:
     with pytest.raises(UsageError) as raised:
         PARSERS[command].parse_args([f"{option}={value}"])
     assert re.match(rf"{option} takes a .* and not {re.escape(repr(value))}", raised.value.message)
 
 
 @pytest.mark.parametrize("action", [a for p in PARSERS.values() for a in p._actions])
-def test_every_argument_says_what_it_is_for(action: argparse.Action) -> None:
+def test_every_argument_has_help(action: argparse.Action) -> None:
     assert action.help
 
 
-def test_every_exit_code_stands_in_the_table() -> None:
+def test_exit_codes_appear_in_table() -> None:
     for module in walk_packages(hbatune.__path__, "hbatune."):
         if "_shipped" not in module.name:
             import_module(module.name)

@@ -62,7 +62,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "history.json"
 
 
-def test_records_are_kept_in_their_order_for_root_alone(path: Path) -> None:
+def test_records_stay_ordered_private(path: Path) -> None:
     assert load(path).records == ()
     assert append(path, [record(1)]) == 0
     assert append(path, [record(2), record(3)]) == 0
@@ -71,7 +71,7 @@ def test_records_are_kept_in_their_order_for_root_alone(path: Path) -> None:
     assert f'"schema":"{SCHEMA}"' in path.read_text()
 
 
-def test_what_a_newer_version_wrote_into_it_stays_in_it(path: Path) -> None:
+def test_append_preserves_newer_fields(path: Path) -> None:
     append(path, [record(1), record(2)])
     newer = json.loads(path.read_text())
     newer["records"][0]["note"] = "of a newer version"
@@ -83,12 +83,12 @@ def test_what_a_newer_version_wrote_into_it_stays_in_it(path: Path) -> None:
     assert now["index"] == [1]
 
 
-def test_nothing_to_keep_makes_no_file(path: Path) -> None:
+def test_empty_append_creates_no_file(path: Path) -> None:
     assert append(path, []) == 0
     assert not path.exists()
 
 
-def test_the_oldest_go_where_the_file_would_grow_too_large(path: Path) -> None:
+def test_limit_drops_oldest_records(path: Path) -> None:
     most = 5000
     gone = sum(append(path, [record(number)], max_bytes=most) for number in range(20))
     kept = load(path).records
@@ -98,7 +98,7 @@ def test_the_oldest_go_where_the_file_would_grow_too_large(path: Path) -> None:
     assert gone > 5
 
 
-def test_one_that_does_not_fit_alone_is_not_kept_either(path: Path) -> None:
+def test_oversized_record_is_dropped(path: Path) -> None:
     assert append(path, [record(profile="x" * 9000)], max_bytes=5000) == 1
     assert load(path).records == ()
 
@@ -115,7 +115,7 @@ def full(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_full_disk_leaves_what_was_there(full: Path) -> None:
+def test_full_disk_preserves_history(full: Path) -> None:
     before = full.read_bytes()
     with pytest.raises(HistoryError) as caught:
         append(full, [record(2)])
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_what_was_there(full: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"records": 3}', "[]", '{"schema":"other/1"}'])
-def test_a_file_that_makes_no_sense_is_told_and_not_written_over(path: Path, text: str) -> None:
+def test_invalid_history_stays_untouched(path: Path, text: str) -> None:
     files.replace(path, text.encode())
     with pytest.raises(HistoryError):
         load(path)
@@ -134,7 +134,7 @@ def test_a_file_that_makes_no_sense_is_told_and_not_written_over(path: Path, tex
     assert path.read_text() == text
 
 
-def test_a_result_stands_against_the_one_before_of_the_same_workload() -> None:
+def test_result_compares_with_same_workload() -> None:
     other = Workload(depth=1)
     entries = list_entries(
         [record(3, 1200.0), record(1, 1000.0), record(2, 100.0, workload=other)], machine(DISK)
@@ -151,7 +151,7 @@ def stale(it: Machine) -> list[Stale]:
     return [each.what for each in entry.stale]
 
 
-def test_a_result_stands_as_long_as_its_ground_does() -> None:
+def test_unchanged_system_preserves_result() -> None:
     assert stale(machine(DISK)) == []
     unknown = adapter(firmware=Missing(Reason.ABSENT))
     assert stale(machine(DISK, adapters=(unknown,))) == [Stale.FIRMWARE]
@@ -166,24 +166,22 @@ def test_a_result_stands_as_long_as_its_ground_does() -> None:
         ({"target": "0000:09:00.0"}, [Stale.GONE]),
     ],
 )
-def test_another_driver_or_firmware_makes_it_stale(
-    changed: dict[str, object], found: list[Stale]
-) -> None:
+def test_driver_firmware_change_makes_stale(changed: dict[str, object], found: list[Stale]) -> None:
     assert stale(machine(DISK, adapters=(adapter(**changed),))) == found
 
 
-def test_another_kernel_or_a_disk_that_is_gone_makes_it_stale() -> None:
+def test_kernel_or_disk_change_makes_stale() -> None:
     assert stale(machine(DISK, kernel="6.99")) == [Stale.KERNEL]
     assert stale(machine(endpoint(target="sdb"))) == [Stale.GONE]
 
 
-def test_what_is_stale_says_what_was_and_what_is() -> None:
+def test_stale_reason_shows_values() -> None:
     [entry] = list_entries([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
     [reason] = entry.stale
     assert (reason.then, reason.now) == ("16.00.12.00", "17.0")
 
 
-def test_the_windows_of_a_result_are_not_kept(path: Path) -> None:
+def test_windows_are_not_stored(path: Path) -> None:
     made = record()
     assert made.result is not None
     window = Window(1.0, 10, 40960, Histogram({1000: 10}), 0.1, 0.1)
@@ -192,7 +190,7 @@ def test_the_windows_of_a_result_are_not_kept(path: Path) -> None:
     assert load(path).records == (made,)
 
 
-def test_two_writers_lose_nothing(path: Path) -> None:
+def test_concurrent_appends_lose_nothing(path: Path) -> None:
     children = []
     for number in range(2):
         pid = os.fork()
@@ -217,7 +215,7 @@ READS = Workload(depth=256, runtime=5.0)
 LARGE = Workload(Pattern.WRITE, 1 << 20, 96)
 
 
-def test_a_knee_belongs_to_its_workload() -> None:
+def test_knee_belongs_to_workload() -> None:
     corners = [knee(1, 64, READS), knee(1, 1, LARGE), knee(1, 2, replace(READS, block_size=8192))]
     assert find_latest_knees(corners, ProbeSpec()) == {DISK.id: 64}
     assert find_latest_knees(corners, ProbeSpec(block_size="8k")) == {DISK.id: 2}
@@ -228,13 +226,13 @@ def test_a_knee_belongs_to_its_workload() -> None:
     }
 
 
-def test_the_newest_sweep_counts_also_where_it_was_not_full() -> None:
+def test_newest_sweep_wins_even_partial() -> None:
     first, second = knee(1, 64, READS), knee(2, 32, READS)
     assert find_latest_knees([second, first], ProbeSpec()) == {DISK.id: 32}
     assert find_latest_knees([first, second, knee(3, 256, READS, past=None)], ProbeSpec()) == {}
 
 
-def test_every_run_is_a_line_of_csv_with_its_load_and_its_figures() -> None:
+def test_csv_has_row_per_run() -> None:
     made = reported.host()
     entries = list_entries([*reported.kept(made), *reported.block_sweep(made)], made)
     rows = list(csv.DictReader(io.StringIO(format_history_csv(entries))))
@@ -249,7 +247,7 @@ def test_every_run_is_a_line_of_csv_with_its_load_and_its_figures() -> None:
     assert "too_few" in {row["doubt"] for row in rows}
 
 
-def test_a_run_on_all_disks_of_an_adapter_is_kept_slim_and_has_its_line() -> None:
+def test_adapter_run_stored_without_windows() -> None:
     made = reported.host()
     [first, *_] = reported.all_disks(made)
     assert first.result is None

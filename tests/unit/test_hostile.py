@@ -62,20 +62,20 @@ def plain(text: str) -> bool:
 
 
 @given(st.binary(max_size=40))
-def test_whatever_bytes_the_kernel_hands_out_are_text(data: bytes) -> None:
+def test_kernel_bytes_decode_to_text(data: bytes) -> None:
     assert escape_text(_decode_text(data)).isprintable()
     json.dumps(_decode_text(data)).encode()
 
 
 @given(hostile, hostile)
-def test_an_id_is_one_printable_word(wwid: str, serial: str) -> None:
+def test_id_is_printable_without_spaces(wwid: str, serial: str) -> None:
     name = make_stable_name(wwid, serial)
     assert name.isprintable()
     assert " " not in name
 
 
 @given(hostile)
-def test_tables_in_a_pipe_and_messages_hold_text_only(text: str) -> None:
+def test_piped_output_is_plain_text(text: str) -> None:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         show_table(
@@ -92,7 +92,7 @@ def test_tables_in_a_pipe_and_messages_hold_text_only(text: str) -> None:
 
 
 @given(hostile, st.sampled_from([20, 40, 80]))
-def test_tables_on_a_terminal_show_the_text_itself(text: str, width: int) -> None:
+def test_terminal_tables_preserve_text(text: str, width: int) -> None:
     out = Terminal()
     with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
@@ -113,7 +113,7 @@ def test_tables_on_a_terminal_show_the_text_itself(text: str, width: int) -> Non
     assert "".join(make_printable(text).split()) in "".join(shown.split())
 
 
-def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
+def test_messages_wrap_only_on_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
@@ -128,7 +128,7 @@ def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
 
 
 @given(hostile)
-def test_json_is_json_and_gives_the_text_back(text: str) -> None:
+def test_json_round_trips_hostile_text(text: str) -> None:
     there = machine(endpoint(model=text, id=text))
     plan = make_plan(there, profile(("nr_requests", Exactly(64))))
     out = io.StringIO()
@@ -138,15 +138,13 @@ def test_json_is_json_and_gives_the_text_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mx", "x\ny", "\u202ex", "{0}", "%s", "[bold]x"])
-def test_a_name_that_is_wrong_comes_back_as_text(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_profile_name_prints_plainly(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["profiles", text]) == 2
     said = capsys.readouterr().err
     assert plain(said)
     assert len(said.splitlines()) <= 2
 
 
-def test_a_newline_of_a_device_breaks_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_newline_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     print_line("firmware 1.0\n\x1bb")
     assert capsys.readouterr().out == "firmware 1.0\\n\\x1bb\n"

@@ -16,7 +16,7 @@ VECTORS = (vector(irq=30, inferred=True), vector(irq=31, inferred=True))
 HOST = replace(machine(adapters=(adapter(),)), vectors=VECTORS)
 
 
-def test_what_was_refused_once_is_fixed_from_then_on(tmp_path: Path) -> None:
+def test_refused_interrupt_stays_fixed(tmp_path: Path) -> None:
     file = tmp_path / "run" / "locked.json"
     plan = make_plan(with_immovable(HOST, file), PLACE)
     first, second = plan.rows
@@ -29,7 +29,7 @@ def test_what_was_refused_once_is_fixed_from_then_on(tmp_path: Path) -> None:
     assert {row.state for row in make_plan(with_immovable(HOST, file), PLACE).rows} == {State.FIXED}
 
 
-def test_what_was_known_to_be_fixed_is_not_remembered(tmp_path: Path) -> None:
+def test_fixed_rows_are_not_stored(tmp_path: Path) -> None:
     file = tmp_path / "locked.json"
     plan = make_plan(HOST, PLACE)
     known = [replace(row, setting="queue_depth", state=State.FIXED) for row in plan.rows]
@@ -37,7 +37,7 @@ def test_what_was_known_to_be_fixed_is_not_remembered(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_file_that_makes_no_sense_confirms_nothing(tmp_path: Path) -> None:
+def test_invalid_record_fixes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "locked.json"
     file.write_bytes(b"{")
     assert with_immovable(HOST, file) == HOST

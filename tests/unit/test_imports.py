@@ -90,12 +90,12 @@ def imported(command: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_every_command_has_a_budget() -> None:
+def test_every_command_has_budget() -> None:
     assert set(OWN) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", OWN)
-def test_a_command_stays_within_its_budget(command: str) -> None:
+def test_command_obeys_import_budget(command: str) -> None:
     found = imported(command)
     own = {each for each in found if each.split(".")[0] == "hbatune" and FAMILIES not in each}
     assert f"hbatune.cli.commands.{command}" in own
@@ -111,13 +111,13 @@ def test_a_command_stays_within_its_budget(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "daemon"])
-def test_without_arguments_no_parser_is_needed(command: str) -> None:
+def test_bare_command_needs_no_parser(command: str) -> None:
     parser, module = make_parser([command])
     assert module is not None
     assert vars(parser.parse_args([command])) == {**NO_OPTIONS, **module.NO_ARGUMENTS}
 
 
-def test_a_daemon_that_is_well_is_told_of_without_types(tmp_path: Path) -> None:
+def test_good_status_imports_few_modules(tmp_path: Path) -> None:
     file = tmp_path / "status.json"
     status.save(file, good_status())
     words = f"""
@@ -136,7 +136,7 @@ print(*sys.modules)
     assert not set(found.split()) & NOT_FOR_STATUS
 
 
-def test_a_daemon_that_has_more_to_tell_does_so_without_what_plans_and_writes() -> None:
+def test_status_lines_import_no_planning() -> None:
     words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     found = set(done.stdout.decode().split())

@@ -18,18 +18,18 @@ REQUESTS = InForce("sda", "nr_requests", 256)
 DEPTH = InForce("sda", "queue_depth", 254)
 
 
-def test_a_subject_knows_the_values_of_its_disk_and_of_its_adapters_controls() -> None:
+def test_subject_lists_disk_and_controls() -> None:
     host = machine(endpoint(), adapters=(adapter(),), controls=(control(),))
     [subject] = list_subjects(host, {"sda"})
     assert set(subject.settings) == {SCHEDULER, REQUESTS, DEPTH, InForce("nvme0", "coalescing", 0)}
 
 
-def test_what_makes_no_sense_is_left_out() -> None:
+def test_unparsable_settings_are_omitted() -> None:
     disk = endpoint(attributes=attributes(queue__scheduler="[none]", queue__nr_requests="many"))
     assert list_current_settings(machine(disk), [disk], []) == (SCHEDULER,)
 
 
-def test_what_an_apply_wrote_takes_the_place_of_what_was() -> None:
+def test_written_values_replace_old_ones() -> None:
     rows = [
         replace(row("scheduler"), value="kyber", outcome=Outcome.WRITTEN),
         replace(row("nr_requests"), value=2048, outcome=Outcome.REFUSED),
@@ -39,14 +39,14 @@ def test_what_an_apply_wrote_takes_the_place_of_what_was() -> None:
     assert found == (InForce("sda", "scheduler", "kyber"), REQUESTS, DEPTH)
 
 
-def test_one_value_is_replaced() -> None:
+def test_with_value_replaces_single_setting() -> None:
     assert replace_value((SCHEDULER, DEPTH), "sda", "queue_depth", 8) == (
         SCHEDULER,
         InForce("sda", "queue_depth", 8),
     )
 
 
-def test_the_cpus_that_serve_are_known_beside_those_that_do_not() -> None:
+def test_subject_separates_serving_cpus() -> None:
     host = machine(endpoint(), adapters=(adapter(),), vectors=(vector(effective="0"),))
     [subject] = list_subjects(host, {"sda"})
     assert subject.serving == (0,)

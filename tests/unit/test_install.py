@@ -45,7 +45,7 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_placed_goes_again_and_its_folders_with_it(tmp_path: Path) -> None:
+def test_removal_restores_original_tree(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     before = tree(tmp_path)
     assert len(placement.place_pieces(tmp_path, MANIFEST, PIECES)) == 3
@@ -57,9 +57,7 @@ def test_what_was_placed_goes_again_and_its_folders_with_it(tmp_path: Path) -> N
     assert tree(tmp_path) == before
 
 
-def test_folder_that_cannot_be_removed_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unremovable_folder_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
@@ -72,14 +70,14 @@ def test_folder_that_cannot_be_removed_is_an_error(
         placement.remove_empty_folders(tmp_path, taken.folders)
 
 
-def test_placing_again_changes_nothing(tmp_path: Path) -> None:
+def test_repeated_placement_changes_nothing(tmp_path: Path) -> None:
     placement.place_pieces(tmp_path, MANIFEST, PIECES)
     inode = join_root(tmp_path, RULES).stat().st_ino
     assert placement.place_pieces(tmp_path, MANIFEST, PIECES) == []
     assert join_root(tmp_path, RULES).stat().st_ino == inode
 
 
-def test_an_edited_file_is_neither_replaced_nor_taken_away(tmp_path: Path) -> None:
+def test_edited_file_is_preserved(tmp_path: Path) -> None:
     placement.place_pieces(tmp_path, MANIFEST, PIECES)
     join_root(tmp_path, RULES).write_text("mine\n")
     with pytest.raises(ForeignError, match=r"89-hbatune\.rules"):
@@ -94,7 +92,7 @@ def test_an_edited_file_is_neither_replaced_nor_taken_away(tmp_path: Path) -> No
     assert placement.remove_files(tmp_path, MANIFEST).left == (RULES,)
 
 
-def test_a_file_that_somebody_else_placed_is_not_written_over(tmp_path: Path) -> None:
+def test_foreign_file_is_preserved(tmp_path: Path) -> None:
     join_root(tmp_path, RULES).parent.mkdir(parents=True)
     join_root(tmp_path, RULES).write_text("theirs\n")
     before = tree(tmp_path)
@@ -103,9 +101,7 @@ def test_a_file_that_somebody_else_placed_is_not_written_over(tmp_path: Path) ->
     assert tree(tmp_path) == before
 
 
-def test_a_failure_on_the_way_undoes_what_was_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_placement_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placement.place_pieces(tmp_path, MANIFEST, PIECES[:1])
     before = tree(tmp_path)
     replace = files.replace
@@ -121,9 +117,7 @@ def test_a_failure_on_the_way_undoes_what_was_begun(
     assert tree(tmp_path) == before
 
 
-def test_killed_between_two_files_all_that_is_there_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_placement_stays_removable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placement.place_pieces(tmp_path, MANIFEST, PIECES)
     replace = files.replace
 
@@ -142,7 +136,7 @@ def test_killed_between_two_files_all_that_is_there_is_known(
 
 
 @pytest.mark.parametrize("link", ["etc", "var", "etc/udev"])
-def test_links_do_not_lead_out_of_the_root(tmp_path: Path, link: str) -> None:
+def test_links_stay_inside_root(tmp_path: Path, link: str) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     (root / link).parent.mkdir(parents=True)
     outside.mkdir()
@@ -154,7 +148,7 @@ def test_links_do_not_lead_out_of_the_root(tmp_path: Path, link: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/udev/rules.d/file", "/../outside/file"])
-def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path, path: str) -> None:
+def test_removal_stays_inside_root(tmp_path: Path, path: str) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     (root / "etc/udev").mkdir(parents=True)
     outside.mkdir()
@@ -167,7 +161,7 @@ def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path,
     assert (outside / "file").exists()
 
 
-def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
+def test_unknown_manifest_is_refused(tmp_path: Path) -> None:
     file = join_root(tmp_path, MANIFEST)
     file.parent.mkdir(parents=True)
     file.write_text('{"schema": "hbatune.installed/9"}')
@@ -175,7 +169,7 @@ def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
         placement.load_installed(tmp_path, MANIFEST)
 
 
-def test_an_image_gets_everything_and_is_as_before_without_it(
+def test_image_install_uninstall_round_trip(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(image)
@@ -194,7 +188,7 @@ def test_an_image_gets_everything_and_is_as_before_without_it(
     assert tree(image) == before
 
 
-def test_another_profile_makes_the_rules_anew(image: Path) -> None:
+def test_profile_change_rewrites_rules(image: Path) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
     before = join_root(image, RULES).read_text()
     assert main(["install", "--root", str(image), "--profile", "balanced"]) == 0
@@ -203,7 +197,7 @@ def test_another_profile_makes_the_rules_anew(image: Path) -> None:
     assert "device/queue_depth" not in after.partition("Nothing to set")[2]
 
 
-def test_the_images_own_rules_count(image: Path) -> None:
+def test_image_rules_are_used(image: Path) -> None:
     folder = image / "etc/hbatune/rules.d"
     folder.mkdir(parents=True)
     (folder / "own.toml").write_text(
@@ -215,9 +209,7 @@ def test_the_images_own_rules_count(image: Path) -> None:
     assert (folder / "own.toml").exists()
 
 
-def test_a_dry_run_shows_all_and_places_nothing(
-    image: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_places_nothing(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree(image)
     assert main(["install", "--root", str(image), "--profile", "oltp", "--dry-run"]) == 0
     assert tree(image) == before
@@ -233,9 +225,7 @@ def test_a_dry_run_shows_all_and_places_nothing(
     assert f"{join_root(image, RULES)} would go\n" in capsys.readouterr().out
 
 
-def test_a_script_sees_what_an_uninstallation_would_remove(
-    image: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uninstall_dry_run_prints_json(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
     join_root(image, UNIT).write_text("mine\n")
     capsys.readouterr()
@@ -250,9 +240,7 @@ def test_a_script_sees_what_an_uninstallation_would_remove(
     assert join_root(image, RULES).exists()
 
 
-def test_uninstall_names_what_was_edited_and_leaves_it(
-    image: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uninstall_preserves_edited_unit(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
     join_root(image, UNIT).write_text("mine\n")
     assert main(["uninstall", "--root", str(image)]) == 1
@@ -264,7 +252,7 @@ def test_uninstall_names_what_was_edited_and_leaves_it(
     assert not join_root(image, paths.STATE).exists()
 
 
-def test_an_administrators_configuration_outlives_it(image: Path) -> None:
+def test_uninstall_preserves_site_configuration(image: Path) -> None:
     file = image / "etc/hbatune/hbatune.toml"
     file.parent.mkdir(parents=True)
     file.write_text('[site]\nexclude = ["sda"] # ours\n')
@@ -283,7 +271,7 @@ def test_an_administrators_configuration_outlives_it(image: Path) -> None:
         (["--root", "{image}", "--profile", "oltp", "--module-options"], "this machine's adapters"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_invalid_arguments_are_refused(
     words: list[str], said: str, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(image)
@@ -292,7 +280,7 @@ def test_what_cannot_be_meant_is_refused(
     assert tree(image) == before
 
 
-def test_an_image_without_hbatune_is_refused(
+def test_image_without_hbatune_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["install", "--root", str(tmp_path), "--profile", "oltp"]) == 2
@@ -327,7 +315,7 @@ def refused(
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
 @pytest.mark.parametrize("path", ["usr/local/bin/hbatune", "usr/local/bin", "usr", "."])
-def test_a_command_that_others_can_change_gets_no_unit(
+def test_writable_command_gets_no_unit(
     path: str, mode: int, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (image / path).chmod(mode)
@@ -336,14 +324,14 @@ def test_a_command_that_others_can_change_gets_no_unit(
 
 @needs_root
 @pytest.mark.parametrize("path", ["usr/local/bin/hbatune", "usr/local"])
-def test_a_command_of_another_user_gets_no_unit(
+def test_foreign_command_gets_no_unit(
     path: str, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.chown(image / path, 1000, 0)
     refused(image, image / path, capsys)
 
 
-def test_a_link_to_a_command_counts_as_the_command_in_the_image(
+def test_command_link_resolves_inside_image(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script(image / "opt/venv/bin/hbatune")
@@ -367,7 +355,7 @@ def test_a_link_to_a_command_counts_as_the_command_in_the_image(
     ],
     ids=["named", "long path", "env", "a script again"],
 )
-def test_the_interpreter_of_a_command_counts_too(
+def test_writable_interpreter_gets_no_unit(
     text: str, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = script(image / "opt/bin/python", "no script")
@@ -382,9 +370,7 @@ def test_the_interpreter_of_a_command_counts_too(
 
 
 @needs_root
-def test_the_folder_of_metrics_may_be_another_users_and_the_way_to_it_may_not(
-    image: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_parent_must_be_trusted(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (image / "etc/hbatune").mkdir(parents=True)
     (image / "etc/hbatune/hbatune.toml").write_text('[metrics]\ntextfile = "/srv/node/metrics"\n')
     folder = image / "srv/node/metrics"
@@ -399,7 +385,7 @@ def test_the_folder_of_metrics_may_be_another_users_and_the_way_to_it_may_not(
     assert (image / "etc/systemd/system/hbatune-audit.timer").exists()
 
 
-def test_a_unit_that_systemd_rejects_is_not_placed(
+def test_rejected_unit_is_not_placed(
     image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from hbatune.act.system import ToolResult
@@ -440,14 +426,14 @@ needs_systemd = pytest.mark.skipif(
 
 
 @needs_systemd
-def test_systemd_finds_no_fault_with_the_unit(unit: Path) -> None:
+def test_systemd_verifies_units(unit: Path) -> None:
     words = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @needs_systemd
-def test_the_unit_is_hardened(unit: Path) -> None:
+def test_units_pass_security_check(unit: Path) -> None:
     words = ["systemd-analyze", "security", "--offline=true", "--threshold=30", str(unit)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

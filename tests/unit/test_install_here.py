@@ -55,7 +55,7 @@ def _enable(said: list[str]) -> Callable[..., ToolResult]:
     return enable
 
 
-def test_the_daemon_is_started_and_a_running_one_looks_again(told: list[str]) -> None:
+def test_install_starts_or_reloads_daemon(told: list[str]) -> None:
     assert main(["install", "--profile", "oltp"]) == 0
     assert told == ["reload_rules", "restarted"]
     assert main(["install", "--profile", "balanced"]) == 0
@@ -63,7 +63,7 @@ def test_the_daemon_is_started_and_a_running_one_looks_again(told: list[str]) ->
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
-def test_an_exclusion_that_means_nothing_stops_it_before_anything_is_placed(
+def test_invalid_exclusion_stops_install(
     told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.put("hbatune.toml", '[site]\nexclude = ["/dev/disk/by-id/wwn-0x1", "sda"]\n')
@@ -77,7 +77,7 @@ def test_an_exclusion_that_means_nothing_stops_it_before_anything_is_placed(
     assert main(["install", "--profile", "oltp"]) == 0
 
 
-def test_a_daemon_that_does_not_start_is_said(
+def test_start_failure_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: FAILED)
@@ -85,7 +85,7 @@ def test_a_daemon_that_does_not_start_is_said(
     assert "`systemctl restart hbatune.service` failed: Job failed." in capsys.readouterr().err
 
 
-def test_without_systemd_it_says_that_nothing_starts_the_daemon(
+def test_missing_systemd_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: None)
@@ -93,7 +93,7 @@ def test_without_systemd_it_says_that_nothing_starts_the_daemon(
     assert "systemd does not run here" in capsys.readouterr().err
 
 
-def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_placed(
+def test_excessive_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small: Machine = replace(HERE, memory=1 << 20)
@@ -104,7 +104,7 @@ def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_place
     assert not paths.MANIFEST.exists()
 
 
-def test_after_a_rollback_only_a_named_profile_is_installed(
+def test_rollback_requires_named_profile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rollback_record.record_everything(Paths())
@@ -114,7 +114,7 @@ def test_after_a_rollback_only_a_named_profile_is_installed(
     assert rollback_record.load(Paths()) == RollbackRecords()
 
 
-def test_a_command_in_a_folder_that_anybody_may_write_gets_no_unit(
+def test_writable_folder_gets_no_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = tmp_path / "hbatune"
@@ -155,7 +155,7 @@ def test_uninstall_fails_if_udev_hangs(
     assert not paths.STATE.exists()
 
 
-def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
+def test_failed_restore_preserves_state(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main(["install", "--profile", "oltp"])
@@ -169,7 +169,7 @@ def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
     assert not paths.STATE.exists()
 
 
-def test_values_are_not_said_to_be_kept_where_stopping_puts_them_back(
+def test_keep_values_conflicts_with_rollback(
     told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["install", "--profile", "oltp"])
@@ -181,7 +181,7 @@ def test_values_are_not_said_to_be_kept_where_stopping_puts_them_back(
     assert paths.UDEV_RULES.exists()
 
 
-def test_a_mistake_in_the_configuration_keeps_nobody_from_uninstalling(
+def test_broken_configuration_allows_uninstall(
     site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["install", "--profile", "oltp"])
@@ -193,7 +193,7 @@ def test_a_mistake_in_the_configuration_keeps_nobody_from_uninstalling(
     assert main(["uninstall", "--keep-values"]) == 1
 
 
-def test_edited_module_options_are_left_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_edited_options_are_preserved(capsys: pytest.CaptureFixture[str]) -> None:
     paths.MODPROBE.parent.mkdir(parents=True)
     paths.MODPROBE.write_text("options nvme io_queue_depth=2048\n")
     main(["install", "--profile", "oltp"])
@@ -204,7 +204,9 @@ def test_edited_module_options_are_left_and_named(capsys: pytest.CaptureFixture[
     assert not paths.UDEV_RULES.exists()
 
 
-def test_only_root_may(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uninstall_requires_root(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert main(["uninstall"]) == 2

@@ -70,20 +70,20 @@ def running(proc: Path) -> Irqbalance | Missing | None:
         (("irqbalance", "-l", "/etc/first", "--policyscript=/etc/last"), "/etc/last"),
     ],
 )
-def test_whom_it_asks_is_read_from_its_command(
+def test_command_reveals_policy_script(
     proc: Path, words: tuple[str, ...], policy: str | None
 ) -> None:
     process(proc, 812, "irqbalance", arguments=words)
     assert running(proc) == Irqbalance(812, policy, {})
 
 
-def test_none_runs_where_none_does(proc: Path) -> None:
+def test_unrelated_process_is_not_irqbalance(proc: Path) -> None:
     process(proc, 7, "bash", arguments=("bash", "-c", "irqbalance"))
     assert running(proc) is None
 
 
 @pytest.mark.parametrize("uids", [(USER,) * 4, ("0",) * 4])
-def test_settings_of_unproven_processes_have_no_effect(proc: Path, uids: tuple[str, ...]) -> None:
+def test_unproven_settings_are_ignored(proc: Path, uids: tuple[str, ...]) -> None:
     process(
         proc,
         400,
@@ -97,7 +97,7 @@ def test_settings_of_unproven_processes_have_no_effect(proc: Path, uids: tuple[s
     assert read_irqbalance_settings(running(proc), []) == {}
 
 
-def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
+def test_script_folder_may_contain_policy(folder: Path) -> None:
     script = folder / "ours"
     script.touch()
     scripts = folder / "scripts"
@@ -124,7 +124,7 @@ def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
         "/\0",
     ],
 )
-def test_policy_that_cannot_be_resolved_is_not_ours(
+def test_unresolvable_policy_is_foreign(
     folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     (folder / "loop").symlink_to("loop")
@@ -137,7 +137,7 @@ def test_policy_that_cannot_be_resolved_is_not_ours(
     assert interrupts.read_placed(Paths()) == {27}
 
 
-def test_loop_in_a_folder_of_scripts_is_survived(folder: Path) -> None:
+def test_looping_link_is_ignored(folder: Path) -> None:
     (folder / "scripts").mkdir()
     (folder / "scripts/10-loop").symlink_to("10-loop")
     assert not Irqbalance(1, str(folder / "scripts")).asks(paths.IRQ_POLICY)
@@ -145,7 +145,7 @@ def test_loop_in_a_folder_of_scripts_is_survived(folder: Path) -> None:
     assert Irqbalance(1, str(folder / "scripts")).asks(paths.IRQ_POLICY)
 
 
-def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Path) -> None:
+def test_script_bans_only_placed_interrupts(folder: Path) -> None:
     interrupts.ban_interrupts([27, 130], Paths())
     assert stat.S_IMODE(paths.IRQ_POLICY.stat().st_mode) == 0o755
     script = paths.IRQ_POLICY.read_text().replace("/run/hbatune/irqs", str(paths.IRQS))
@@ -162,21 +162,19 @@ def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Pat
     assert answer("27") == (1, "")
 
 
-def test_the_script_that_ships_reads_the_list_that_is_written() -> None:
+def test_shipped_script_reads_written_list() -> None:
     script = (find_shipped("templates") / "irqbalance-policy").read_text()
     assert "/run/hbatune/irqs" in script
 
 
-def test_a_rollback_leaves_nothing_behind(folder: Path) -> None:
+def test_rollback_removes_script(folder: Path) -> None:
     interrupts.ban_interrupts([27], Paths())
     interrupts.ban_interrupts([], Paths())
     assert not paths.IRQS.exists()
     assert not paths.IRQ_POLICY.exists()
 
 
-def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_list_change_signals_irqbalance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
     there = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: there)
@@ -192,7 +190,7 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
         signal.signal(signal.SIGHUP, before)
 
 
-def test_one_that_does_not_ask_is_named_and_not_fought(
+def test_foreign_policy_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: Irqbalance(812, "/etc/mine"))
@@ -205,7 +203,7 @@ def test_one_that_does_not_ask_is_named_and_not_fought(
     assert not capsys.readouterr().err
 
 
-def test_unproven_irqbalance_is_reported_as_unknown(
+def test_unproven_irqbalance_is_reported_unknown(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unproven = Missing(Reason.UNPARSABLE, text="process 400 is not part of irqbalance.service")
@@ -221,7 +219,7 @@ def test_unproven_irqbalance_is_reported_as_unknown(
 
 
 @pytest.mark.parametrize("replaced", [None, Irqbalance(os.getpid() + 1, None)])
-def test_only_a_proven_process_gets_the_signal(
+def test_only_proven_process_is_signalled(
     folder: Path, monkeypatch: pytest.MonkeyPatch, replaced: Irqbalance | None
 ) -> None:
     """Its number may be another process's by the time of the signal."""
@@ -237,7 +235,7 @@ def test_only_a_proven_process_gets_the_signal(
     assert next(answers, None) is None, "it was identified again"
 
 
-def test_irqbalance_that_has_just_ended_is_no_fault(
+def test_ended_irqbalance_causes_no_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = subprocess.Popen(["sleep", "infinity"])
@@ -253,7 +251,7 @@ def test_irqbalance_that_has_just_ended_is_no_fault(
     assert not capsys.readouterr().err
 
 
-def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path) -> None:
+def test_placed_interrupts_reserved_until_rollback(folder: Path) -> None:
     free, other = vector(irq=30), vector(irq=31)
     managed = vector(irq=32, managed=True)
     admin = vector(irq=33, role=Role.ADMIN)
@@ -270,7 +268,7 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     assert interrupts.read_placed(Paths()) == set()
 
 
-def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
+def test_excluded_interrupt_is_released(folder: Path) -> None:
     free, excluded = vector(irq=30), vector(irq=31)
     host = machine(vectors=(free, excluded))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
@@ -285,7 +283,7 @@ def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     assert interrupts.read_placed(Paths()) == {30}
 
 
-def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
+def test_nonplacing_profile_releases_interrupts(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30),))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     reserve_interrupts(
@@ -294,7 +292,7 @@ def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> N
     assert interrupts.read_placed(Paths()) == set()
 
 
-def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
+def test_failed_write_releases_interrupt(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30), vector(irq=31)))
     rows = make_plan(host, PLACE).rows
     reserve_interrupts(make_context(), host, rows)
@@ -305,14 +303,14 @@ def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
     assert interrupts.read_placed(Paths()) == {30}
 
 
-def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
+def test_unknown_interrupt_is_released(folder: Path) -> None:
     interrupts.ban_interrupts([30, 99], Paths())
     host = machine(vectors=(vector(irq=30),))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     assert interrupts.read_placed(Paths()) == {30}
 
 
-def test_running_settings_override_the_file(folder: Path, proc: Path) -> None:
+def test_running_settings_override_file(folder: Path, proc: Path) -> None:
     file = folder / "default"
     file.write_text('#IRQBALANCE_BANNED_CPULIST=9\nIRQBALANCE_BANNED_CPULIST="2-3" \nPATH=/x\n')
     in_file = {"IRQBALANCE_BANNED_CPULIST": "2-3"}
@@ -336,9 +334,7 @@ def test_running_settings_override_the_file(folder: Path, proc: Path) -> None:
         ({}, "0", "one CPU of 0-3, which are near the adapter"),
     ],
 )
-def test_vectors_go_to_no_cpu_that_irqbalance_is_kept_from(
-    said: dict[str, str], value: str | None, limit: str
-) -> None:
+def test_banned_cpus_get_no_vectors(said: dict[str, str], value: str | None, limit: str) -> None:
     online = (0, 1, 2, 3)
     cpus = Processors(online=online, balanced=_list_balanced(said, online))
     host = replace(
@@ -349,7 +345,7 @@ def test_vectors_go_to_no_cpu_that_irqbalance_is_kept_from(
     assert limit in (row.limit or "")
 
 
-def test_a_rule_that_names_cpus_is_the_more_particular_word() -> None:
+def test_explicit_rule_cpus_override_irqaffinity() -> None:
     cpus = Processors(online=(0, 1, 2, 3), irqaffinity=(0,))
     host = replace(machine(vectors=(vector(),)), processors=cpus)
     [row] = make_plan(host, profile(("irq_affinity", Exactly("2-3")))).rows
@@ -392,7 +388,7 @@ def by_daemon() -> None:
 
 
 @pytest.mark.parametrize("caller", [by_command, by_daemon])
-def test_commands_and_daemon_leave_the_same_interrupts(
+def test_command_and_daemon_reserve_alike(
     caller: Callable[[], None], site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is placed already counts; what the site excludes, or was rolled back, does not."""
@@ -414,9 +410,7 @@ def test_commands_and_daemon_leave_the_same_interrupts(
 
 
 @pytest.mark.parametrize("tried", [True, False])
-def test_an_interrupt_that_drifts_is_left_only_while_it_is_about_to_be_placed(
-    folder: Path, tried: bool
-) -> None:
+def test_drifting_interrupt_released_after_attempt(folder: Path, tried: bool) -> None:
     there = vector(irq=30, affinity=Attribute("4-5", True))
     host = machine(vectors=(there,))
     rows = make_plan(host, PLACE).rows

@@ -76,7 +76,7 @@ def with_log(path: Path) -> tuple[bytes, tuple[Entry, ...]]:
     return journal.find_log(path).read_bytes(), lines
 
 
-def test_any_damaged_byte_costs_at_most_its_entry(path: Path) -> None:
+def test_damaged_byte_costs_single_entry(path: Path) -> None:
     data = saved(path)
     for place, damaged in damages(data, len(data)):
         path.write_bytes(damaged)
@@ -91,14 +91,14 @@ def test_any_damaged_byte_costs_at_most_its_entry(path: Path) -> None:
         assert {line - 1, line, line + 1} & set(loss.lines), (place, damaged)
 
 
-def test_damaged_entry_is_named_with_its_line(path: Path) -> None:
+def test_damaged_entry_names_line(path: Path) -> None:
     path.write_bytes(saved(path).replace(b'"before":256', b'"before":257'))
     found = load(path)
     assert found.entries == (ENTRIES[0], ENTRIES[2])
     assert str(found.losses[0]) == f"{path}: line 3 is damaged (sda nr_requests)"
 
 
-def test_torn_file_keeps_entries_before_the_end(path: Path) -> None:
+def test_torn_file_preserves_entries(path: Path) -> None:
     data = saved(path)
     path.write_bytes(data[: data.index(b'"sdb"')])
     assert load(path).entries == ENTRIES[:2]
@@ -106,14 +106,14 @@ def test_torn_file_keeps_entries_before_the_end(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"[]\n", b"\n\n"])
-def test_file_without_anything_intact_is_a_loss(path: Path, content: bytes) -> None:
+def test_unreadable_file_is_loss(path: Path, content: bytes) -> None:
     saved(path)
     path.write_bytes(content)
     assert load(path).losses
     assert not load(path).entries
 
 
-def test_any_damaged_byte_of_the_log_costs_at_most_its_line(path: Path) -> None:
+def test_damaged_log_costs_single_line(path: Path) -> None:
     log, lines = with_log(path)
     end = log.rindex(b"}") + 1
     for place, damaged in damages(log, end):
@@ -127,7 +127,7 @@ def test_any_damaged_byte_of_the_log_costs_at_most_its_line(path: Path) -> None:
         assert line == 3 or lines[2] in found.entries
 
 
-def test_log_counts_although_its_file_is_damaged(path: Path) -> None:
+def test_log_survives_damaged_file(path: Path) -> None:
     lines = with_log(path)[1]
     path.write_bytes(path.read_bytes().replace(b'"before":256', b'"before":257'))
     assert set(load(path).entries) == {ENTRIES[0], lines[1], lines[2]}
@@ -140,7 +140,7 @@ def test_lost_log_is_noticed(path: Path) -> None:
     assert [loss.kind for loss in load(path).losses] == [LossKind.OLDER]
 
 
-def test_missing_and_older_journals_are_losses(path: Path) -> None:
+def test_missing_older_journals_are_losses(path: Path) -> None:
     journal.save(path, replace(FULL, entries=ENTRIES[:1]))
     backup = path.read_bytes()
     journal.save(path, FULL)
@@ -152,7 +152,7 @@ def test_missing_and_older_journals_are_losses(path: Path) -> None:
     assert journal.load(path, "another boot")[0] == Journal("another boot")
 
 
-def test_journal_of_an_earlier_boot_does_not_hide_a_loss(path: Path) -> None:
+def test_earlier_boot_journal_reveals_loss(path: Path) -> None:
     journal.save(path, replace(FULL, boot_id="earlier"))
     backup = path.read_bytes()
     journal.save(path, FULL)
@@ -169,9 +169,7 @@ def test_empty_journal_leaves_no_trace(path: Path) -> None:
     assert load(path) == Journal(BOOT)
 
 
-def test_empty_journal_stays_if_its_trace_cannot_be_removed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stuck_trace_preserves_empty_journal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(path)
     with monkeypatch.context() as patched:
         patched.setattr(journal_format, "remove_trace", lambda journal: False)
@@ -179,7 +177,7 @@ def test_empty_journal_stays_if_its_trace_cannot_be_removed(
     assert replace(load(path), sequence=0) == Journal(BOOT)
 
 
-def test_trace_that_cannot_be_written_stops_nothing(path: Path) -> None:
+def test_unwritable_trace_blocks_nothing(path: Path) -> None:
     trace = journal_format.find_trace(path)
     trace.mkdir(parents=True)
     saved(path)
@@ -194,13 +192,13 @@ def test_trace_is_below_run(tmp_path: Path) -> None:
     assert (tmp_path / "run/hbatune/journal.sequence").stat().st_mode & 0o777 == files.READABLE_MODE
 
 
-def test_unchanged_journal_keeps_its_sequence(path: Path) -> None:
+def test_unchanged_journal_preserves_sequence(path: Path) -> None:
     data = saved(path)
     assert saved(path) == data
     assert load(path).sequence > 0
 
 
-def test_journal_of_an_earlier_version_is_read(path: Path) -> None:
+def test_earlier_version_is_readable(path: Path) -> None:
     earlier = msgspec.to_builtins(FULL)
     del earlier["losses"], earlier["sequence"]
     path.parent.mkdir()
@@ -223,7 +221,7 @@ def test_journal_of_an_earlier_version_is_read(path: Path) -> None:
         assert load(path).losses[0].about == "sda nr_requests"
 
 
-def test_earlier_version_may_have_rewritten_the_journal(path: Path) -> None:
+def test_rewrite_by_earlier_version_loads(path: Path) -> None:
     """It reads the file as one JSON object, and keeps the fields that it does not know."""
     document = msgspec.json.decode(saved(path))
     assert msgspec.convert(document, Journal).entries == ENTRIES
@@ -236,7 +234,7 @@ def test_earlier_version_may_have_rewritten_the_journal(path: Path) -> None:
     assert not load(path).losses
 
 
-def test_damaged_files_are_kept_and_few(path: Path) -> None:
+def test_damaged_copies_are_limited(path: Path) -> None:
     contents = []
     for number in range(5):
         journal.save(path, replace(FULL, excluded=(str(number),)))
@@ -251,7 +249,7 @@ def test_damaged_files_are_kept_and_few(path: Path) -> None:
     assert load(path).entries == (ENTRIES[0], ENTRIES[2])
 
 
-def test_damaged_log_is_kept(path: Path) -> None:
+def test_damaged_log_is_copied(path: Path) -> None:
     log, _ = with_log(path)
     damaged = log.replace(b'"value":65', b'"value":64')
     journal.find_log(path).write_bytes(damaged)
@@ -263,9 +261,7 @@ Disks = Callable[..., Disk]
 
 
 @pytest.mark.parametrize("kind", list(LossKind))
-def test_apply_after_a_loss_records_no_new_baseline(
-    disk: Disks, means: Means, kind: LossKind
-) -> None:
+def test_loss_blocks_new_baselines(disk: Disks, means: Means, kind: LossKind) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES), Journal(BOOT), means)
@@ -300,7 +296,7 @@ def test_apply_after_a_loss_records_no_new_baseline(
     ]
 
 
-def test_settled_loss_allows_baselines_again(disk: Disks, means: Means) -> None:
+def test_settled_loss_allows_baselines(disk: Disks, means: Means) -> None:
     sda = disk("sda")
     host = machine(sda.endpoint())
     write_plan(host, planned(host, NOMERGES), Journal(BOOT), means)

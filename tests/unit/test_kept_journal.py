@@ -67,7 +67,7 @@ def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path)
 
 
-def test_a_change_is_a_line_and_the_file_stays(kept: Kept) -> None:
+def test_change_appends_line_only(kept: Kept) -> None:
     before = kept.path.read_bytes()
     kept.put(entry("b", value=2), run=RUN)
     kept.put(entry("b", value=2), entry("b", "rq_affinity"))
@@ -77,12 +77,12 @@ def test_a_change_is_a_line_and_the_file_stays(kept: Kept) -> None:
     assert kept.log.stat().st_mode & 0o777 == files.READABLE_MODE
 
 
-def test_what_does_not_change_is_not_written(kept: Kept) -> None:
+def test_unchanged_entry_writes_nothing(kept: Kept) -> None:
     kept.put(entry("b"))
     assert not kept.log.exists()
 
 
-def test_a_run_that_sets_again_what_is_on_record_waits_for_no_disk(kept: Kept) -> None:
+def test_repeated_run_writes_nothing(kept: Kept) -> None:
     kept.put(entry("b"), run=RUN)
     kept.put(entry("b"))
     assert not kept.log.exists()
@@ -98,7 +98,7 @@ def test_a_run_that_sets_again_what_is_on_record_waits_for_no_disk(kept: Kept) -
     ),
     lost=st.integers(0, 2000) | st.integers(3000, 6000),
 )
-def test_after_a_crash_it_holds_a_state_that_it_has_had(
+def test_crash_leaves_earlier_state(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, bool]], lost: int
 ) -> None:
     kept = Kept(tmp_path_factory.mktemp("kept"))
@@ -122,7 +122,7 @@ def test_after_a_crash_it_holds_a_state_that_it_has_had(
     assert after.is_right()
 
 
-def test_a_log_of_an_earlier_file_is_ignored(kept: Kept) -> None:
+def test_stale_log_is_ignored(kept: Kept) -> None:
     kept.put(entry("b", value=2))
     log = kept.log.read_bytes()
     journal.save(kept.path, Journal(HOST.boot_id, (entry("a", value=7),)))
@@ -131,7 +131,7 @@ def test_a_log_of_an_earlier_file_is_ignored(kept: Kept) -> None:
     assert kept.found().entries == (entry("a", value=7),)
 
 
-def test_damaged_line_before_another_costs_only_that_line(kept: Kept) -> None:
+def test_damaged_line_costs_only_itself(kept: Kept) -> None:
     kept.put(entry("b", value=2))
     kept.put(entry("c", value=2))
     kept.log.write_bytes(kept.log.read_bytes().replace(b'"of"', b'"if', 1))
@@ -140,7 +140,7 @@ def test_damaged_line_before_another_costs_only_that_line(kept: Kept) -> None:
     assert {entry("b"), entry("c", value=2)} <= set(found.entries)
 
 
-def test_what_another_process_writes_is_read_again(kept: Kept) -> None:
+def test_foreign_write_triggers_reread(kept: Kept) -> None:
     kept.put(entry("b", value=2))
     kept.expected = Journal(HOST.boot_id, (entry("a", value=7), entry("b", value=7)))
     journal.save(kept.path, kept.expected)
@@ -149,9 +149,7 @@ def test_what_another_process_writes_is_read_again(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("bound", ["MAX_LOG_BYTES", "MAX_NEW_IDS"])
-def test_a_log_that_has_grown_becomes_the_file(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, bound: str
-) -> None:
+def test_grown_log_is_compacted(kept: Kept, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     monkeypatch.setattr(kept_journal, bound, 2 if bound == "MAX_NEW_IDS" else 1000)
     before = kept.path.read_bytes()
     for number in range(9):
@@ -162,7 +160,7 @@ def test_a_log_that_has_grown_becomes_the_file(
 
 
 @pytest.mark.parametrize("others", [0, 100])
-def test_a_log_is_no_longer_than_the_room_that_is_kept(tmp_path: Path, others: int) -> None:
+def test_log_fits_in_reserve(tmp_path: Path, others: int) -> None:
     """A rollback on a full disk writes the file and the log into the reserve of the file."""
     kept = Kept(tmp_path, others)
     reserve = kept.path.with_name(".journal.json.reserve")
@@ -172,7 +170,7 @@ def test_a_log_is_no_longer_than_the_room_that_is_kept(tmp_path: Path, others: i
     assert kept.is_right()
 
 
-def test_a_small_journal_is_not_rewritten_at_every_other_event(tmp_path: Path) -> None:
+def test_small_journal_avoids_rewrites(tmp_path: Path) -> None:
     small, sizes = Kept(tmp_path, others=0), set[int]()
     before = small.path.read_bytes()
     for number in range(20):
@@ -184,7 +182,7 @@ def test_a_small_journal_is_not_rewritten_at_every_other_event(tmp_path: Path) -
     assert small.is_right()
 
 
-def test_a_look_at_everything_leaves_no_log(kept: Kept) -> None:
+def test_compaction_removes_log(kept: Kept) -> None:
     kept.put(entry("b", value=2))
     other = KeptJournal(kept.path)
     other.refresh(lambda: HOST)
@@ -193,9 +191,7 @@ def test_a_look_at_everything_leaves_no_log(kept: Kept) -> None:
     assert kept.is_right()
 
 
-def test_a_disk_that_takes_no_line_is_an_error_and_nothing_is_remembered(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_is_not_remembered(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -224,9 +220,7 @@ def lose(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("happens", [damage, lose, lambda kept: kept.log.unlink()])
-def test_lost_journal_is_written_again_from_memory(
-    kept: Kept, happens: Callable[[Kept], None]
-) -> None:
+def test_memory_restores_lost_journal(kept: Kept, happens: Callable[[Kept], None]) -> None:
     kept.kept.recover(RECORD)
     kept.put(entry("b", value=2))
     happens(kept)
@@ -238,7 +232,7 @@ def test_lost_journal_is_written_again_from_memory(
     assert kept.is_right()
 
 
-def test_memory_older_than_the_journal_is_not_written(kept: Kept) -> None:
+def test_older_memory_loses_to_journal(kept: Kept) -> None:
     kept.kept.recover(RECORD)
     kept.put(entry("b", value=2))
     journal.save(kept.path, Journal(HOST.boot_id, (entry("a", value=7),)))
@@ -249,7 +243,7 @@ def test_memory_older_than_the_journal_is_not_written(kept: Kept) -> None:
     assert kept.kept.part(["b"]).losses
 
 
-def test_memory_older_than_a_rollback_is_not_written(kept: Kept) -> None:
+def test_older_memory_loses_to_rollback(kept: Kept) -> None:
     kept.kept.recover(RECORD)
     kept.put(entry("b", value=2))
     lose(kept)
@@ -257,7 +251,7 @@ def test_memory_older_than_a_rollback_is_not_written(kept: Kept) -> None:
     assert not kept.path.exists()
 
 
-def test_removed_journal_without_loss_stays_removed(kept: Kept) -> None:
+def test_removed_journal_stays_removed(kept: Kept) -> None:
     kept.kept.recover(RECORD)
     kept.put(entry("b", value=2))
     journal.save(kept.path, Journal(HOST.boot_id))

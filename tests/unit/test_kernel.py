@@ -23,7 +23,7 @@ def read(kernel: Kernel, disk: Disk, name: str) -> str | None:
     return disk.texts(kernel.series).get(name)
 
 
-def test_a_switch_of_schedulers_resets_requests_and_tunables(kernel: Kernel) -> None:
+def test_scheduler_switch_resets_settings(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     assert kernel.write(disk, "queue/nr_requests", "1024") is None
     assert kernel.write(disk, "queue/iosched/fifo_batch", "7") is None
@@ -35,7 +35,7 @@ def test_a_switch_of_schedulers_resets_requests_and_tunables(kernel: Kernel) -> 
     assert read(kernel, disk, "queue/iosched/fifo_batch") == "16"
 
 
-def test_fewer_requests_without_a_scheduler_take_tags_from_every_lun(kernel: Kernel) -> None:
+def test_unscheduled_requests_shrink_shared_tags(kernel: Kernel) -> None:
     disk, sibling = luns(kernel)
     kernel.write(disk, "queue/scheduler", "none")
     assert kernel.write(disk, "queue/nr_requests", "32") is None
@@ -61,7 +61,7 @@ def test_fewer_requests_without_a_scheduler_take_tags_from_every_lun(kernel: Ker
         ("none", "twelve", errno.EINVAL),
     ],
 )
-def test_requests_end_at_the_scheduler_or_the_tags(
+def test_scheduler_or_tags_cap_requests(
     kernel: Kernel, scheduler: str, text: str, found: int | None
 ) -> None:
     disk, _ = luns(kernel)
@@ -69,13 +69,13 @@ def test_requests_end_at_the_scheduler_or_the_tags(
     assert kernel.write(disk, "queue/nr_requests", text) == found
 
 
-def test_a_few_requests_are_four(kernel: Kernel) -> None:
+def test_minimum_is_four_requests(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     assert kernel.write(disk, "queue/nr_requests", "1") is None
     assert read(kernel, disk, "queue/nr_requests") == "4"
 
 
-def test_a_write_loads_a_scheduler_for_every_disk_or_there_is_none(kernel: Kernel) -> None:
+def test_scheduler_write_loads_module(kernel: Kernel) -> None:
     disk, sibling = luns(kernel)
     assert kernel.write(disk, "queue/scheduler", "kyber") is None
     assert "kyber" in (read(kernel, sibling, "queue/scheduler") or "")
@@ -83,7 +83,7 @@ def test_a_write_loads_a_scheduler_for_every_disk_or_there_is_none(kernel: Kerne
     assert kernel.write(disk, "queue/scheduler", "bfq") == errno.EINVAL
 
 
-def test_larger_requests_than_the_hardware_takes(kernel: Kernel) -> None:
+def test_oversized_max_sectors_never_fits(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     refused = kernel.write(disk, "queue/max_sectors_kb", "99999999")
     if kernel.series == "6.1":
@@ -92,14 +92,14 @@ def test_larger_requests_than_the_hardware_takes(kernel: Kernel) -> None:
         assert (refused, disk.sectors_kb) == (None, disk.max_hw_kb)
 
 
-def test_limits_raise_the_read_ahead_since_6_11(kernel: Kernel) -> None:
+def test_limits_raise_read_ahead(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     kernel.write(disk, "queue/read_ahead_kb", "16")
     kernel.write(disk, "queue/iostats", "0")
     assert disk.read_ahead_kb == (16 if kernel.series == "6.1" else 128)
 
 
-def test_a_path_below_its_map_is_said(kernel: Kernel) -> None:
+def test_path_below_map_is_recorded(kernel: Kernel) -> None:
     paths = luns(kernel)
     kernel.add(Disk("dm-0", TagSet(2048), paths=paths))
     kernel.write(paths[0], "queue/max_sectors_kb", "512", By.ADMINISTRATOR)
@@ -110,7 +110,7 @@ def test_a_path_below_its_map_is_said(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(("text", "depth"), [("010", 8), ("0x10", 16), ("12abc", 12)])
-def test_a_depth_reads_as_c_does(kernel: Kernel, text: str, depth: int) -> None:
+def test_depth_parses_like_c(kernel: Kernel, text: str, depth: int) -> None:
     disk, _ = luns(kernel)
     assert kernel.write(disk, "device/queue_depth", text) is None
     assert disk.depth == depth
@@ -118,7 +118,7 @@ def test_a_depth_reads_as_c_does(kernel: Kernel, text: str, depth: int) -> None:
         assert kernel.write(disk, "device/queue_depth", wrong) == errno.EINVAL
 
 
-def test_a_full_queue_lowers_the_depth_and_lets_it_climb_again(kernel: Kernel) -> None:
+def test_queue_full_lowers_depth_temporarily(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     kernel.write(disk, "device/queue_depth", "10")
     kernel.queue_full(disk, 8)
@@ -127,7 +127,7 @@ def test_a_full_queue_lowers_the_depth_and_lets_it_climb_again(kernel: Kernel) -
         assert disk.depth == depth
 
 
-def test_a_write_that_hangs_lands_later_and_one_to_what_is_gone_never(kernel: Kernel) -> None:
+def test_hanging_write_lands_later(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     disk.refusals["queue/nr_requests"] = deque([HANGS, errno.EBUSY])
     assert kernel.write(disk, "queue/nr_requests", "512") == HANGS
@@ -139,7 +139,7 @@ def test_a_write_that_hangs_lands_later_and_one_to_what_is_gone_never(kernel: Ke
     assert kernel.write(disk, "queue/nr_requests", "64") == errno.ENODEV
 
 
-def test_a_depth_that_is_lowered_while_a_command_ends_is_raised_once(kernel: Kernel) -> None:
+def test_completion_raises_lowered_depth_once(kernel: Kernel) -> None:
     disk, _ = luns(kernel)
     kernel.write(disk, "device/queue_depth", "20")
     disk.served = True

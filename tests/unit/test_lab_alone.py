@@ -8,7 +8,7 @@ from tests.lab.alone import alone
 from tests.lab.problem import LabError
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_concurrent_run_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     with alone(folder), pytest.raises(LabError, match="another run of the lab"), alone(folder):
         pytest.fail("both at once")

@@ -17,7 +17,7 @@ def apt_that_knows(folder: Path, *targets: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_a_mirror_that_apt_uses_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apt_mirrors_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apt_that_knows(
         tmp_path,
         "Debian|bookworm|deb http://mirror/debian bookworm main",
@@ -31,15 +31,13 @@ def test_a_mirror_that_apt_uses_is_used(tmp_path: Path, monkeypatch: pytest.Monk
     ]
 
 
-def test_the_newer_kernel_is_found_where_apt_knows_no_security_updates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_security_archive_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = "deb http://mirror/debian bookworm main"
     apt_that_knows(tmp_path, f"Debian|bookworm|{known}", monkeypatch=monkeypatch)
     assert archives() == [known, SECURITY]
 
 
-def test_another_release_takes_debians_own_archives(
+def test_foreign_release_uses_debian_archives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apt_that_knows(
@@ -51,9 +49,7 @@ def test_another_release_takes_debians_own_archives(
     assert not any("trixie" in line for line in archives())
 
 
-def test_a_root_of_a_release_is_made_from_that_releases_archives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trixie_root_uses_trixie_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = "deb http://mirror/debian trixie main"
     apt_that_knows(tmp_path, f"Debian|trixie|{known}", monkeypatch=monkeypatch)
     assert archives("trixie") == [known, SECURITY.replace("bookworm", "trixie")]

@@ -58,7 +58,7 @@ def _ended(source: Recording, folder: Path) -> GuestRun:
     return run
 
 
-def test_a_guest_is_not_switched_on_before_another_has_left_its_place(tmp_path: Path) -> None:
+def test_guest_waits_for_free_place(tmp_path: Path) -> None:
     one, other = Recording([READY, DONE]), Recording([READY, DONE])
     place, switched_on, may_end = Semaphore(1), Event(), Event()
     seen: list[bool] = []
@@ -95,7 +95,7 @@ READY: Said = {"event": "ready", "uptime": 10.0}
 DONE: Said = {"event": "done", "code": 1}
 
 
-def test_results_come_by_the_name_without_parameters(tmp_path: Path) -> None:
+def test_results_match_unparametrized_name(tmp_path: Path) -> None:
     names = [f"{ONE}[a]", f"{ONE}[b]", TWO]
     results = [
         _result(names[0], "passed"),
@@ -109,7 +109,7 @@ def test_results_come_by_the_name_without_parameters(tmp_path: Path) -> None:
     assert source.killed
 
 
-def test_after_a_reboot_its_tests_go_on(tmp_path: Path) -> None:
+def test_tests_resume_after_reboot(tmp_path: Path) -> None:
     collected: Said = {"event": "collected", "tests": [ONE]}
     begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
     again = [READY, collected, begin, _result(ONE, "passed"), DONE]
@@ -119,7 +119,7 @@ def test_after_a_reboot_its_tests_go_on(tmp_path: Path) -> None:
     assert source.boots == 2
 
 
-def test_a_panic_fails_the_test_it_hit_and_those_after_it(tmp_path: Path) -> None:
+def test_panic_fails_unfinished_tests(tmp_path: Path) -> None:
     begin = {"event": "begin", "test": TWO, "deadline": 180}
     collected: Said = {"event": "collected", "tests": [ONE, TWO]}
     run = _ended(Recording([READY, collected, _result(ONE, "passed"), begin]), tmp_path)
@@ -132,7 +132,7 @@ def test_a_panic_fails_the_test_it_hit_and_those_after_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("by_the_emulator", "outcome"), [(True, "passed"), (False, "failed")])
-def test_only_a_panic_by_the_emulators_fault_is_followed_by_another_try(
+def test_only_emulator_panic_is_retried(
     tmp_path: Path, by_the_emulator: bool, outcome: str
 ) -> None:
     collected: Said = {"event": "collected", "tests": [ONE]}
@@ -143,7 +143,7 @@ def test_only_a_panic_by_the_emulators_fault_is_followed_by_another_try(
     assert run.panics == int(by_the_emulator)
 
 
-def test_a_test_that_always_panics_is_given_up(tmp_path: Path) -> None:
+def test_repeated_panic_fails_test(tmp_path: Path) -> None:
     collected: Said = {"event": "collected", "tests": [ONE]}
     begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
     once = [{"event": "panicked"}, READY, collected, begin]
@@ -151,18 +151,18 @@ def test_a_test_that_always_panics_is_given_up(tmp_path: Path) -> None:
     assert [one.outcome for one in run.results(ONE)] == ["failed"]
 
 
-def test_a_guest_that_never_starts_its_tests_fails_all_of_them(tmp_path: Path) -> None:
+def test_silent_guest_fails_all_tests(tmp_path: Path) -> None:
     run = _ended(Recording([]), tmp_path)
     assert [one.outcome for one in run.results(ONE)] == ["failed"]
 
 
-def test_a_test_that_the_guest_forgot_is_a_failure(tmp_path: Path) -> None:
+def test_forgotten_test_fails(tmp_path: Path) -> None:
     run = _ended(Recording([READY, {"event": "collected", "tests": [ONE]}, DONE]), tmp_path)
     assert [one.outcome for one in run.results(ONE)] == ["failed"]
     assert [one.outcome for one in run.results(TWO)] == ["failed"]
 
 
-def test_a_file_that_does_not_import_fails_with_the_reason(tmp_path: Path) -> None:
+def test_import_error_fails_with_reason(tmp_path: Path) -> None:
     broken: Said = {"event": "broken", "file": FILE, "text": "ImportError: fnord"}
     run = _ended(Recording([READY, broken, {"event": "collected", "tests": []}, DONE]), tmp_path)
     (result,) = run.results(ONE)
@@ -170,7 +170,7 @@ def test_a_file_that_does_not_import_fails_with_the_reason(tmp_path: Path) -> No
     assert "fnord" in result.text
 
 
-def test_a_line_that_is_no_event_is_an_end_not_a_hang(tmp_path: Path) -> None:
+def test_invalid_event_fails_run(tmp_path: Path) -> None:
     run = _ended(Recording([READY, {"event": "nonsense"}]), tmp_path)
     (result,) = run.results(ONE)
     assert result.outcome == "failed"
@@ -200,7 +200,7 @@ def test_artifacts_are_unpacked(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_guest_files_are_read_not_imported(
+def test_guest_files_stay_unimported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, expected: list[str]
 ) -> None:
     guest = tmp_path / "guest"

@@ -29,20 +29,20 @@ class Hanging(Machine):
 
 
 @pytest.mark.parametrize("times", range(BOOTS))
-def test_a_boot_that_hangs_is_begun_anew(times: int) -> None:
+def test_hanging_boot_is_reset(times: int) -> None:
     machine = Hanging(times)
     assert machine.boot() == b"ready"
     assert machine.resets == times
 
 
-def test_a_guest_that_always_hangs_is_given_up() -> None:
+def test_endless_hang_ends_boot() -> None:
     machine = Hanging(BOOTS)
     with pytest.raises(MachineEnded):
         machine.boot()
     assert machine.resets == BOOTS - 1
 
 
-def test_a_guest_that_is_gone_is_not_waited_for() -> None:
+def test_ended_machine_is_not_reset() -> None:
     class Gone(Hanging):
         def receive(self, deadline: float) -> bytes:
             raise MachineEnded("its kernel panicked")
@@ -53,14 +53,14 @@ def test_a_guest_that_is_gone_is_not_waited_for() -> None:
     assert machine.resets == 0
 
 
-def test_a_machine_that_a_signal_ended_is_not_said_to_have_panicked() -> None:
+def test_signal_exit_is_no_panic() -> None:
     assert "SIGTERM" in ended_by(-signal.SIGTERM)
     assert "panicked" not in ended_by(-signal.SIGTERM)
     assert "panicked" not in ended_by(1)
     assert "panicked" in ended_by(0)
 
 
-def test_ctrl_c_is_said_to_be_one(
+def test_ctrl_c_reports_interrupt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted() -> None:
@@ -73,7 +73,7 @@ def test_ctrl_c_is_said_to_be_one(
     assert "panicked" not in said
 
 
-def test_a_machine_that_was_killed_before_its_turn_is_not_switched_on() -> None:
+def test_killed_machine_stays_off() -> None:
     machine = Machine(Image(Path("image")), "6.12", job=NOWHERE, disk=NOWHERE, console=NOWHERE)
     machine.kill()
     with pytest.raises(MachineEnded, match="not needed"):

@@ -17,7 +17,7 @@ from tests.lab.topology import Topology, adapters
         (Topology.POWER, 8),
     ],
 )
-def test_each_disk_has_a_file_of_its_own(topology: Topology, drives: int) -> None:
+def test_every_disk_has_separate_file(topology: Topology, drives: int) -> None:
     words = list(adapters(topology, Path("disk.img")))
     given = [re.search(r"\bid=(\w+)", word)[1] for word in words if word.startswith("if=none")]  # type: ignore[index]
     used = [found[1] for word in words if (found := re.search(r"\bdrive=(\w+)", word))]
@@ -27,7 +27,7 @@ def test_each_disk_has_a_file_of_its_own(topology: Topology, drives: int) -> Non
 
 
 @pytest.mark.parametrize("topology", [Topology.TRI_MODE, Topology.MANY_DRIVES])
-def test_no_two_drives_of_a_9600_sit_in_one_place(topology: Topology) -> None:
+def test_9600_drives_have_unique_places(topology: Topology) -> None:
     words = " ".join(adapters(topology, Path("disk.img")))
     places = re.findall(r"scsi-id=(\d+)", words)
     assert len(places) == len(set(places))

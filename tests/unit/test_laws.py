@@ -80,12 +80,12 @@ def own(tree: ast.AST) -> Iterator[str]:
             yield room(below)
 
 
-def test_every_module_is_in_a_room() -> None:
+def test_every_module_has_room() -> None:
     assert {room(name) for name in modules()} <= set(ROOMS)
 
 
 @pytest.mark.parametrize("lower", ROOMS)
-def test_a_room_imports_from_no_higher_one(lower: str) -> None:
+def test_rooms_import_downwards_only(lower: str) -> None:
     for name, tree in modules().items():
         if room(name) != lower:
             continue
@@ -97,7 +97,7 @@ def test_a_room_imports_from_no_higher_one(lower: str) -> None:
                 pytest.fail(f"{name} imports from {other}, which is a higher room")
 
 
-def test_modules_import_each_other_in_one_direction() -> None:
+def test_module_imports_are_acyclic() -> None:
     """Imports in functions included; only those for type checkers may form a circle."""
     known = {f"hbatune.{name}" for name in modules()}
     graph = {}
@@ -150,12 +150,12 @@ def opens_for_writing(tree: ast.AST) -> bool:
     return False
 
 
-def test_only_act_opens_files_of_the_kernel_for_writing() -> None:
+def test_only_act_writes_kernel_files() -> None:
     found = {name for name, tree in modules().items() if opens_for_writing(tree)}
     assert {name for name in found if room(name) != "act"} == set(OPENS)
 
 
-def test_only_facts_knows_where_sysfs_is() -> None:
+def test_only_facts_names_sysfs() -> None:
     for name, tree in modules().items():
         prose = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
         for node in ast.walk(tree):
@@ -164,7 +164,7 @@ def test_only_facts_knows_where_sysfs_is() -> None:
                 assert known or not node.value.startswith("/sys"), f"{name}: {node.value}"
 
 
-def test_only_facts_and_act_look_into_the_directory_of_a_device() -> None:
+def test_device_folder_access_is_limited() -> None:
     found = set()
     for name, tree in modules().items():
         uses = any(
@@ -175,7 +175,7 @@ def test_only_facts_and_act_look_into_the_directory_of_a_device() -> None:
     assert found <= set(LOOKS)
 
 
-def test_plans_and_searches_are_made_without_input_or_output() -> None:
+def test_plan_and_search_avoid_io() -> None:
     for name, tree in modules().items():
         if room(name) in ("plan", "search"):
             assert not _IO & {each.partition(".")[0] for each in imported(tree)}, name
@@ -189,7 +189,7 @@ _NAMES_ALONE = {
 }
 
 
-def test_operations_and_writers_use_the_files_that_they_are_given() -> None:
+def test_act_and_operations_take_paths() -> None:
     """Where hbatune's own files are is decided by the command or daemon that makes the context."""
     for name, tree in modules().items():
         if room(name) in ("act", "operations") and name != "act.paths":

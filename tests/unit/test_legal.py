@@ -49,9 +49,7 @@ def outcomes(results: list[WriteResult]) -> list[Outcome]:
     return [each.outcome for each in results]
 
 
-def test_another_drive_in_the_slot_gets_nothing_of_the_first_ones_plan(
-    tmp_path: Path, means: Means
-) -> None:
+def test_replaced_drive_rejects_old_plan(tmp_path: Path, means: Means) -> None:
     it = disk(tmp_path, diskseq="12", queue__nomerges="0")
     host = machine(seen(it))
     plan = planned(host, ("nomerges", Exactly(1)))
@@ -62,7 +60,7 @@ def test_another_drive_in_the_slot_gets_nothing_of_the_first_ones_plan(
     assert it.value("queue/nomerges") == "0"
 
 
-def test_requests_are_never_lowered_below_the_tag_set_under_none(tmp_path: Path) -> None:
+def test_requests_never_below_tag_set(tmp_path: Path) -> None:
     it = disk(tmp_path)
     [result] = steps(it, Step("nr_requests", 256, None))
     assert result.outcome is Outcome.CONFLICT
@@ -70,7 +68,7 @@ def test_requests_are_never_lowered_below_the_tag_set_under_none(tmp_path: Path)
     assert it.value("queue/nr_requests") == "975"
 
 
-def test_requests_planned_with_a_scheduler_are_not_written_under_another(tmp_path: Path) -> None:
+def test_foreign_scheduler_blocks_planned_requests(tmp_path: Path) -> None:
     it = disk(tmp_path, queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
     (it.path / "queue/scheduler").write_text("[none] mq-deadline")
     [result] = steps(it, Step("nr_requests", 2048, 256, under="mq-deadline"))
@@ -79,7 +77,7 @@ def test_requests_planned_with_a_scheduler_are_not_written_under_another(tmp_pat
 
 
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.EBUSY])
-def test_a_refused_scheduler_cancels_what_was_planned_upon_it(
+def test_refused_scheduler_cancels_requests(
     tmp_path: Path, means: Means, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     """No bfq module, or another writer that holds the adapter's lock."""
@@ -109,7 +107,7 @@ def map_over(it: Disk, size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "outcome"), [(4096, Outcome.CONFLICT), (512, Outcome.WRITTEN)])
-def test_no_path_is_set_below_its_live_map(tmp_path: Path, size: int, outcome: Outcome) -> None:
+def test_path_never_below_live_map(tmp_path: Path, size: int, outcome: Outcome) -> None:
     it = disk(tmp_path, queue__max_sectors_kb="4096", queue__max_hw_sectors_kb="16384")
     map_over(it, size)
     step = Step("max_sectors_kb", 1280, None)
@@ -118,14 +116,14 @@ def test_no_path_is_set_below_its_live_map(tmp_path: Path, size: int, outcome: O
     assert it.value(SECTORS) == ("4096" if outcome is Outcome.CONFLICT else "1280")
 
 
-def test_what_has_become_a_path_since_the_plan_is_left_alone(tmp_path: Path) -> None:
+def test_new_path_stays_unwritten(tmp_path: Path) -> None:
     it = disk(tmp_path)
     map_over(it, 512)
     assert outcomes(steps(it, Step("nomerges", 1, 0))) == [Outcome.CONFLICT]
     assert it.value("queue/nomerges") == "0"
 
 
-def test_no_map_is_set_above_its_paths(tmp_path: Path) -> None:
+def test_map_never_exceeds_paths(tmp_path: Path) -> None:
     it = disk(tmp_path, queue__max_sectors_kb="512", queue__max_hw_sectors_kb="16384")
     path = it.path / "slaves/sdb" / SECTORS
     path.parent.mkdir(parents=True)
@@ -162,7 +160,7 @@ DEADLINED = {"queue__scheduler": "none [mq-deadline]", "queue__nr_requests": "25
 TUNABLE = "queue/iosched/async_depth"
 
 
-def test_a_rollback_shrinks_no_adapter_where_the_scheduler_was_changed_since(
+def test_scheduler_change_cancels_requests_rollback(
     applied: Callable[..., Disk], means: Means
 ) -> None:
     it = applied(**DEADLINED, queue__iosched__async_depth="192")
@@ -180,9 +178,7 @@ def test_a_rollback_shrinks_no_adapter_where_the_scheduler_was_changed_since(
     assert back(it, means) == {}, "there is nothing left to fail at each further rollback"
 
 
-def test_a_rollback_lowers_no_path_below_its_live_map(
-    applied: Callable[..., Disk], means: Means
-) -> None:
+def test_rollback_respects_live_map(applied: Callable[..., Disk], means: Means) -> None:
     it = applied(**DEADLINED, queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="16384")
     assert it.value(SECTORS) == "4096"
     map_over(it, 4096)
@@ -196,9 +192,7 @@ def test_a_rollback_lowers_no_path_below_its_live_map(
     assert it.value(SECTORS) == "1280"
 
 
-def test_an_unknown_setting_in_the_journal_is_named_and_stops_nothing(
-    applied: Callable[..., Disk], means: Means
-) -> None:
+def test_rollback_names_unknown_setting(applied: Callable[..., Disk], means: Means) -> None:
     it = applied(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
     known = filed(means)
     strange = journal.Entry(seen(it).id, "sda", None, "of_tomorrow", 1, 2)
@@ -210,9 +204,7 @@ def test_an_unknown_setting_in_the_journal_is_named_and_stops_nothing(
     assert [entry.setting for entry in filed(means).entries] == ["of_tomorrow"]
 
 
-def test_an_apply_goes_by_a_setting_that_it_does_not_know(
-    applied: Callable[..., Disk], means: Means
-) -> None:
+def test_apply_preserves_unknown_setting(applied: Callable[..., Disk], means: Means) -> None:
     it = applied(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
     strange = journal.Entry(seen(it).id, "sda", None, "of_tomorrow", 1, 2)
     known = filed(means)
@@ -223,7 +215,7 @@ def test_an_apply_goes_by_a_setting_that_it_does_not_know(
     assert strange in filed(means).entries
 
 
-def test_a_foreign_journal_of_an_earlier_boot_is_passed_over(means: Means) -> None:
+def test_foreign_journal_is_ignored(means: Means) -> None:
     means.journal.parent.mkdir(parents=True)
     means.journal.write_text('{"schema": "hbatune.journal/9", "boot_id": "earlier", "x": []}')
     assert filed(means).entries == ()

@@ -32,7 +32,7 @@ def files() -> list[str]:
     return [name for name in done.stdout.split("\0") if name and (CHECKOUT / name).is_file()]
 
 
-def test_every_files_header_says_what_the_table_says() -> None:
+def test_headers_match_licence_table() -> None:
     for name in files():
         try:
             head = (CHECKOUT / name).read_text()[:1000]
@@ -42,12 +42,12 @@ def test_every_files_header_says_what_the_table_says() -> None:
         assert said is None or said[1] == annotated(name), name
 
 
-def test_the_texts_of_just_the_licences_in_use_are_there() -> None:
+def test_licence_texts_match_use() -> None:
     used = {annotated(name) for name in files()}
     assert used == {path.stem for path in (CHECKOUT / "LICENSES").iterdir()}
 
 
-def test_the_emulated_adapters_are_under_qemus_licence_and_the_product_is_not() -> None:
+def test_only_emulators_are_gpl() -> None:
     assert annotated("tests/lab/mpi3mr/controller.c") == "GPL-2.0-or-later"
     assert annotated("hbatune/cli/main.py") == "Apache-2.0"
     assert (CHECKOUT / "LICENSE").read_text() == (CHECKOUT / "LICENSES/Apache-2.0.txt").read_text()

@@ -27,13 +27,13 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("node", "disk"), [("sda", "sda"), ("sda1", "sda"), ("dm-0", "dm-0")])
-def test_a_link_means_the_disk_that_it_leads_to(dev: Path, node: str, disk: str) -> None:
+def test_link_resolves_to_disk(dev: Path, node: str, disk: str) -> None:
     link = dev / "disk/x"
     link.symlink_to(f"../{node}")
     assert devices.resolve_link(str(link)) == disk
 
 
-def test_what_is_no_link_or_leads_nowhere_stays_as_it_is(dev: Path) -> None:
+def test_unresolvable_name_stays_unchanged(dev: Path) -> None:
     link = dev / "disk/later"
     link.symlink_to("../sdz")
     for name in (str(link), str(dev / "disk/none"), str(dev / "sda"), "sda", "naa.5"):

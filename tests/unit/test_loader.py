@@ -25,7 +25,7 @@ def refused(data: bytes, bounds: Bounds = SMALL_BOUNDS) -> str:
     return str(error.value)
 
 
-def test_a_file_is_read_as_the_type_asked_for(tmp_path: Path) -> None:
+def test_file_decodes_as_requested_type(tmp_path: Path) -> None:
     path, link = tmp_path / "file", tmp_path / "link"
     path.write_bytes(b'{"a": 1}')
     link.symlink_to(path)
@@ -36,7 +36,7 @@ def test_a_file_is_read_as_the_type_asked_for(tmp_path: Path) -> None:
         loader.load(path, dict[str, str], SMALL_BOUNDS)
 
 
-def test_no_file_and_one_that_may_not_be_read_are_told_apart(tmp_path: Path) -> None:
+def test_missing_and_unreadable_files_differ(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         loader.load(tmp_path / "none", dict[str, int], SMALL_BOUNDS)
     with pytest.raises(UnusableFileError, match="null"):
@@ -46,9 +46,7 @@ def test_no_file_and_one_that_may_not_be_read_are_told_apart(tmp_path: Path) -> 
         loader.load(tmp_path / "file" / "below", dict[str, int], SMALL_BOUNDS)
 
 
-def test_nothing_but_a_regular_file_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo, link, bound = tmp_path / "fifo", tmp_path / "link", tmp_path / "socket"
     os.mkfifo(fifo)
     link.symlink_to("/dev/zero")
@@ -61,9 +59,7 @@ def test_nothing_but_a_regular_file_is_opened(
             loader.load(path, dict[str, int], SMALL_BOUNDS)
 
 
-def test_a_file_that_takes_the_name_of_another_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_swapped_fifo_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, before = tmp_path / "file", os.stat(__file__)
     os.mkfifo(path)
     monkeypatch.setattr(os, "stat", lambda _: before)
@@ -71,7 +67,7 @@ def test_a_file_that_takes_the_name_of_another_is_not_waited_for(
         loader.read_bytes(path, 1)
 
 
-def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
+def test_size_limit_is_enforced(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert loader.read_bytes(path, 5) == b"12345"
@@ -83,7 +79,7 @@ def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
-def test_depth_is_bounded_before_anything_is_decoded(opening: str) -> None:
+def test_nesting_depth_is_bounded(opening: str) -> None:
     levels = opening.count("[") + opening.count("{")
     closing = "".join({"[": "]", "{": "}"}.get(each, "") for each in reversed(opening))
     times = MAX_DEPTH // levels
@@ -102,7 +98,7 @@ def test_depth_is_bounded_before_anything_is_decoded(opening: str) -> None:
         b'[],{},[{}],[[],"]"]',
     ],
 )
-def test_brackets_in_strings_and_beside_each_other_are_no_depth(text: bytes) -> None:
+def test_string_brackets_add_no_depth(text: bytes) -> None:
     loader.require_bounded(b"[" + b",".join([text] * 500) + b"]", SMALL_BOUNDS)
     nested = b"[" * MAX_DEPTH + text + b",[1]" + b"]" * MAX_DEPTH
     assert "levels deep" in refused(nested)
@@ -115,7 +111,7 @@ def test_brackets_in_strings_and_beside_each_other_are_no_depth(text: bytes) -> 
         *("9" * 21, "-" + "9" * 5_000, "0." + "0" * 320 + "1"),
     ],
 )
-def test_no_number_is_infinite_or_next_to_nothing(number: str) -> None:
+def test_extreme_numbers_are_refused(number: str) -> None:
     for text in (f"[{number}]", f'{{"a": {number} }}', f"[1, {number}, 2]", f"[\n{number}\n]"):
         assert "out of range" in refused(text.encode())
 
@@ -123,11 +119,11 @@ def test_no_number_is_infinite_or_next_to_nothing(number: str) -> None:
 @pytest.mark.parametrize(
     "text", ["18446744073709551615", "1e19", "1.5e-99", "-0.1234567890123456789", '"a:1e999"']
 )
-def test_numbers_of_measurements_and_text_are_in_range(text: str) -> None:
+def test_ordinary_numbers_are_accepted(text: str) -> None:
     loader.require_bounded(f"[{text}, {text}]".encode(), SMALL_BOUNDS)
 
 
-def test_values_are_counted_before_they_take_memory() -> None:
+def test_value_count_is_bounded() -> None:
     assert "more in it" in refused(b"[" + b"1," * SMALL_BOUNDS.values + b"1]")
     assert "more in it" in refused(b"[" + b"{}," * SMALL_BOUNDS.objects + b"{}]")
 
@@ -157,7 +153,7 @@ _MEASURED = """
 
 
 @pytest.mark.parametrize("what", WORST)
-def test_strangers_files_take_little_memory_and_time(tmp_path: Path, what: str) -> None:
+def test_hostile_files_cost_little(tmp_path: Path, what: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(WORST[what])
     ran = subprocess.run(
@@ -183,7 +179,7 @@ class Whole(Struct, frozen=True):
     schema: str = "x/1"
 
 
-def test_fields_of_a_newer_version_outlast_a_save() -> None:
+def test_save_preserves_newer_fields() -> None:
     before = {
         "parts": [
             {"path": "a", "size": 1, "inner": {"gone": 1}, "colour": "red"},
@@ -218,7 +214,7 @@ class Log(Struct, frozen=True):
     records: tuple[Measured, ...]
 
 
-def test_two_elements_of_one_id_are_not_taken_for_each_other() -> None:
+def test_duplicate_ids_preserve_separate_fields() -> None:
     before = b'{"records":[{"id":"a","time":1,"note":"first"}]}'
     after = Log((Measured("a", 1), Measured("a", 2)))
     assert json.loads(loader.encode_merged(after, before))["records"] == [
@@ -228,6 +224,6 @@ def test_two_elements_of_one_id_are_not_taken_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("before", [b"", b"{", b"[]", b'{"parts": 1}', b'{"last": null}'])
-def test_without_such_fields_it_is_the_value_alone(before: bytes) -> None:
+def test_plain_value_encodes_unchanged(before: bytes) -> None:
     value = Whole((Part("a"),))
     assert loader.encode_merged(value, before) == msgspec.json.encode(value)

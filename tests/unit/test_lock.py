@@ -28,9 +28,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_spare_file_is_made_only_without_the_first(
-    tmp_path: Path, full: list[int], number: int
-) -> None:
+def test_spare_file_replaces_unmakable_first(tmp_path: Path, full: list[int], number: int) -> None:
     path, spare = tmp_path / "run/lock", tmp_path / "state/lock"
     full.append(number)
     with Lock(path, spare=spare):
@@ -41,7 +39,7 @@ def test_spare_file_is_made_only_without_the_first(
         assert held._descriptors.keys() == {path, spare}, "others may hold the spare one"
 
 
-def test_first_file_that_appears_is_locked_too(
+def test_new_first_file_is_locked(
     tmp_path: Path, full: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, spare = tmp_path / "run/lock", tmp_path / "state/lock"
@@ -58,7 +56,7 @@ def test_first_file_that_appears_is_locked_too(
         assert held._descriptors.keys() == {path, spare}
 
 
-def test_lock_without_any_file_is_an_error(tmp_path: Path, full: list[int]) -> None:
+def test_lock_without_file_raises(tmp_path: Path, full: list[int]) -> None:
     full.append(errno.ENOSPC)
     with pytest.raises(LockFileError, match="run/lock cannot be made: No space left") as caught:
         Lock(tmp_path / "run/lock").__enter__()
@@ -66,7 +64,7 @@ def test_lock_without_any_file_is_an_error(tmp_path: Path, full: list[int]) -> N
     assert "free space" in (caught.value.hint or "")
 
 
-def test_remedy_fits_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remedy_fits_errno(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(number: int, uid: int = 0) -> str:
         monkeypatch.setattr(os, "geteuid", lambda: uid)
         return suggest_remedy(OSError(number, os.strerror(number)), "/run/x")

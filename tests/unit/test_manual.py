@@ -39,14 +39,14 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_man_page_describes_every_command_with_its_options(command: str) -> None:
+def test_man_page_covers_commands(command: str) -> None:
     text = plain_manual()
     assert f"hbatune {command}" in text
     assert all(option in text for option in options(COMMANDS[command]) - {"-h", "--help"})
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_completion_knows_every_command_and_option(shell: str) -> None:
+def test_completion_covers_commands(shell: str) -> None:
     text = completion(shell)
     for command, parser in COMMANDS.items():
         assert command in text
@@ -83,12 +83,12 @@ def asked(*words: str, before: str = "") -> list[str]:
         ("hbatune help snap", ["snapshot"]),
     ],
 )
-def test_bash_offers_what_may_come_next(line: str, offered: list[str]) -> None:
+def test_bash_completes_next_argument(line: str, offered: list[str]) -> None:
     assert asked(*line.split(" ")) == offered
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_offers_the_targets_of_this_machine() -> None:
+def test_bash_completes_local_targets() -> None:
     listed = "ls() { printf '%s\\n' /sys/block: loop0 sda sdb sr0 '' /sys/class/nvme: nvme0; }"
     for command in ("diff", "explain", "rollback", "watch"):
         assert asked("hbatune", command, "", before=listed) == ["sda", "sdb", "nvme0"]
@@ -96,7 +96,7 @@ def test_bash_offers_the_targets_of_this_machine() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_offers_files_and_folders(tmp_path: Path) -> None:
+def test_bash_completes_file_paths(tmp_path: Path) -> None:
     (tmp_path / "db1.snap").touch()
     (tmp_path / "image").mkdir()
     offered = asked("hbatune", "list", "--snapshot", f"{tmp_path}/db")
@@ -108,7 +108,7 @@ CHECKS = {"bash": ("bash", "-n"), "zsh": ("zsh", "-n"), "fish": ("fish", "--no-e
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_completion_is_a_script_of_its_shell(shell: str, tmp_path: Path) -> None:
+def test_completion_passes_shell_check(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell}")
     path = tmp_path / SHELLS[shell]
@@ -118,12 +118,12 @@ def test_a_completion_is_a_script_of_its_shell(shell: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_completion_offers_settings_profiles_and_workloads(shell: str) -> None:
+def test_completion_covers_settings(shell: str) -> None:
     text = completion(shell)
     assert all(word in text for word in (*SETTINGS, "oltp", "balanced", "four-corners"))
 
 
-def test_the_man_page_has_every_setting_exit_code_and_group() -> None:
+def test_man_page_covers_settings() -> None:
     text = plain_manual()
     assert all(f"\n.B {name}\n" in text for name in SETTINGS)
     assert all(f"\n.B {code.value}\n{code.meaning}" in text for code in ExitCode)
@@ -132,7 +132,7 @@ def test_the_man_page_has_every_setting_exit_code_and_group() -> None:
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="no man")
-def test_man_has_no_complaint_about_the_page(tmp_path: Path) -> None:
+def test_man_page_is_clean(tmp_path: Path) -> None:
     (tmp_path / "hbatune.8").write_text(man_page())
     words = ["man", "--warnings", "-l", str(tmp_path / "hbatune.8")]
     env = {**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
@@ -141,5 +141,5 @@ def test_man_has_no_complaint_about_the_page(tmp_path: Path) -> None:
     assert "hbatune explain" in done.stdout
 
 
-def test_each_file_goes_by_the_name_that_its_reader_looks_for() -> None:
+def test_generated_files_have_standard_names() -> None:
     assert set(files()) == {"hbatune.8", "hbatune.bash", "_hbatune", "hbatune.fish"}

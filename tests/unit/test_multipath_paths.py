@@ -51,7 +51,7 @@ def values(found: list[Row]) -> list[tuple[object, State]]:
         ((254, 1000), (32, 128), ((254, State.OK), (128, State.DRIFT))),
     ],
 )
-def test_paths_are_raised_to_the_most_that_all_of_them_take(
+def test_paths_rise_to_common_maximum(
     first: tuple[int, int],
     second: tuple[int, int],
     expected: tuple[tuple[int, State], tuple[int, State]],
@@ -64,14 +64,14 @@ def test_paths_are_raised_to_the_most_that_all_of_them_take(
         assert row.value == row.wanted or row.limit
 
 
-def test_the_limit_names_the_path_that_decides() -> None:
+def test_limit_names_deciding_path() -> None:
     found = rows(path("sda"), path("sdb", cap=64))
     assert "sdb takes 64 at most" in (found[0].limit or "")
     found = rows(path("sda", 254), path("sdb"))
     assert "sda is at 254" in (found[1].limit or "")
 
 
-def test_budgets_that_differ_are_lowered_to_the_smallest() -> None:
+def test_unequal_budgets_take_smallest() -> None:
     paths = [path("sda", 64), path("sdb", 64)]
     for each in paths:
         assert each.protocol is Protocol.SAS
@@ -87,14 +87,14 @@ def test_budgets_that_differ_are_lowered_to_the_smallest() -> None:
     assert "sdb takes 25" in (found[0].limit or "")
 
 
-def test_a_path_whose_sibling_cannot_be_set_is_left_with_it() -> None:
+def test_fixed_sibling_stops_path_change() -> None:
     stuck: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("32", False)}
     found = rows(path("sda", 32), path("sdb", attributes=stuck))
     assert values(found) == [(32, State.OK), (None, State.FIXED)]
     assert "sdb" in (found[0].limit or "")
 
 
-def test_a_path_is_not_changed_alone() -> None:
+def test_selected_path_never_changes_alone() -> None:
     one, two = path("sda"), path("sdb")
     alone = rows(one, two, only={one.id})
     assert [(row.target, row.value, row.state) for row in alone] == [("sda", 32, State.OK)]
@@ -102,23 +102,23 @@ def test_a_path_is_not_changed_alone() -> None:
     assert values(excluded) == [(32, State.OK), (None, State.EXCLUDED)]
 
 
-def test_a_path_follows_a_sibling_that_stays_where_the_plan_leads() -> None:
+def test_path_follows_sibling_within_plan() -> None:
     one, two = path("sda", 32), path("sdb", 64)
     found = rows(one, two, only={one.id})
     assert values(found) == [(64, State.DRIFT)]
 
 
-def test_a_path_does_not_follow_a_sibling_beyond_what_the_plan_asks_for() -> None:
+def test_path_ignores_sibling_beyond_plan() -> None:
     one, two = path("sda", 32), path("sdb", 500)
     assert values(rows(one, two, only={one.id})) == [(32, State.OK)]
 
 
-def test_a_path_that_cannot_be_read_does_not_limit_the_others() -> None:
+def test_unreadable_path_limits_no_sibling() -> None:
     found = rows(path("sda"), path("sdb"), path("sdc", None))
     assert values(found)[:2] == [(128, State.DRIFT), (128, State.DRIFT)]
 
 
-def test_disks_of_no_map_have_no_other_paths() -> None:
+def test_unmapped_disks_are_independent() -> None:
     lone: dict[str, Any] = {"kind": Kind.DISK, "map": None}
     found = rows(path("sda", cap=1000, **lone), path("sdb", cap=64, **lone))
     assert [row.value for row in found] == [128, 64]
@@ -132,14 +132,14 @@ def hidden(target: str, tags: int, scheduler: str = "[none] mq-deadline") -> End
 NVME: tuple[Wish, ...] = (("scheduler", Exactly("none")), ("nr_requests", Exactly(2048)))
 
 
-def test_hidden_paths_of_other_tag_sets_keep_them() -> None:
+def test_hidden_paths_preserve_different_tags() -> None:
     found = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
     requests = [row for row in found if row.setting == "nr_requests"]
     assert values(requests) == [(1023, State.OK), (127, State.OK)]
     assert all("differs from the other paths" in (row.limit or "") for row in requests)
 
 
-def test_a_hidden_path_keeps_its_scheduler_with_a_sibling_and_its_requests_with_that() -> None:
+def test_hidden_path_preserves_sibling_scheduler() -> None:
     one = hidden("nvme0c0n1", 1023, "[mq-deadline] none")
     two = hidden("nvme0c1n1", 1023, "[mq-deadline] none")
     found = rows(one, two, wishes=NVME, only={one.id})
@@ -149,7 +149,7 @@ def test_a_hidden_path_keeps_its_scheduler_with_a_sibling_and_its_requests_with_
     ]
 
 
-def test_requests_follow_the_scheduler_that_a_sibling_keeps() -> None:
+def test_requests_follow_preserved_sibling_scheduler() -> None:
     both = [hidden(f"nvme0c{n}n1", 1023, "[mq-deadline] none") for n in range(2)]
     third = path(
         "nvme0c2n1", map="nvme0n1", attributes=attributes(queue__scheduler="[mq-deadline] none")
@@ -165,9 +165,7 @@ depths = st.tuples(st.integers(1, 500), st.integers(1, 500)).map(sorted)
 
 
 @given(st.lists(depths, min_size=2, max_size=5), st.integers(1, 600))
-def test_planned_depths_are_legal_never_lower_and_alike_where_they_can_be(
-    paths: list[list[int]], wanted: int
-) -> None:
+def test_planned_path_depths_are_legal(paths: list[list[int]], wanted: int) -> None:
     made = [path(f"sd{chr(97 + n)}", depth, cap) for n, (depth, cap) in enumerate(paths)]
     found = [row.value for row in rows(*made, wishes=(("queue_depth", AtLeast(wanted)),))]
     numbers = [value for value in found if isinstance(value, int)]

@@ -14,7 +14,7 @@ _PARTS = 10
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_no_file_can_end_what_reads_it(tmp_path: Path, part: int) -> None:
+def test_mutated_files_crash_no_reader(tmp_path: Path, part: int) -> None:
     each = MUTANTS // _PARTS
     counts, wrong = counted(range(part * each, (part + 1) * each), tmp_path)
     assert not wrong, "\n\n".join(f"seed {seed}, {kind}: {text}" for seed, kind, text in wrong[:5])

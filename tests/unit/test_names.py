@@ -23,7 +23,7 @@ IN_ORDER = [
 
 
 @pytest.mark.parametrize("names", IN_ORDER, ids=lambda names: names[-1])
-def test_names_sort_as_people_count(names: list[str]) -> None:
+def test_names_sort_naturally(names: list[str]) -> None:
     shuffled = random.Random(1).sample(names, len(names))
     assert sorted(shuffled, key=natural_key) == names
 
@@ -48,5 +48,5 @@ def test_names_sort_as_people_count(names: list[str]) -> None:
         ([], []),
     ],
 )
-def test_names_that_follow_each_other_are_a_range(names: list[str], short: list[str]) -> None:
+def test_consecutive_names_form_range(names: list[str], short: list[str]) -> None:
     assert list(shorten_names(names)) == short

@@ -128,26 +128,20 @@ def done(directory: Path, means: Means, value: int | str) -> Row:
     return row
 
 
-def test_a_feature_is_read_and_says_whether_it_can_be_changed(
-    door: FakeController, directory: Path
-) -> None:
+def test_feature_reports_value_and_changeability(door: FakeController, directory: Path) -> None:
     door.store.write_text(str(0x0207))
     assert found(directory) == Attribute("519", True)
     door.changeable = False
     assert found(directory) == Attribute("519", False)
 
 
-def test_a_controller_without_select_is_asked_by_trying(
-    door: FakeController, directory: Path
-) -> None:
+def test_selectless_controller_appears_changeable(door: FakeController, directory: Path) -> None:
     door.selects, door.changeable = False, False
     assert found(directory) == Attribute("0", True)
 
 
 @pytest.mark.parametrize("state", ["resetting", "connecting", "dead"])
-def test_a_controller_that_is_not_live_is_not_asked(
-    door: FakeController, directory: Path, state: str
-) -> None:
+def test_dead_controller_is_skipped(door: FakeController, directory: Path, state: str) -> None:
     (directory / "state").write_text(state)
     assert found(directory) == Missing(Reason.UNREADABLE, text=f"device state is {state}")
     assert not door.sent
@@ -165,7 +159,7 @@ def test_a_controller_that_is_not_live_is_not_asked(
         ({"status": 0x0006}, Reason.UNREADABLE),
     ],
 )
-def test_what_cannot_be_read_says_why(
+def test_unreadable_feature_reports_reason(
     door: FakeController, directory: Path, trouble: dict[str, int], missing: Missing | Reason
 ) -> None:
     for name, value in trouble.items():
@@ -179,9 +173,7 @@ def test_what_cannot_be_read_says_why(
         assert f"{trouble['status'] & 0x7FF:#05x}" in (answer.text or "")
 
 
-def test_coalescing_is_set_read_back_and_put_back(
-    door: FakeController, directory: Path, means: Means
-) -> None:
+def test_coalescing_set_and_rollback(door: FakeController, directory: Path, means: Means) -> None:
     door.store.write_text(str(0x0207))
     row = done(directory, means, 0)
     assert (row.current, row.outcome) == ("8/200", Outcome.WRITTEN)
@@ -194,15 +186,13 @@ def test_coalescing_is_set_read_back_and_put_back(
     assert not means.journal.exists()
 
 
-def test_what_is_off_already_is_not_set(
-    door: FakeController, directory: Path, means: Means
-) -> None:
+def test_disabled_coalescing_stays(door: FakeController, directory: Path, means: Means) -> None:
     door.store.write_text(str(0x0007))  # a threshold without a time
     assert done(directory, means, 0).outcome is Outcome.KEPT
     assert door.value == 0x0007
 
 
-def test_a_reset_forgets_it_and_the_next_apply_sets_it_again(
+def test_apply_restores_coalescing_after_reset(
     door: FakeController, directory: Path, means: Means
 ) -> None:
     assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
@@ -216,9 +206,7 @@ def test_a_reset_forgets_it_and_the_next_apply_sets_it_again(
     assert back.before == 0, "the first baseline is the baseline"
 
 
-def test_what_the_controller_says_cannot_be_changed_is_fixed(
-    door: FakeController, directory: Path, means: Means
-) -> None:
+def test_unchangeable_feature_is_fixed(door: FakeController, directory: Path, means: Means) -> None:
     door.changeable = False
     row = done(directory, means, "8/200")
     assert (row.state, row.outcome) == (State.FIXED, None)
@@ -232,7 +220,7 @@ def test_what_the_controller_says_cannot_be_changed_is_fixed(
         ({"ignores": True}, Outcome.IGNORED, ""),
     ],
 )
-def test_a_refusal_is_told_in_the_controllers_words(
+def test_refusal_quotes_controller_status(
     door: FakeController,
     directory: Path,
     means: Means,
@@ -247,9 +235,7 @@ def test_a_refusal_is_told_in_the_controllers_words(
     assert words in (row.limit or "")
 
 
-def test_the_node_must_be_the_controllers_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_must_match_device_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     null = os.stat("/dev/null").st_rdev
     assert nvme.find_node("null", f"{os.major(null)}:{os.minor(null)}") == "/dev/null"
     with pytest.raises(FileNotFoundError):
@@ -258,13 +244,13 @@ def test_the_node_must_be_the_controllers_own(
         nvme.find_node("nonesuch", "240:0")
 
 
-def test_a_status_is_told_with_its_number() -> None:
+def test_status_text_includes_number() -> None:
     assert "does not let this feature be changed" in Answer(0x410E).said
     assert "0x10e" in Answer(0x410E).said
     assert "refused (status 0x006)" in Answer(0x4006).said
 
 
-def test_the_command_is_what_the_kernel_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ioctl_command_matches_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, bytes]] = []
 
     def ioctl(descriptor: int, number: int, command: bytearray, mutate: bool) -> int:
@@ -337,7 +323,7 @@ def exempting(directory: Path, means: Means, value: str) -> Row:
 
 
 @pytest.mark.parametrize(("value", "after"), [("0,2-3", "x-xx-"), ("none", "-----")])
-def test_vectors_are_exempted_one_by_one_and_put_back(
+def test_vector_exemption_set_and_rollback(
     exempt: FakeVectors, directory: Path, means: Means, value: str, after: str
 ) -> None:
     row = exempting(directory, means, value)
@@ -350,7 +336,7 @@ def test_vectors_are_exempted_one_by_one_and_put_back(
     assert exempt.store.read_text() == "x----"
 
 
-def test_a_vector_that_is_not_there_is_refused_and_none_is_changed(
+def test_missing_vector_refuses_every_exemption(
     exempt: FakeVectors, directory: Path, means: Means
 ) -> None:
     row = exempting(directory, means, "1,9")
@@ -359,9 +345,7 @@ def test_a_vector_that_is_not_there_is_refused_and_none_is_changed(
     assert exempt.store.read_text() == "x----"
 
 
-def test_vectors_that_the_controller_does_not_let_change_are_fixed(
-    exempt: FakeVectors, directory: Path, means: Means
-) -> None:
+def test_unchangeable_vectors_are_fixed(exempt: FakeVectors, directory: Path, means: Means) -> None:
     exempt.changeable = False
     assert exempting(directory, means, "none").state is State.FIXED
     assert exempt.store.read_text() == "x----"

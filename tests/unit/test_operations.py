@@ -70,7 +70,7 @@ source = "site"
 """
 
 
-def test_every_note_has_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_note_has_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert {type(each) for each in (*SENTENCES, *SHOWN)} == set(get_args(Note))
     for each in SENTENCES:
         assert format_note(each)
@@ -113,7 +113,7 @@ def pass_made() -> PassReport:
 
 @pytest.mark.usefixtures("placing")
 @pytest.mark.parametrize("caller", [by_command, by_daemon])
-def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is_not(
+def test_failed_write_releases_reserved_interrupt(
     caller: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **kwargs: object) -> NoReturn:
@@ -132,7 +132,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
 
 
 @pytest.mark.usefixtures("placing")
-def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
+def test_fixed_interrupt_is_no_drift(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
@@ -147,9 +147,7 @@ def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
 
 
 @pytest.mark.usefixtures("placing")
-def test_immovable_interrupt_that_is_not_recorded_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unrecorded_interrupt_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
         return tuple(replace(row, state=State.FIXED, value=None) for row in plan.rows)
 
@@ -172,7 +170,7 @@ class Recorder(SilentReporter):
 
 
 @pytest.mark.usefixtures("placing")
-def test_a_mistake_in_the_configuration_is_a_note_of_a_rollback_of_everything(
+def test_rollback_notes_broken_configuration(
     site: SiteFolder,
 ) -> None:
     site.put("hbatune.toml", "[daemon\n")

@@ -69,7 +69,7 @@ def row(
         ("global", AtLeast(1), None, State.DRIFT, 1),
     ],
 )
-def test_an_option_is_drift_until_it_is_in_use_or_written_down(
+def test_unused_unwritten_option_is_drift(
     text: str, effect: Effect, written_down: str | None, state: State, value: int
 ) -> None:
     rendered = {("mpt3sas", "max_queue_depth"): written_down} if written_down else {}
@@ -86,24 +86,24 @@ def test_an_option_is_drift_until_it_is_in_use_or_written_down(
         (Missing(Reason.UNREADABLE, 13), State.UNREADABLE),
     ],
 )
-def test_what_the_module_does_not_show_is_not_planned(missing: Missing, state: State) -> None:
+def test_unreadable_option_is_not_planned(missing: Missing, state: State) -> None:
     it = replace(machine(), modules=(Module("mpt3sas", {"max_queue_depth": missing}),))
     assert row(it, Exactly(-1)).state is state
     assert row(machine(), Exactly(-1)).state is State.ABSENT
 
 
-def test_a_module_without_an_adapter_here_has_no_row() -> None:
+def test_module_without_adapter_is_skipped() -> None:
     it = loaded(max_queue_depth="1000")
     assert not plan_options(it, profile(rule("msix_vectors", Exactly(0), "megaraid_sas")), {})
 
 
-def test_the_last_rule_of_an_option_decides() -> None:
+def test_last_option_rule_wins() -> None:
     rules = rule("max_queue_depth", Exactly(100)), rule("max_queue_depth", Exactly(200))
     [planned] = plan_options(loaded(max_queue_depth="1"), profile(*rules), {})
     assert planned.row.value == 200
 
 
-def test_an_option_for_several_adapters_is_one_row() -> None:
+def test_shared_option_has_single_row() -> None:
     two = (adapter(), adapter(target="0000:02:00.0"))
     found = row(loaded(adapters=two, max_queue_depth="1"), Exactly(-1))
     assert found.adapter is None
@@ -120,9 +120,7 @@ def test_an_option_for_several_adapters_is_one_row() -> None:
         (("host0",), State.DRIFT),
     ],
 )
-def test_the_adapter_under_the_root_disk_has_to_be_named(
-    names: tuple[str, ...], state: State
-) -> None:
+def test_root_adapter_option_needs_naming(names: tuple[str, ...], state: State) -> None:
     it = loaded(ROOT, max_queue_depth="1000")
     options = profile(rule("max_queue_depth", Exactly(-1)))
     [planned] = plan_options(it, options, {}, named=names)
@@ -133,7 +131,7 @@ def test_the_adapter_under_the_root_disk_has_to_be_named(
         assert "0000:01:00.0" in (planned.row.limit or "")
 
 
-def test_another_adapter_of_the_roots_module_does_not_speak_for_it() -> None:
+def test_sibling_adapter_cannot_release_root() -> None:
     two = (adapter(), adapter(target="0000:02:00.0", hosts=()))
     it = loaded(ROOT, adapters=two, max_queue_depth="1000")
     options = profile(rule("max_queue_depth", Exactly(-1)))
@@ -142,14 +140,14 @@ def test_another_adapter_of_the_roots_module_does_not_speak_for_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["0000:01:00.0", "sda", "host0"])
-def test_what_the_site_excludes_keeps_its_modules_options(name: str) -> None:
+def test_excluded_target_blocks_module_options(name: str) -> None:
     options = profile(rule("max_queue_depth", Exactly(-1)))
     it = loaded(max_queue_depth="1000")
     [planned] = plan_options(it, options, {}, named=("0000:01:00.0",), excluded=(name,))
     assert planned.row.state is State.EXCLUDED
 
 
-def test_the_file_keeps_what_is_in_use_through_it_and_what_was_not_asked_for() -> None:
+def test_file_preserves_options_in_use() -> None:
     rules = (
         rule("max_queue_depth", Exactly(-1)),
         rule("perf_mode", Exactly(2)),
@@ -165,7 +163,7 @@ def test_the_file_keeps_what_is_in_use_through_it_and_what_was_not_asked_for() -
     assert not any(each.asked for each in elsewhere)
 
 
-def test_what_no_rule_asks_for_any_more_leaves_the_file() -> None:
+def test_unrequested_used_option_leaves_file() -> None:
     rendered = {("mpt3sas", "perf_mode"): "2"}
     it = loaded(perf_mode="2")
     assert not make_option_lines(plan_options(it, profile(), rendered), rendered)
@@ -177,7 +175,7 @@ def outcome(found: Row, now: dict[str, str], errno: int | None = None) -> Any:
     return done.state, done.outcome, done.errno
 
 
-def test_a_row_is_pending_only_when_the_file_says_it() -> None:
+def test_pending_state_requires_file_entry() -> None:
     drift = row(loaded(max_queue_depth="1000"), Exactly(-1))
     assert outcome(drift, {"max_queue_depth": "-1"}) == (State.PENDING, Outcome.WRITTEN, None)
     assert outcome(drift, {}) == (State.DRIFT, Outcome.IGNORED, None)

@@ -45,7 +45,7 @@ def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     [["--quiet", "diff", "--profile", "oltp"], ["diff", "--profile", "oltp", "--quiet"]],
     ids=" ".join,
 )
-def test_quiet_prints_nothing_and_the_exit_code_tells_it(
+def test_quiet_drift_exits_1(
     words: list[str], drifted: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 1
@@ -59,12 +59,12 @@ def test_quiet_prints_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert "oltpp" in capsys.readouterr().err
 
 
-def test_quiet_and_json_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_conflicts_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quiet", "diff", "--json"]) == 2
     assert "--json asks for output" in capsys.readouterr().err
 
 
-def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
     warning = TaskFailed(Task.SAVE_HISTORY, UsageError("the disk is full"))
     with set_output_options(quiet=True, color=None):
         show_note(context.ComparisonsAhead(8, 10, 45.0, 600))
@@ -79,13 +79,13 @@ def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[
     assert "comparing 8 endpoints" in capsys.readouterr().err
 
 
-def test_quiet_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_hides_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with set_output_options(quiet=True, color=None), show_progress("probe", 2) as advance:
         assert advance.__name__ == "<lambda>"
 
 
-def test_a_bar_breaks_no_message_on_a_terminal_that_cannot_draw_it() -> None:
+def test_dumb_terminal_messages_stay_unbroken() -> None:
     """rich takes such a terminal for one of 80 columns, and breaks what is printed meanwhile."""
     script = (
         "from hbatune.text.terminal import show_progress\n"
@@ -125,7 +125,7 @@ def on_terminal(words: list[str], extra: dict[str, str], script: str = MAIN) -> 
 
 
 @pytest.mark.parametrize(("words", "extra", "colored"), COLORED)
-def test_color_has_the_last_word(
+def test_color_option_overrides_environment(
     words: list[str], extra: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR"):
@@ -142,12 +142,12 @@ def test_color_has_the_last_word(
     assert (("\x1b[" in text) and not terminal.no_color) is colored
 
 
-def test_never_leaves_no_escape_sequence_on_a_terminal() -> None:
+def test_never_suppresses_escape_sequences() -> None:
     assert "\x1b[" in on_terminal(["profiles", "oltp"], {})
     assert "\x1b" not in on_terminal(["profiles", "oltp", "--color", "never"], {})
 
 
-def test_always_colours_a_pipe(
+def test_always_colours_pipe_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -158,6 +158,6 @@ def test_always_colours_a_pipe(
     assert "\x1b[1mbold" in capsys.readouterr().out
 
 
-def test_what_is_no_choice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_color_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--color", "red"]) == 2
     assert "--color takes auto, always, never, and not 'red'" in capsys.readouterr().err

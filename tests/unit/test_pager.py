@@ -48,7 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return call
 
 
-def test_on_a_terminal_the_text_goes_to_the_pager(run: Run) -> None:
+def test_terminal_output_is_paged(run: Run) -> None:
     code, paged_text, printed = run("profiles", "oltp")
     assert code == 0
     assert "nr-requests" in paged_text
@@ -57,7 +57,7 @@ def test_on_a_terminal_the_text_goes_to_the_pager(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [("--no-pager",), ("--json",)])
-def test_it_can_be_left_out_and_json_has_none(run: Run, words: tuple[str, ...]) -> None:
+def test_option_or_json_disables_pager(run: Run, words: tuple[str, ...]) -> None:
     code, paged_text, printed = run("profiles", *words)
     assert (code, paged_text) == (0, "")
     assert "oltp" in printed
@@ -65,32 +65,26 @@ def test_it_can_be_left_out_and_json_has_none(run: Run, words: tuple[str, ...]) 
         json.loads(printed)
 
 
-def test_in_a_pipe_there_is_none(run: Run) -> None:
+def test_pipe_output_skips_pager(run: Run) -> None:
     code, paged_text, printed = run("profiles", live=False)
     assert (code, paged_text) == (0, "")
     assert "oltp" in printed
 
 
-def test_a_pager_that_is_left_early_changes_nothing(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_exit_is_harmless(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HBATUNE_PAGER", "true")
     assert run("profiles", "oltp")[0] == 0
 
 
 @pytest.mark.parametrize("pager", ["no-such-program", "/", "exec no-such-program -R"])
-def test_without_the_pager_the_text_is_printed(
-    run: Run, monkeypatch: pytest.MonkeyPatch, pager: str
-) -> None:
+def test_missing_pager_prints_text(run: Run, monkeypatch: pytest.MonkeyPatch, pager: str) -> None:
     monkeypatch.setenv("HBATUNE_PAGER", pager)
     code, _, printed = run("profiles")
     assert code == 0
     assert "oltp" in printed
 
 
-def test_an_error_is_no_reason_to_keep_what_was_printed(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_still_prints_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     out = Stream(live=True)
     monkeypatch.setattr(sys, "stdout", out)
 
@@ -106,7 +100,7 @@ def test_an_error_is_no_reason_to_keep_what_was_printed(
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_messages_stay_with_the_text_on_one_terminal(
+def test_shared_terminal_pages_messages(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, together: bool
 ) -> None:
     out, err = Stream(live=True), Stream(live=together)
@@ -120,7 +114,7 @@ def test_messages_stay_with_the_text_on_one_terminal(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_only_commands_that_show_and_end_have_one(command: str) -> None:
+def test_only_reporting_commands_are_paged(command: str) -> None:
     takes = {"list", "profiles", "explain", "diff", "check", "history", "status"}
     takes |= {"audit", "compare", "size"}
     parser = make_full_parser()
@@ -143,16 +137,14 @@ def test_only_commands_that_show_and_end_have_one(command: str) -> None:
         ({"PAGER": "cat", "SUDO_UID": "1000"}, None),
     ],
 )
-def test_which_pager(
+def test_environment_selects_pager(
     environment: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert find_pager(environment) == expected
 
 
-def test_for_another_user_less_runs_no_commands(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sudo_runs_less_securely(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said = tmp_path / "said"
     fake = tmp_path / "less"
     fake.write_text(f'#!/bin/sh\necho "$LESSSECURE $LESS [$LESSOPEN]" > {said}\ncat > /dev/null\n')

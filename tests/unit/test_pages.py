@@ -26,7 +26,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("words", SHOWN)
-def test_every_command_that_is_shown_is_one(words: list[str]) -> None:
+def test_documented_commands_parse(words: list[str]) -> None:
     if len(words) > 1:
         make_full_parser().parse_args([word.strip("[]") for word in words])
     else:  # the command as such is spoken of
@@ -36,7 +36,7 @@ def test_every_command_that_is_shown_is_one(words: list[str]) -> None:
 @pytest.mark.parametrize(
     "text", [pytest.param(each, id=page.name) for page in pages() for each in configurations(page)]
 )
-def test_every_configuration_that_is_shown_is_one(site: SiteFolder, text: str) -> None:
+def test_documented_configurations_load(site: SiteFolder, text: str) -> None:
     if "[[run]]" in text:
         site.put("workloads/own.toml", text)
         assert find_workload("own", site.library).runs
@@ -55,19 +55,19 @@ def test_every_configuration_that_is_shown_is_one(site: SiteFolder, text: str) -
 
 
 @pytest.mark.parametrize("shape", [RuleTable, Match, Objective, ProbeSpec, Tolerance, LinkMatch])
-def test_every_key_of_a_rule_is_on_its_page(shape: type[Struct]) -> None:
+def test_rules_page_lists_every_key(shape: type[Struct]) -> None:
     page = RULES_PAGE.read_text()
     missing = [key for key in shape.__struct_fields__ if not re.search(rf"\b{key}\b", page)]
     assert not missing
 
 
 @pytest.mark.parametrize("words", [Protocol, Medium, Kind, Multipath])
-def test_every_word_of_a_condition_is_on_its_page(words: type[StrEnum]) -> None:
+def test_rules_page_lists_condition_values(words: type[StrEnum]) -> None:
     page = RULES_PAGE.read_text()
     assert not [word.value for word in words if f"`{word.value}`" not in page]
 
 
-def test_no_page_names_a_package_that_anybody_could_register() -> None:
+def test_pages_install_no_public_package() -> None:
     for page in pages():
         found = re.findall(r"pip3? install (\S+)", page.read_text())
         assert all(word.strip("'\"`").startswith((".", "/", "-")) for word in found), page.name

@@ -70,7 +70,7 @@ def rows(plan: Plan, ids: frozenset[str]) -> dict[tuple[str, str], Row]:
 
 
 @given(whole=machines(), data=st.data())
-def test_a_part_is_planned_as_within_the_whole(whole: Machine, data: st.DataObject) -> None:
+def test_partial_plan_matches_full_plan(whole: Machine, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([each.target for each in whole.endpoints]))
     found = together(whole, name)
     part = replace(whole, endpoints=found, vectors=())
@@ -88,7 +88,7 @@ def test_a_part_is_planned_as_within_the_whole(whole: Machine, data: st.DataObje
         assert alone.memory.growing == planned.memory.growing & ids
 
 
-def test_what_was_looked_at_again_is_known_as_it_is_now() -> None:
+def test_update_refreshes_machine() -> None:
     first, second = endpoint(), endpoint(target="sdb", host=host(name="host1"))
     known = KnownMachine(machine(first, second))
     assert known.of_host("host0") == {"sda"}

@@ -64,7 +64,7 @@ REQUESTS = ("nr_requests", Exactly(2048))
         ("[none] mq-deadline", "32", 192, (NONE, REQUESTS), 192, "tag set of 192"),
     ],
 )
-def test_nr_requests_is_what_the_planned_scheduler_allows(
+def test_requests_fit_planned_scheduler(
     scheduler: str,
     current: str,
     tags: int,
@@ -81,7 +81,7 @@ def test_nr_requests_is_what_the_planned_scheduler_allows(
 
 
 @pytest.mark.parametrize("switched", [True, False])
-def test_with_none_requests_are_never_lowered(switched: bool) -> None:
+def test_requests_never_drop_without_scheduler(switched: bool) -> None:
     before = "[mq-deadline] none" if switched else "[none] mq-deadline"
     made = endpoint(attributes=queue(before, "192"), tags=192)
     row = rows(made, NONE, ("nr_requests", Exactly(64)))["nr_requests"]
@@ -89,7 +89,7 @@ def test_with_none_requests_are_never_lowered(switched: bool) -> None:
     assert "never lowered" in (row.limit or "")
 
 
-def test_a_depth_is_raised_and_never_lowered() -> None:
+def test_depth_is_only_raised() -> None:
     wish = ("queue_depth", AtLeast(64))
     raised = rows(endpoint(attributes=queue(depth="32"), depth_cap=254), wish)["queue_depth"]
     assert (raised.value, raised.state) == (64, State.DRIFT)
@@ -101,13 +101,13 @@ def test_a_depth_is_raised_and_never_lowered() -> None:
     assert "32" in (capped.limit or "")
 
 
-def test_a_read_only_depth_is_fixed_even_where_it_would_do() -> None:
+def test_read_only_depth_is_fixed() -> None:
     given_depth: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("16", False)}
     row = rows(endpoint(attributes=given_depth), ("queue_depth", AtLeast(4)))["queue_depth"]
     assert (row.state, row.value, row.current) == (State.FIXED, None, 16)
 
 
-def test_setting_with_unread_limit_is_unreadable() -> None:
+def test_unread_limit_makes_setting_unreadable() -> None:
     unread = Missing(Reason.UNREADABLE, 24)
     limits = (
         (endpoint(attributes=queue(depth="32"), depth_cap=unread), ("queue_depth", AtLeast(64))),
@@ -118,7 +118,7 @@ def test_setting_with_unread_limit_is_unreadable() -> None:
         assert (row.state, row.value) == (State.UNREADABLE, None)
 
 
-def test_a_scheduler_that_cannot_be_chosen_is_fixed() -> None:
+def test_unselectable_scheduler_is_fixed() -> None:
     row = rows(endpoint(attributes=queue("none")), DEADLINE)["scheduler"]
     assert row.state is State.FIXED
 
@@ -132,20 +132,20 @@ def test_a_scheduler_that_cannot_be_chosen_is_fixed() -> None:
         (Attribute("garbage", True), State.UNREADABLE),
     ],
 )
-def test_what_cannot_be_read_is_not_planned(missing: Attribute | Missing, state: State) -> None:
+def test_unreadable_setting_is_not_planned(missing: Attribute | Missing, state: State) -> None:
     found: dict[str, Attribute | Missing] = {"queue/nr_requests": missing}
     row = rows(endpoint(attributes=found), REQUESTS)["nr_requests"]
     assert (row.state, row.current, row.value) == (state, None, None)
 
 
-def test_unknown_and_zoned_endpoints_are_left_alone() -> None:
+def test_unknown_zoned_endpoints_excluded() -> None:
     unknown = rows(endpoint(protocol=Protocol.UNKNOWN, attributes=queue()), DEADLINE, REQUESTS)
     zoned = rows(endpoint(zoned=True, attributes=queue()), DEADLINE, REQUESTS)
     for row in (*unknown.values(), *zoned.values()):
         assert (row.state, row.value) == (State.EXCLUDED, None)
 
 
-def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
+def test_reverted_value_stays_reverted() -> None:
     made = endpoint(attributes=queue())
     tried = EarlierChanges(reverted={RevertedValue(made.id, "nr_requests", 2048): "a reason"})
     effects = (DEADLINE, REQUESTS)
@@ -159,7 +159,7 @@ def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
     assert {row.state for row in rows} == {State.DRIFT}
 
 
-def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
+def test_excluded_endpoint_states_reason() -> None:
     made = endpoint(attributes=queue())
     limits = PlanLimits(excluded={made.id: "a reason"})
     planned = make.make_plan(machine(made), profile(DEADLINE), limits=limits)
@@ -167,14 +167,14 @@ def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
     assert not planned.drift
 
 
-def test_the_last_matching_rule_decides_and_leave_leaves() -> None:
+def test_last_rule_or_leave_decides() -> None:
     found = rows(endpoint(attributes=queue()), DEADLINE, ("scheduler", Leave()), REQUESTS)
     assert set(found) == {"nr_requests"}
     later = rows(endpoint(attributes=queue()), DEADLINE, NONE)["scheduler"]
     assert (later.value, later.rule) == ("none", "rule-1")
 
 
-def test_rows_stand_in_the_order_of_writing() -> None:
+def test_rows_follow_write_order() -> None:
     effects = (("read_ahead_kb", Exactly(128)), REQUESTS, ("queue_depth", AtLeast(1)), DEADLINE)
     planned = make.make_plan(machine(endpoint(attributes=queue())), profile(*effects))
     assert [row.setting for row in planned.rows] == [
@@ -185,7 +185,7 @@ def test_rows_stand_in_the_order_of_writing() -> None:
     ]
 
 
-def test_lowering_max_sectors_under_a_map_is_nobodys_to_do() -> None:
+def test_mapped_max_sectors_is_fixed() -> None:
     found = attributes(queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="32767")
     wish = ("max_sectors_kb", Exactly(512))
     path = rows(endpoint(kind=Kind.PATH, map="dm-0", attributes=found), wish)["max_sectors_kb"]
@@ -193,13 +193,13 @@ def test_lowering_max_sectors_under_a_map_is_nobodys_to_do() -> None:
     assert (path.state, disk.state) == (State.FIXED, State.DRIFT)
 
 
-def test_read_ahead_is_planned_in_whole_pages() -> None:
+def test_read_ahead_uses_full_pages() -> None:
     found = attributes(queue__read_ahead_kb="128")
     row = rows(endpoint(attributes=found), ("read_ahead_kb", Exactly(130)))["read_ahead_kb"]
     assert (row.value, row.state) == (128, State.OK)
 
 
-def test_the_memory_of_the_requests_is_added_up() -> None:
+def test_request_memory_is_summed() -> None:
     made = [
         endpoint(target=f"sd{letter}", family="lpfc", attributes=queue(), hw_queues=4, tags=1000)
         for letter in "abc"
@@ -210,7 +210,7 @@ def test_the_memory_of_the_requests_is_added_up() -> None:
     assert without.memory.added == 0
 
 
-def test_queues_that_share_one_tag_set_cost_a_lun_its_requests_once() -> None:
+def test_shared_tags_cost_memory_once() -> None:
     """240 SAS disks on a 9600: 128 hardware queues, one tag set, requests allocated already."""
     luns = [
         endpoint(
@@ -235,7 +235,7 @@ def test_queues_that_share_one_tag_set_cost_a_lun_its_requests_once() -> None:
     assert not unshared.memory.affordable
 
 
-def test_memory_is_counted_in_all_however_few_disks_are_named() -> None:
+def test_memory_total_includes_unselected_disks() -> None:
     """Naming one disk after another, or events of one disk each, add up to the same."""
     tuned = [
         endpoint(
@@ -271,7 +271,7 @@ def test_memory_is_counted_in_all_however_few_disks_are_named() -> None:
     at_least=st.integers(1, 4096),
     switch=st.sampled_from(["none", "mq-deadline"]),
 )
-def test_no_plan_asks_for_what_the_kernel_refuses(
+def test_plan_never_exceeds_kernel_limits(
     scheduler: str,
     current: int,
     tags: int,

@@ -65,7 +65,7 @@ def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp")
         ("IBM", "2145", None, 256),
     ],
 )
-def test_each_make_of_array_has_the_documents_limit(
+def test_array_limit_follows_document(
     vendor: str, model: str, drives: int | None, depth: int
 ) -> None:
     it = machine(lun(vendor=vendor, model=model))
@@ -75,16 +75,16 @@ def test_each_make_of_array_has_the_documents_limit(
 @pytest.mark.parametrize(
     ("vendor", "model"), [("dgc", "RAID 5"), ("DGC", "LUNZ"), ("HP", "LOGICAL VOLUME"), ("", "")]
 )
-def test_what_is_no_known_array_has_no_limit(vendor: str, model: str) -> None:
+def test_unknown_array_is_unlimited(vendor: str, model: str) -> None:
     assert find_model(vendor, model, ARRAYS) is None
     assert not compute_budgets(machine(lun(vendor=vendor, model=model)), array(), ARRAYS)
 
 
-def test_the_drives_of_a_clariion_are_not_guessed() -> None:
+def test_clariion_drives_are_not_guessed() -> None:
     assert not compute_budgets(machine(lun()), array(), ARRAYS)
 
 
-def test_the_port_is_shared_by_hosts_and_by_luns_behind_it() -> None:
+def test_hosts_and_luns_share_port() -> None:
     luns = [lun(f"sd{letter}") for letter in "abcde"]
     elsewhere = lun("sdf", port="0x500601623b240f3a")
     found = budget_of(machine(*luns, elsewhere), array(hosts=4, port_limit=1600))
@@ -93,7 +93,7 @@ def test_the_port_is_shared_by_hosts_and_by_luns_behind_it() -> None:
     assert (found.depth, found.source) == (80, "D2-4")
 
 
-def test_two_adapters_on_one_port_share_it_and_without_its_name_targets_stand_for_ports() -> None:
+def test_adapters_share_named_port() -> None:
     facts = array(port_limit=100)
     two = [lun("sda", adapter="a"), lun("sdb", adapter="b", address="1:0:0:0")]
     assert budget_of(machine(*two), facts).depth == 50
@@ -101,13 +101,13 @@ def test_two_adapters_on_one_port_share_it_and_without_its_name_targets_stand_fo
     assert budget_of(machine(*nameless), facts).depth == 100
 
 
-def test_a_limit_for_each_lun_is_not_divided_by_luns() -> None:
+def test_lun_limit_ignores_lun_count() -> None:
     luns = [lun(f"sd{letter}") for letter in "abcde"]
     facts = array(hosts=4, port_limit=512, counting=LimitScope.LUN)
     assert budget_of(machine(*luns), facts).depth == 128
 
 
-def test_the_paths_that_serve_a_lun_share_its_limit() -> None:
+def test_serving_paths_share_lun_limit() -> None:
     def paths(*states: str) -> Machine:
         return machine(
             *(
@@ -122,7 +122,7 @@ def test_the_paths_that_serve_a_lun_share_its_limit() -> None:
     assert budget_of(paths("unknown", "unknown"), facts).depth == 44
 
 
-def test_a_path_counts_before_it_is_in_its_map_and_before_its_state_is_known() -> None:
+def test_unmapped_path_counts_for_lun() -> None:
     name = "naa.600601601bb0"
     there = lun("sda", id=f"{name}@a/rport-1", port="1", kind=Kind.PATH, map="dm-0")
     there = replace(there, access="active/optimized")
@@ -133,12 +133,12 @@ def test_a_path_counts_before_it_is_in_its_map_and_before_its_state_is_known() -
     assert budget_of(machine(there, other), array(data_drives=4)).depth == 88
 
 
-def test_however_few_hosts_a_depth_stays_within_what_drivers_go_to() -> None:
+def test_depth_stays_within_driver_maximum() -> None:
     found = budget_of(machine(lun(vendor="ACME")), array(port_limit=4096))
     assert (found.depth, found.source) == (256, "D2-2")
 
 
-def test_of_several_descriptions_the_last_that_fits_counts() -> None:
+def test_last_fitting_array_counts() -> None:
     general = SiteArray(name="all", hosts=1, vendor="D*", port_limit=200)
     special = SiteArray(name="one", hosts=1, targets=("sdb",), port_limit=100)
     found = compute_budgets(machine(lun("sda"), lun("sdb")), Site(array=(general, special)), ARRAYS)
@@ -148,23 +148,23 @@ def test_of_several_descriptions_the_last_that_fits_counts() -> None:
     ]
 
 
-def test_only_shared_luns_have_a_budget_and_maps_have_none() -> None:
+def test_only_shared_luns_have_budgets() -> None:
     it = machine(lun(protocol=Protocol.SAS), lun("dm-0", kind=Kind.MAP))
     assert not compute_budgets(it, array(port_limit=100), ARRAYS)
 
 
-def test_without_site_facts_the_drivers_own_depth_stands(site: SiteFolder) -> None:
+def test_missing_site_facts_preserve_depth(site: SiteFolder) -> None:
     assert depth_row(site, machine(lun(vendor="HITACHI", model="OPEN-V")), Site()) is None
 
 
-def test_a_budget_lowers_and_says_on_what_it_stands(site: SiteFolder) -> None:
+def test_budget_lowers_and_cites_source(site: SiteFolder) -> None:
     row = depth_row(site, machine(lun()), array(hosts=8, port_limit=256))
     assert row is not None
     assert (row.current, row.wanted, row.value, row.state) == (64, 32, 32, State.DRIFT)
     assert (row.source, row.rule) == ("D2-4", "site-array-db")
 
 
-def test_a_port_limit_raises_a_luns_limit_alone_does_not(site: SiteFolder) -> None:
+def test_only_port_limit_raises_depth(site: SiteFolder) -> None:
     raised = depth_row(site, machine(lun()), array(port_limit=2048, data_drives=4))
     assert raised is not None
     assert (raised.value, raised.state, raised.source) == (88, State.DRIFT, "D2-5")
@@ -177,7 +177,7 @@ def test_a_port_limit_raises_a_luns_limit_alone_does_not(site: SiteFolder) -> No
     assert (lowered.value, lowered.state) == (88, State.DRIFT)
 
 
-def test_a_profile_without_depths_and_a_sites_own_rule_stand(site: SiteFolder) -> None:
+def test_budget_yields_to_site_rule(site: SiteFolder) -> None:
     facts = array(hosts=8, port_limit=256)
     assert depth_row(site, machine(lun()), facts, "balanced") is None
     site.put(
@@ -219,7 +219,7 @@ def ipr(speed: float | Missing) -> tuple[Adapter, ...]:
         (Missing(Reason.UNREADABLE), Site(members={"sda": 5}), 80),
     ],
 )
-def test_ipr_has_16_for_each_drive_of_an_array(
+def test_ipr_array_depth_counts_drives(
     site: SiteFolder, speed: float | Missing, facts: Site, value: int
 ) -> None:
     row = depth_row(site, machine(volume(), adapters=ipr(speed)), facts)
@@ -227,14 +227,14 @@ def test_ipr_has_16_for_each_drive_of_an_array(
     assert (row.value, row.source) == (value, "D4-1")
 
 
-def test_a_drive_that_is_no_array_has_no_members(site: SiteFolder) -> None:
+def test_plain_drive_ignores_members(site: SiteFolder) -> None:
     it = machine(replace(volume(), protocol=Protocol.SAS), adapters=ipr(8.0))
     row = depth_row(site, it, Site(members={"sda": 5}))
     assert row is not None
     assert row.value == 16
 
 
-def test_drives_in_an_array_never_lower_its_depth(site: SiteFolder) -> None:
+def test_array_members_never_lower_depth(site: SiteFolder) -> None:
     it = machine(volume(depth=200), adapters=ipr(8.0))
     row = depth_row(site, it, Site(members={"sda": 2}))
     assert row is not None
@@ -247,7 +247,7 @@ def test_drives_in_an_array_never_lower_its_depth(site: SiteFolder) -> None:
     luns=st.integers(1, 12),
     counting=st.sampled_from(LimitScope),
 )
-def test_all_that_this_host_has_outstanding_stays_within_its_share(
+def test_total_depth_stays_within_share(
     limit: int, hosts: int, luns: int, counting: LimitScope
 ) -> None:
     it = machine(*(lun(f"sd{chr(97 + n)}") for n in range(luns)))

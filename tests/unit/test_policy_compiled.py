@@ -57,7 +57,7 @@ def _parsed(name: str, library: Library, monkeypatch: pytest.MonkeyPatch) -> obj
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_compiled_profile_is_the_one_that_is_parsed(
+def test_compiled_profile_equals_parsed(
     name: str, without_parser: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = load_profile(name, without_parser)
@@ -65,11 +65,11 @@ def test_a_compiled_profile_is_the_one_that_is_parsed(
     assert found == _parsed(name, without_parser, monkeypatch)
 
 
-def test_compiled_profiles_are_listed_without_parsing(without_parser: Library) -> None:
+def test_compiled_listing_skips_parsing(without_parser: Library) -> None:
     assert [each.name for each in list_profiles(without_parser)] == NAMES
 
 
-def test_compiled_sources_are_those_that_are_parsed(
+def test_compiled_sources_equal_parsed(
     without_parser: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = dict(without_parser.sources())
@@ -79,7 +79,7 @@ def test_compiled_sources_are_those_that_are_parsed(
     assert found == without_parser.sources()
 
 
-def test_a_shipped_file_that_was_changed_is_parsed(library: Library) -> None:
+def test_changed_file_is_parsed(library: Library) -> None:
     file = library.shipped / "base.toml"
     text = file.read_text()
     rule = next(each for each in load_profile("oltp", library).rules if each.file == str(file))
@@ -89,7 +89,7 @@ def test_a_shipped_file_that_was_changed_is_parsed(library: Library) -> None:
     ]
 
 
-def test_sources_that_were_changed_have_everything_parsed(library: Library) -> None:
+def test_changed_sources_force_parsing(library: Library) -> None:
     """A part may cite what is no longer there."""
     rule = load_profile("oltp", library).rules[0]
     file = library.shipped / "sources.toml"
@@ -100,21 +100,19 @@ def test_sources_that_were_changed_have_everything_parsed(library: Library) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"\x81", b"{}", b"\xff" * 100])
-def test_a_broken_file_is_as_if_there_were_none(library: Library, content: bytes) -> None:
+def test_broken_compilation_is_ignored(library: Library, content: bytes) -> None:
     load.COMPILED_FILE.write_bytes(content)
     _forget()
     assert load_profile("oltp", library).rules
 
 
-def test_what_another_version_has_compiled_does_not_count(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_compilation_is_ignored(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "__version__", "0.0.0")
     _forget()
     assert load.load_compiled(library.shipped / "sources.toml") is None
 
 
-def test_a_site_takes_the_place_of_a_compiled_file(library: Library) -> None:
+def test_site_file_overrides_compiled(library: Library) -> None:
     folder = library.site / "profiles"
     folder.mkdir(parents=True)
     (folder / "base.toml").write_text(
@@ -126,12 +124,12 @@ def test_a_site_takes_the_place_of_a_compiled_file(library: Library) -> None:
     assert str(library.shipped / "base.toml") not in load_profile("oltp", library).files
 
 
-def test_a_checkout_has_nothing_compiled() -> None:
+def test_checkout_has_no_compiled_file() -> None:
     """What was left there would hide the first change of a setting's range."""
     assert not Path(load.__file__).with_name("compiled.msgpack").exists()
 
 
-def test_loading_a_compiled_profile_needs_no_parser(library: Library) -> None:
+def test_compiled_load_imports_no_parser(library: Library) -> None:
     code = (
         "import sys; from pathlib import Path; from hbatune.policy import library as load\n"
         f"load.COMPILED_FILE = Path({str(load.COMPILED_FILE)!r})\n"

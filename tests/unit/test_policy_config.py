@@ -11,14 +11,14 @@ from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
 
-def test_no_file_means_the_defaults(site: SiteFolder) -> None:
+def test_missing_file_means_defaults(site: SiteFolder) -> None:
     config = load_config(site.library)
     assert config == Config()
     assert (config.profile, config.act.deadline_seconds, config.act.workers) == (None, 10, 16)
     assert config.act.memory_share == 0.05
 
 
-def test_what_is_written_counts(site: SiteFolder) -> None:
+def test_written_values_override_defaults(site: SiteFolder) -> None:
     site.put(
         "hbatune.toml",
         'profile = "oltp"\n[act]\ndeadline_seconds = 2\n'
@@ -30,7 +30,7 @@ def test_what_is_written_counts(site: SiteFolder) -> None:
     assert config.act.workers == 16
 
 
-def test_versions_are_approved_by_family_and_product(site: SiteFolder) -> None:
+def test_approved_versions_name_family(site: SiteFolder) -> None:
     site.put("hbatune.toml", '[[site.approved]]\nfamily = "mpt3sas"\nfirmware = ["24.*"]\n')
     [approved] = load_config(site.library).site.approved
     assert approved == ApprovedVersions("mpt3sas", product="*", firmware=("24.*",), driver=())
@@ -55,7 +55,7 @@ def test_versions_are_approved_by_family_and_product(site: SiteFolder) -> None:
         ("profile = '../x'", "key `profile`"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(site: SiteFolder, text: str, said: str) -> None:
+def test_config_error_names_place(site: SiteFolder, text: str, said: str) -> None:
     path = site.put("hbatune.toml", text)
     with pytest.raises(PolicyError) as caught:
         load_config(site.library)
@@ -67,7 +67,7 @@ def test_a_mistake_is_told_with_its_place(site: SiteFolder, text: str, said: str
     "text",
     ["", "# ours\n[act]\nworkers = 3 # few\n", 'profile = "latency" # x\n[site]\nexclude = []\n'],
 )
-def test_the_active_profile_is_exchanged_and_the_rest_stays(site: SiteFolder, text: str) -> None:
+def test_with_profile_preserves_remaining_text(site: SiteFolder, text: str) -> None:
     site.put("hbatune.toml", text)
     before = load_config(site.library)
     site.put("hbatune.toml", with_profile(text, "oltp"))
@@ -79,7 +79,7 @@ def test_the_active_profile_is_exchanged_and_the_rest_stays(site: SiteFolder, te
         assert line.startswith("profile") or line in with_profile(text, "oltp")
 
 
-def test_a_profile_that_is_active_already_needs_no_writer_of_toml() -> None:
+def test_unchanged_profile_imports_no_tomlkit() -> None:
     text = "# ours\nprofile = 'oltp'  # since May\n"
     words = (
         "import sys; from hbatune.policy.config import with_profile; "
@@ -89,7 +89,7 @@ def test_a_profile_that_is_active_already_needs_no_writer_of_toml() -> None:
     assert done.stdout.split() == [b"True", b"False"]
 
 
-def test_a_site_describes_its_arrays_and_the_drives_in_them(site: SiteFolder) -> None:
+def test_site_arrays_and_members_load(site: SiteFolder) -> None:
     site.put(
         "hbatune.toml",
         '[[site.array]]\nname = "db"\nhosts = 4\nport_limit = 1600\ncounting = "lun"\n'
@@ -115,7 +115,7 @@ def test_a_site_describes_its_arrays_and_the_drives_in_them(site: SiteFolder) ->
         ('[[site.array]]\nname = "db"\nhosts = 1\nlimit = 1', 'unknown key "limit"'),
     ],
 )
-def test_a_mistake_in_a_sites_facts_is_told(site: SiteFolder, text: str, said: str) -> None:
+def test_site_fact_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
     site.put("hbatune.toml", text)
     with pytest.raises(PolicyError) as raised:
         load_config(site.library)
@@ -130,9 +130,7 @@ def test_a_mistake_in_a_sites_facts_is_told(site: SiteFolder, text: str, said: s
         ('[daemon]\n\ndrift_of.quue_depth = "report"\n', 3),
     ],
 )
-def test_drift_of_what_is_no_setting_is_told_with_the_nearest_name(
-    site: SiteFolder, text: str, line: int
-) -> None:
+def test_unknown_drift_setting_suggests_name(site: SiteFolder, text: str, line: int) -> None:
     path = site.put("hbatune.toml", text)
     with pytest.raises(PolicyError) as raised:
         load_config(site.library)

@@ -33,22 +33,20 @@ def test_unusable_text_is_refused(site: SiteFolder, content: bytes, said: str) -
     assert caught.value.file == str(path)
 
 
-def test_a_folder_in_the_place_of_a_file_is_refused(site: SiteFolder) -> None:
+def test_folder_as_file_is_refused(site: SiteFolder) -> None:
     (site.root / "rules.d" / "x.toml").mkdir(parents=True)
     with pytest.raises(PolicyError, match="not a regular file"):
         site.load()
 
 
-def test_a_pipe_in_the_place_of_a_file_is_refused_without_waiting(site: SiteFolder) -> None:
+def test_pipe_is_refused_immediately(site: SiteFolder) -> None:
     (site.root / "rules.d").mkdir()
     os.mkfifo(site.root / "rules.d" / "x.toml")
     with pytest.raises(PolicyError, match="not a regular file"):
         site.load()
 
 
-def test_a_device_in_the_place_of_a_file_is_refused_without_opening_it(
-    site: SiteFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_is_refused_unopened(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.root / "rules.d").mkdir()
     (site.root / "rules.d" / "x.toml").symlink_to("/dev/zero")
     real, asked = os.open, list[str]()
@@ -63,20 +61,20 @@ def test_a_device_in_the_place_of_a_file_is_refused_without_opening_it(
     assert not [path for path in asked if path.endswith("x.toml")]
 
 
-def test_a_huge_file_is_refused_by_its_first_bytes(site: SiteFolder) -> None:
+def test_huge_file_is_refused_early(site: SiteFolder) -> None:
     path = site.put("rules.d/x.toml", "")
     os.truncate(path, 1 << 40)
     with pytest.raises(PolicyError, match="larger than"):
         site.load()
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(site: SiteFolder) -> None:
+def test_file_as_folder_is_refused(site: SiteFolder) -> None:
     site.put("rules.d", "")
     with pytest.raises(PolicyError, match="cannot be read: Not a directory"):
         site.load()
 
 
-def test_a_link_to_nowhere_and_a_link_to_itself_are_refused(site: SiteFolder) -> None:
+def test_unresolvable_link_is_refused(site: SiteFolder) -> None:
     (site.root / "rules.d").mkdir()
     link = site.root / "rules.d" / "x.toml"
     link.symlink_to("nowhere")
@@ -88,13 +86,13 @@ def test_a_link_to_nowhere_and_a_link_to_itself_are_refused(site: SiteFolder) ->
         site.load()
 
 
-def test_other_files_in_the_folder_are_nobodys_business(site: SiteFolder) -> None:
+def test_unrelated_files_are_ignored(site: SiteFolder) -> None:
     site.put("rules.d/README", "not TOML")
     site.put("rules.d/x.toml.bak", "not TOML")
     site.load()
 
 
-def test_the_line_of_a_key_is_found_in_every_kind_of_table() -> None:
+def test_key_line_is_located() -> None:
     text = '\n[a]\nb = 1\n"c" = 2\n[[d]]\ne = 3\n[[d]]\ne = { f = 4, g = 5 }\n[h.i]\nj = 6\n'
     file = TomlFile(Path("x"), text, {})
     assert file.line(("a",)) == 2
@@ -105,7 +103,7 @@ def test_the_line_of_a_key_is_found_in_every_kind_of_table() -> None:
     assert file.line(("nowhere",)) is None
 
 
-def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
+def test_failed_reads_close_descriptors(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(PolicyError):
@@ -158,9 +156,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> SiteFolder:
 
 @settings(max_examples=300, deadline=None)
 @given(profile=_TEXTS, rules=_TEXTS)
-def test_no_text_makes_the_loader_fail_otherwise(
-    fuzzed: SiteFolder, profile: bytes, rules: bytes
-) -> None:
+def test_random_text_never_crashes_loader(fuzzed: SiteFolder, profile: bytes, rules: bytes) -> None:
     fuzzed.put("profiles/mine.toml", profile)
     fuzzed.put("rules.d/x.toml", rules)
     for name in ("mine", "oltp"):

@@ -27,7 +27,7 @@ def decided(profile: Profile) -> object:
     return select_winners(find_matching_rules(profile.rules, SAS_SSD))["nr_requests"].effect
 
 
-def test_the_shipped_profiles_can_be_chosen_and_their_parts_cannot(site: SiteFolder) -> None:
+def test_only_complete_profiles_are_selectable(site: SiteFolder) -> None:
     listed = list_profiles(site.library)
     assert [each.name for each in listed] == ["balanced", "latency", "oltp", "throughput"]
     assert {each.origin for each in listed} == {Origin.SHIPPED}
@@ -36,7 +36,7 @@ def test_the_shipped_profiles_can_be_chosen_and_their_parts_cannot(site: SiteFol
         site.load("base")
 
 
-def test_rules_d_wins_over_the_profile_in_name_order(site: SiteFolder) -> None:
+def test_later_rules_d_file_wins(site: SiteFolder) -> None:
     assert decided(site.load()) == Exactly(2048)
     for number in reversed(range(10, 40)):
         site.put(f"rules.d/{number}.toml", rule("mine", 100 + number))
@@ -45,12 +45,12 @@ def test_rules_d_wins_over_the_profile_in_name_order(site: SiteFolder) -> None:
     assert names == [str(number) for number in range(10, 40)]
 
 
-def test_a_later_leave_takes_a_setting_out(site: SiteFolder) -> None:
+def test_later_leave_removes_setting(site: SiteFolder) -> None:
     site.put("rules.d/x.toml", rule("mine", 512).replace("value = 512", "leave = true"))
     assert decided(site.load()) == Leave()
 
 
-def test_a_site_profile_takes_the_place_of_the_shipped_one(site: SiteFolder) -> None:
+def test_site_profile_replaces_shipped(site: SiteFolder) -> None:
     path = site.put("profiles/oltp.toml", 'title = "ours"\n' + rule("mine", 512))
     profile = site.load()
     assert (profile.title, profile.origin, len(profile.rules)) == ("ours", Origin.SITE, 1)
@@ -58,7 +58,7 @@ def test_a_site_profile_takes_the_place_of_the_shipped_one(site: SiteFolder) -> 
     assert (listed["oltp"].origin, listed["oltp"].file) == (Origin.SITE, str(path))
 
 
-def test_a_site_profile_may_extend_the_shipped_one_of_its_name(site: SiteFolder) -> None:
+def test_site_profile_may_extend_namesake(site: SiteFolder) -> None:
     shipped = site.load()
     text = 'title = "ours"\ninclude = ["oltp"]\n[probe]\ndepth = 8\n' + rule("mine", 512)
     site.put("profiles/oltp.toml", text)
@@ -69,12 +69,12 @@ def test_a_site_profile_may_extend_the_shipped_one_of_its_name(site: SiteFolder)
     assert profile.probe == ProbeSpec(depth=8)
 
 
-def test_a_site_may_replace_a_shipped_part(site: SiteFolder) -> None:
+def test_site_may_replace_shipped_part(site: SiteFolder) -> None:
     site.put("profiles/base.toml", rule("mine", 512))
     assert decided(site.load("balanced")) == Exactly(512)
 
 
-def test_what_ships_may_not_cite_the_site(site: SiteFolder, tmp_path: Path) -> None:
+def test_shipped_rule_cannot_cite_site(site: SiteFolder, tmp_path: Path) -> None:
     folder = tmp_path / "rules"
     shutil.copytree(site.library.shipped, folder)
     with (folder / "oltp.toml").open("a") as file:
@@ -83,19 +83,19 @@ def test_what_ships_may_not_cite_the_site(site: SiteFolder, tmp_path: Path) -> N
         load_profile("oltp", Library(shipped=folder, site=site.root))
 
 
-def test_a_probe_is_inherited(site: SiteFolder) -> None:
+def test_probe_is_inherited(site: SiteFolder) -> None:
     site.put("profiles/mine.toml", 'title = "mine"\ninclude = ["throughput"]\n')
     assert site.load("mine").probe == site.load("throughput").probe
 
 
-def test_a_part_that_is_included_twice_counts_once(site: SiteFolder) -> None:
+def test_repeated_include_counts_once(site: SiteFolder) -> None:
     site.put("profiles/a.toml", 'include = ["base"]\n')
     site.put("profiles/mine.toml", 'title = "mine"\ninclude = ["base", "a"]\n')
     assert site.load("mine").rules == site.load("balanced").rules
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_a_circle_of_includes_is_an_error(site: SiteFolder, name: str) -> None:
+def test_circular_include_is_refused(site: SiteFolder, name: str) -> None:
     site.put("profiles/a.toml", 'title = "a"\ninclude = ["b"]\n')
     site.put("profiles/b.toml", 'title = "b"\n\ninclude = ["base", "a"]\n')
     with pytest.raises(PolicyError, match=r"key `include`: goes in a circle: . → . → "):
@@ -103,23 +103,21 @@ def test_a_circle_of_includes_is_an_error(site: SiteFolder, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["basic", "../oltp", "a/b", "sources"])
-def test_an_include_of_what_is_not_there_is_an_error(site: SiteFolder, name: str) -> None:
+def test_missing_include_is_refused(site: SiteFolder, name: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\ninclude = ["{name}"]\n')
     with pytest.raises(PolicyError, match=r"line 2: key `include`: found "):
         site.load("mine")
 
 
 @pytest.mark.parametrize("name", ["oltpp", "sources", "../rules/oltp", "", "/etc/passwd", "a\n"])
-def test_an_unknown_profile_is_an_error_that_names_those_there_are(
-    site: SiteFolder, name: str
-) -> None:
+def test_unknown_profile_lists_choices(site: SiteFolder, name: str) -> None:
     with pytest.raises(PolicyError) as caught:
         site.load(name)
     assert "only balanced, latency, oltp, throughput" in caught.value.message
     assert caught.value.exit_code == 2
 
 
-def test_an_unknown_profile_is_told_its_nearest(site: SiteFolder) -> None:
+def test_unknown_profile_suggests_nearest(site: SiteFolder) -> None:
     with pytest.raises(PolicyError) as caught:
         site.load("oltpp")
     assert caught.value.hint == 'did you mean "oltp"?'

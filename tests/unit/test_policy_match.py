@@ -67,12 +67,12 @@ def profile(*rules: tuple[str, Match, str, int], objectives: tuple[Objective, ..
         ({"link": {"gen": [3], "width": [4]}}, False),
     ],
 )
-def test_every_key_of_a_condition_counts(match: dict[str, Any], fits: bool) -> None:
+def test_every_condition_key_counts(match: dict[str, Any], fits: bool) -> None:
     assert is_match(when(**match), build_traits(endpoint(), adapter())) is fits
 
 
 @pytest.mark.parametrize("speed", [ABSENT, 0.5])
-def test_a_link_that_is_not_known_matches_no_condition_on_it(speed: float | Missing) -> None:
+def test_unknown_link_matches_no_condition(speed: float | Missing) -> None:
     unknown = adapter(link=link(speed=speed, width=ABSENT))
     for behind in (unknown, adapter(link=None), None):
         for gen in range(1, 8):
@@ -82,7 +82,7 @@ def test_a_link_that_is_not_known_matches_no_condition_on_it(speed: float | Miss
 
 
 @pytest.mark.parametrize(("speed", "gen"), [(2.5, 1), (5.0, 2), (8.0, 3), (16.0, 4), (32.0, 5)])
-def test_the_generation_is_that_of_the_link_as_it_runs(speed: float, gen: int) -> None:
+def test_generation_follows_running_link(speed: float, gen: int) -> None:
     running = adapter(link=link(speed=speed, max_speed=64.0))
     assert build_traits(endpoint(), running).gen == gen
 
@@ -100,11 +100,11 @@ def test_the_generation_is_that_of_the_link_as_it_runs(speed: float, gen: int) -
         (endpoint(kind=Kind.PATH, map=None), Multipath.DM),
     ],
 )
-def test_the_two_layers_of_multipath_are_told_apart(it: Endpoint, layer: Multipath) -> None:
+def test_multipath_layers_differ(it: Endpoint, layer: Multipath) -> None:
     assert build_traits(it, adapter()).multipath is layer
 
 
-def test_the_last_matching_rule_wins_setting_by_setting() -> None:
+def test_last_rule_wins_per_setting() -> None:
     matcher = Matcher(
         profile(
             ("a", when(), "nr_requests", 1),
@@ -121,14 +121,14 @@ def test_the_last_matching_rule_wins_setting_by_setting() -> None:
     }
 
 
-def test_endpoints_that_differ_in_one_trait_are_not_confused() -> None:
+def test_differing_endpoints_match_separately() -> None:
     matcher = Matcher(profile(("a", when(model=["X*"]), "nr_requests", 1)))
     assert matcher.winners(endpoint(model="XY"), adapter())
     assert not matcher.winners(endpoint(model="Y"), adapter())
     assert matcher.winners(endpoint(model="XY", target="sdb"), adapter())
 
 
-def test_identical_luns_are_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identical_luns_match_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def counted(match: Match, it: Traits) -> bool:
@@ -142,7 +142,7 @@ def test_identical_luns_are_matched_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(asked) == 1
 
 
-def test_the_last_matching_objective_wins() -> None:
+def test_last_matching_objective_wins() -> None:
     wanted = (
         Objective(5.0, "any", "site"),
         Objective(2.0, "sas", "site", when(protocol=["sas"])),
@@ -154,7 +154,7 @@ def test_the_last_matching_objective_wins() -> None:
     assert find_objective(profile(), build_traits(endpoint(medium=Medium.HDD), None)) is None
 
 
-def test_the_nearest_rules_lack_the_fewest_conditions_and_say_which() -> None:
+def test_near_rules_name_unmet_conditions() -> None:
     made = profile(
         ("far", when(protocol=["nvme"], medium=["hdd"]), "scheduler", 1),
         ("near", when(protocol=["sas"], medium=["hdd"]), "scheduler", 1),

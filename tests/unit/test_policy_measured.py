@@ -27,9 +27,7 @@ SOURCE = "autotune of sda on 2026-11-22, kernel 6.1, driver mpt3sas, firmware 16
     "model",
     ["XS400ME70084", "A*", "[ab]c?", 'a"b\\c', "x\ny = 1", "a\x7f\x00b", "'''", "", "µ \u2028"],
 )
-def test_a_rule_is_for_its_model_alone_whatever_that_is_called(
-    site: SiteFolder, model: str
-) -> None:
+def test_measured_rule_matches_only_model(site: SiteFolder, model: str) -> None:
     there = endpoint(model=model)
     when = make_disk_criteria(there)
     site.put(f"rules.d/{make_rule_file_name(when)}", format_rules(when, RULES, SOURCE))
@@ -49,12 +47,12 @@ def test_a_rule_is_for_its_model_alone_whatever_that_is_called(
 
 
 @pytest.mark.parametrize("model", ["../../etc/passwd", "a/b", "x" * 300, "\n", ".."])
-def test_the_name_of_the_file_is_plain(model: str) -> None:
+def test_rule_file_name_is_plain(model: str) -> None:
     name = make_rule_file_name(make_disk_criteria(endpoint(model=model)))
     assert re.fullmatch(r"autotune-[a-z0-9-]{1,73}\.toml", name)
 
 
-def test_each_kind_of_disk_has_a_file_of_its_own() -> None:
+def test_rule_file_names_are_distinct() -> None:
     names = {
         make_rule_file_name(make_disk_criteria(endpoint(model=model, family=family)))
         for model in ("A B", "A-B", "a b")
@@ -67,7 +65,7 @@ def test_each_kind_of_disk_has_a_file_of_its_own() -> None:
     assert first == again, "of one model there is one file"
 
 
-def test_a_file_of_hbatunes_own_is_known_by_its_first_line() -> None:
+def test_first_line_marks_measured_file() -> None:
     text = format_rules(make_disk_criteria(endpoint()), RULES, SOURCE)
     assert is_measured(text.encode())
     assert not is_measured(b"# mine\n" + text.encode())

@@ -28,7 +28,7 @@ def option(text: str, module: str = "mpt3sas", name: str = "perf_mode") -> str:
         ("at_most = 1", AtMost(1)),
     ],
 )
-def test_a_site_asks_for_an_option(
+def test_site_can_request_option(
     site: SiteFolder, text: str, effect: Exactly | AtLeast | AtMost
 ) -> None:
     site.put("rules.d/own.toml", option(text))
@@ -49,7 +49,7 @@ def test_a_site_asks_for_an_option(
         (option("leave = true"), 'unknown key "leave"'),
     ],
 )
-def test_a_mistake_is_told_with_its_place(site: SiteFolder, text: str, said: str) -> None:
+def test_option_error_names_place(site: SiteFolder, text: str, said: str) -> None:
     site.put("rules.d/own.toml", text)
     with pytest.raises(PolicyError) as raised:
         site.load()
@@ -57,7 +57,7 @@ def test_a_mistake_is_told_with_its_place(site: SiteFolder, text: str, said: str
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_what_ships_cites_what_asks_for_it_and_is_legal(site: SiteFolder, name: str) -> None:
+def test_shipped_options_are_cited_and_legal(site: SiteFolder, name: str) -> None:
     found = site.load(name).options
     assert {each.source for each in found} == {"D0-3", "D4-2", "D4-3"}
     for each in found:
@@ -66,5 +66,5 @@ def test_what_ships_cites_what_asks_for_it_and_is_legal(site: SiteFolder, name: 
     assert len({each.setting for each in found}) == len(found)
 
 
-def test_balanced_asks_for_no_option(site: SiteFolder) -> None:
+def test_balanced_requests_no_option(site: SiteFolder) -> None:
     assert not site.load("balanced").options

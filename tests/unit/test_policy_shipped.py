@@ -109,15 +109,13 @@ def row(*effects: Effect | None) -> dict[str, Effect]:
 
 
 @pytest.mark.parametrize("name", OLTP)
-def test_oltp_sets_exactly_what_the_documents_advise(site: SiteFolder, name: str) -> None:
+def test_oltp_matches_documents(site: SiteFolder, name: str) -> None:
     it, behind, *effects = OLTP[name]
     assert wants(site.load("oltp"), it, behind) == row(*effects)
 
 
 @pytest.mark.parametrize("name", OLTP)
-def test_latency_has_fewer_requests_and_shallower_queues_than_oltp(
-    site: SiteFolder, name: str
-) -> None:
+def test_latency_is_shallower_than_oltp(site: SiteFolder, name: str) -> None:
     it, behind, scheduler, requests, depth = OLTP[name]
     if requests == MOST and it.protocol is not Protocol.NVME:
         requests = LEAVE
@@ -129,15 +127,13 @@ def test_latency_has_fewer_requests_and_shallower_queues_than_oltp(
 
 
 @pytest.mark.parametrize("name", OLTP)
-def test_balanced_sets_scheduler_and_nr_requests_only(site: SiteFolder, name: str) -> None:
+def test_balanced_sets_scheduler_and_requests(site: SiteFolder, name: str) -> None:
     it, behind, *effects = OLTP[name]
     assert wants(site.load("balanced"), it, behind) == row(*effects[:2])
 
 
 @pytest.mark.parametrize("name", OLTP)
-def test_throughput_differs_from_oltp_by_depth_and_by_satas_requests(
-    site: SiteFolder, name: str
-) -> None:
+def test_throughput_is_deeper_than_oltp(site: SiteFolder, name: str) -> None:
     it, behind, scheduler, requests, depth = OLTP[name]
     deeper = {AtLeast(128): AtLeast(256)}
     if it.protocol is Protocol.SAS and it.family != "ipr":
@@ -148,7 +144,7 @@ def test_throughput_differs_from_oltp_by_depth_and_by_satas_requests(
     assert wants(site.load("throughput"), it, behind) == row(scheduler, requests, depth)
 
 
-def test_an_sas_ssd_behind_ipr_follows_ipr(site: SiteFolder) -> None:
+def test_ipr_overrides_sas_ssd_depth(site: SiteFolder) -> None:
     for profile in ("oltp", "throughput"):
         for behind, depth in ((GEN1, 64), (GEN3, 16)):
             effects = wants(site.load(profile), endpoint(family="ipr"), behind)
@@ -156,7 +152,7 @@ def test_an_sas_ssd_behind_ipr_follows_ipr(site: SiteFolder) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_shipped_rule_cites_a_known_source(site: SiteFolder, name: str) -> None:
+def test_shipped_rules_cite_existing_sources(site: SiteFolder, name: str) -> None:
     profile = site.load(name)
     known = site.library.sources()
     assert profile.rules
@@ -165,18 +161,18 @@ def test_every_shipped_rule_cites_a_known_source(site: SiteFolder, name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_shipped_rule_can_lower_a_queue_depth(site: SiteFolder, name: str) -> None:
+def test_shipped_rules_never_lower_depth(site: SiteFolder, name: str) -> None:
     for rule in site.load(name).rules:
         assert not (rule.setting == "queue_depth" and isinstance(rule.effect, Exactly)), rule.name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_of_rules_are_unique_throughout_a_profile(site: SiteFolder, name: str) -> None:
+def test_rule_names_are_unique(site: SiteFolder, name: str) -> None:
     names = [rule.name for rule in site.load(name).rules]
     assert len(names) == len(set(names))
 
 
-def test_every_file_that_ships_is_part_of_a_profile(site: SiteFolder) -> None:
+def test_shipped_files_belong_to_profiles(site: SiteFolder) -> None:
     used = {file for listed in list_profiles(site.library) for file in site.load(listed.name).files}
     there = {str(path) for path in find_shipped("rules").glob("*.toml")}
     others = {
@@ -186,7 +182,7 @@ def test_every_file_that_ships_is_part_of_a_profile(site: SiteFolder) -> None:
     assert there - used == others
 
 
-def test_every_recommendation_of_the_documents_is_there_to_cite(site: SiteFolder) -> None:
+def test_sources_cover_all_recommendations(site: SiteFolder) -> None:
     counts = {"D0": 15, "D1": 5, "D2": 7, "D3": 9, "D4": 12}
     known = site.library.sources()
     advice = {f"{document}-{n}" for document, most in counts.items() for n in range(1, most + 1)}
@@ -222,13 +218,13 @@ def goals(profile: Profile, of: dict[str, Endpoint]) -> dict[str, float | None]:
     return {name: None if each is None else each.p99_ms for name, each in found.items()}
 
 
-def test_local_ssds_have_the_objectives_of_the_documents(site: SiteFolder) -> None:
+def test_ssd_objectives_match_documents(site: SiteFolder) -> None:
     drives = {name: OLTP[name][0] for name in LOCAL_SSDS}
     assert goals(site.load("latency"), drives) == LOCAL_SSDS
     assert goals(site.load("oltp"), drives) == dict.fromkeys(drives, 2.0) | {"SATA SSD": 7.8}
 
 
-def test_what_is_behind_more_than_an_adapter_has_a_databases_objective(site: SiteFolder) -> None:
+def test_remote_endpoints_have_database_objective(site: SiteFolder) -> None:
     assert goals(site.load("oltp"), BEHIND_MORE) == dict.fromkeys(BEHIND_MORE, 10.0)
     assert goals(site.load("latency"), BEHIND_MORE) == dict.fromkeys(BEHIND_MORE)
 
@@ -238,7 +234,7 @@ def test_spinning_disks_have_no_objective(site: SiteFolder, name: str) -> None:
     assert goals(site.load(name), SPINNING) == dict.fromkeys(SPINNING)
 
 
-def test_the_probes_read_as_the_profiles_workload_does(site: SiteFolder) -> None:
+def test_probe_shapes_match_profiles(site: SiteFolder) -> None:
     probes = {name: site.load(name).probe for name in NAMES}
     shapes = {name: (p.pattern, p.block_size, p.depth) for name, p in probes.items()}
     assert shapes == {
@@ -249,7 +245,7 @@ def test_the_probes_read_as_the_profiles_workload_does(site: SiteFolder) -> None
     }
 
 
-def test_the_overview_has_a_row_for_each_kind_of_endpoint(site: SiteFolder) -> None:
+def test_overview_covers_endpoint_kinds(site: SiteFolder) -> None:
     rows = {row.endpoint: row for row in build_overview(site.load("oltp"))}
     assert list(rows) == list(TYPICAL_ENDPOINTS)
     ssd = rows["SAS SSD"]

@@ -30,24 +30,24 @@ def refused(library: Library, path: Path, said: str) -> None:
     assert caught.value.file == str(path)
 
 
-def test_a_file_of_the_owner_is_believed(guarded: Library) -> None:
+def test_owner_file_is_trusted(guarded: Library) -> None:
     load_profile("oltp", guarded)
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o777])
 @pytest.mark.parametrize("name", ["rules.d/x.toml", "rules.d", "."])
-def test_what_others_may_write_is_refused(guarded: Library, name: str, mode: int) -> None:
+def test_writable_file_is_refused(guarded: Library, name: str, mode: int) -> None:
     path = guarded.site / name
     path.chmod(mode | (0o100 if path.is_dir() else 0))
     refused(guarded, path, "expected none but its owner to have write access")
 
 
-def test_what_others_own_is_refused(guarded: Library) -> None:
+def test_foreign_file_is_refused(guarded: Library) -> None:
     other = msgspec.structs.replace(guarded, owner=os.getuid() + 1)
     refused(other, other.site / "rules.d/x.toml", f"belongs to uid {os.getuid()}")
 
 
-def test_a_link_is_as_good_as_the_folder_it_leads_to(guarded: Library, tmp_path: Path) -> None:
+def test_link_target_folder_is_checked(guarded: Library, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "y.toml").write_text("")
@@ -60,7 +60,7 @@ def test_a_link_is_as_good_as_the_folder_it_leads_to(guarded: Library, tmp_path:
     refused(guarded, elsewhere, "mode 0777")
 
 
-def test_the_configuration_is_guarded_too(guarded: Library) -> None:
+def test_configuration_permissions_are_checked(guarded: Library) -> None:
     path = guarded.site / "hbatune.toml"
     path.write_text('profile = "oltp"\n')
     path.chmod(0o666)
@@ -69,7 +69,7 @@ def test_the_configuration_is_guarded_too(guarded: Library) -> None:
 
 
 @pytest.mark.parametrize(("uid", "owner"), [(0, 0), (1000, None)])
-def test_root_believes_root_alone(
+def test_root_trusts_only_root(
     monkeypatch: pytest.MonkeyPatch, uid: int, owner: int | None
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
@@ -78,12 +78,12 @@ def test_root_believes_root_alone(
     assert library.site == Path("/etc/hbatune")
 
 
-def test_nothing_is_refused_where_nobody_asks(site: SiteFolder) -> None:
+def test_unguarded_library_trusts_all(site: SiteFolder) -> None:
     site.put("rules.d/x.toml", "").chmod(0o666)
     site.load()
 
 
-def test_every_folder_up_to_the_top_counts(guarded: Library, tmp_path: Path) -> None:
+def test_parent_folders_are_checked(guarded: Library, tmp_path: Path) -> None:
     above = tmp_path / "above"
     above.mkdir(mode=0o755)
     moved = guarded.site.rename(above / "etc")
@@ -94,9 +94,7 @@ def test_every_folder_up_to_the_top_counts(guarded: Library, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_a_link_below_a_folder_that_anybody_may_write_is_refused(
-    guarded: Library, tmp_path: Path, mode: int
-) -> None:
+def test_writable_folder_link_is_refused(guarded: Library, tmp_path: Path, mode: int) -> None:
     """The folder that the link leads to is the owner's, but others may put another in its place."""
     shared = tmp_path / "shared"
     target = shared / "rules.d"
@@ -112,7 +110,7 @@ def test_a_link_below_a_folder_that_anybody_may_write_is_refused(
     refused(guarded, shared, f"mode {mode:04o}")
 
 
-def test_a_folder_that_only_a_link_lies_in_counts_too(guarded: Library, tmp_path: Path) -> None:
+def test_intermediate_folder_is_checked(guarded: Library, tmp_path: Path) -> None:
     shared, home = tmp_path / "shared", tmp_path / "home"
     for folder in (shared, home):
         folder.mkdir(mode=0o755)
@@ -126,7 +124,7 @@ def test_a_folder_that_only_a_link_lies_in_counts_too(guarded: Library, tmp_path
     refused(guarded, shared, "mode 1777")
 
 
-def test_links_in_an_image_are_followed_within_it(tmp_path: Path) -> None:
+def test_image_links_resolve_inside_image(tmp_path: Path) -> None:
     (tmp_path / "opt/bin").mkdir(parents=True)
     (tmp_path / "usr").mkdir()
     (tmp_path / "usr/bin").symlink_to("/opt/../../opt/bin")
@@ -136,7 +134,7 @@ def test_links_in_an_image_are_followed_within_it(tmp_path: Path) -> None:
     assert way.folders == tuple(tmp_path / each for each in ("", "usr", "opt", "opt/bin"))
 
 
-def test_links_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
+def test_circular_links_terminate(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match=r"[Tt]oo many"):

@@ -29,12 +29,12 @@ source = "site"
 """
 
 
-def test_a_good_file_adds_its_rules_last(site: SiteFolder) -> None:
+def test_valid_file_appends_rules(site: SiteFolder) -> None:
     site.put("rules.d/x.toml", RULE)
     assert [rule.name for rule in site.load().rules[-2:]] == ["first", "mine"]
 
 
-def test_an_empty_file_is_fine(site: SiteFolder) -> None:
+def test_empty_file_is_valid(site: SiteFolder) -> None:
     before = site.load().rules
     site.put("rules.d/x.toml", "")
     assert site.load().rules == before
@@ -189,9 +189,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("good", "bad", "said"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_is_told_with_its_place(
-    site: SiteFolder, good: str, bad: str, said: list[str]
-) -> None:
+def test_rule_error_names_place(site: SiteFolder, good: str, bad: str, said: list[str]) -> None:
     assert good in RULE
     path = site.put("rules.d/x.toml", RULE.replace(good, bad, 1))
     with pytest.raises(PolicyError) as caught:
@@ -211,9 +209,7 @@ def test_a_mistake_is_told_with_its_place(
         ("link = { gen = 1 }", "link = { gen = [1] }"),
     ],
 )
-def test_the_same_when_with_another_value_is_a_contradiction(
-    site: SiteFolder, first: str, again: str
-) -> None:
+def test_equal_conditions_contradict_in_file(site: SiteFolder, first: str, again: str) -> None:
     text = RULE.replace('protocol = "sas", medium = "ssd"', first)
     second = text[text.index('[[rule]]\nname = "mine"') :]
     second = second.replace('"mine"', '"again"').replace(first, again)
@@ -224,7 +220,7 @@ def test_the_same_when_with_another_value_is_a_contradiction(
         site.load()
 
 
-def test_the_same_when_in_another_file_overrides(site: SiteFolder) -> None:
+def test_later_file_overrides_equal_condition(site: SiteFolder) -> None:
     again = RULE.replace("1024", "512")
     site.put("rules.d/10.toml", RULE)
     site.put("rules.d/20.toml", again)
@@ -232,7 +228,7 @@ def test_the_same_when_in_another_file_overrides(site: SiteFolder) -> None:
 
 
 @pytest.mark.parametrize("source", ["site", "site: array team, 2024", "D2-5"])
-def test_a_site_may_cite_itself_or_a_document(site: SiteFolder, source: str) -> None:
+def test_site_rule_may_cite_documents(site: SiteFolder, source: str) -> None:
     site.put("rules.d/x.toml", RULE.replace('source = "site"', f'source = "{source}"'))
     assert site.load().rules[-1].source == source
 
@@ -246,7 +242,7 @@ def test_a_site_may_cite_itself_or_a_document(site: SiteFolder, source: str) -> 
         ("runtime = 3", 'unknown key "runtime", expected pattern, block_size or depth'),
     ],
 )
-def test_a_mistake_in_the_probe(site: SiteFolder, text: str, said: str) -> None:
+def test_probe_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\n[probe]\n{text}\n')
     with pytest.raises(PolicyError) as caught:
         site.load("mine")
@@ -261,14 +257,14 @@ def test_a_mistake_in_the_probe(site: SiteFolder, text: str, said: str) -> None:
         ('p99_ms = 1\nsource = "D9-1"\nbecause = "x"', 'key `source`: found "D9-1"'),
     ],
 )
-def test_a_mistake_in_an_objective(site: SiteFolder, text: str, said: str) -> None:
+def test_objective_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\n[[objective]]\n{text}\n')
     with pytest.raises(PolicyError) as caught:
         site.load("mine")
     assert said in caught.value.message
 
 
-def test_what_a_file_holds_cannot_command_a_terminal(site: SiteFolder) -> None:
+def test_error_text_is_printable(site: SiteFolder) -> None:
     site.put("rules.d/x\x1b[31m.toml", '"\\u001b]0;owned\\u0007" = 1\n')
     with pytest.raises(PolicyError) as caught:
         site.load()
@@ -289,9 +285,7 @@ def test_what_a_file_holds_cannot_command_a_terminal(site: SiteFolder) -> None:
         ("{ tri_mode = false }", False),
     ],
 )
-def test_an_adapters_own_settings_cannot_depend_on_its_endpoints(
-    site: SiteFolder, when: str, fine: bool
-) -> None:
+def test_adapter_rules_exclude_endpoint_conditions(site: SiteFolder, when: str, fine: bool) -> None:
     """Such a rule would never match, in silence."""
     rule = RULE.replace('{ protocol = "sas", medium = "ssd" }', when)
     rule = rule.replace('"nr_requests"\nvalue = 1024', '"irq_affinity"\nvalue = "0-3"')
@@ -312,7 +306,7 @@ def test_an_adapters_own_settings_cannot_depend_on_its_endpoints(
         ("zio_timer", '{ model = "ACME*" }', False),
     ],
 )
-def test_only_a_controllers_rules_ask_for_its_model_and_transport(
+def test_only_controller_rules_match_transport(
     site: SiteFolder, setting: str, when: str, fine: bool
 ) -> None:
     rule = RULE.replace('{ protocol = "sas", medium = "ssd" }', when)
@@ -340,14 +334,14 @@ def test_only_a_controllers_rules_ask_for_its_model_and_transport(
         ("p95 = 0.1", 'unknown key "p95", expected iops, mean or p99'),
     ],
 )
-def test_a_mistake_in_a_tolerance(site: SiteFolder, text: str, said: str) -> None:
+def test_tolerance_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\n[tolerance]\n{text}\n')
     with pytest.raises(PolicyError) as caught:
         site.load("mine")
     assert said in caught.value.message
 
 
-def test_a_tolerance_of_ones_own_takes_the_place_of_the_one_included(site: SiteFolder) -> None:
+def test_profile_tolerance_overrides_included(site: SiteFolder) -> None:
     site.put("profiles/mine.toml", 'title = "mine"\ninclude = ["latency"]\n')
     assert site.load("mine").tolerance == site.load("latency").tolerance
     site.put(

@@ -11,35 +11,35 @@ def disks(count: int) -> list[Subject]:
     return [Subject(endpoint(target=f"sd{number}")) for number in range(count)]
 
 
-def test_what_fits_is_left_as_it_is() -> None:
+def test_fitting_runs_stay_unchanged() -> None:
     found = fit_time(disks(4), Workload(), 2, APPLY)
     assert (len(found.subjects), found.workload, found.left_out) == (4, Workload(), ())
     assert found.seconds == 2 * estimate_seconds(4, Workload())
 
 
 @pytest.mark.parametrize("count", range(1, 60))
-def test_more_never_take_longer_than_the_limit(count: int) -> None:
+def test_total_time_stays_within_limit(count: int) -> None:
     found = fit_time(disks(count), Workload(), 2, APPLY)
     assert 0 < found.seconds <= APPLY + 1e-9
     assert len(found.subjects) + len(found.left_out) == count
     assert found.workload.runtime >= MIN_RUN_S
 
 
-def test_runs_get_shorter_before_anything_is_left_out() -> None:
+def test_runs_shorten_before_exclusion() -> None:
     found = fit_time(disks(9), Workload(), 2, APPLY)
     assert found.left_out == ()
     assert MIN_RUN_S < found.workload.runtime < Workload().runtime
 
 
-def test_runs_that_were_short_from_the_first_stay_so() -> None:
+def test_short_runs_stay_short() -> None:
     found = fit_time(disks(50), Workload(runtime=0.2), 2, APPLY)
     assert found.workload.runtime == 0.2
 
 
-def test_nothing_takes_no_time() -> None:
+def test_empty_selection_takes_no_time() -> None:
     assert fit_time([], Workload(), 2, APPLY).seconds == 0
 
 
-def test_no_room_at_all_leaves_all_out() -> None:
+def test_exhausted_budget_omits_all_disks() -> None:
     found = fit_time(disks(2), Workload(), 20, 10)
     assert (found.subjects, len(found.left_out), found.seconds) == ((), 2, 0)

@@ -19,17 +19,17 @@ def device(directory: Path, stat: str = STAT, inflight: str = "       0        2
     return directory
 
 
-def test_the_counters_are_read(tmp_path: Path) -> None:
+def test_counters_are_read(tmp_path: Path) -> None:
     assert read_activity(device(tmp_path)) == Activity(5040, 2291, 1860, 2)
 
 
-def test_a_device_that_is_gone_has_vanished(tmp_path: Path) -> None:
+def test_removed_device_is_vanished(tmp_path: Path) -> None:
     found = read_activity(tmp_path / "sda")
     assert isinstance(found, Missing)
     assert found.reason is Reason.VANISHED
 
 
-def test_a_counter_that_cannot_be_read_is_unreadable(tmp_path: Path) -> None:
+def test_unreadable_counter_is_reported(tmp_path: Path) -> None:
     device(tmp_path)
     (tmp_path / "stat").unlink()
     (tmp_path / "stat").mkdir()
@@ -41,9 +41,7 @@ def test_a_counter_that_cannot_be_read_is_unreadable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stat", "inflight"), [("1 2 3", "0 0"), ("", "0 0"), (STAT, "x"), (STAT, "1")]
 )
-def test_counters_that_make_no_sense_are_unparsable(
-    tmp_path: Path, stat: str, inflight: str
-) -> None:
+def test_invalid_counters_are_unparsable(tmp_path: Path, stat: str, inflight: str) -> None:
     found = read_activity(device(tmp_path, stat, inflight))
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNPARSABLE
@@ -82,40 +80,40 @@ def verdict(read: Reader, subject: Subject) -> Skipped | None:
 DISK = Subject(endpoint())
 
 
-def test_an_idle_disk_may_be_probed() -> None:
+def test_idle_disk_is_probed() -> None:
     assert verdict(replay(sda=samples(100, 100, 100, 100)), DISK) is None
 
 
-def test_a_little_background_io_does_not_matter() -> None:
+def test_background_io_is_tolerated() -> None:
     read = replay(sda=samples(100, 100, 120, 120, in_flight=(0, 1, 0, 0)))
     assert verdict(read, DISK) is None
 
 
-def test_more_than_a_tenth_of_the_time_in_use_is_busy() -> None:
+def test_utilization_above_tenth_is_busy() -> None:
     found = verdict(replay(sda=samples(100, 120, 140, 160)), DISK)
     assert found is not None
     assert found.reason is Skip.BUSY
     assert found.load == Load(pytest.approx(0.2), 0)  # type: ignore[arg-type]
 
 
-def test_io_that_hangs_is_busy_although_the_kernel_counts_no_time_for_it() -> None:
+def test_hanging_io_is_busy() -> None:
     found = verdict(replay(sda=samples(100, 100, 100, 100, in_flight=(3, 3, 3, 3))), DISK)
     assert found is not None
     assert (found.reason, found.load) == (Skip.BUSY, Load(0.0, 3))
 
 
-def test_counters_that_stand_still_say_nothing() -> None:
+def test_disabled_counters_give_no_verdict() -> None:
     disk = Subject(endpoint(attributes={"queue/iostats": Attribute("0", True)}))
     found = verdict(replay(sda=samples(100, 100, 100, 100)), disk)
     assert found == Skipped("sda", Skip.NOT_COUNTED)
 
 
-def test_counters_that_cannot_be_read_say_nothing() -> None:
+def test_unreadable_counters_give_no_verdict() -> None:
     gone: list[Activity | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
     assert verdict(replay(sda=gone), DISK) == Skipped("sda", Skip.UNREADABLE)
 
 
-def test_a_map_is_busy_when_one_of_its_paths_is() -> None:
+def test_busy_path_makes_map_busy() -> None:
     paths = tuple(endpoint(target=name, kind=Kind.PATH) for name in ("sdb", "sdc"))
     uncounted = {"queue/iostats": Attribute("0", True)}
     for attributes in ({}, uncounted):
@@ -128,7 +126,7 @@ def test_a_map_is_busy_when_one_of_its_paths_is() -> None:
         assert verdict(replay(**{"dm-0": idle, "sdb": idle, "sdc": idle}), top) is None
 
 
-def test_all_disks_are_sampled_together() -> None:
+def test_disks_are_sampled_together() -> None:
     time = FakeTime()
     disks = [Subject(endpoint(target=f"sd{letter}")) for letter in "abcdefgh"]
     read = replay(**{disk.target: samples(0, 0, 0, 0) for disk in disks})

@@ -43,7 +43,7 @@ NVME = {"protocol": Protocol.NVME, "medium": Medium.NVME}
     ("overrides", "p99", "source", "objective"),
     [({}, 1.25, "D0-12", 2.0), (SATA, 6.5, "D0-12", 7.8), (NVME, 0.56, "D0-12", 2.0)],
 )
-def test_each_medium_stands_beside_its_own_figures_and_objective(  # type: ignore[no-untyped-def]
+def test_medium_selects_figures_and_objective(  # type: ignore[no-untyped-def]
     stand, overrides: dict[str, object], p99: float, source: str, objective: float
 ) -> None:
     found = stand(1.0, **overrides)
@@ -52,12 +52,12 @@ def test_each_medium_stands_beside_its_own_figures_and_objective(  # type: ignor
     assert found.same_depth
 
 
-def test_nvme_alone_has_a_knee_in_the_documents(stand) -> None:  # type: ignore[no-untyped-def]
+def test_only_nvme_has_documented_knee(stand) -> None:  # type: ignore[no-untyped-def]
     assert stand(1.0, **NVME).document.knee == (64, 128)
     assert stand(1.0).document.knee is None
 
 
-def test_what_no_document_measured_stands_alone(stand) -> None:  # type: ignore[no-untyped-def]
+def test_undocumented_medium_has_no_reference(stand) -> None:  # type: ignore[no-untyped-def]
     found = stand(1.0, medium=Medium.HDD)
     assert (found.document, found.goal) == (None, None)
 
@@ -65,13 +65,13 @@ def test_what_no_document_measured_stands_alone(stand) -> None:  # type: ignore[
 @pytest.mark.parametrize(
     "workload", [Workload(pattern=Pattern.READ), Workload(block_size=65536)], ids=str
 )
-def test_other_workloads_are_not_held_against_4k_random_reads(stand, workload) -> None:  # type: ignore[no-untyped-def]
+def test_different_workload_has_no_reference(stand, workload) -> None:  # type: ignore[no-untyped-def]
     found = stand(1.0, workload)
     assert (found.document, found.goal) == (None, None)
     assert found.links, "bandwidth is bandwidth"
 
 
-def test_another_depth_is_said(stand) -> None:  # type: ignore[no-untyped-def]
+def test_depth_difference_is_reported(stand) -> None:  # type: ignore[no-untyped-def]
     assert not stand(1.0, Workload(depth=24)).same_depth
 
 
@@ -85,7 +85,7 @@ def test_another_depth_is_said(stand) -> None:  # type: ignore[no-untyped-def]
         (1.1, Headroom.AMPLE, True),
     ],
 )
-def test_an_objective_is_met_with_or_without_headroom(
+def test_objective_verdict_includes_headroom(
     measured: float, headroom: Headroom, met: bool
 ) -> None:
     found = evaluate_objective(Objective(2.0, "because", "D3-8"), measured)
@@ -93,7 +93,7 @@ def test_an_objective_is_met_with_or_without_headroom(
     assert found.spare == pytest.approx(1 - measured / 2)
 
 
-def test_a_throughput_stands_beside_its_link_and_the_documents_adapter(stand) -> None:  # type: ignore[no-untyped-def]
+def test_throughput_compares_with_link(stand) -> None:  # type: ignore[no-untyped-def]
     [gen3] = stand(1.0).links
     assert gen3.ceiling == pytest.approx(7.877, rel=1e-3)
     assert gen3.document == pytest.approx(11.7 / 2), "two adapters gave 11.7 GB/s together"
@@ -104,7 +104,7 @@ def test_a_throughput_stands_beside_its_link_and_the_documents_adapter(stand) ->
     assert (gen4.document, gen4.source) == (None, None)
 
 
-def test_a_volume_of_a_documents_card_stands_beside_each_raid_level(stand) -> None:  # type: ignore[no-untyped-def]
+def test_documented_card_volume_shows_raid(stand) -> None:  # type: ignore[no-untyped-def]
     volume: dict[str, Any] = {"protocol": Protocol.VOLUME, "document": "57CE (D4)"}
     figures = stand(1.0, **volume).raid
     assert {each.level: each.random_read for each in figures} == {
@@ -121,7 +121,7 @@ def test_a_volume_of_a_documents_card_stands_beside_each_raid_level(stand) -> No
     assert not stand(1.0, document="57CE (D4)").raid, "a drive is no array"
 
 
-def test_a_link_that_could_not_be_read_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-def]
+def test_unread_link_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-def]
     unread = Missing(Reason.UNREADABLE)
     assert compute_link_ceiling(link(speed=unread)) is None
     assert stand(1.0, link=link(width=unread)).links == ()
@@ -134,7 +134,7 @@ def mixed(reads: int, iops: float, wait: float = 1.0) -> ProbeResult:
     return ProbeResult("sda", "x", asked, measured, "3.33", ())
 
 
-def test_a_mix_costs_its_share_of_reads_alone(site: SiteFolder) -> None:
+def test_mix_cost_uses_documented_share(site: SiteFolder) -> None:
     yardsticks = site.library.yardsticks()
     found = compute_mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
     assert found is not None
@@ -151,13 +151,11 @@ def test_a_mix_costs_its_share_of_reads_alone(site: SiteFolder) -> None:
     ],
     ids=["none", "untrusted", "of another depth"],
 )
-def test_a_mix_without_its_like_costs_nothing_known(
-    site: SiteFolder, others: list[ProbeResult]
-) -> None:
+def test_unmatched_mix_has_no_cost(site: SiteFolder, others: list[ProbeResult]) -> None:
     assert compute_mix_cost([mixed(70, 82_000), *others], site.library.yardsticks()) is None
 
 
-def test_the_documents_means_stand_beside_those_of_their_media(stand) -> None:  # type: ignore[no-untyped-def]
+def test_documented_means_follow_medium(stand) -> None:  # type: ignore[no-untyped-def]
     assert stand(1.0, **NVME).document.mean_ms == (0.12, 0.12)
     assert stand(1.0, **SATA).document.mean_ms == (2.0, 5.0)
     assert stand(1.0).document.mean_ms is None, "of SAS the document does not tell it"

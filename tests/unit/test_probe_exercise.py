@@ -31,14 +31,14 @@ def follow(*rows: Row, medium: Medium = Medium.SSD, **given: object) -> Workload
     ("before", "after", "depth"),
     [(32, 128, 128), (128, 32, 128), (8, 16, 24), (32, 4096, MAX_DEPTH)],
 )
-def test_a_depth_is_exercised_on_both_sides(before: int, after: int, depth: int) -> None:
+def test_probe_reaches_both_depths(before: int, after: int, depth: int) -> None:
     rows = [row("queue_depth", before, after)]
     assert follow(*rows).issued == depth
     reached = depth >= max(before, after)
     assert bool(find_unexercised(rows, follow(*rows))) is not reached
 
 
-def test_requests_count_as_a_depth_does_and_the_deepest_decides() -> None:
+def test_deepest_setting_decides_probe_depth() -> None:
     rows = [row("queue_depth", 32, 64), row("nr_requests", 256, 512)]
     assert follow(*rows).issued == 512
     assert find_unexercised(rows, follow(*rows)) == ()
@@ -48,7 +48,7 @@ def test_requests_count_as_a_depth_does_and_the_deepest_decides() -> None:
     )
 
 
-def test_a_spinning_disk_is_not_given_more_than_it_serves_in_a_run() -> None:
+def test_spinning_disk_depth_is_capped() -> None:
     rows = [row("queue_depth", 32, 64), row("nr_requests", 256, 2048)]
     asked = follow(*rows, medium=Medium.HDD)
     assert asked.issued == MAX_HDD_DEPTH
@@ -57,14 +57,14 @@ def test_a_spinning_disk_is_not_given_more_than_it_serves_in_a_run() -> None:
     )
 
 
-def test_the_profiles_own_probe_is_the_least() -> None:
+def test_profile_probe_is_minimum() -> None:
     rows = [row("nomerges", 0, 1)]
     assert follow_plan(rows, ProbeSpec(pattern="read", block_size="1m", depth=4), Medium.SSD) == (
         Workload(Pattern.READ, 1 << 20, 4)
     )
 
 
-def test_the_paths_of_a_map_share_the_load() -> None:
+def test_map_paths_share_load() -> None:
     rows = [row("queue_depth", 32, 64, "sda"), row("queue_depth", 32, 64, "sdb")]
     assert follow(*rows).issued == 128
     assert find_unexercised(rows, Workload(depth=100)) == (
@@ -73,12 +73,12 @@ def test_the_paths_of_a_map_share_the_load() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "jobs"), [(1, 1), (2, 2), (64, 4)])
-def test_interrupts_are_met_by_several_submitters(cpus: int, jobs: int) -> None:
+def test_interrupts_use_several_submitters(cpus: int, jobs: int) -> None:
     asked = follow(row("rq_affinity", 1, 2), cpus=cpus)
     assert (asked.jobs, asked.issued) == (jobs, 24)
 
 
-def test_where_it_may_write_it_mixes_and_shows_what_a_scheduler_does() -> None:
+def test_writable_probe_mixes_for_scheduler() -> None:
     rows = [row("scheduler", "none", "mq-deadline")]
     assert find_unexercised(rows, follow(*rows)) == (Unexercised("scheduler", Hidden.READS_ALONE),)
     asked = follow(*rows, writable=True)
@@ -86,7 +86,7 @@ def test_where_it_may_write_it_mixes_and_shows_what_a_scheduler_does() -> None:
     assert find_unexercised(rows, asked) == ()
 
 
-def test_sizes_of_requests_are_met_by_blocks_as_large_unless_others_change() -> None:
+def test_request_sizes_need_large_blocks() -> None:
     size = row("max_sectors_kb", 512, 1024)
     assert follow(size).block_size == 1 << 20
     assert find_unexercised([size], follow(size)) == ()
@@ -97,22 +97,22 @@ def test_sizes_of_requests_are_met_by_blocks_as_large_unless_others_change() -> 
 
 
 @pytest.mark.parametrize("setting", ["read_ahead_kb", "wbt_lat_usec"])
-def test_what_is_for_the_page_cache_is_not_seen_by_direct_io(setting: str) -> None:
+def test_direct_io_hides_cache_settings(setting: str) -> None:
     rows = [row(setting, 128, 4096)]
     assert find_unexercised(rows, follow(*rows)) == (Unexercised(setting, Hidden.BUFFERED),)
 
 
-def test_a_drive_that_a_probe_keeps_busy_does_not_sleep() -> None:
+def test_busy_drive_hides_sleep_setting() -> None:
     rows = [row("pm_qos_latency_tolerance_us", 100_000, 0)]
     assert [each.why for each in find_unexercised(rows, follow(*rows))] == [Hidden.AWAKE]
 
 
-def test_merging_is_for_what_lies_side_by_side() -> None:
+def test_only_sequential_io_shows_merging() -> None:
     rows = [row("nomerges", 0, 2)]
     assert [each.why for each in find_unexercised(rows, Workload())] == [Hidden.UNMERGED]
     assert find_unexercised(rows, Workload(Pattern.READ)) == ()
 
 
-def test_a_value_that_was_not_read_asks_for_nothing() -> None:
+def test_unread_value_adds_no_depth() -> None:
     rows = [row("queue_depth", None, 64), row("nr_requests", 256, None)]
     assert follow(*rows).issued == 256

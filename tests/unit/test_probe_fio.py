@@ -84,7 +84,7 @@ def disk() -> Iterator[Path]:
 
 
 @real_fio
-def test_fio_itself_refuses_to_write_unless_that_was_allowed(disk: Path) -> None:
+def test_fio_refuses_unpermitted_writes(disk: Path) -> None:
     before = disk.read_bytes()
     writing = Workload(Pattern.RANDOM_MIX, ramp=0, runtime=0.2, reads=50)
     refused = fio.measure(usable(), "sda", str(disk), SIZE, writing)
@@ -96,7 +96,7 @@ def test_fio_itself_refuses_to_write_unless_that_was_allowed(disk: Path) -> None
     assert sum(window.ios for window in done.windows) in range(done.ios - 8, done.ios + 1)
 
 
-def test_fio_stays_on_the_cpus_it_is_given(fake: Fake) -> None:
+def test_fio_runs_on_given_cpus(fake: Fake) -> None:
     fake.script("grep cpus_allowed= probe.fio >&2; exit 7")
     found = fio.measure(usable(), "sda", str(fake.node), SIZE, SHORT, cpus="0,2-3")
     assert isinstance(found, Failed)
@@ -104,7 +104,7 @@ def test_fio_stays_on_the_cpus_it_is_given(fake: Fake) -> None:
 
 
 @real_fio
-def test_fio_reads_for_real_and_leaves_the_data_alone(disk: Path) -> None:
+def test_real_fio_preserves_data(disk: Path) -> None:
     before = disk.read_bytes()
     # Long enough that what is in flight as the ramp ends is lost in it, however busy the machine.
     workload = Workload(ramp=0.1, runtime=1.0, jobs=2)
@@ -120,7 +120,7 @@ def test_fio_reads_for_real_and_leaves_the_data_alone(disk: Path) -> None:
 
 
 @real_fio
-def test_a_real_run_is_cut_into_windows_that_add_up(disk: Path) -> None:
+def test_real_windows_sum_to_run(disk: Path) -> None:
     found = fio.measure(usable(), "sda", str(disk), SIZE, Workload(ramp=0.4, runtime=1.0))
     assert isinstance(found, Figures)
     assert len(found.windows) > 1
@@ -130,20 +130,20 @@ def test_a_real_run_is_cut_into_windows_that_add_up(disk: Path) -> None:
     assert merged.percentile(99) / 1000 == found.p99_us
 
 
-def test_the_command_line_forbids_fio_to_write(fake: Fake) -> None:
+def test_fio_gets_readonly_flag(fake: Fake) -> None:
     fake.script(f'echo "$@" >{fake.directory}/argv; cat "$RECORDED" >out')
     assert isinstance(fake.measure(), Figures)
     assert "--readonly" in (fake.directory / "argv").read_text().split()
 
 
-def test_what_fio_gets_and_leaves_is_private_and_taken_away(fake: Fake) -> None:
+def test_private_folder_is_removed(fake: Fake) -> None:
     fake.script(f'stat -c %a . >{fake.directory}/mode; cat "$RECORDED" >out')
     fake.measure()
     assert (fake.directory / "mode").read_text().strip() == "700"
     assert list((fake.directory.parent / "tmp").iterdir()) == []
 
 
-def test_no_fio_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fake.directory))
     assert fio.find() == fio.UnusableOutput(Skip.NO_FIO)
 
@@ -159,9 +159,7 @@ def test_no_fio_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
         ("fio-2.99", False),
     ],
 )
-def test_only_a_fio_whose_output_is_understood_is_used(
-    fake: Fake, said: str, understood: bool
-) -> None:
+def test_only_supported_fio_is_accepted(fake: Fake, said: str, understood: bool) -> None:
     fake.script("", version=f"echo '{said}'\n")
     found = fio.find()
     if understood:
@@ -179,63 +177,63 @@ def test_only_a_fio_whose_output_is_understood_is_used(
         ("echo 'libaio.so.1: no such file' >&2; exit 127", "libaio.so.1: no such file"),
     ],
 )
-def test_a_fio_that_does_not_start_is_not_called_old(fake: Fake, script: str, detail: str) -> None:
+def test_failing_fio_is_broken(fake: Fake, script: str, detail: str) -> None:
     fake.script("", version=f"{script}\n")
     assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, detail)
     said = explain_missing_result(Skipped("sda", Skip.BROKEN_FIO, detail))
     assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
 
 
-def test_a_fio_that_the_kernel_cannot_run_is_not_called_missing(fake: Fake) -> None:
+def test_unexecutable_fio_is_broken(fake: Fake) -> None:
     fake.script("")
     (fake.directory / "fio").write_bytes(b"\x7fELF of another machine")
     assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "Exec format error")
 
 
-def test_a_fio_that_never_answers_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_fio_is_broken(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fio, "TIME_MARGIN_S", 0.2)
     fake.script("", version="exec sleep 60\n")
     assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "no answer within 0.2 s")
 
 
-def test_warnings_do_not_spoil_the_figures(fake: Fake) -> None:
+def test_warnings_preserve_figures(fake: Fake) -> None:
     fake.script('{ echo "note: something"; cat "$RECORDED"; } >out; echo warning >&2')
     assert isinstance(fake.measure(), Figures)
 
 
-def test_garbage_is_told(fake: Fake) -> None:
+def test_garbage_output_is_failure(fake: Fake) -> None:
     fake.script("echo 'panic {}' >out")
     found = fake.measure()
     assert isinstance(found, Failed)
     assert (found.reason, found.text) == (Failure.GARBAGE, "panic {}")
 
 
-def test_no_output_at_all_is_told(fake: Fake) -> None:
+def test_empty_output_is_failure(fake: Fake) -> None:
     fake.script("exit 0")
     found = fake.measure()
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
 
-def test_figures_of_a_fio_that_failed_are_not_believed(fake: Fake) -> None:
+def test_failed_fio_yields_no_figures(fake: Fake) -> None:
     fake.script('cat "$RECORDED" >out; echo "engine libaio not loadable" >&2; exit 3')
     found = fake.measure()
     assert found == Failed("sda", Failure.EXIT, status=3, text="engine libaio not loadable")
 
 
-def test_an_io_error_is_told_by_its_number_rather_than_by_fios_status(fake: Fake) -> None:
+def test_io_error_precedes_exit_status(fake: Fake) -> None:
     fake.script('sed \'s/"error":0/"error":5/\' "$RECORDED" >out; exit 1')
     assert fake.measure() == Failed("sda", Failure.IO, errno=5)
 
 
-def test_a_fio_that_was_killed_midway_is_told(fake: Fake) -> None:
+def test_killed_fio_reports_signal(fake: Fake) -> None:
     fake.script('head -c 500 "$RECORDED" >out; kill -9 $$')
     found = fake.measure()
     assert isinstance(found, Failed)
     assert (found.reason, found.status) == (Failure.EXIT, -signal.SIGKILL)
 
 
-def test_a_device_that_is_gone_is_told_as_such(fake: Fake) -> None:
+def test_vanished_device_fails_launch(fake: Fake) -> None:
     fake.script('cat "$RECORDED" >out')
     fake.node.unlink()
     found = fake.measure()
@@ -243,7 +241,7 @@ def test_a_device_that_is_gone_is_told_as_such(fake: Fake) -> None:
     assert (found.reason, found.errno) == (Failure.LAUNCH, 2)
 
 
-def test_a_fio_that_hangs_is_killed_with_all_it_started(fake: Fake) -> None:
+def test_timeout_kills_process_group(fake: Fake) -> None:
     pids = fake.directory / "pids"
     fake.script(f"trap '' TERM; sleep 1000 & echo $$ $! >{pids}; wait")
     found = fake.measure(margin=HUNG)
@@ -251,9 +249,7 @@ def test_a_fio_that_hangs_is_killed_with_all_it_started(fake: Fake) -> None:
     assert_gone(pids)
 
 
-def test_a_fio_that_cannot_be_killed_is_walked_away_from(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unkillable_fio_is_abandoned(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = fake.directory / "pids"
     fake.script(f"echo $$ $$ >{pids}; exec sleep 1000")
     with monkeypatch.context() as deaf:
@@ -267,7 +263,7 @@ def test_a_fio_that_cannot_be_killed_is_walked_away_from(
     assert found == Failed("sda", Failure.STUCK, process=still)
 
 
-def test_an_interrupt_ends_fio_before_hbatune_goes_on(fake: Fake) -> None:
+def test_interrupt_ends_fio_first(fake: Fake) -> None:
     pids = fake.directory / "pids"
     fake.script(f"sleep 1000 & echo $$ $! >{pids}; kill -INT $PPID; wait")
     with pytest.raises(KeyboardInterrupt):
@@ -291,7 +287,7 @@ def interrupt_by_another_thread() -> None:
 @pytest.mark.parametrize(
     "interrupt", [lambda: signal.raise_signal(signal.SIGINT), interrupt_by_another_thread]
 )
-def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
+def test_interrupt_at_launch_ends_fio(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
 ) -> None:
     fake.script("exec sleep 1000")
@@ -309,7 +305,7 @@ def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
     assert [one.alive() for one in started] == [False]
 
 
-def test_fio_itself_can_be_interrupted(fake: Fake) -> None:
+def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
     # No shell here: dash clears the mask that it inherits.
     path, mask = fake.directory / "fio", fake.directory / "mask"
     path.write_text(
@@ -329,7 +325,7 @@ fio.measure(fio.find(), "sda", {node!r}, 1048576, Workload(), margin=1000)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_hbatune_leaves_no_fio_behind(fake: Fake, signum: signal.Signals) -> None:
+def test_interrupted_caller_ends_fio(fake: Fake, signum: signal.Signals) -> None:
     ready, pids = fake.directory / "ready", fake.directory / "pids"
     os.mkfifo(ready)
     fake.script(f"echo $$ $$ >{pids}; echo >{ready}; exec sleep 1000")
@@ -344,7 +340,7 @@ def test_an_interrupted_hbatune_leaves_no_fio_behind(fake: Fake, signum: signal.
     assert_gone(pids)
 
 
-def test_nothing_that_hbatune_holds_is_handed_to_fio(fake: Fake) -> None:
+def test_fio_inherits_no_descriptors(fake: Fake) -> None:
     fake.script(f'ls -l /proc/self/fd >{fake.directory}/fds; cat "$RECORDED" >out')
     lock = fake.directory / "lock"
     with lock.open("w") as held:
@@ -354,7 +350,7 @@ def test_nothing_that_hbatune_holds_is_handed_to_fio(fake: Fake) -> None:
     assert "pipe:" not in (fake.directory / "fds").read_text()
 
 
-def test_the_job_that_fio_gets_names_the_device(fake: Fake) -> None:
+def test_fio_job_names_device(fake: Fake) -> None:
     fake.script(f'cp probe.fio {fake.directory}/job; cat "$RECORDED" >out')
     fake.measure()
     assert f"filename={fake.node}" in (fake.directory / "job").read_text().splitlines()

@@ -28,7 +28,7 @@ def read_of(output: str, job: int = 0) -> dict[str, Any]:
     return said
 
 
-def test_one_job_gives_the_figures_that_fio_prints() -> None:
+def test_figures_match_fio_output() -> None:
     said = read_of(recorded(1))
     theirs = said["lat_ns"]["percentile"]
     ours = measured(recorded(1))
@@ -44,7 +44,7 @@ def test_one_job_gives_the_figures_that_fio_prints() -> None:
     assert (ours.ios, ours.runtime) == (said["total_ios"], 0.6)
 
 
-def test_what_was_waited_for_at_the_end_neither_slows_it_nor_is_part_of_it() -> None:
+def test_late_completions_are_excluded() -> None:
     """As fio 3.33 told of 128 reads of a disk that does 385 a second, in 4 s."""
     late = {"333000000": 1538, "579000000": 127}
     whole = job(ios=1665, counted=1538, runtime=4325, mean=351_760_000, bins=late)
@@ -58,7 +58,7 @@ def test_what_was_waited_for_at_the_end_neither_slows_it_nor_is_part_of_it() -> 
     assert ours.concurrency == pytest.approx(128, rel=0.001)
 
 
-def test_jobs_add_up_and_stay_visible_one_by_one() -> None:
+def test_job_figures_sum_to_total() -> None:
     first, second = read_of(recorded(2), 0), read_of(recorded(2), 1)
     ours = measured(recorded(2))
     assert ours.job_iops == pytest.approx((first["iops"], second["iops"]), rel=0.002)
@@ -68,7 +68,7 @@ def test_jobs_add_up_and_stay_visible_one_by_one() -> None:
     assert min(means) <= ours.mean_us * 1000 <= max(means)
 
 
-def test_a_slow_job_among_fast_ones_shows_in_the_merged_tail() -> None:
+def test_slow_job_shapes_merged_tail() -> None:
     output = document(
         job(ios=990, mean=100_000, bins={"100000": 990}),
         job(ios=10, mean=9_000_000, bins={"9000000": 10}),
@@ -78,18 +78,18 @@ def test_a_slow_job_among_fast_ones_shows_in_the_merged_tail() -> None:
     assert ours.mean_us == pytest.approx(189)  # weighted by I/Os, not by jobs
 
 
-def test_the_concurrency_of_a_full_pipe_is_the_depth_issued() -> None:
+def test_concurrency_equals_issued_depth() -> None:
     assert measured(recorded(1)).concurrency == pytest.approx(24, rel=0.02)
     assert measured(recorded(2)).concurrency == pytest.approx(48, rel=0.02)
 
 
-def test_cpu_time_is_that_of_all_jobs_for_each_io() -> None:
+def test_cpu_time_covers_jobs() -> None:
     # 30 % of 2 s and 10 % of 2 s are 800 ms for 4000 I/Os
     busy, lazy = job(ios=1000, usr=10.0, sys=20.0), job(ios=3000, usr=5.0, sys=5.0)
     assert measured(document(busy, lazy)).cpu_us_per_io == pytest.approx(200)
 
 
-def test_warnings_around_the_json_are_passed_over() -> None:
+def test_surrounding_text_is_skipped() -> None:
     noisy = "note: both iodepth >= 1 and {something}\n" + recorded(1) + "fio: a last word\n"
     assert measured(noisy) == measured(recorded(1))
 
@@ -107,36 +107,36 @@ def test_warnings_around_the_json_are_passed_over() -> None:
         "{'jobs': []}",
     ],
 )
-def test_what_makes_no_sense_is_a_failure(output: str) -> None:
+def test_nonsense_output_is_failure(output: str) -> None:
     found = parse_figures("sda", output, 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
 
-def test_output_cut_off_anywhere_is_a_failure() -> None:
+def test_truncated_output_is_failure() -> None:
     whole = recorded(1).rstrip()
     for end in range(0, len(whole), 97):
         assert isinstance(parse_figures("sda", whole[:end], 0.6), Failed)
 
 
-def test_a_histogram_that_is_missing_is_not_a_figure_of_zero() -> None:
+def test_missing_histogram_is_failure() -> None:
     found = parse_figures("sda", document(job(bins={})), 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
 
-def test_ios_in_no_time_have_no_rate() -> None:
+def test_zero_runtime_is_failure() -> None:
     found = parse_figures("sda", document(job(runtime=0)), 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
 
-def test_fios_error_is_told_with_its_errno() -> None:
+def test_fio_error_carries_errno() -> None:
     found = parse_figures("sda", document(job(), job(error=5)), 0.6)
     assert found == Failed("sda", Failure.IO, errno=5)
 
 
-def test_a_disk_that_completed_nothing_has_no_figures() -> None:
+def test_zero_completions_yield_no_figures() -> None:
     found = parse_figures("sda", document(job(ios=0, bins={})), 0.6)
     assert found == Failed("sda", Failure.NO_IO)
 
@@ -181,7 +181,7 @@ def beside(**read: Any) -> dict[str, Any]:
     return {**made, "jobname": "beside", "read": job(ios=0, bins={})["read"], "write": made["read"]}
 
 
-def test_a_bulk_writer_is_no_part_of_the_readers_figures() -> None:
+def test_writer_is_excluded_from_figures() -> None:
     writer = beside(ios=500, mean=80_000_000, bins={"80000000": 500})
     alone, ours = measured(document(job())), measured(document(job(), writer))
     assert ours.written_beside == 500 * 4096 / 2
@@ -189,7 +189,7 @@ def test_a_bulk_writer_is_no_part_of_the_readers_figures() -> None:
     assert (ours.iops, ours.p99_us, ours.job_iops) == (alone.iops, alone.p99_us, alone.job_iops)
 
 
-def test_a_reader_that_got_nothing_beside_a_writer_has_no_figures() -> None:
+def test_starved_reader_yields_no_figures() -> None:
     found = parse_figures("sda", document(job(ios=0, bins={}), beside()), 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.NO_IO

@@ -29,14 +29,14 @@ def why(it: Endpoint, *named: str, look: object = lambda node: None) -> Skip | N
 
 
 @pytest.mark.parametrize("name", ["sda", "/dev/sda"])
-def test_an_empty_disk_that_was_named_may_be_written_to(empty: Endpoint, name: str) -> None:
+def test_named_empty_disk_is_writable(empty: Endpoint, name: str) -> None:
     assert why(empty, name) is None
     assert why(empty, empty.id) is None
     assert why(empty, empty.id.partition("@")[0]) is None
 
 
 @pytest.mark.parametrize("name", ["sdb", "0000:01:00.0", "host0"])
-def test_an_adapter_names_no_disk(empty: Endpoint, name: str) -> None:
+def test_adapter_name_permits_no_write(empty: Endpoint, name: str) -> None:
     assert why(empty, name) is Skip.NOT_NAMED
 
 
@@ -52,27 +52,23 @@ def test_an_adapter_names_no_disk(empty: Endpoint, name: str) -> None:
         ({"device_node": None}, Skip.NO_NODE),
     ],
 )
-def test_what_is_in_use_is_refused(
-    empty: Endpoint, changes: dict[str, object], reason: Skip
-) -> None:
+def test_disk_in_use_is_refused(empty: Endpoint, changes: dict[str, object], reason: Skip) -> None:
     assert why(replace(empty, **changes)) is reason
 
 
-def test_a_partition_is_enough(empty: Endpoint) -> None:
+def test_partition_blocks_writes(empty: Endpoint) -> None:
     (Path(empty.sysfs) / "sda1").mkdir()
     (Path(empty.sysfs) / "sda1" / "partition").write_text("1")
     assert why(empty) is Skip.PARTITIONED
 
 
-def test_a_disk_that_cannot_be_looked_at_is_refused(empty: Endpoint) -> None:
+def test_uninspectable_disk_is_refused(empty: Endpoint) -> None:
     assert why(replace(empty, sysfs="/nonexistent/sda")) is Skip.PARTITIONED
     blind = OSError(errno.ENOENT, "No such file or directory: blkid")
     assert why(empty, look=lambda node: blind) is Skip.UNKNOWN_CONTENT
 
 
-def test_what_the_kernel_lets_nobody_else_have_is_refused(
-    empty: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_disk_is_refused(empty: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(*given: object) -> int:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
@@ -82,7 +78,7 @@ def test_what_the_kernel_lets_nobody_else_have_is_refused(
         assert refused.reason is Skip.TAKEN
 
 
-def test_a_free_disk_can_be_had_for_the_time_of_a_run(empty: Endpoint) -> None:
+def test_free_disk_is_granted(empty: Endpoint) -> None:
     with claim_device(Subject(empty)) as refused:
         assert refused is None
     with claim_device(Subject(replace(empty, device_node="/nonexistent/sda"))) as refused:
@@ -90,7 +86,7 @@ def test_a_free_disk_can_be_had_for_the_time_of_a_run(empty: Endpoint) -> None:
         assert refused.reason is Skip.UNKNOWN_CONTENT
 
 
-def test_signatures_are_found_on_the_device(empty: Endpoint) -> None:
+def test_device_signature_is_detected(empty: Endpoint) -> None:
     node = Path(empty.device_node or "")
     assert read_signature(str(node)) is None
     content = bytearray(1 << 20)
@@ -101,7 +97,7 @@ def test_signatures_are_found_on_the_device(empty: Endpoint) -> None:
     assert why(empty, look=None) is Skip.SIGNED
 
 
-def test_a_partition_table_is_a_signature(empty: Endpoint) -> None:
+def test_partition_table_is_signature(empty: Endpoint) -> None:
     content = bytearray(1 << 20)
     content[446:462] = bytes([0, 0, 2, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 0xFF, 7, 0, 0])
     content[510:512] = b"\x55\xaa"
@@ -111,7 +107,7 @@ def test_a_partition_table_is_a_signature(empty: Endpoint) -> None:
 
 # blkid(8): 2 means that nothing was found, 8 that several things were; all else is a failure.
 @pytest.mark.parametrize("status", [1, 3, 4, 7, 127, 255])
-def test_a_blkid_that_fails_is_not_taken_for_an_empty_disk(
+def test_failed_blkid_refuses_disk(
     empty: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     program = tmp_path / "bin" / "blkid"

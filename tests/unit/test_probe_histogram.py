@@ -11,9 +11,7 @@ COUNTS = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
 
 
 @given(COUNTS, st.floats(1, 100))
-def test_a_percentile_is_the_value_that_so_many_do_not_exceed(
-    counts: dict[int, int], percent: float
-) -> None:
+def test_percentile_matches_definition(counts: dict[int, int], percent: float) -> None:
     value = Histogram(counts).percentile(percent)
     total = sum(counts.values())
     within = sum(count for each, count in counts.items() if each <= value)
@@ -22,7 +20,7 @@ def test_a_percentile_is_the_value_that_so_many_do_not_exceed(
 
 
 @given(COUNTS)
-def test_median_mean_and_count_are_those_of_the_values(counts: dict[int, int]) -> None:
+def test_summary_matches_values(counts: dict[int, int]) -> None:
     values = [value for value, count in counts.items() for _ in range(count)]
     found = Histogram(counts)
     assert found.percentile(50) == statistics.median_low(values)
@@ -31,20 +29,18 @@ def test_median_mean_and_count_are_those_of_the_values(counts: dict[int, int]) -
 
 
 @given(COUNTS, COUNTS)
-def test_what_is_merged_can_be_taken_away_again(
-    first: dict[int, int], second: dict[int, int]
-) -> None:
+def test_subtraction_undoes_merge(first: dict[int, int], second: dict[int, int]) -> None:
     both = merge_histograms([Histogram(first), Histogram(second)])
     assert both.count == sum(first.values()) + sum(second.values())
     assert both.minus(Histogram(first)) == Histogram(second)
 
 
-def test_counters_that_went_back_are_not_the_same_run() -> None:
+def test_decreasing_counters_raise() -> None:
     with pytest.raises(ValueError, match="below zero"):
         Histogram({5: 1}).minus(Histogram({5: 2}))
 
 
-def test_nothing_has_neither_mean_nor_percentile() -> None:
+def test_empty_histogram_has_no_statistics() -> None:
     with pytest.raises(ValueError, match="nothing"):
         _ = Histogram().mean
     with pytest.raises(ValueError, match="nothing"):
@@ -52,6 +48,6 @@ def test_nothing_has_neither_mean_nor_percentile() -> None:
 
 
 @given(COUNTS)
-def test_a_window_comes_back_from_json_as_it_was(counts: dict[int, int]) -> None:
+def test_window_survives_json(counts: dict[int, int]) -> None:
     window = Window(1.5, 10, 40960, Histogram(counts), 0.25, 0.5)
     assert msgspec.json.decode(msgspec.json.encode(window), type=Window) == window

@@ -50,7 +50,7 @@ def steps(found: Knee | None, at: int) -> int:
 
 @pytest.mark.parametrize("curve", [saturating, balanced])
 @pytest.mark.parametrize("at", INNER)
-def test_without_noise_the_knee_is_found_where_it_is(curve: Curve, at: int) -> None:
+def test_noiseless_knee_is_exact(curve: Curve, at: int) -> None:
     found = find_knee(sweep(curve, at, lambda: 1.0))
     assert steps(found, at) == 0
     assert found is not None
@@ -59,12 +59,12 @@ def test_without_noise_the_knee_is_found_where_it_is(curve: Curve, at: int) -> N
 
 @pytest.mark.parametrize("curve", [saturating, balanced])
 @given(at=st.sampled_from(INNER), random=st.randoms(use_true_random=False))
-def test_with_a_tenth_of_noise_it_is_found_within_one_step(curve: Curve, at: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_noisy_knee_within_one_step(curve: Curve, at: int, random) -> None:  # type: ignore[no-untyped-def]
     swept = sweep(curve, at, lambda: random.uniform(0.9, 1.1), windows=1)
     assert steps(find_knee(swept), at) <= 1
 
 
-def test_by_its_own_definition_the_first_depth_is_none_where_the_second_has_far_more() -> None:
+def test_steep_second_depth_wins() -> None:
     # Measured on a disk: 73 % more IOPS for 24 % more p99, and the smoothed ends said depth 1.
     rates, waits = (100.0, 173.0, 180.0, 181.0, 182.0), (1000.0, 1240.0, 2600.0, 5200.0, 10400.0)
     points = [
@@ -79,13 +79,13 @@ def test_by_its_own_definition_the_first_depth_is_none_where_the_second_has_far_
 
 
 @pytest.mark.parametrize("at", DEPTHS)
-def test_the_ends_are_found_as_all_others_are(at: int) -> None:
+def test_knee_at_end_is_detected(at: int) -> None:
     found = find_knee(sweep(saturating, at, lambda: 1.0))
     assert found is not None
     assert found.depth == at
 
 
-def test_noise_makes_the_range_wider_and_it_holds_the_knee() -> None:
+def test_noise_widens_knee_range() -> None:
     wide = 0
     for seed in range(20):
         noisy = find_knee(sweep(balanced, 32, partial(Random(seed).uniform, 0.4, 1.6)))
@@ -95,7 +95,7 @@ def test_noise_makes_the_range_wider_and_it_holds_the_knee() -> None:
     assert wide >= 15
 
 
-def test_it_says_what_more_depth_brings() -> None:
+def test_knee_reports_gain_beyond() -> None:
     found = find_knee(sweep(saturating, 64, lambda: 1.0))
     assert found is not None
     assert (found.depth, found.past) == (64, 128)
@@ -103,29 +103,29 @@ def test_it_says_what_more_depth_brings() -> None:
     assert found.p99 == pytest.approx(1.0)
 
 
-def test_a_knee_past_the_last_depth_is_not_claimed() -> None:
+def test_late_knee_is_unclaimed() -> None:
     found = find_knee(sweep(saturating, 1024, lambda: 1.0))
     assert found == Knee(256, 256, 256, None, None, None)
 
 
-def test_the_order_of_the_points_does_not_matter() -> None:
+def test_point_order_is_irrelevant() -> None:
     swept = sweep(saturating, 16, lambda: 1.0)
     assert find_knee(swept[::-1]) == find_knee(swept)
 
 
-def test_two_depths_have_no_shape_and_empty_points_do_not_count() -> None:
+def test_two_depths_yield_no_knee() -> None:
     swept = sweep(saturating, 16, lambda: 1.0)
     assert find_knee(swept[:2]) is None
     assert find_knee([*swept[:2], Point(4, (), ()), Point(8, (0.0,), (1.0,))]) is None
 
 
-def test_power_rises_to_the_knee_and_falls_beyond() -> None:
+def test_power_peaks_at_knee() -> None:
     powers = [rate / wait for rate, wait in (saturating(depth, 16) for depth in DEPTHS)]
     rising = [a < b for a, b in pairwise(powers)]
     assert rising == [depth < 16 for depth in DEPTHS[:-1]]
 
 
-def test_a_sweep_is_read_from_the_windows_of_its_runs() -> None:
+def test_points_come_from_windows() -> None:
     quiet = Window(1.0, 0, 0, Histogram({}), 0.0, 0.0)
     windows = [Window(0.5, 100, 0, Histogram({us * 1000: 100}), 0.0, 0.0) for us in (200, 300)]
     cut = replace(figures(200, 250, 300), windows=(*windows, quiet))

@@ -27,13 +27,13 @@ def stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_time_of_some_cpus_or_of_all(stat: Path) -> None:
+def test_cpu_time_covers_selection(stat: Path) -> None:
     assert read_cpu_time() == CpuTime(17.0, 12.0, 1.0)
     assert read_cpu_time([1]) == CpuTime(8.0, 5.0, 0.5)
     assert read_cpu_time([0, 1]) == CpuTime(17.0, 12.0, 1.0)
 
 
-def test_what_cannot_be_read_is_not_made_up(stat: Path) -> None:
+def test_unreadable_time_is_none(stat: Path) -> None:
     assert read_cpu_time([7]) is None
     stat.write_text("cpu  nonsense\n")
     assert read_cpu_time() is None
@@ -58,7 +58,7 @@ def measured(
     return made, waits
 
 
-def test_interrupts_are_counted_while_io_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_are_measured_during_io(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([CpuTime(100.0, 50.0, 1.0), CpuTime(103.5, 50.7, 1.35)])
     made, waits = measured(monkeypatch, seen)
     assert waits == [0.75, 1.75, 7.5], "from after the warm-up to the end of the runtime"
@@ -71,14 +71,14 @@ def test_interrupts_are_counted_while_io_is_in_flight(monkeypatch: pytest.Monkey
     ("seen", "ends"),
     [([CpuTime(1, 0, 0)], 1.0), ([None, None], 9.0), ([CpuTime(1, 0, 0)] * 2, 9.0)],
 )
-def test_a_run_that_ends_early_or_is_not_counted_has_no_cost(
+def test_incomplete_run_has_no_cost(
     monkeypatch: pytest.MonkeyPatch, seen: list[CpuTime | None], ends: float
 ) -> None:
     assert measured(monkeypatch, iter(seen), ends)[0].cost is None
 
 
 @pytest.mark.parametrize("sensor", ["device/hwmon3", "device/hwmon/hwmon3"])
-def test_a_drive_says_how_warm_it_is(tmp_path: Path, sensor: str) -> None:
+def test_drive_temperature_is_read(tmp_path: Path, sensor: str) -> None:
     assert read_temperature(tmp_path) is None
     (tmp_path / sensor).mkdir(parents=True)
     (tmp_path / sensor / "temp1_input").write_text("41850\n")

@@ -15,22 +15,22 @@ from hbatune.probe.verdict import (
 CONFIDENCE = 0.99
 
 
-def test_the_rarest_that_pairs_can_be_is_all_of_them_alike() -> None:
+def test_unanimous_pairs_are_rarest() -> None:
     assert compute_chance([[1.0]] * 8) == (1 / 128,)
     assert compute_chance([[-1.0]] * 8) == (1 / 128,)
 
 
-def test_one_pair_against_the_others_is_that_much_more_common() -> None:
+def test_dissenting_pair_raises_chance() -> None:
     # 8 exchanges in 128 do as much: this order, and the one of all alike, and their like.
     assert compute_chance([[1.0]] * 7 + [[-1.0]]) == (9 / 128,)
 
 
-def test_pairs_that_show_nothing_are_no_wonder() -> None:
+def test_balanced_pairs_prove_nothing() -> None:
     assert compute_chance([[1.0], [-1.0]] * 4) == (1.0,)
     assert compute_chance([[0.0]] * 8) == (1.0,)
 
 
-def test_more_metrics_make_each_of_them_less_rare() -> None:
+def test_more_metrics_raise_chance() -> None:
     random = Random(1)
     shift = [random.gauss(0.5, 1) for _ in range(10)]
     noise = [[random.gauss(0, 1) for _ in range(20)] for _ in shift]
@@ -38,18 +38,18 @@ def test_more_metrics_make_each_of_them_less_rare() -> None:
     assert together[0] > 2 * compute_chance([[each] for each in shift])[0]
 
 
-def test_eight_pairs_are_the_fewest_for_one_in_a_hundred() -> None:
+def test_one_percent_needs_eight_pairs() -> None:
     assert compute_min_pairs(0.01) == 8
     assert compute_chance([[1.0]] * 8)[0] <= 0.01 < compute_chance([[1.0]] * 7)[0]
 
 
-def test_many_pairs_are_drawn_and_a_change_that_is_there_is_rare() -> None:
+def test_many_pairs_reveal_change() -> None:
     random = Random(2)
     assert compute_chance([[random.gauss(0.5, 0.2)] for _ in range(30)])[0] < 0.001
     assert compute_chance([[random.gauss(0, 1)] for _ in range(30)])[0] > 0.01
 
 
-def test_an_interval_holds_the_mean_and_shrinks_with_the_noise() -> None:
+def test_interval_scales_with_noise() -> None:
     random = Random(3)
     values = [random.gauss(0, 1) for _ in range(10)]
     low, high = compute_interval(values, CONFIDENCE)
@@ -61,7 +61,7 @@ def test_an_interval_holds_the_mean_and_shrinks_with_the_noise() -> None:
     assert compute_interval([0.25] * 10, CONFIDENCE) == (0.25, 0.25)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_cover_at_stated_rate() -> None:
     random = Random(4)
     held = 0
     for _ in range(300):
@@ -70,13 +70,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 0.91 <= held / 300 <= 0.98
 
 
-def test_skewed_values_reach_further_on_the_side_of_their_tail() -> None:
+def test_skew_widens_tail_side() -> None:
     low, high = compute_interval([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0], CONFIDENCE)
     mean = statistics.fmean([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0])
     assert high - mean > 2 * (mean - low)
 
 
-def test_the_difference_of_two_blocks() -> None:
+def test_block_difference_is_estimated() -> None:
     random = Random(5)
     first = [random.gauss(1, 0.1) for _ in range(12)]
     second = [random.gauss(2, 0.1) for _ in range(12)]
@@ -90,5 +90,5 @@ def test_the_difference_of_two_blocks() -> None:
 @pytest.mark.parametrize(
     ("confidence", "freedom", "table"), [(0.95, 9, 2.262), (0.99, 9, 3.250), (0.99, 19, 2.861)]
 )
-def test_quantiles_are_those_of_the_tables(confidence: float, freedom: int, table: float) -> None:
+def test_student_quantiles_match_tables(confidence: float, freedom: int, table: float) -> None:
     assert math.isclose(compute_student_quantile(confidence, freedom), table, rel_tol=0.002)

@@ -40,7 +40,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
     return subjects
 
 
-def test_each_subject_has_one_outcome_in_order(disks: list[Subject]) -> None:
+def test_outcomes_follow_subject_order(disks: list[Subject]) -> None:
     outcomes = probe_subjects(disks, SHORT, read=idle, clock=STILL)
     assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
     assert [type(outcome).__name__ for outcome in outcomes] == [
@@ -50,7 +50,7 @@ def test_each_subject_has_one_outcome_in_order(disks: list[Subject]) -> None:
     ]
 
 
-def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
+def test_result_names_driver_and_firmware(
     disks: list[Subject],
 ) -> None:
     (result,) = probe_subjects(disks[:1], SHORT, read=idle, clock=STILL)
@@ -62,7 +62,7 @@ def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
     )
 
 
-def test_a_busy_disk_is_left_in_peace(disks: list[Subject], tmp_path: Path) -> None:
+def test_busy_disk_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 4 if sysfs.endswith("sda") else 0)
 
@@ -73,7 +73,7 @@ def test_a_busy_disk_is_left_in_peace(disks: list[Subject], tmp_path: Path) -> N
     assert (tmp_path / "runs").read_text().splitlines() == ["run"]
 
 
-def test_without_fio_every_subject_is_skipped(
+def test_missing_fio_skips_subjects(
     disks: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
@@ -82,22 +82,20 @@ def test_without_fio_every_subject_is_skipped(
     ]
 
 
-def test_a_name_that_fio_would_misread_is_never_given_to_it(
-    disks: list[Subject], tmp_path: Path
-) -> None:
+def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
     hostile = Subject(endpoint(device_node="/dev/sda\nrw=randwrite"))
     outcome = probe_subjects([hostile, *disks[:1]], SHORT, read=idle, clock=STILL)[0]
     assert outcome == Skipped("sda", Skip.UNSAFE_NAME, detail="/dev/sda\nrw=randwrite")
     assert (tmp_path / "runs").read_text().splitlines() == ["run"]
 
 
-def test_progress_is_told_before_each_probe(disks: list[Subject]) -> None:
+def test_progress_precedes_every_probe(disks: list[Subject]) -> None:
     seen: list[tuple[int, int, str]] = []
     probe_subjects(disks, SHORT, lambda *step: seen.append(step), read=idle, clock=STILL)
     assert seen == [(0, 3, "sda"), (1, 3, "sdb"), (2, 3, "sdc")]
 
 
-def test_an_idle_disk_is_chosen_before_a_busy_one() -> None:
+def test_idle_disk_precedes_busy() -> None:
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
 
@@ -106,7 +104,7 @@ def test_an_idle_disk_is_chosen_before_a_busy_one() -> None:
     assert [subject.target for subject in selection.subjects] == ["sdb"]
 
 
-def test_disks_that_must_not_be_probed_are_not_sampled_either() -> None:
+def test_unprobeable_disk_is_not_sampled() -> None:
     def read(_: str) -> Activity | Missing:
         raise AssertionError("was sampled")
 
@@ -115,7 +113,7 @@ def test_disks_that_must_not_be_probed_are_not_sampled_either() -> None:
     assert [skipped.reason for skipped in selection.skipped] == [Skip.UNREADABLE]
 
 
-def test_the_estimate_grows_with_endpoints_and_seconds() -> None:
+def test_estimate_scales_with_endpoints() -> None:
     assert estimate_seconds(0, Workload()) == 0
     assert estimate_seconds(3, Workload()) == pytest.approx(3 * estimate_seconds(1, Workload()))
     assert (

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
+def test_scratch_file_is_unnamed(folder: Path) -> None:
     with make_scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
         assert list(folder.iterdir()) == []
         content = Path(file.path).read_bytes()
@@ -37,7 +37,7 @@ def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
 
 @real_fio
 @pytest.mark.parametrize("pattern", [Pattern.RANDOM_READ, Pattern.RANDOM_MIX])
-def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
+def test_fio_probes_scratch_file(pattern: Pattern, folder: Path) -> None:
     with make_scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
         asked = Workload(pattern, ramp=0, runtime=0.2, reads=50)
         found = run.probe_file(str(folder), file.path, file.size, asked)
@@ -45,14 +45,14 @@ def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
     assert found.figures.ios > 0
 
 
-def test_a_folder_that_cannot_hold_one_is_refused(folder: Path) -> None:
+def test_unusable_folder_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="too little"), make_scratch_file(folder, smallest=1 << 60):
         pytest.fail("there is not that much")
     with pytest.raises(UsageError, match="cannot hold"), make_scratch_file(folder / "none"):
         pytest.fail("there is no folder")
 
 
-def test_killed_it_leaves_nothing(folder: Path) -> None:
+def test_killed_process_leaves_nothing(folder: Path) -> None:
     code = (
         "import sys, signal; from pathlib import Path\n"
         "from hbatune.probe.guard import make_scratch_file\n"
@@ -68,6 +68,6 @@ def test_killed_it_leaves_nothing(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_it_takes_the_place_of_targets(folder: Path) -> None:
+def test_file_option_excludes_targets(folder: Path) -> None:
     assert main(["probe", "qd1", "sda", "--file", str(folder)]) == 2
     assert main(["probe", "qd1", "--file", str(folder / "none")]) == 2

@@ -40,7 +40,7 @@ def chosen(selection: Selection) -> list[str]:
     return [subject.target for subject in selection.subjects]
 
 
-def test_identical_disks_are_probed_once_per_adapter_medium_and_model() -> None:
+def test_identical_disks_share_one_probe() -> None:
     selection = choose(
         endpoint(target="sdb"),
         endpoint(target="sda"),
@@ -52,17 +52,17 @@ def test_identical_disks_are_probed_once_per_adapter_medium_and_model() -> None:
     assert selection.skipped == ()
 
 
-def test_what_the_plan_does_not_touch_is_not_probed() -> None:
+def test_untouched_disk_is_not_probed() -> None:
     found = choose_representatives(machine(endpoint(target="sda"), endpoint(target="sdb")), {"sdb"})
     assert chosen(found) == ["sdb"]
 
 
-def test_a_change_of_an_adapter_touches_its_endpoints() -> None:
+def test_adapter_change_selects_endpoints() -> None:
     found = choose_representatives(machine(endpoint(), endpoint(target="sdb", adapter=TWO)), {TWO})
     assert chosen(found) == ["sdb"]
 
 
-def test_an_idle_then_unmounted_then_free_disk_is_preferred() -> None:
+def test_idle_unmounted_disk_is_preferred() -> None:
     disks = (
         endpoint(target="sda", mounts=("/",)),
         endpoint(target="sdb", holders=("md0",)),
@@ -98,7 +98,7 @@ def head_and_paths(protocol: Protocol = Protocol.NVME) -> tuple[Endpoint, ...]:
     return (*paths, head)
 
 
-def test_a_head_stands_for_its_paths_and_is_probed_once() -> None:
+def test_multipath_head_replaces_paths() -> None:
     first, second, head = head_and_paths()
     for targets in ({first.target}, {first.target, second.target}, {head.target}, {TWO}):
         (subject,) = choose_representatives(host(first, second, head), targets).subjects
@@ -107,14 +107,14 @@ def test_a_head_stands_for_its_paths_and_is_probed_once() -> None:
         assert [one.target for one in subject.adapters] == [ONE, TWO]
 
 
-def test_a_path_whose_map_is_unknown_is_not_probed() -> None:
+def test_mapless_path_is_skipped() -> None:
     first, *_ = head_and_paths()
     (skipped,) = choose(first).skipped
     assert skipped.reason is Skip.NO_NODE
 
 
 @pytest.mark.parametrize("protocol", [Protocol.FC, Protocol.ISCSI])
-def test_shared_arrays_are_probed_only_when_asked_for(protocol: Protocol) -> None:
+def test_shared_array_needs_consent(protocol: Protocol) -> None:
     lun = endpoint(protocol=protocol)
     (skipped,) = choose(lun).skipped
     assert (skipped.reason, skipped.detail) == (Skip.NOT_ASKED, protocol.value)
@@ -122,7 +122,7 @@ def test_shared_arrays_are_probed_only_when_asked_for(protocol: Protocol) -> Non
 
 
 @pytest.mark.parametrize("storage", [Storage.ARRAY, Storage.FABRIC])
-def test_so_are_arrays_behind_sas_and_nvme_over_fabrics(storage: Storage) -> None:
+def test_remote_arrays_need_consent(storage: Storage) -> None:
     lun = endpoint(storage=storage)
     (skipped,) = choose(lun).skipped
     assert (skipped.reason, skipped.detail) == (Skip.NOT_ASKED, storage.value)
@@ -130,7 +130,7 @@ def test_so_are_arrays_behind_sas_and_nvme_over_fabrics(storage: Storage) -> Non
 
 
 @pytest.mark.parametrize("own", [Protocol.UNKNOWN, Protocol.FC, Protocol.VIRTUAL])
-def test_a_map_over_fibre_channel_is_shared_whatever_it_says_itself(own: Protocol) -> None:
+def test_fc_map_counts_as_shared(own: Protocol) -> None:
     first, second, _ = head_and_paths(Protocol.FC)
     top = endpoint(target="nvme0n1", kind=Kind.MAP, protocol=own, paths=("nvme0c0n1", "nvme0c1n1"))
     (skipped,) = choose(first, second, top).skipped
@@ -153,27 +153,25 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("facts", "reason"), REFUSED)
-def test_what_must_not_be_probed_is_skipped_with_its_reason(
-    facts: dict[str, object], reason: Skip
-) -> None:
+def test_unprobeable_disk_gives_reason(facts: dict[str, object], reason: Skip) -> None:
     selection = choose(endpoint(**facts))
     assert [one.reason for one in selection.skipped] == [reason]
     assert selection.subjects == ()
 
 
 @pytest.mark.parametrize(("facts", "reason"), REFUSED)
-def test_another_of_the_same_kind_takes_its_place(facts: dict[str, object], reason: Skip) -> None:
+def test_similar_disk_is_substituted(facts: dict[str, object], reason: Skip) -> None:
     selection = choose(endpoint(target="sda", **facts), endpoint(target="sdb"))
     assert chosen(selection) == ["sdb"]
     assert selection.skipped == ()
 
 
-def test_a_map_has_no_state_and_is_probed_all_the_same() -> None:
+def test_stateless_map_is_probed() -> None:
     absent = Missing(Reason.ABSENT)
     assert chosen(choose(endpoint(state=absent, zoned=absent))) == ["sda"]
 
 
-def test_a_group_of_which_nothing_can_be_probed_is_named_once() -> None:
+def test_unprobeable_group_appears_once() -> None:
     disks = [endpoint(target=f"sd{letter}", zoned=True) for letter in "bcad"]
     (skipped,) = choose(*disks).skipped
     assert skipped.target == "sda"
@@ -203,9 +201,7 @@ DISKS = st.lists(
 
 
 @given(DISKS, st.booleans())
-def test_every_group_is_either_probed_once_or_skipped_once(
-    disks: list[Endpoint], shared: bool
-) -> None:
+def test_groups_are_probed_or_skipped(disks: list[Endpoint], shared: bool) -> None:
     selection = choose(*disks, shared=shared)
     by_name = {one.target: one for one in disks}
     answered = [*chosen(selection), *(one.target for one in selection.skipped)]
@@ -221,9 +217,7 @@ def test_every_group_is_either_probed_once_or_skipped_once(
 
 
 @given(DISKS, st.randoms(use_true_random=False))
-def test_the_choice_does_not_depend_on_the_order_of_discovery(
-    disks: list[Endpoint], random: object
-) -> None:
+def test_selection_ignores_discovery_order(disks: list[Endpoint], random: object) -> None:
     shuffled = list(disks)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert choose(*disks) == choose(*shuffled)
@@ -239,7 +233,7 @@ def test_the_choice_does_not_depend_on_the_order_of_discovery(
         ((), (), (0, 1, 2, 3)),
     ],
 )
-def test_the_load_stays_off_the_cpus_that_serve_the_adapter(
+def test_load_avoids_adapter_cpus(
     effective: tuple[str, ...], isolated: tuple[int, ...], away: tuple[int, ...]
 ) -> None:
     vectors = tuple(vector(irq=30 + n, effective=cpu) for n, cpu in enumerate(effective))
@@ -263,7 +257,7 @@ def test_the_load_stays_off_the_cpus_that_serve_the_adapter(
         ((9,), "0", (1, 2, 3)),  # not online
     ],
 )
-def test_isolated_cpus_are_for_the_load_where_the_site_gives_them(
+def test_site_grants_isolated_cpus(
     isolated: tuple[int, ...], serving: str, cpus: tuple[int, ...]
 ) -> None:
     there = replace(
@@ -277,7 +271,7 @@ def test_isolated_cpus_are_for_the_load_where_the_site_gives_them(
     assert not set(careful.cpus) & set(isolated)
 
 
-def test_driver_and_firmware_travel_with_the_subject() -> None:
+def test_subject_carries_firmware() -> None:
     serving = adapter(target=ONE, firmware="24.21")
     found: Machine = machine(endpoint(), adapters=(serving,))
     assert choose_representatives(found, {"sda"}).subjects[0].adapters == (serving,)

@@ -22,7 +22,7 @@ def moved(records: list[Record], seconds: float) -> list[Record]:
     return [replace(each, time=each.time + seconds) for each in records]
 
 
-def test_each_kind_is_found_the_newest_first() -> None:
+def test_newest_sweep_comes_first() -> None:
     found = find_sweeps([*DEPTH, *BLOCK, *MIX, *reported.lone(HOST)])
     assert [each.swept for each in found] == [
         SweptParameter.MIX,
@@ -36,52 +36,52 @@ def test_each_kind_is_found_the_newest_first() -> None:
     ]
 
 
-def test_the_newest_of_two_alike_counts() -> None:
+def test_newest_duplicate_sweep_wins() -> None:
     again = moved(DEPTH, 3600)
     [found] = find_sweeps([*again, *DEPTH])
     assert found.records == tuple(again)
 
 
-def test_a_sweep_begun_again_at_once_is_not_joined_to_the_broken_one() -> None:
+def test_restarted_sweep_excludes_aborted_runs() -> None:
     [found] = find_sweeps([*DEPTH[:5], *moved(DEPTH, 20)])
     assert values(found) == list(reported.DEPTHS)
     assert len(found.records) == len(reported.DEPTHS)
 
 
-def test_runs_of_different_times_or_boots_or_commands_are_no_sweep() -> None:
+def test_unrelated_runs_form_no_sweep() -> None:
     first, second = DEPTH[:2], DEPTH[2:4]
     assert find_sweeps([*first, *moved(second, 4000)]) == []
     assert find_sweeps([*first, *(replace(each, boot_id="other") for each in second)]) == []
     assert find_sweeps([*first, *(replace(each, command="other") for each in second)]) == []
 
 
-def test_disks_may_take_turns() -> None:
+def test_sweeps_of_disks_may_interleave() -> None:
     other = [replace(each, id="other", target="sdz", time=each.time + 1) for each in DEPTH]
     found = find_sweeps([*DEPTH, *other])
     assert sorted(sweep.records[0].target for sweep in found) == ["sda", "sdz"]
     assert {len(sweep.results) for sweep in found} == {len(DEPTH)}
 
 
-def test_two_runs_are_no_sweep() -> None:
+def test_two_runs_form_no_sweep() -> None:
     assert find_sweeps(DEPTH[:2]) == []
 
 
 @pytest.mark.parametrize("others", [BLOCK, MIX])
-def test_what_is_measured_right_after_does_not_get_in(others: list[Record]) -> None:
+def test_later_runs_stay_outside_sweep(others: list[Record]) -> None:
     depth = next(
         each for each in find_sweeps([*DEPTH, *others]) if each.swept is SweptParameter.DEPTH
     )
     assert values(depth) == list(reported.DEPTHS)
 
 
-def test_the_knee_is_found_without_windows_and_claims_no_range() -> None:
+def test_windowless_knee_has_no_range() -> None:
     [found] = find_sweeps(DEPTH)
     assert found.knee is not None
     assert (found.knee.low, found.knee.depth, found.knee.high) == (32, 32, 32)
     assert not found.ranged
 
 
-def test_the_knee_has_a_range_where_windows_were_kept() -> None:
+def test_windowed_knee_has_range() -> None:
     def windowed(record: Record) -> Record:
         assert record.result is not None
         figures = record.result.figures
@@ -96,30 +96,30 @@ def test_the_knee_has_a_range_where_windows_were_kept() -> None:
     assert found.knee.depth == reported.KNEE
 
 
-def test_a_knee_that_was_kept_is_taken() -> None:
+def test_recorded_knee_is_used() -> None:
     [found] = find_sweeps(reported.kept(HOST))
     assert found.knee is not None
     assert (found.knee.low, found.knee.depth, found.knee.high) == (16, 32, 64)
     assert found.ranged
 
 
-def test_each_of_several_sweeps_has_its_own_knee() -> None:
+def test_multiple_sweeps_have_separate_knees() -> None:
     found = find_sweeps(reported.lun_depths(HOST))
     knees = {each.workload.queue_depth: each.kept and each.kept.depth for each in found}
     assert knees == {8: 8, 16: 16, 32: 32, 64: 64, 128: None}
 
 
-def test_a_knee_of_another_time_is_not_taken() -> None:
+def test_mismatched_knee_record_is_ignored() -> None:
     *runs, knee = reported.kept(HOST)
     [found] = find_sweeps([*runs, replace(knee, time=knee.time + 1)])
     assert found.kept is None
 
 
-def test_other_sweeps_have_no_knee() -> None:
+def test_only_depth_sweeps_have_knees() -> None:
     assert [each.knee for each in find_sweeps([*BLOCK, *MIX])] == [None, None]
 
 
-def test_the_newest_result_outside_of_sweeps_stands_for_a_disk() -> None:
+def test_newest_lone_result_wins() -> None:
     records = [*reported.lone(HOST), *DEPTH]
     found = list_lone_results(records, find_sweeps(records))
     assert [(each.target, each.command) for each in found] == [

@@ -47,12 +47,12 @@ def result(target: str = "sda", **overrides: object) -> ProbeResult:
         (Workload(Pattern.WRITE), "4K sequential writes, 24 in flight"),
     ],
 )
-def test_a_workload_is_told_in_a_few_words(workload: Workload, said: str) -> None:
+def test_workload_shape_is_concise(workload: Workload, said: str) -> None:
     assert format_shape(workload) == said
 
 
 @pytest.mark.parametrize("reason", Skip)
-def test_every_reason_to_skip_has_its_own_words(reason: Skip) -> None:
+def test_skip_reasons_have_distinct_texts(reason: Skip) -> None:
     others = {
         explain_missing_result(Skipped("sda", other)) for other in Skip if other is not reason
     }
@@ -60,19 +60,19 @@ def test_every_reason_to_skip_has_its_own_words(reason: Skip) -> None:
 
 
 @pytest.mark.parametrize("reason", Failure)
-def test_every_failure_has_its_own_words(reason: Failure) -> None:
+def test_failures_have_distinct_texts(reason: Failure) -> None:
     others = {
         explain_missing_result(Failed("sda", other)) for other in Failure if other is not reason
     }
     assert explain_missing_result(Failed("sda", reason)) not in others
 
 
-def test_a_fio_that_could_not_be_killed_is_named() -> None:
+def test_unkillable_pid_is_named() -> None:
     stuck = Failed("sda", Failure.STUCK, process=Process(4711, 1))
     assert "4711" in explain_missing_result(stuck)
 
 
-def test_words_of_others_stay_on_their_line_and_away_from_the_terminal() -> None:
+def test_foreign_text_is_printable() -> None:
     said = explain_missing_result(Failed("sda", Failure.EXIT, status=1, text="bad\n\x1b[2Jengine"))
     assert said.isprintable()
     assert "engine" in said

@@ -45,13 +45,13 @@ RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
         (0.60, 4.0, 0.50, Bottleneck.ADAPTER),
     ],
 )
-def test_what_holds_disks_back_is_named(
+def test_bottleneck_is_identified(
     share: float, gb_per_s: float, busy: float, bottleneck: Bottleneck
 ) -> None:
     assert find_bottleneck(share, gb_per_s, 7.88, busy) is bottleneck
 
 
-def test_without_a_link_it_is_not_the_links_doing() -> None:
+def test_unknown_link_is_no_bottleneck() -> None:
     assert find_bottleneck(0.6, 7.5, None, 0.5) is Bottleneck.ADAPTER
 
 
@@ -59,7 +59,7 @@ def alone(target: str, iops: float = 60_000.0) -> ProbeResult:
     return ProbeResult(target, target, Workload(), replace(FIGURES, iops=iops), "3.33", ())
 
 
-def test_the_current_link_counts_and_not_what_it_could_be() -> None:
+def test_current_link_width_sets_limit() -> None:
     disks = [alone("sda"), alone("sdb")]
     figures = replace(FIGURES, iops=60_000.0, bandwidth=1.8e9)
     narrow = evaluate_together("a", link(width=2), disks, figures)
@@ -67,13 +67,13 @@ def test_the_current_link_counts_and_not_what_it_could_be() -> None:
     assert evaluate_together("a", link(), disks, figures).bottleneck is Bottleneck.ADAPTER
 
 
-def test_a_thread_of_fio_that_is_busy_all_the_time_is_a_limit() -> None:
+def test_saturated_fio_thread_is_bottleneck() -> None:
     figures = replace(FIGURES, iops=90_000.0, cpu_us_per_io=21.0, busy=0.3)
     found = evaluate_together("a", None, [alone("sda"), alone("sdb")], figures)
     assert (found.bottleneck, round(found.busy, 3)) == (Bottleneck.CPU, 0.945)
 
 
-def test_one_fio_loads_all_disks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_fio_loads_all_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "fio"
     script.write_text(
         "#!/bin/sh\n"
@@ -132,9 +132,7 @@ def prepared(folder: Path, *names: str) -> list[Subject]:
 WRITES = Workload(pattern=Pattern.RANDOM_WRITE, ramp=0, runtime=0.1)
 
 
-def test_disks_are_written_to_at_once_where_each_is_named_and_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_joint_writes_need_empty_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
     def measure(*_: object, write: bool, **__: object) -> Figures:
@@ -170,9 +168,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 ALL = ("sda", "sdb", "sdc")
 
 
-def test_the_disks_of_one_adapter_are_loaded_at_once_after_each_alone(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_adapter_disks_run_together(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "reference-short", *ALL, "--together", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     validate(found)
@@ -183,7 +179,7 @@ def test_the_disks_of_one_adapter_are_loaded_at_once_after_each_alone(
     assert len(found["runs"]) == 3
 
 
-def test_the_history_keeps_what_all_disks_did_at_once(
+def test_history_records_joint_run(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
@@ -202,9 +198,7 @@ def test_the_history_keeps_what_all_disks_did_at_once(
     assert "limit: adapter" in out
 
 
-def test_the_bottleneck_is_said_with_its_figures(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bottleneck_text_includes_figures(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.at_once = replace(FIGURES, iops=110_000.0, bandwidth=7.0e9)
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
     out = capsys.readouterr().out
@@ -212,7 +206,7 @@ def test_the_bottleneck_is_said_with_its_figures(
     assert "the link is the limit: 89 % of the 7.88 GB/s that it carries as it runs now." in out
 
 
-def test_more_in_flight_than_issued_to_all_disks_is_not_trusted(
+def test_implausible_concurrency_is_untrusted(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Of two disks, each 24 deep, there are 48 in flight at most.
@@ -236,7 +230,7 @@ def test_more_in_flight_than_issued_to_all_disks_is_not_trusted(
         (Failed("0000:01:00.0", Failure.TIMEOUT), "not probed together: passed its deadline"),
     ],
 )
-def test_what_cannot_be_loaded_at_once_says_why(
+def test_failed_joint_run_gives_reason(
     bench: Bench,
     outcome: Skipped | Failed,
     words: str,
@@ -247,15 +241,13 @@ def test_what_cannot_be_loaded_at_once_says_why(
     assert words in capsys.readouterr().out
 
 
-def test_a_single_disk_has_nothing_to_be_together_with(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_single_disk_cannot_run_together(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "reference-short", "sda", "--together"]) == 1
     assert "no adapter has two of these disks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("workload", ["queue-depth", "interference"])
-def test_what_sets_a_depth_or_has_a_bulk_writer_is_for_one_disk_at_a_time(
+def test_single_disk_workloads_reject_together(
     bench: Bench, workload: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -263,6 +255,6 @@ def test_what_sets_a_depth_or_has_a_bulk_writer_is_for_one_disk_at_a_time(
     assert bench.loaded == []
 
 
-def test_writes_need_more_than_the_word_together(bench: Bench) -> None:
+def test_joint_writes_need_destructive_option(bench: Bench) -> None:
     assert main(["probe", "block-sweep-writes", *ALL, "--together"]) == 2
     assert bench.loaded == []

@@ -44,15 +44,13 @@ def judged(noise: str, seed: int, slower: float = 1.0, count: int = DEFAULT_PAIR
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("count", [MIN_PAIRS, DEFAULT_PAIRS])
 @pytest.mark.parametrize("noise", NOISES)
-def test_comparing_a_setting_with_itself_raises_an_alarm_once_in_a_hundred_at_most(
-    noise: str, count: int
-) -> None:
+def test_identical_settings_rarely_alarm(noise: str, count: int) -> None:
     # Of 400 with a rate of 1 % more than 10 would be one chance in a hundred.
     alarms = sum(judged(noise, seed, count=count).word in FALSE_ALARMS for seed in range(400))
     assert alarms <= 10
 
 
-def test_the_pairs_of_an_apply_are_the_fewest_that_can_tell() -> None:
+def test_apply_uses_fewest_pairs() -> None:
     assert compute_min_pairs(ALPHA) == MIN_PAIRS
 
 
@@ -61,7 +59,7 @@ def test_the_pairs_of_an_apply_are_the_fewest_that_can_tell() -> None:
     ("noise", "least"),
     [("quiet", 95), ("drifting", 95), ("a cache that warms up", 95), ("heavy-tailed", 90)],
 )
-def test_four_times_the_rate_is_told_by_the_fewest_pairs(noise: str, least: int) -> None:
+def test_fewest_pairs_detect_fourfold_change(noise: str, least: int) -> None:
     # A depth raised from 32 to 128 on a disk that takes the same time for each I/O, and cut again.
     better = Counter(judged(noise, seed, 0.25, MIN_PAIRS).word for seed in range(100))
     worse = [judged(noise, seed, 4.0, MIN_PAIRS) for seed in range(100)]
@@ -72,7 +70,7 @@ def test_four_times_the_rate_is_told_by_the_fewest_pairs(noise: str, least: int)
 
 
 @pytest.mark.usefixtures("fast")
-def test_without_the_floor_and_the_interval_the_alarms_would_still_be_one_in_a_hundred() -> None:
+def test_chance_alone_limits_false_alarms() -> None:
     rare = 0
     for seed in range(2000):
         pairs = NoisyDisk(NOISES["all of it"], seed).pairs(DEFAULT_PAIRS)
@@ -86,7 +84,7 @@ def test_without_the_floor_and_the_interval_the_alarms_would_still_be_one_in_a_h
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("noise", ["quiet", "drifting"])
-def test_fifteen_percent_are_told_in_nine_of_ten(noise: str) -> None:
+def test_fifteen_percent_is_detected(noise: str) -> None:
     slower = Counter(judged(noise, seed, 1.15).word for seed in range(100))
     faster = Counter(judged(noise, seed, 1 / 1.15).word for seed in range(100))
     assert slower[Conclusion.REGRESSED] >= 90
@@ -94,14 +92,14 @@ def test_fifteen_percent_are_told_in_nine_of_ten(noise: str) -> None:
     assert not slower[Conclusion.IMPROVED] + faster[Conclusion.REGRESSED]
 
 
-def test_what_is_eight_times_slower_is_told_through_any_noise() -> None:
+def test_eightfold_slowdown_survives_noise() -> None:
     for noise in NOISES:
         found = judged(noise, 1, 8.0)
         assert found.word is Conclusion.REGRESSED, noise
         assert found.beyond == tuple(Metric)
 
 
-def test_a_quiet_machine_shows_that_nothing_changed() -> None:
+def test_quiet_machine_proves_no_change() -> None:
     found = judged("quiet", 1)
     assert (found.word, found.more_seconds, found.beyond) == (Conclusion.UNCHANGED, None, ())
     assert all(each.low <= each.ratio <= each.high for each in found.changes)
@@ -109,7 +107,7 @@ def test_a_quiet_machine_shows_that_nothing_changed() -> None:
 
 
 @pytest.mark.usefixtures("fast")
-def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
+def test_noisy_verdict_estimates_time() -> None:
     told = Counter[Conclusion]()
     for seed in range(20):
         first = evaluate_pairs(
@@ -125,7 +123,7 @@ def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
     assert told[Conclusion.UNCHANGED] >= 10
 
 
-def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
+def test_profile_tolerates_small_regression() -> None:
     pairs = [
         (figures(1000, 400, 900), figures(957 + n % 3, 418 - n % 3, 945 + n % 3))
         for n in range(DEFAULT_PAIRS)
@@ -138,7 +136,7 @@ def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
     assert evaluate_pairs(pairs, TOLERANCE, SECONDS).word is Conclusion.UNCHANGED
 
 
-def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
+def test_better_rate_exposes_worse_tail() -> None:
     pairs = [
         (figures(1000 + n, 400, 900 + n), figures(1200 + n, 330, 1500 + n))
         for n in range(DEFAULT_PAIRS)
@@ -153,7 +151,7 @@ def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
     assert (found.word, found.beyond) == (Conclusion.REGRESSED, (Metric.P99,))
 
 
-def test_what_this_machine_does_by_itself_is_no_effect() -> None:
+def test_change_within_noise_is_inconclusive() -> None:
     # Every pair differs the same way, but runs of one setting differ twice as much.
     swing = [1.0, 1.5, 0.7, 1.4, 0.8, 1.6, 0.7, 1.5, 0.8, 1.4]
     pairs = [
@@ -164,7 +162,7 @@ def test_what_this_machine_does_by_itself_is_no_effect() -> None:
     assert found.word is Conclusion.CANNOT_TELL
 
 
-def test_the_floor_is_that_of_runs_of_one_setting() -> None:
+def test_noise_floor_ignores_side_gap() -> None:
     assert compute_noise_floor([[1.0] * 5, [2.0] * 5]) == 0
     quiet = compute_noise_floor([[1.0, 1.01] * 5, [1.0, 1.01] * 5])
     assert compute_noise_floor([[1.0, 1.1] * 5, [1.0, 1.1] * 5]) > 5 * quiet
@@ -176,7 +174,7 @@ RUNS = st.tuples(*(st.floats(0, 1e12) for _ in Metric)).map(lambda values: figur
 @pytest.mark.usefixtures("fast")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.lists(st.tuples(RUNS, RUNS), max_size=14))
-def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
+def test_any_figures_give_valid_verdict(
     pairs: list[tuple[Figures, Figures]],
 ) -> None:
     before, after = [first for first, _ in pairs], [second for _, second in pairs]
@@ -190,7 +188,7 @@ def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
             assert 0 < change.low <= change.high < math.inf
 
 
-def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
+def test_outlier_pair_gives_finite_interval() -> None:
     pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
     pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
     found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
@@ -199,7 +197,7 @@ def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
+def test_too_few_pairs_estimate_time(count: int) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
     found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
     more = 8 - count
@@ -207,7 +205,7 @@ def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
     assert found == Verdict(*words, more, more * SECONDS)
 
 
-def test_seven_pairs_cannot_tell_whatever_they_show() -> None:
+def test_seven_pairs_are_inconclusive() -> None:
     found = evaluate_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
     assert (found.word, found.more_seconds) == (Conclusion.CANNOT_TELL, SECONDS)
 
@@ -222,12 +220,12 @@ def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("noise", NOISES)
-def test_blocks_raise_few_alarms_even_where_the_machine_drifts(noise: str) -> None:
+def test_drifting_blocks_raise_few_alarms(noise: str) -> None:
     alarms = sum(in_blocks(noise, seed).word in FALSE_ALARMS for seed in range(200))
     assert alarms <= 6
 
 
-def test_blocks_tell_what_is_large() -> None:
+def test_blocks_detect_large_change() -> None:
     found = in_blocks("drifting", 1, 8.0)
     assert (found.word, found.design, found.beyond) == (
         Conclusion.REGRESSED,
@@ -237,6 +235,6 @@ def test_blocks_tell_what_is_large() -> None:
     assert all(each.chance is None for each in found.changes)
 
 
-def test_three_runs_are_no_block() -> None:
+def test_three_runs_form_no_block() -> None:
     runs = [figures(1000, 400, 900)] * 3
     assert evaluate_blocks(runs, runs, TOLERANCE, SECONDS).word is Conclusion.CANNOT_TELL

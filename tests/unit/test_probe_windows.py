@@ -12,7 +12,7 @@ def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
     return Count(seconds, (ios,), ios * 4096, histogram, 1000.0, seconds / 10, seconds / 5)
 
 
-def test_a_run_is_cut_where_its_state_was_told() -> None:
+def test_counts_cut_run_into_windows() -> None:
     found = cut_windows([count(0.5, 50), count(1.0, 110), count(1.5, 150)])
     assert [(each.seconds, each.ios, each.bytes) for each in found] == [
         (0.5, 50, 50 * 4096),
@@ -23,34 +23,34 @@ def test_a_run_is_cut_where_its_state_was_told() -> None:
     assert sum(each.system for each in found) == pytest.approx(0.3)
 
 
-def test_the_warm_up_is_left_out() -> None:
+def test_warm_up_is_excluded() -> None:
     warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
     found = select_counts([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
     assert [each.ios for each in cut_windows(found)] == [50, 50]
 
 
-def test_counters_that_start_again_begin_the_run() -> None:
+def test_reset_counters_start_run() -> None:
     found = select_counts([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
     assert [each.ios for each in cut_windows(found)] == [50, 50]
 
 
-def test_what_came_after_the_time_is_left_out_unless_there_is_too_little_before() -> None:
+def test_late_counts_fill_short_runs() -> None:
     told, waiting, whole = count(3.5, 350), count(4.5, 400), count(5.0, 400)
     assert select_counts([told, waiting, whole], 4.0) == [told]
     assert select_counts([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
     assert select_counts([whole], 4.0) == [whole]
 
 
-def test_a_short_rest_joins_the_window_before() -> None:
+def test_short_remainder_joins_last_window() -> None:
     found = cut_windows([count(0.5, 50), count(1.0, 100), count(1.001, 101)])
     assert [each.ios for each in found] == [50, 51]
 
 
-def test_one_document_is_one_window_and_none_is_none() -> None:
+def test_one_document_is_one_window() -> None:
     assert [each.ios for each in cut_windows([count(2, 80)])] == [80]
     assert cut_windows([]) == ()
 
 
-def test_documents_are_found_between_words_and_end_where_one_is_broken() -> None:
+def test_json_parsing_stops_at_damage() -> None:
     text = f'note: x\n{json.dumps({"a": 1}, indent=1)}\nfio: warning {{\n{{"b": 2}}\n{{"c": '
     assert list(parse_documents(text)) == [{"a": 1}, {"b": 2}]

@@ -36,12 +36,12 @@ ZONES = "zones = [{ share = 50, bytes = 4096 }, { share = 50 }]\n"
 RUN = '[[run]]\npattern = "randread"\nblock_size = 4096\n'
 
 
-def test_the_reference_is_the_documents_job() -> None:
+def test_reference_matches_document() -> None:
     [run] = find_workload("reference", LIBRARY).runs
     assert run == Workload(Pattern.RANDOM_READ, 4096, depth=32, jobs=8, ramp=5.0, runtime=60.0)
 
 
-def test_sweeps_have_a_run_for_each_value() -> None:
+def test_sweeps_cover_all_values() -> None:
     depths = [run.depth for run in find_workload("depth-sweep", LIBRARY).runs]
     assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     blocks = [run.block_size for run in find_workload("block-sweep", LIBRARY).runs]
@@ -50,7 +50,7 @@ def test_sweeps_have_a_run_for_each_value() -> None:
     assert small == [512 << step for step in range(8)]
 
 
-def test_what_writes_says_so() -> None:
+def test_writing_workloads_are_marked() -> None:
     assert {each.name for each in load_workloads(LIBRARY) if each.writes} == {
         *("four-corners", "interference", "mix-sweep", "qd1-writes", "oltp1", "oltp2", "oltp3"),
         *("oltp1-load", "oltp2-load", "oltp3-load", "block-sweep-writes"),
@@ -59,20 +59,20 @@ def test_what_writes_says_so() -> None:
         assert Workload(pattern, reads=100).writes
 
 
-def test_jobs_may_be_swept_and_each_has_its_depths() -> None:
+def test_jobs_sweep_varies_depth() -> None:
     runs = find_workload("jobs-sweep", LIBRARY).runs
     assert [(each.jobs, each.depth) for each in runs] == [
         (jobs, depth) for jobs in (1, 2, 4, 8) for depth in (1, 2, 4, 8, 16, 32, 64)
     ]
 
 
-def test_mixes_are_the_documents() -> None:
+def test_mixes_match_documents() -> None:
     assert [run.reads for run in find_workload("mix-sweep", LIBRARY).runs] == [100, 70, 50, 0]
     shapes = {name: find_workload(name, LIBRARY).runs[0] for name in ("oltp1", "oltp2")}
     assert [(run.reads, run.block_size) for run in shapes.values()] == [(60, 4096), (90, 8192)]
 
 
-def test_oltp3_has_the_documents_hits() -> None:
+def test_oltp3_hit_rate_matches_document() -> None:
     [run] = find_workload("oltp3", LIBRARY).runs
     assert (run.reads, run.block_size, run.depth) == (70, 4096, 24)
     # Of the reads 50 % are hits, of the writes 34 %, and 33 % go to blocks just read (D4-7).
@@ -80,7 +80,7 @@ def test_oltp3_has_the_documents_hits() -> None:
     assert [zone.share for zone in run.zones] == [round(hits), 100 - round(hits)]
 
 
-def test_the_mixes_are_there_over_rising_load() -> None:
+def test_mix_loads_rise_with_depth() -> None:
     for name in ("oltp1", "oltp2", "oltp3"):
         [run] = find_workload(name, LIBRARY).runs
         load = find_workload(f"{name}-load", LIBRARY).runs
@@ -89,7 +89,7 @@ def test_the_mixes_are_there_over_rising_load() -> None:
         assert shapes == {(run.reads, run.block_size, run.zones)}
 
 
-def test_baselines_are_written_and_blocks_swept_in_sequence() -> None:
+def test_written_and_sequential_workloads_exist() -> None:
     written = [run.pattern for run in find_workload("qd1-writes", LIBRARY).runs]
     assert written == [Pattern.RANDOM_WRITE, Pattern.WRITE]
     assert {run.depth for run in find_workload("qd1-writes", LIBRARY).runs} == {1}
@@ -98,7 +98,7 @@ def test_baselines_are_written_and_blocks_swept_in_sequence() -> None:
     assert {run.pattern for run in swept} == {Pattern.READ}
 
 
-def test_the_queue_depth_is_swept_beside_the_workloads() -> None:
+def test_queue_depth_sweep_varies_load() -> None:
     runs = find_workload("queue-depth", LIBRARY).runs
     assert list(dict.fromkeys(run.queue_depth for run in runs)) == [8, 16, 32, 64, 128]
     assert {run.block_size for run in runs} == {8192}
@@ -125,7 +125,7 @@ rate = [500, 1000, 2000]
 """
 
 
-def test_a_site_has_workloads_of_its_own(tmp_path: Path) -> None:
+def test_site_adds_workloads(tmp_path: Path) -> None:
     library = site(tmp_path, "orders", ORDERS)
     found = find_workload("orders", library)
     assert found.sources == ("site: measured on 3 May",)
@@ -135,7 +135,7 @@ def test_a_site_has_workloads_of_its_own(tmp_path: Path) -> None:
     assert find_workload("oltp1", library) == find_workload("oltp1", LIBRARY)
 
 
-def test_a_sites_file_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+def test_site_workload_overrides_shipped(tmp_path: Path) -> None:
     library = site(tmp_path, "qd1", ORDERS)
     assert [each.title for each in load_workloads(library) if each.name == "qd1"] == [
         "what our orders do at noon"
@@ -150,19 +150,19 @@ def test_a_sites_file_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None
         ("mine", ORDERS.replace("site: measured", "measured"), "key `source`"),
     ],
 )
-def test_a_mistake_of_a_site_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_site_mistake_is_reported(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said):
         load_workloads(site(tmp_path, name, text))
 
 
-def test_a_rate_is_shared_out_over_jobs_and_directions() -> None:
+def test_rate_splits_over_jobs() -> None:
     assert Workload(rate=1000, jobs=4).job_rates == (250,)
     assert Workload(Pattern.RANDOM_MIX, rate=1000, jobs=2, reads=70).job_rates == (350, 150)
     assert Workload(Pattern.RANDOM_MIX, rate=1, reads=100).job_rates == (1, 1), "0 is no limit"
     assert Workload().job_rates == ()
 
 
-def test_an_unknown_name_is_told_with_the_nearest() -> None:
+def test_unknown_workload_suggests_nearest() -> None:
     with pytest.raises(PolicyError, match="no workload") as caught:
         find_workload("referense", LIBRARY)
     assert caught.value.hint == 'did you mean "reference"?'
@@ -184,20 +184,20 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
         (HEAD + MIX + ZONES.replace("{ share = 50 }", "{ share = 50, bytes = 4096 }"), "the rest"),
     ],
 )
-def test_a_mistake_is_refused_where_it_stands(folder: Path, text: str, key: str) -> None:
+def test_workload_error_names_file(folder: Path, text: str, key: str) -> None:
     found = refused(folder, text)
     assert key in found.message
     assert found.file is not None
     assert found.file.endswith("mine.toml")
 
 
-def test_interference_is_a_reader_alone_and_beside_a_writer() -> None:
+def test_interference_pairs_reader_with_writer() -> None:
     alone, beside = find_workload("interference", LIBRARY).runs
     assert (alone.writes, beside.writes) == (False, True)
     assert replace(beside, writer=None) == alone
 
 
-def test_a_writer_beside_a_run_is_a_whole_one(folder: Path) -> None:
+def test_invalid_bulk_writer_is_refused(folder: Path) -> None:
     error = refused(folder, HEAD + RUN + "writer = { block_size = 1000 }\n")
     assert "from 4096" in str(error)
     error = refused(folder, HEAD + RUN + "writer = { dept = 3 }\n")

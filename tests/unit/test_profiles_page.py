@@ -31,19 +31,19 @@ LATENCY = {
 
 
 @pytest.mark.parametrize("kind", TYPICAL_ENDPOINTS)
-def test_profiles_differ_but_where_no_source_tells_them_apart(site: SiteFolder, kind: str) -> None:
+def test_profiles_differ_unless_listed(site: SiteFolder, kind: str) -> None:
     rows = {name: by_kind(site.load(name))[kind] for name in NAMES}
     assert alike(rows) == ALIKE.get(kind, [])
 
 
 @pytest.mark.parametrize("kind", LATENCY)
-def test_latency_is_more_than_oltp_with_other_objectives(site: SiteFolder, kind: str) -> None:
+def test_latency_differs_from_oltp(site: SiteFolder, kind: str) -> None:
     latency, oltp = (settings(by_kind(site.load(name))[kind]) for name in ("latency", "oltp"))
     own = {name: said for name, said in latency.items() if oltp.get(name) != said}
     assert {name: said for name, said in own.items() if "objective" not in name} == LATENCY[kind]
 
 
-def test_every_value_on_the_page_has_its_source_at_the_end() -> None:
+def test_page_values_cite_sources() -> None:
     tables, _, sources = page().partition("## Sources")
     rows = [line for line in tables.splitlines() if line.startswith(("| `", "| p99"))]
     cells = [each.strip() for line in rows for each in line.strip("|").split("|")[1:]]

@@ -98,7 +98,7 @@ def part(*settings: str) -> Representative:
     return Representative(disk("sda"), own, (*own, *others))
 
 
-def test_what_helps_stays() -> None:
+def test_improvement_stays_applied() -> None:
     bench = Bench({"queue_depth": 0.5})
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert (proof.verdict.word, back) == (Conclusion.IMPROVED, [])
@@ -106,7 +106,7 @@ def test_what_helps_stays() -> None:
     assert set(bench.trial.at.values()) == {Side.AFTER}
 
 
-def test_what_costs_goes_back_on_all_that_it_was_measured_for() -> None:
+def test_regression_reverts_all_disks() -> None:
     bench = Bench({"queue_depth": 2.0})
     [proof, second], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert proof.verdict.word is Conclusion.REGRESSED
@@ -117,7 +117,7 @@ def test_what_costs_goes_back_on_all_that_it_was_measured_for() -> None:
     ]
 
 
-def test_what_the_second_comparison_does_not_confirm_stays() -> None:
+def test_unconfirmed_regression_stays_applied() -> None:
     bench = Bench({"queue_depth": 2.0})
     proving = bench.proving()
     cost = bench.measure
@@ -133,7 +133,7 @@ def test_what_the_second_comparison_does_not_confirm_stays() -> None:
     assert (second.verdict.beyond, back) == ((), [])
 
 
-def test_only_the_group_that_is_to_blame_goes_back() -> None:
+def test_only_guilty_group_is_reverted() -> None:
     bench = Bench({"queue_depth": 3.0, "scheduler": 0.8})
     proofs, back = bench.proving().prove(
         bench.trial, part("scheduler", "nr_requests", "queue_depth")
@@ -146,7 +146,7 @@ def test_only_the_group_that_is_to_blame_goes_back() -> None:
     assert {each.setting for each in back} == {"queue_depth"}
 
 
-def test_where_no_group_is_to_blame_alone_all_go_back() -> None:
+def test_joint_regression_reverts_all_groups() -> None:
     # Each costs 4 %, which the profile tolerates; together they do not stay within it.
     bench = Bench({"queue_depth": 1.04, "scheduler": 1.04, "nomerges": 1.04})
     proofs, back = bench.proving().prove(bench.trial, part("scheduler", "queue_depth", "nomerges"))
@@ -159,7 +159,7 @@ def test_where_no_group_is_to_blame_alone_all_go_back() -> None:
 @pytest.mark.parametrize(
     ("share", "word"), [(1.5, Conclusion.CANNOT_TELL), (0.5, Conclusion.REGRESSED)]
 )
-def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Conclusion) -> None:
+def test_doubtful_runs_are_excluded(share: float, word: Conclusion) -> None:
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
@@ -176,7 +176,7 @@ def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Conclusion
 
 
 @pytest.mark.parametrize(("requests", "doubted"), [(32, False), (256, True)])
-def test_a_load_that_nr_requests_holds_back_is_no_doubt(requests: int, doubted: bool) -> None:
+def test_nr_requests_limit_is_trusted(requests: int, doubted: bool) -> None:
     bench = Bench({"nr_requests": 0.5})
     proving, measure = bench.proving(), bench.measure
 
@@ -191,14 +191,14 @@ def test_a_load_that_nr_requests_holds_back_is_no_doubt(requests: int, doubted: 
     assert (proof.verdict.word, bool(proof.doubted)) == (Conclusion.IMPROVED, doubted)
 
 
-def test_what_the_profile_tolerates_stays() -> None:
+def test_tolerated_cost_stays_applied() -> None:
     bench = Bench({"queue_depth": 1.03})
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert (proof.verdict.beyond, back) == ((), [])
     assert all(each.ratio != 1 for each in proof.verdict.changes)
 
 
-def test_each_pair_has_one_run_of_each_side_in_an_order_drawn_by_lot() -> None:
+def test_pairs_run_in_random_order() -> None:
     bench = Bench({})
     seen: list[Side] = []
     measure = bench.measure
@@ -215,21 +215,21 @@ def test_each_pair_has_one_run_of_each_side_in_an_order_drawn_by_lot() -> None:
     assert len(set(pairs)) == 2, "both orders occur"
 
 
-def test_without_time_nothing_is_claimed() -> None:
+def test_missing_time_is_inconclusive() -> None:
     bench = Bench({"queue_depth": 2.0})
     [proof], back = bench.proving(limit=30.0).prove(bench.trial, part("queue_depth"))
     assert (proof.left_out, proof.verdict.word, back) == (True, Conclusion.CANNOT_TELL, [])
     assert bench.runs == 0
 
 
-def test_without_time_for_a_second_comparison_nothing_goes_back() -> None:
+def test_missing_confirmation_reverts_nothing() -> None:
     bench = Bench({"queue_depth": 2.0})
     proofs, back = bench.proving(limit=60.0).prove(bench.trial, part("scheduler", "queue_depth"))
     assert [proof.left_out for proof in proofs] == [False, True, True, True]
     assert back == []
 
 
-def test_a_disk_that_somebody_begins_to_use_is_not_switched_any_more() -> None:
+def test_busy_disk_ends_switching() -> None:
     bench = Bench({"queue_depth": 2.0})
     proving = bench.proving()
     busy = Skipped("sda", Skip.BUSY)
@@ -241,7 +241,7 @@ def test_a_disk_that_somebody_begins_to_use_is_not_switched_any_more() -> None:
     assert bench.trial.at["id-sda", "queue_depth"] is Side.AFTER
 
 
-def test_a_pair_that_fails_is_made_again_but_not_for_ever() -> None:
+def test_failed_pair_retries_are_limited() -> None:
     bench = Bench({"queue_depth": 2.0}, fails=(1, 4))
     [proof, *_], _ = bench.proving().prove(bench.trial, part("queue_depth"))
     assert (proof.verdict.runs, proof.outcome) == (DEFAULT_PAIRS, None)
@@ -252,7 +252,7 @@ def test_a_pair_that_fails_is_made_again_but_not_for_ever() -> None:
     assert (proof.verdict.word, back) == (Conclusion.CANNOT_TELL, [])
 
 
-def test_what_will_not_be_switched_ends_the_comparison() -> None:
+def test_switch_conflict_ends_comparison() -> None:
     bench = Bench({"queue_depth": 2.0})
     bench.trial = FakeTrial(stays=[("id-sda", "queue_depth")])
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
@@ -261,7 +261,7 @@ def test_what_will_not_be_switched_ends_the_comparison() -> None:
     assert (proof.verdict.word, back, bench.runs) == (Conclusion.CANNOT_TELL, [], 0)
 
 
-def test_asked_to_stop_it_begins_no_pair_and_leaves_all_as_applied() -> None:
+def test_stop_preserves_applied_values() -> None:
     bench = Bench({"queue_depth": 2.0})
     proving = bench.proving()
     proving.stop = lambda: bench.runs >= 4
@@ -270,7 +270,7 @@ def test_asked_to_stop_it_begins_no_pair_and_leaves_all_as_applied() -> None:
     assert bench.trial.at["id-sda", "queue_depth"] is Side.AFTER
 
 
-def test_blocks_are_judged_with_what_each_drifts() -> None:
+def test_blocks_detect_regression() -> None:
     bench = Bench({"queue_depth": 3.0})
     proving = bench.proving()
     bench.trial.at["id-sda", "queue_depth"] = Side.BEFORE
@@ -282,14 +282,14 @@ def test_blocks_are_judged_with_what_each_drifts() -> None:
     assert proof.last == last
 
 
-def test_a_block_ends_with_what_fails() -> None:
+def test_failure_ends_block() -> None:
     bench = Bench({}, fails=(3,))
     runs, outcome = bench.proving().block(disk("sda"))
     assert len(runs) == 2
     assert isinstance(outcome, Failed)
 
 
-def test_a_representative_stands_for_its_like_and_is_judged_by_its_own_rows() -> None:
+def test_representative_covers_similar_disks() -> None:
     endpoints = [
         endpoint(target="sda", id="id-sda"),
         endpoint(target="sdb", id="id-sdb"),
@@ -303,13 +303,13 @@ def test_a_representative_stands_for_its_like_and_is_judged_by_its_own_rows() ->
     assert [each.target for each in found.all] == ["sda", "sdb", "irq30"]
 
 
-def test_a_representative_that_nothing_was_set_on_is_not_compared() -> None:
+def test_unchanged_representative_is_skipped() -> None:
     endpoints = [endpoint(target="sda", id="id-sda"), endpoint(target="sdb", id="id-sdb")]
     assert make_representatives([disk("sda")], endpoints, [row("queue_depth", "sdb")]) == []
 
 
 @pytest.mark.parametrize("setting", ["scheduler", "nr_requests"])
-def test_what_resets_each_other_is_one_group(setting: str) -> None:
+def test_settings_that_reset_are_grouped(setting: str) -> None:
     bench = Bench({setting: 2.0})
     _, back = bench.proving().prove(bench.trial, part("scheduler", "nr_requests"))
     assert {each.setting for each in back} == {"scheduler", "nr_requests"}

@@ -26,11 +26,11 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
         (1, ("pass", "passes"), "1 pass"),
     ],
 )
-def test_one_is_not_many(number: int, words: tuple[str, ...], said: str) -> None:
+def test_quantity_agrees_with_number(number: int, words: tuple[str, ...], said: str) -> None:
     assert format_count(number, *words) == said
 
 
-def test_notes_of_one_run_are_about_one() -> None:
+def test_notes_use_singular_for_one() -> None:
     assert format_note(context.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
     assert format_note(context.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
     assert "comparing 1 endpoint with" in format_note(context.ComparisonsAhead(1, 8, 5.0, 60))
@@ -44,7 +44,7 @@ def test_notes_of_one_run_are_about_one() -> None:
         (3, "All 3 values are as they were before the first apply."),
     ],
 )
-def test_a_rollback_of_one_value_is_about_one(
+def test_rollback_summary_uses_singular(
     values: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = Restored("sda", "sda", None, "nr_requests", 64, 256, Outcome.WRITTEN, found=256)
@@ -75,7 +75,7 @@ def nouns() -> set[str]:
     return found
 
 
-def test_whatever_is_counted_anywhere_is_counted_by_it_everywhere() -> None:
+def test_counted_nouns_use_quantity() -> None:
     known = nouns()
     assert {"adapters", "values", "passes", "endpoints"} <= known
     counted = re.compile(rf"^ ({'|'.join(sorted(known))})\b")

@@ -23,7 +23,7 @@ def blocks(document: Path) -> list[str]:
     return ["\n".join(lines) for lines in found if lines]
 
 
-def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
+def test_documented_configuration_loads(site: SiteFolder) -> None:
     configuration, options = blocks(README.parent / "docs/configuration.md")
     site.put("hbatune.toml", configuration)
     site.put("rules.d/options.toml", options)
@@ -32,7 +32,7 @@ def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
     assert "deeper-nvme" in {each.name for each in profile.options}
 
 
-def test_the_watch_is_shown_with_its_defaults(site: SiteFolder) -> None:
+def test_documented_watch_matches_defaults(site: SiteFolder) -> None:
     _, alerts, metrics = blocks(README.parent / "docs/watch.md")
     site.put("hbatune.toml", f"{alerts}\n{metrics}")
     config = load_config(site.library)
@@ -42,10 +42,10 @@ def test_the_watch_is_shown_with_its_defaults(site: SiteFolder) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_the_readme_names_every_profile(profile: str) -> None:
+def test_readme_names_all_profiles(profile: str) -> None:
     assert f"`{profile}`" in README.read_text()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_readme_names_every_command(command: str) -> None:
+def test_readme_names_all_commands(command: str) -> None:
     assert f"hbatune {command}" in README.read_text()

@@ -59,16 +59,14 @@ def _cited(site: SiteFolder) -> Iterator[str]:
         yield from (objective.source for objective in profile.objectives)
 
 
-def test_each_recommendation_is_cited_or_carried_elsewhere(
-    site: SiteFolder, cited: set[str]
-) -> None:
+def test_all_recommendations_are_covered(site: SiteFolder, cited: set[str]) -> None:
     advice = {name for name in site.library.sources() if name.startswith("D")}
     assert len(advice) == 48
     assert advice - cited - set(CARRIED) == set()
 
 
 @pytest.mark.parametrize("advice", CARRIED)
-def test_what_carries_a_recommendation_is_there_and_cites_it(advice: str) -> None:
+def test_carrier_cites_recommendation(advice: str) -> None:
     module, _, name = CARRIED[advice].partition(":")
     if name:
         found = importlib.import_module(module)
@@ -79,11 +77,11 @@ def test_what_carries_a_recommendation_is_there_and_cites_it(advice: str) -> Non
     assert re.search(rf"\b{advice}\b", path.read_text(encoding="utf-8"))
 
 
-def test_the_list_names_recommendations_only(site: SiteFolder) -> None:
+def test_carried_list_names_recommendations(site: SiteFolder) -> None:
     assert set(CARRIED) <= set(site.library.sources())
 
 
-def test_what_concerns_a_setting_or_a_check_is_cited(cited: set[str]) -> None:
+def test_setting_advice_is_cited(cited: set[str]) -> None:
     settings = {"D0-1", "D0-2", "D0-4", "D0-12", "D3-8", "D4-1"}
     checks = {"D0-3", "D0-5", "D0-9", "D0-10", "D1-2", "D1-4"}
     checks |= {f"D4-{number}" for number in (2, 3, 4, 5, 6)}

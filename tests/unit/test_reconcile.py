@@ -47,30 +47,28 @@ def row(
         (32, 254, 254),
     ],
 )
-def test_a_depth_is_raised_from_the_baseline_and_not_from_another_profiles(
-    before: int, at_least: int, value: int
-) -> None:
+def test_depth_rises_from_baseline(before: int, at_least: int, value: int) -> None:
     found = row(254, (DEPTH, AtLeast(at_least)), set_before=earlier(before, 254))
     assert found is not None
     assert found.value == value
     assert found.state is (State.OK if value == 254 else State.DRIFT)
 
 
-def test_a_depth_that_was_changed_since_is_judged_as_it_is() -> None:
+def test_foreign_depth_counts_as_current() -> None:
     found = row(250, (DEPTH, AtLeast(128)), set_before=earlier(32, 254))
     assert found is not None
     assert (found.state, found.value) == (State.OK, 250)
 
 
 @pytest.mark.parametrize("effects", [(), ((DEPTH, Leave()),)], ids=["no rule", "left"])
-def test_what_no_rule_asks_for_goes_back(effects: tuple[tuple[str, Effect], ...]) -> None:
+def test_unwanted_value_reverts_to_baseline(effects: tuple[tuple[str, Effect], ...]) -> None:
     found = row(128, *effects, set_before=earlier(32, 128))
     assert found is not None
     assert (found.rule, found.state, found.value) == (BASELINE_RULE, State.DRIFT, 32)
     assert row(32, *effects, set_before=earlier(32, 128)) is None, "it is back"
 
 
-def test_what_is_excluded_goes_back_first() -> None:
+def test_excluded_value_reverts_first() -> None:
     asked = (DEPTH, Exactly(64))
     found = row(64, asked, set_before=earlier(32, 64), excluded="excluded in [site]")
     assert found is not None
@@ -80,14 +78,14 @@ def test_what_is_excluded_goes_back_first() -> None:
     assert after.state is State.EXCLUDED
 
 
-def test_what_was_changed_since_stays_and_is_no_drift() -> None:
+def test_foreign_change_is_no_drift() -> None:
     found = row(77, set_before=earlier(32, 128))
     assert found is not None
     assert (found.state, found.value, found.taken_over) == (State.EXCLUDED, None, True)
     assert "changed since" in str(found.limit)
 
 
-def test_what_would_shrink_the_tag_set_stays_and_says_so() -> None:
+def test_tag_set_is_not_shrunk() -> None:
     found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="975")
     lun = endpoint(attributes=found, tags=975)
     changes = EarlierChanges(set_before={(lun.id, "nr_requests"): earlier(256, 975)})
@@ -139,7 +137,7 @@ def bench(tmp_path: Path) -> Bench:
 NOMERGES, AFFINITY = ("nomerges", Exactly(1)), ("rq_affinity", Exactly(2))
 
 
-def test_another_profile_leaves_nothing_of_the_first(bench: Bench) -> None:
+def test_profile_switch_reverts_old_values(bench: Bench) -> None:
     bench.apply(NOMERGES, AFFINITY)
     assert bench.now() == ("1", "2")
     assert bench.apply(AFFINITY) == {"nomerges": Outcome.WRITTEN, "rq_affinity": Outcome.KEPT}
@@ -148,7 +146,7 @@ def test_another_profile_leaves_nothing_of_the_first(bench: Bench) -> None:
     assert bench.plan(AFFINITY).drift == ()
 
 
-def test_a_value_that_was_changed_since_is_a_conflict_once(bench: Bench) -> None:
+def test_foreign_change_conflicts_once(bench: Bench) -> None:
     bench.apply(NOMERGES)
     (bench.disk.path / "queue/nomerges").write_text("2")
     assert bench.apply() == {"nomerges": Outcome.CONFLICT}
@@ -158,7 +156,7 @@ def test_a_value_that_was_changed_since_is_a_conflict_once(bench: Bench) -> None
     assert (entry.before, entry.value) == (0, None), "a rollback still knows what was there"
 
 
-def test_a_run_that_was_killed_leaves_its_values_known_as_hbatunes(bench: Bench) -> None:
+def test_killed_run_owns_both_values(bench: Bench) -> None:
     """Between the baselines and the writes the journal knows both values that may be there."""
     bench.apply(NOMERGES)
     known = filed(bench.means)
@@ -168,9 +166,7 @@ def test_a_run_that_was_killed_leaves_its_values_known_as_hbatunes(bench: Bench)
     assert (entry.before, entry.ours(1), entry.ours(2), entry.ours(0)) == (0, True, True, False)
 
 
-def test_what_could_not_be_set_is_not_hbatunes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clamped_value_becomes_effect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that a write left otherwise than asked for is the write's own effect."""
     from hbatune.act import chain
 

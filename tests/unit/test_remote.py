@@ -54,7 +54,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=str,
 )
-def test_every_word_arrives_as_it_was_typed(
+def test_words_reach_host_verbatim(
     words: list[str], hosts: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert main(["-H", "admin@db1", *words]) == 0
@@ -63,14 +63,14 @@ def test_every_word_arrives_as_it_was_typed(
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 70])
-def test_the_exit_code_is_that_of_the_host(
+def test_remote_exit_code_is_returned(
     code: int, hosts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CODE", str(code))
     assert main(["status", "--host=db1"]) == code
 
 
-def test_a_terminal_is_handed_on(hosts: Path) -> None:
+def test_terminal_is_passed_through(hosts: Path) -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-c", MAIN, "-H", "db1", "list"]
     done = subprocess.run(words, stdin=theirs, stdout=theirs, stderr=theirs, check=False)
@@ -80,13 +80,15 @@ def test_a_terminal_is_handed_on(hosts: Path) -> None:
     assert (hosts / "called").read_text().split()[0] == "-t"
 
 
-def test_without_hbatune_there_it_is_said(hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_remote_hbatune_is_reported(
+    hosts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (hosts / "there/hbatune").unlink()
     assert main(["-H", "db1", "list"]) == 127
     assert "there is no hbatune on db1" in capsys.readouterr().err
 
 
-def test_without_a_connection_it_is_said(hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_connection_is_reported(hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (hosts / "here/ssh").write_text("#!/bin/sh\nexit 255\n")
     assert main(["-H", "db1", "apply"]) == 255
     said = capsys.readouterr().err
@@ -94,7 +96,7 @@ def test_without_a_connection_it_is_said(hosts: Path, capsys: pytest.CaptureFixt
     assert "`ssh db1 hbatune status`" in said
 
 
-def test_without_ssh_it_is_said(
+def test_missing_ssh_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -103,15 +105,13 @@ def test_without_ssh_it_is_said(
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=reboot", "", "db1 db2", "db1\nreboot"])
-def test_what_is_no_host_is_refused(
-    host: str, hosts: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_host_exits_2(host: str, hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"--host={host}", "list"]) == 2
     assert not (hosts / "called").exists()
     assert "is not a host" in capsys.readouterr().err
 
 
-def test_a_mistake_is_found_before_any_connection(hosts: Path) -> None:
+def test_usage_error_precedes_connection(hosts: Path) -> None:
     assert main(["-H", "db1", "diff", "--proflie", "oltp"]) == 2
     assert not (hosts / "called").exists()
 
@@ -131,10 +131,10 @@ def test_a_mistake_is_found_before_any_connection(hosts: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_the_option_itself_stays_here_however_it_is_spelled(words: list[str]) -> None:
+def test_host_option_stays_local(words: list[str]) -> None:
     assert remove_host_option(words) == ["diff", "--json"]
     assert find_command_name(words) == "diff"
 
 
-def test_behind_two_dashes_nothing_is_an_option() -> None:
+def test_double_dash_ends_options() -> None:
     assert remove_host_option(["diff", "--", "-H", "sda"]) == ["diff", "--", "-H", "sda"]

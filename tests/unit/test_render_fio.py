@@ -22,20 +22,20 @@ def job(node: str, workload: Workload | None = None) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def test_the_job_says_what_the_workload_asks_for() -> None:
+def test_job_follows_workload() -> None:
     workload = Workload(block_size=8192, depth=7, jobs=3, ramp=0.5, runtime=2.25)
     lines = job("/dev/sda", workload)
     assert {"bs=8192", "iodepth=7", "numjobs=3", "ramp_time=500ms", "runtime=2250ms"} <= set(lines)
     assert "filename=/dev/sda" in lines
 
 
-def test_the_job_reads_past_every_cache_at_addresses_that_differ_from_run_to_run() -> None:
+def test_job_bypasses_all_caches() -> None:
     assert {"rw=randread", "direct=1", "randrepeat=0", "invalidate=0", "ioengine=libaio"} <= set(
         job("/dev/sda")
     )
 
 
-def test_a_colon_does_not_part_two_files() -> None:
+def test_colon_is_escaped() -> None:
     assert r"filename=/dev/disk/by-path/pci-0\:1\:2" in job("/dev/disk/by-path/pci-0:1:2")
 
 
@@ -58,13 +58,13 @@ def test_a_colon_does_not_part_two_files() -> None:
         "/" + "a" * 5000,
     ],
 )
-def test_a_name_that_fio_would_misread_is_refused(name: str) -> None:
+def test_unsafe_name_is_refused(name: str) -> None:
     with pytest.raises(UnsafeNameError):
         job(name)
 
 
 @given(st.one_of(st.text(), st.text(st.sampled_from("/dev:\\\n#;$ \"'=[]{}%a"))).map("/".__add__))
-def test_no_name_breaks_out_of_its_line(name: str) -> None:
+def test_name_stays_on_one_line(name: str) -> None:
     expected = job("/dev/sda")
     at = expected.index("filename=/dev/sda")
     try:
@@ -76,14 +76,14 @@ def test_no_name_breaks_out_of_its_line(name: str) -> None:
     assert not set(fio_filename(name)) & set("#;$\n\r \"'")
 
 
-def test_a_value_that_is_missing_is_an_error() -> None:
+def test_missing_template_value_raises() -> None:
     with pytest.raises(jinja2.UndefinedError):
         render_template("templates", "probe.fio.j2", workload=Workload(), size=SIZE, cpus=None)
     with pytest.raises(jinja2.UndefinedError):
         render_template("templates", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
 
 
-def test_a_mix_with_zones_is_one_job_without_flow() -> None:
+def test_zoned_mix_is_one_job() -> None:
     zones = (Zone(33, 4096), Zone(34, 8192), Zone(33))
     lines = job("/dev/sda", Workload(Pattern.RANDOM_MIX, depth=24, reads=70, zones=zones))
     assert {"rw=randrw", "rwmixread=70", "iodepth=24"} <= set(lines)
@@ -92,19 +92,19 @@ def test_a_mix_with_zones_is_one_job_without_flow() -> None:
     assert not [line for line in lines if line.startswith("flow")]
 
 
-def test_runs_that_are_compared_go_to_the_same_addresses() -> None:
+def test_seed_fixes_addresses() -> None:
     assert "randseed=17" in job("/dev/sda", Workload(seed=17))
     assert "randrepeat=0" not in job("/dev/sda", Workload(seed=17))
     assert "randrepeat=0" in job("/dev/sda", Workload())
 
 
-def test_an_open_loop_has_the_rate_of_each_job_and_direction() -> None:
+def test_open_loop_splits_rate() -> None:
     mix = Workload(Pattern.RANDOM_MIX, depth=256, jobs=2, reads=70, rate=1000)
     assert {"rate_iops=350,150", "iodepth=256"} <= set(job("/dev/sda", mix))
     assert not [line for line in job("/dev/sda", Workload()) if line.startswith("rate")]
 
 
-def test_a_bulk_writer_is_a_job_of_its_own_beside_the_reader() -> None:
+def test_bulk_writer_is_separate_job() -> None:
     lines = job("/dev/sda", Workload(depth=4, writer=BulkWriter(1 << 20, 32)))
     reader, writer = lines.index("[probe]"), lines.index("[beside]")
     assert reader < writer

@@ -40,7 +40,7 @@ def as_kmod_reads(content: str) -> list[str]:
     return [each for each in joined if each.strip() and not each.lstrip().startswith("#")]
 
 
-def test_each_option_stands_below_its_reason() -> None:
+def test_option_follows_reason() -> None:
     content = text(line(), line(module="lpfc", option="lpfc_use_msi", value=2, why="MSI-X"))
     assert "# all there are (D4-3; rule mpt3sas-commands)\noptions mpt3sas max_q" in content
     assert as_kmod_reads(content) == [
@@ -51,9 +51,7 @@ def test_each_option_stands_below_its_reason() -> None:
 
 
 @given(why=HOSTILE, source=HOSTILE, rule=HOSTILE, profile=HOSTILE)
-def test_no_reason_breaks_out_of_its_comment(
-    why: str, source: str, rule: str, profile: str
-) -> None:
+def test_reason_stays_in_comment(why: str, source: str, rule: str, profile: str) -> None:
     plain = text(line(), line(module="lpfc"))
     hostile = text(
         line(why=why, source=source, rule=rule), line(module="lpfc", why=why), profile=profile
@@ -65,13 +63,13 @@ def test_no_reason_breaks_out_of_its_comment(
 
 
 @given(HOSTILE)
-def test_a_comment_is_one_line_that_joins_no_other(shown: str) -> None:
+def test_comment_is_one_line(shown: str) -> None:
     assert len(f"{comment(shown)}.".splitlines()) == 1
     assert not comment(shown).endswith("\\")
 
 
 @given(module=HOSTILE, option=HOSTILE, value=HOSTILE)
-def test_no_name_and_no_value_breaks_out_of_its_word(module: str, option: str, value: str) -> None:
+def test_options_line_stays_intact(module: str, option: str, value: str) -> None:
     for hostile in (line(module=module), line(option=option), line(value=value)):
         try:
             content = text(hostile)
@@ -83,12 +81,12 @@ def test_no_name_and_no_value_breaks_out_of_its_word(module: str, option: str, v
 
 
 @pytest.mark.parametrize("value", ["", "1 2", '"1"', "a'b", "1\n", "1\\", "$(x)", "\u0661"])
-def test_a_value_that_kmod_would_split_is_refused(value: str) -> None:
+def test_split_value_is_refused(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         text(line(value=value))
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_options_survive_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "modprobe.d" / "hbatune.conf"
     assert system.read_module_options(path) == {}
     assert (
@@ -101,7 +99,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_file_that_is_right_is_not_written_again(tmp_path: Path) -> None:
+def test_identical_file_is_untouched(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
     system.write_module_options(path, text(line()))
     before = path.stat()
@@ -109,13 +107,13 @@ def test_a_file_that_is_right_is_not_written_again(tmp_path: Path) -> None:
     assert path.stat().st_ino == before.st_ino
 
 
-def test_a_line_that_hbatune_would_not_write_is_not_taken_over(tmp_path: Path) -> None:
+def test_foreign_lines_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
     path.write_bytes(b'options mpt3sas x="$(y)"\ninstall mpt3sas /bin/sh\n#options a b=1\n\xff\n')
     assert system.read_module_options(path) == {}
 
 
-def test_removing_is_fine_where_there_is_nothing(tmp_path: Path) -> None:
+def test_removing_missing_file_succeeds(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
     assert system.remove_module_options(path) is None
     system.write_module_options(path, text(line()))
@@ -123,6 +121,6 @@ def test_removing_is_fine_where_there_is_nothing(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_an_errno(tmp_path: Path) -> None:
+def test_unmakeable_folder_returns_errno(tmp_path: Path) -> None:
     (tmp_path / "modprobe.d").write_text("")
     assert system.write_module_options(tmp_path / "modprobe.d" / "hbatune.conf", "") == 17

@@ -30,18 +30,18 @@ def labels(axis: Axis) -> list[str]:
         (1_300, ["0", "500", "1000", "1500"]),
     ],
 )
-def test_ticks_are_numbers_that_people_count_in(most: float, wanted: list[str]) -> None:
+def test_ticks_are_round_numbers(most: float, wanted: list[str]) -> None:
     assert labels(make_linear_axis("", [most])) == wanted
 
 
-def test_an_axis_goes_below_zero_where_values_do() -> None:
+def test_axis_extends_below_zero() -> None:
     axis = make_linear_axis("", [-23.0, 29.0])
     assert axis.low <= -23
     assert axis.high >= 29
     assert "0" in labels(axis)
 
 
-def test_whole_ticks_are_not_parted() -> None:
+def test_integral_ticks_stay_integers() -> None:
     assert labels(make_linear_axis("", [2], count=8, integral=True)) == ["0", "1", "2"]
 
 
@@ -54,13 +54,11 @@ def test_whole_ticks_are_not_parted() -> None:
         ([0.1, 40_000.0], ["0.1", "1", "10", "100", "1k", "10k"]),
     ],
 )
-def test_a_logarithmic_axis_counts_in_steps_and_decades(
-    values: list[float], wanted: list[str]
-) -> None:
+def test_logarithmic_ticks_are_round(values: list[float], wanted: list[str]) -> None:
     assert labels(make_log_axis("", values)) == wanted
 
 
-def test_each_depth_that_was_measured_has_a_tick() -> None:
+def test_measured_depths_have_ticks() -> None:
     axis = make_measured_axis("", {deep: str(deep) for deep in (24, 1, 8, 192)})
     assert labels(axis) == ["1", "8", "24", "192"]
     one = make_measured_axis("", {4096: "4K"})
@@ -68,7 +66,7 @@ def test_each_depth_that_was_measured_has_a_tick() -> None:
 
 
 @given(rates)
-def test_every_value_has_its_place_on_the_axis_and_so_has_every_tick(values: list[float]) -> None:
+def test_values_lie_on_axis(values: list[float]) -> None:
     for axis in (make_linear_axis("", values), make_log_axis("", values)):
         assert len(axis.ticks) >= 2
         assert len({tick.label for tick in axis.ticks}) == len(axis.ticks), "no label twice"
@@ -77,13 +75,13 @@ def test_every_value_has_its_place_on_the_axis_and_so_has_every_tick(values: lis
             assert 100 - 1e-6 <= axis.place(value, 100, 400) <= 400 + 1e-6
 
 
-def test_places_keep_proportions_and_may_run_upwards() -> None:
+def test_places_are_proportional() -> None:
     assert make_linear_axis("", [10]).place(5, 300, 100) == 200
     depths = make_measured_axis("", {1: "1", 4: "4", 16: "16"})
     assert [round(depths.place(deep, 0, 100)) for deep in (1, 4, 16)] == [0, 50, 100]
 
 
-def test_what_is_beyond_an_axis_lies_at_its_end() -> None:
+def test_outliers_lie_at_axis_end() -> None:
     axis = make_linear_axis("", [10])
     assert axis.place(1e9, 0, 100) == 100
     assert axis.place(-1e9, 0, 100) == 0

@@ -47,34 +47,34 @@ def nothing_wrong(found: Look, width: int) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_nothing_overlaps_on_a_screen(browser: Browser, full: str, width: int, dark: bool) -> None:
+def test_screen_has_no_overlaps(browser: Browser, full: str, width: int, dark: bool) -> None:
     found = browser.look(full, width, dark=dark)
     nothing_wrong(found, width)
     assert found.dark == dark
 
 
-def test_nothing_overlaps_on_paper(browser: Browser, full: str) -> None:
+def test_paper_has_no_overlaps(browser: Browser, full: str) -> None:
     nothing_wrong(browser.look(full, PAPER, paper=True), PAPER)
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_nothing_overlaps_where_there_is_no_room(browser: Browser, width: int) -> None:
+def test_crowded_page_has_no_overlaps(browser: Browser, width: int) -> None:
     nothing_wrong(browser.look(html(reported.crowded()), width), width)
 
 
-def test_nothing_overlaps_with_forty_adapters(browser: Browser) -> None:
+def test_forty_adapters_have_no_overlaps(browser: Browser) -> None:
     nothing_wrong(browser.look(html(reported.many()), PHONE), PHONE)
 
 
 @pytest.mark.parametrize(("dark", "least", "most"), [(False, 250, 255), (True, 0, 40)])
-def test_it_follows_light_and_dark(
+def test_page_follows_colour_scheme(
     browser: Browser, full: str, dark: bool, least: int, most: int
 ) -> None:
     corner = browser.picture(full, PHONE, dark=dark)
     assert all(least <= level <= most for level in corner)
 
 
-def test_it_prints(browser: Browser, full: str, tmp_path: Path) -> None:
+def test_page_prints_to_pdf(browser: Browser, full: str, tmp_path: Path) -> None:
     printed = browser.printed(full)
     assert printed.startswith(b"%PDF-")
     assert 3 <= printed.count(b"/Type /Page\n") <= 16

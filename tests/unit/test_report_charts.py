@@ -51,14 +51,14 @@ def chart(*dots: Dot, **more: object) -> Element:
 FOUR = tuple(Dot(deep, 100.0 * deep, str(deep)) for deep in DEPTHS)
 
 
-def test_a_picture_has_a_name_for_those_who_hear_it_and_both_axes_with_units() -> None:
+def test_chart_names_title_and_units() -> None:
     svg = chart(*FOUR)
     assert svg.get("role") == "img"
     assert [each.text for each in svg.iter("title")] == ["IOPS over depth"]
     assert {"depth, I/Os in flight", "IOPS, I/Os per second"} <= set(texts(svg))
 
 
-def test_more_is_higher_and_deeper_is_further_right() -> None:
+def test_points_follow_both_axes() -> None:
     marks = styled(chart(*FOUR), "mark")
     across = [number(each, "cx") for each in marks]
     down = [number(each, "cy") for each in marks]
@@ -68,12 +68,12 @@ def test_more_is_higher_and_deeper_is_further_right() -> None:
     assert max(steps) - min(steps) < 0.2, "a logarithmic axis gives each doubling as much"
 
 
-def test_a_point_that_must_not_be_trusted_is_hollow() -> None:
+def test_doubted_point_is_hollow() -> None:
     svg = chart(*FOUR[:-1], Dot(8, 800, doubted=True))
     assert len(styled(svg, "doubted")) == 1
 
 
-def test_the_knee_has_a_ring_a_line_and_its_number() -> None:
+def test_knee_has_ring_and_guide() -> None:
     knee = Dot(4, 400, "knee: 4", chosen=True)
     svg = chart(*FOUR[:2], knee, FOUR[3], upright=Guide(4, "knee at 4"), band=(2, 8))
     [ring] = styled(svg, "chosen")
@@ -84,12 +84,12 @@ def test_the_knee_has_a_ring_a_line_and_its_number() -> None:
     assert {"knee: 4", "knee at 4"} <= set(texts(svg))
 
 
-def test_of_points_that_lie_on_each_other_only_some_have_labels() -> None:
+def test_overlapping_points_lose_labels() -> None:
     svg = chart(*(Dot(4, 400, f"label {each}") for each in range(9)))
     assert 0 < sum(text.startswith("label") for text in texts(svg)) < 9
 
 
-def test_several_curves_differ_in_more_than_colour() -> None:
+def test_curves_differ_in_shape() -> None:
     series = tuple(Series(name, FOUR) for name in ("p50", "p99", "p99.9"))
     axis = make_log_axis("latency, ms", [dot.y for dot in FOUR])
     svg = parsed(charts.draw_curves(Curves("x", make_measured_axis("d", DEPTHS), axis, series)))
@@ -98,7 +98,7 @@ def test_several_curves_differ_in_more_than_colour() -> None:
     assert len(shapes) == 3
 
 
-def test_names_stay_text() -> None:
+def test_hostile_names_stay_text() -> None:
     svg = chart(Dot(4, 400, HOSTILE), level=Guide(300, HOSTILE), upright=Guide(4, HOSTILE))
     assert texts(svg).count(HOSTILE) >= 2
     assert not list(svg.iter("script"))
@@ -110,7 +110,7 @@ def strip(*found: ChartRow, **more: object) -> Element:
     return parsed(charts.draw_rows(made))
 
 
-def test_a_row_has_its_name_its_bar_and_its_mark() -> None:
+def test_row_shows_bar_and_mark() -> None:
     one = ChartRow("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
     svg = strip(one, upright=Guide(0, "no change"))
     assert {"IOPS", "+5 %", "fine", "no change", "change, %"} <= set(texts(svg))
@@ -120,12 +120,12 @@ def test_a_row_has_its_name_its_bar_and_its_mark() -> None:
     assert mark.get("transform", "").startswith(f"translate({middle:.1f}".removesuffix(".0"))
 
 
-def test_a_bar_beyond_the_axis_ends_at_its_edge() -> None:
+def test_bar_ends_at_axis_edge() -> None:
     [bar] = styled(strip(ChartRow("IOPS", bars=(Bar(-1e9, 1e9, "s1"),))), "s1")
     assert 0 < number(bar, "x") < number(bar, "x") + number(bar, "width") <= PICTURE_WIDTH
 
 
-def test_of_rows_too_thin_for_their_names_some_are_named() -> None:
+def test_thin_rows_are_partly_named() -> None:
     svg = strip(*(ChartRow(f"irq {each}") for each in range(100)), pitch=4.0)
     named = [text for text in texts(svg) if text.startswith("irq")]
     assert named[0] == "irq 0"
@@ -133,7 +133,7 @@ def test_of_rows_too_thin_for_their_names_some_are_named() -> None:
     assert len(named) < 40
 
 
-def test_a_long_name_is_cut_and_hostile_ones_stay_text() -> None:
+def test_long_row_name_is_cut() -> None:
     svg = strip(ChartRow("x" * 500), ChartRow(HOSTILE[:9]))
     assert any(text.endswith("…") for text in texts(svg))
     assert HOSTILE[:9] in texts(svg)

@@ -19,13 +19,13 @@ FRAME = Box(0, 0, 400, 200)
 points = st.lists(st.tuples(st.floats(0, 400), st.floats(0, 200)), min_size=1, max_size=20)
 
 
-def test_boxes_that_share_an_edge_do_not_overlap() -> None:
+def test_touching_boxes_do_not_overlap() -> None:
     assert not Box(0, 0, 10, 10).overlaps(Box(10, 0, 20, 10))
     assert Box(0, 0, 10, 10).overlaps(Box(9, 9, 20, 20))
     assert not Box(0, 0, 10, 10).overlaps(Box(2, 10, 4, 20))
 
 
-def test_a_text_that_fits_stays_and_a_longer_one_is_cut() -> None:
+def test_only_long_text_is_cut() -> None:
     assert fit_text("sda", 100, 13) == "sda"
     cut = fit_text("a very long name of a drive", 80, 13)
     assert cut.endswith("…")
@@ -33,11 +33,11 @@ def test_a_text_that_fits_stays_and_a_longer_one_is_cut() -> None:
     assert fit_text("anything", 0, 13) == "…"
 
 
-def test_wide_letters_take_more_room_than_narrow_ones() -> None:
+def test_wide_letters_need_more_room() -> None:
     assert estimate_width("WWW", 13) > estimate_width("aaa", 13) > estimate_width("iii", 13)
 
 
-def test_of_ticks_too_near_the_ends_stay() -> None:
+def test_crowded_ticks_retain_both_ends() -> None:
     boxes = [make_centred_box(str(number), 10 * number, 0, 13) for number in range(8, 20)]
     kept = select_apart(boxes)
     assert kept[0] == 0
@@ -49,7 +49,7 @@ def test_of_ticks_too_near_the_ends_stay() -> None:
 
 
 @given(points)
-def test_no_label_lies_on_another_nor_outside(found: list[tuple[float, float]]) -> None:
+def test_labels_stay_apart_inside_frame(found: list[tuple[float, float]]) -> None:
     taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in found]
     wishes = [LabelRequest(x, y, f"{number}") for number, (x, y) in enumerate(found)]
     placed = [box for box in place_labels(wishes, FRAME, taken, found, 13) if box is not None]
@@ -58,7 +58,7 @@ def test_no_label_lies_on_another_nor_outside(found: list[tuple[float, float]]) 
     assert not any(box.overlaps(other) for box in placed for other in taken)
 
 
-def test_the_first_wish_is_heard_where_there_is_room_for_one_only() -> None:
+def test_first_wish_wins_tight_space() -> None:
     tight = Box(0, 0, 80, 30)
     twice = [LabelRequest(40, 26, "knee: 32"), LabelRequest(40, 26, "64")]
     first, second = place_labels(twice, tight, [], [], 13)
@@ -66,7 +66,7 @@ def test_the_first_wish_is_heard_where_there_is_room_for_one_only() -> None:
     assert second is None
 
 
-def test_a_label_keeps_off_the_line_where_it_can() -> None:
+def test_label_avoids_line() -> None:
     along = [(x, 85.0) for x in range(0, 400, 4)]  # just above the point
     [box] = place_labels([LabelRequest(200, 100, "16")], FRAME, [Box(195, 95, 205, 105)], along, 13)
     assert box is not None

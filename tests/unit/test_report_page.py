@@ -71,47 +71,47 @@ def full() -> Parsed:
     return parsed(reported.seen())
 
 
-def test_every_section_has_something_to_show(full: Parsed) -> None:
+def test_full_report_fills_sections(full: Parsed) -> None:
     assert [each["id"] for each in full.all("section")] == list(SECTIONS)
     for section in SECTIONS:
         assert "To get there:" not in full.text[section]
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_where_nothing_was_measured_it_says_how_and_shows_no_empty_figure(section: str) -> None:
+def test_empty_section_explains_probe(section: str) -> None:
     empty = parsed(reported.unmeasured())
     assert SECTIONS[section] in empty.text[section]
     assert empty.all("svg") == []
     assert empty.all("table") == []
 
 
-def test_every_figure_has_a_caption_and_every_picture_a_title(full: Parsed) -> None:
+def test_figures_have_captions_and_titles(full: Parsed) -> None:
     count = len(full.all("figure"))
     assert count == len(full.all("figcaption")) == len(full.all("svg")) > 10
     assert len(full.all("title")) == count + 1
     assert all(each.get("scope") for each in full.all("th"))
 
 
-def test_what_was_changed_stands_with_its_reason(full: Parsed) -> None:
+def test_changes_show_reasons(full: Parsed) -> None:
     text = full.text["changes"]
     assert re.search(r"sda nr_requests 256 2048 room for bursts .*\(D0-2\)", text)
     assert "irq40..irq47 (8) irq_affinity 0-1 … 14-15 0 … 7" in text
     assert "irq81..irq96 (16)" in text, "what the kernel places is told apart"
 
 
-def test_what_was_put_back_stands_with_what_it_cost(full: Parsed) -> None:
+def test_reverted_changes_show_cost(full: Parsed) -> None:
     assert re.search(r"sdf nr_requests 256 2048 IOPS -2\d % \(-\d+ % to", full.text["changes"])
     assert "Put back: nr_requests." in full.text["before-after"]
 
 
-def test_a_value_that_somebody_has_changed_since_is_told() -> None:
+def test_foreign_change_is_reported() -> None:
     seen = reported.seen()
     entry = replace(seen.journal.entries[0], value=1024)
     text = parsed(replace(seen, journal=replace(seen.journal, entries=(entry,)))).text
     assert "it is 2048 by now" in text["changes"]
 
 
-def test_verdicts_have_their_intervals_and_words(full: Parsed) -> None:
+def test_verdicts_show_intervals(full: Parsed) -> None:
     text = full.text["before-after"]
     assert "sdd, scheduler, nr_requests: improved" in text
     assert "sdf, nr_requests: regressed" in text
@@ -119,7 +119,7 @@ def test_verdicts_have_their_intervals_and_words(full: Parsed) -> None:
     assert "scheduler none mq-deadline" in text
 
 
-def test_the_knee_is_named_in_words_and_marked(full: Parsed) -> None:
+def test_knee_is_named_and_marked(full: Parsed) -> None:
     assert "Past depth 32: 2 % more IOPS" in full.text["depth"]
     assert "(it may be anywhere from 16 to 64)" in full.text["depth"]
     assert "The shaded stretch" in full.text["depth"]
@@ -127,7 +127,7 @@ def test_the_knee_is_named_in_words_and_marked(full: Parsed) -> None:
     assert "32 knee of sda" in re.sub(r"\s+", " ", full.text[""])
 
 
-def test_a_knee_that_was_not_kept_has_no_range() -> None:
+def test_unrecorded_knee_has_no_range() -> None:
     seen = reported.seen()
     records = tuple(reported.depth_sweep(seen.machine))
     text = parsed(replace(seen, records=records)).text["depth"]
@@ -135,7 +135,7 @@ def test_a_knee_that_was_not_kept_has_no_range() -> None:
     assert "how sure it is is unknown" in text
 
 
-def test_what_a_sweep_stands_on_and_where_the_cpus_are_the_limit_is_told(full: Parsed) -> None:
+def test_sweep_shows_cpu_limit(full: Parsed) -> None:
     text = full.text["depth"]
     assert "kernel 6.1.0-56-amd64, scheduler none, nr_requests 256, 38 °C." in text
     assert "From depth 256 on the CPUs are the limit" in text
@@ -143,7 +143,7 @@ def test_what_a_sweep_stands_on_and_where_the_cpus_are_the_limit_is_told(full: P
     assert "6.19 µs of CPU time each" in text, "that of interrupts included"
 
 
-def test_depths_of_the_lun_itself_stand_side_by_side(full: Parsed) -> None:
+def test_lun_depths_share_one_section(full: Parsed) -> None:
     text = full.text["depth"]
     assert "sda: 8K random reads, by depth of the LUN itself" in text
     for own in (8, 16, 32, 64):
@@ -152,7 +152,7 @@ def test_depths_of_the_lun_itself_stand_side_by_side(full: Parsed) -> None:
     assert text.count("8K random reads") == 1, "not five sweeps beside"
 
 
-def test_runs_of_a_verdict_that_broke_littles_law_are_counted() -> None:
+def test_doubted_runs_are_counted() -> None:
     seen = reported.seen()
     records = tuple(
         replace(each, proof=each.proof and replace(each.proof, doubted=3)) for each in seen.records
@@ -161,7 +161,7 @@ def test_runs_of_a_verdict_that_broke_littles_law_are_counted() -> None:
     assert "3 runs broke Little's law" in text
 
 
-def test_a_sweep_that_is_too_short_has_no_knee() -> None:
+def test_short_sweep_has_no_knee() -> None:
     seen = reported.seen()
     made = seen.machine
     short = parsed(replace(seen, records=tuple(reported.depth_sweep(made, depths=(1, 2, 4, 8)))))
@@ -169,7 +169,7 @@ def test_a_sweep_that_is_too_short_has_no_knee() -> None:
     assert "knee: " not in short.text["depth"]
 
 
-def test_how_sure_the_knee_is_is_shown_where_windows_were_kept() -> None:
+def test_windows_give_knee_range() -> None:
     def noisy(record: Record) -> Record:
         assert record.result is not None
         figures = record.result.figures
@@ -188,26 +188,26 @@ def test_how_sure_the_knee_is_is_shown_where_windows_were_kept() -> None:
     assert "The shaded stretch" in text
 
 
-def test_results_stand_beside_objective_documents_and_link(full: Parsed) -> None:
+def test_results_show_objective_and_link(full: Parsed) -> None:
     text = full.text["latency"]
     assert re.search(r"sdc .*2 ms \(D3-8\): met, \d+ % to spare", text)
     assert "(D0-12)" in text
     assert "% of 7.88 GB/s" in text
 
 
-def test_figures_that_break_littles_law_are_told(full: Parsed) -> None:
+def test_untrusted_figures_are_marked(full: Parsed) -> None:
     assert "untrusted: under 90 %" in full.text["block"]
     assert "must not be trusted" in full.text["block"]
 
 
-def test_links_below_their_best_and_isolated_cpus_are_told(full: Parsed) -> None:
+def test_slow_links_are_reported(full: Parsed) -> None:
     assert "link 8 GT/s x8 where 16 GT/s x16 can be" in full.text["adapters"]
     assert "sda..sdl (12)" in full.text["adapters"]
     assert "Isolated CPUs: 30-31" in full.text["interrupts"]
     assert "nvme0q1" in full.text["interrupts"]
 
 
-def test_response_time_stands_over_iops_with_a_curve_for_each_disk(full: Parsed) -> None:
+def test_load_sweep_plots_response_time(full: Parsed) -> None:
     text = full.text["load"]
     assert "4K random I/O, 60 % reads" in text
     assert "Mean response time over IOPS" in text
@@ -218,7 +218,7 @@ def test_response_time_stands_over_iops_with_a_curve_for_each_disk(full: Parsed)
     assert "60 % reads" not in full.text["depth"], "each sweep is drawn in one place"
 
 
-def test_the_four_corners_are_two_pictures_of_one_disk(full: Parsed) -> None:
+def test_four_corners_draw_two_pictures(full: Parsed) -> None:
     text = full.text["corners"]
     for load in ("4K random reads", "4K random writes", "1M sequential reads"):
         assert load in text
@@ -228,7 +228,7 @@ def test_the_four_corners_are_two_pictures_of_one_disk(full: Parsed) -> None:
     assert "1M" not in full.text["depth"], "each sweep is drawn in one place"
 
 
-def test_the_four_corners_do_not_take_the_place_of_a_sweep_of_depth() -> None:
+def test_four_corners_preserve_depth_sweep() -> None:
     seen = reported.seen()
     drive = seen.machine.endpoints[12]
     depths = tuple(
@@ -240,7 +240,7 @@ def test_the_four_corners_do_not_take_the_place_of_a_sweep_of_depth() -> None:
     assert "IOPS of random I/O over depth" in text["corners"]
 
 
-def test_a_link_far_above_what_was_measured_is_said_and_not_drawn() -> None:
+def test_distant_link_limit_is_text() -> None:
     seen = reported.seen()
     slow = []
     for each in reported.corners(seen.machine):
@@ -252,7 +252,7 @@ def test_a_link_far_above_what_was_measured_is_said_and_not_drawn() -> None:
     assert "link: 7.88" not in text
 
 
-def test_an_adapter_with_all_its_disks_stands_beside_the_sum_of_each_alone(full: Parsed) -> None:
+def test_joint_load_faces_disk_sum(full: Parsed) -> None:
     text = full.text["together"]
     assert "8 disks at once" in text
     for name in ("IOPS of all disks over block size", "Throughput of all disks over block size"):
@@ -265,7 +265,7 @@ def test_an_adapter_with_all_its_disks_stands_beside_the_sum_of_each_alone(full:
     assert "16K, 32K, 64K: the link is the limit: 83 % of the 7.88 GB/s" in text
 
 
-def test_reads_and_writes_of_all_disks_have_pictures_of_their_own() -> None:
+def test_joint_writes_are_drawn_separately() -> None:
     seen = reported.seen()
     runs = [
         *reported.all_disks(seen.machine, 1000.0),
@@ -282,7 +282,7 @@ def test_reads_and_writes_of_all_disks_have_pictures_of_their_own() -> None:
     assert "8 disks at once, random writes, measured" in page.text["together"]
 
 
-def test_a_run_of_all_disks_that_breaks_littles_law_is_hollow() -> None:
+def test_untrusted_joint_run_is_hollow() -> None:
     seen = reported.seen()
     runs = reported.all_disks(seen.machine)
     last = runs[-1].together
@@ -297,7 +297,7 @@ def test_a_run_of_all_disks_that_breaks_littles_law_is_hollow() -> None:
     assert "untrusted: more in flight than issued" in text
 
 
-def test_a_single_load_of_all_disks_is_a_row() -> None:
+def test_single_joint_load_is_row() -> None:
     seen = reported.seen()
     [one] = [
         each
@@ -313,7 +313,7 @@ def test_a_single_load_of_all_disks_is_a_row() -> None:
     assert "number of disks" not in text, "of one number there is no curve"
 
 
-def test_interference_stands_with_and_without_the_writer_by_scheduler(full: Parsed) -> None:
+def test_interference_is_shown_by_scheduler(full: Parsed) -> None:
     text = full.text["interference"]
     for scheduler in ("none", "mq-deadline", "bfq"):
         assert f"scheduler {scheduler}" in text
@@ -322,7 +322,7 @@ def test_interference_stands_with_and_without_the_writer_by_scheduler(full: Pars
     assert "MB/s" in text
 
 
-def test_a_reader_of_another_time_is_no_pair() -> None:
+def test_distant_reader_is_unpaired() -> None:
     seen = reported.seen()
     moved = []
     for each in reported.beside_writer(seen.machine):
@@ -332,7 +332,7 @@ def test_a_reader_of_another_time_is_no_pair() -> None:
     assert "hbatune probe interference" in text
 
 
-def test_jobs_stand_against_the_depth_of_each(full: Parsed) -> None:
+def test_jobs_sweep_compares_depths(full: Parsed) -> None:
     text = full.text["depth"]
     assert "sdb: 4K random reads, by number of jobs" in text
     assert "2 jobs 16 deep each do as much as 8 jobs, within 5 %" in text
@@ -342,26 +342,26 @@ def test_jobs_stand_against_the_depth_of_each(full: Parsed) -> None:
     assert "sdb: 4K random reads Past" not in text, "each sweep is drawn in one place"
 
 
-def test_what_a_mix_costs_stands_beside_the_documents_figures(full: Parsed) -> None:
+def test_mix_cost_cites_documents(full: Parsed) -> None:
     line = "70 % reads cost 17 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)."
     assert line in full.text["mix"]
 
 
-def test_baselines_are_those_of_one_io_at_a_time(full: Parsed) -> None:
+def test_baselines_show_single_io_runs(full: Parsed) -> None:
     _, text = full.text["latency"].split("One I/O at a time")
     for load in ("4K random reads", "128K sequential reads", "4K random writes"):
         assert f"sda {load}, 1 deep" in text
     assert text.count("1 deep") == 4, "runs of sweeps are no baselines"
 
 
-def test_iops_stand_over_the_cpu_time_that_they_take(full: Parsed) -> None:
+def test_iops_plot_over_cpu_time(full: Parsed) -> None:
     for section in ("depth", "block"):
         assert "IOPS over CPU time" in full.text[section]
         assert "CPU time, % of one CPU" in full.text[section]
     assert "CPU time over block size" in full.text["block"]
 
 
-def test_a_search_shows_its_probes_the_objective_and_the_answer(full: Parsed) -> None:
+def test_search_shows_probes_and_answer(full: Parsed) -> None:
     text = full.text["search"]
     assert "queue_depth 126: better than what was in force, 91 % sure; in force was 254." in text
     assert "answer: 126" in text
@@ -372,7 +372,7 @@ def test_a_search_shows_its_probes_the_objective_and_the_answer(full: Parsed) ->
     assert "scheduler bfq: better than what was in force, 126 deep beside a bulk writer." in text
 
 
-def test_a_search_without_an_objective_or_an_answer_is_drawn_as_far_as_it_went() -> None:
+def test_incomplete_search_is_drawn() -> None:
     seen = reported.seen()
     known = reported.searched(seen.machine)
     assert known.search is not None
@@ -389,7 +389,7 @@ def test_verdicts_come_first(full: Parsed) -> None:
     assert full.all("section")[0]["id"] == "before-after"
 
 
-def test_what_a_new_driver_has_made_stale_is_told() -> None:
+def test_stale_results_are_marked() -> None:
     seen = reported.seen()
     newer = tuple(replace(each, driver_version="99.0") for each in seen.machine.adapters)
     text = parsed(replace(seen, machine=replace(seen.machine, adapters=newer))).text
@@ -397,7 +397,7 @@ def test_what_a_new_driver_has_made_stale_is_told() -> None:
         assert "its driver was" in text[section]
 
 
-def test_a_page_without_a_profile_has_its_measurements_still() -> None:
+def test_missing_profile_preserves_measurements() -> None:
     seen = replace(reported.seen(), profile=None, plan=None)
     text = parsed(seen).text
     assert "Past depth 32" in text["depth"]
@@ -405,7 +405,7 @@ def test_a_page_without_a_profile_has_its_measurements_still() -> None:
     assert "no rule of this profile" in text["changes"]
 
 
-def test_an_adapter_that_is_gone_or_has_another_driver_is_told() -> None:
+def test_vanished_adapter_is_reported() -> None:
     seen = reported.seen()
     runs = tuple(reported.all_disks(seen.machine))
     gone = replace(seen.machine, adapters=seen.machine.adapters[1:])
@@ -413,14 +413,14 @@ def test_an_adapter_that_is_gone_or_has_another_driver_is_told() -> None:
     assert "0000:01:00.0: the adapter is not there any more." in text
 
 
-def test_a_disk_that_is_gone_has_its_results_still() -> None:
+def test_vanished_disk_shows_results() -> None:
     seen = reported.seen()
     rest = replace(seen.machine, endpoints=seen.machine.endpoints[1:])
     text = parsed(replace(seen, machine=rest, plan=make.make_plan(rest, reported.oltp()))).text
     assert "the disk is not there any more" in text["depth"]
 
 
-def test_nothing_is_loaded_and_nothing_runs(full: Parsed) -> None:
+def test_page_loads_nothing(full: Parsed) -> None:
     forbidden = {"script", "link", "img", "iframe", "object", "embed", "base", "image", "use"}
     assert not forbidden & {tag for tag, _ in full.elements}
     for tag, attributes in full.elements:
@@ -432,7 +432,7 @@ def test_nothing_is_loaded_and_nothing_runs(full: Parsed) -> None:
     assert not re.search(r"https?://|url\(|@import", text)
 
 
-def test_names_from_the_kernel_stay_text(full: Parsed) -> None:
+def test_kernel_names_stay_text(full: Parsed) -> None:
     assert reported.HOSTILE in full.text["adapters"]
     assert "<script" not in html(reported.seen())
     hostile = replace(
@@ -443,7 +443,7 @@ def test_names_from_the_kernel_stay_text(full: Parsed) -> None:
     assert reported.HOSTILE in found.text[""]
 
 
-def test_a_disk_called_by_a_hostile_name_is_text_in_pictures_and_captions() -> None:
+def test_hostile_disk_name_stays_text() -> None:
     seen = reported.seen()
     records = tuple(
         replace(
@@ -460,14 +460,14 @@ def test_a_disk_called_by_a_hostile_name_is_text_in_pictures_and_captions() -> N
     assert Parsed(text).all("script") == []
 
 
-def test_dark_colours_are_for_screens_only_and_there_is_a_style_for_paper() -> None:
+def test_dark_colours_spare_paper() -> None:
     css = (find_shipped("templates") / "report.css").read_text()
     assert "@media screen and (prefers-color-scheme: dark)" in css
     assert css.count("prefers-color-scheme") == 1
     assert "@media print" in css
 
 
-def test_what_is_not_drawn_for_its_number_is_told() -> None:
+def test_undrawn_sweeps_are_counted() -> None:
     seen = reported.seen()
     many = [
         replace(each, id=f"disk{number}", time=each.time + number)
@@ -478,7 +478,7 @@ def test_what_is_not_drawn_for_its_number_is_told() -> None:
     assert "2 more sweeps are in `hbatune history`" in found.text["depth"]
 
 
-def test_each_picture_of_the_documents_has_its_counterpart() -> None:
+def test_documented_figures_are_drawn() -> None:
     """The table in docs/report.md names no figure that is not drawn."""
     lines = [line for line in REPORT.read_text().splitlines() if re.match(r"\| D\d, ", line)]
     assert {line[2:4] for line in lines} == {"D0", "D1", "D2", "D3", "D4"}

@@ -142,23 +142,23 @@ FOUND = (Phase.explicit, Phase.generate)
 
 @settings(max_examples=25, deadline=None, phases=FOUND)
 @given(curves())
-def test_curves_leave_every_text_its_room(chart: Curves) -> None:
+def test_curves_leave_room_for_text(chart: Curves) -> None:
     all_have_room(draw_curves(chart))
 
 
 @settings(max_examples=25, deadline=None, phases=FOUND)
 @given(rows())
-def test_rows_leave_every_text_its_room(chart: Rows) -> None:
+def test_rows_leave_room_for_text(chart: Rows) -> None:
     all_have_room(draw_rows(chart))
 
 
-def test_a_wide_label_of_the_first_tick_has_room_where_no_row_has_a_name() -> None:
+def test_wide_tick_label_fits() -> None:
     row = ChartRow("", marks=(Mark(0.001, Shape.CIRCLE, "s1"), Mark(1.0, Shape.CIRCLE, "s1")))
     all_have_room(draw_rows(Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))))
 
 
 @pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many])
-def test_every_picture_of_a_page_leaves_its_texts_their_room(
+def test_report_pictures_fit_text(
     data: Callable[[], ReportData],
 ) -> None:
     pictures = [

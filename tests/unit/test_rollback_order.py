@@ -123,7 +123,7 @@ def test_rollback_during_apply_cancels_writes(
     assert rollback_record.load(Paths()).covers_all, "it was not lifted"
 
 
-def test_rollback_of_target_spares_others(
+def test_target_rollback_covers_one_disk(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = Disk(tmp_path / "sys", "sdb")
@@ -192,7 +192,7 @@ def test_removed_lock_excludes_nobody(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lost
 
 
-def test_second_lock_of_process_is_refused(tmp_path: Path) -> None:
+def test_relocking_is_refused(tmp_path: Path) -> None:
     with Lock(tmp_path / "lock"), pytest.raises(RuntimeError, match="locked by this process"):
         Lock(tmp_path / "lock").__enter__()
 
@@ -226,9 +226,7 @@ def test_state_is_removed_under_lock(disk: Disk) -> None:
     assert {Path(path).parent for path in outside} <= {paths.ROLLBACKS}
 
 
-def test_damaged_manifest_does_not_stop_rollback(
-    disk: Disk, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_manifest_permits_rollback(disk: Disk, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*APPLY]) == 0
     paths.MANIFEST.write_text("{")
     assert main(["rollback"]) == 1
@@ -236,7 +234,7 @@ def test_damaged_manifest_does_not_stop_rollback(
     assert f"{paths.MANIFEST} cannot be read" in capsys.readouterr().err
 
 
-def test_unreadable_rules_do_not_stop_rollback(
+def test_unreadable_rules_permit_rollback(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*APPLY]) == 0

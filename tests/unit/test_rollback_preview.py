@@ -38,12 +38,12 @@ def nomerges(disk: Disk) -> str:
 
 
 @pytest.mark.usefixtures("disks")
-def test_without_a_journal_there_is_nothing_to_put_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_journal_restores_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PREVIEW]) == 0
     assert capsys.readouterr().out == "Nothing to put back: the journal is empty.\n"
 
 
-def test_what_would_go_back_is_shown_and_nothing_is_written(
+def test_preview_shows_values_without_writing(
     disks: tuple[Disk, Disk], capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([*APPLY])
@@ -58,7 +58,7 @@ def test_what_would_go_back_is_shown_and_nothing_is_written(
     assert not paths.HANDS_OFF.exists()
 
 
-def test_an_ordinary_user_may_ask_as_well(
+def test_preview_needs_no_root(
     disks: tuple[Disk, Disk],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -70,7 +70,7 @@ def test_an_ordinary_user_may_ask_as_well(
     assert "1 value would go back" in capsys.readouterr().out
 
 
-def test_a_script_sees_which_values_would_go_back(
+def test_json_preview_lists_outcomes(
     disks: tuple[Disk, Disk], capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([*APPLY])

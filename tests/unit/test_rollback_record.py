@@ -50,7 +50,7 @@ def test_no_record_covers_nothing() -> None:
     assert not rollback_record.load(Paths()).covers(A)
 
 
-def test_apply_lifts_rollback_of_everything() -> None:
+def test_apply_lifts_global_rollback() -> None:
     rollback_record.record_everything(Paths())
     assert rollback_record.load(Paths()).covers_all
     assert rollback_record.load(Paths()).covers(A)
@@ -71,7 +71,7 @@ def test_named_apply_lifts_one_target() -> None:
     assert rollback_record.load(Paths()).covers_all, "what was lifted is rolled back again"
 
 
-def test_target_is_lifted_by_name_only() -> None:
+def test_target_lift_needs_name() -> None:
     rollback_record.record_targets([A], Paths())
     lift(None)
     assert rollback_record.load(Paths()).covers(A)
@@ -80,7 +80,7 @@ def test_target_is_lifted_by_name_only() -> None:
     assert rollback_record.load(Paths()) == RollbackRecords()
 
 
-def test_later_rollback_survives_the_lift() -> None:
+def test_later_rollback_survives_lift() -> None:
     rollback_record.record_everything(Paths())
     began = rollback_record.load(Paths())
     assert not rollback_record.has_later(began, Paths())
@@ -125,7 +125,7 @@ def test_damaged_record_covers_everything() -> None:
     assert not paths.HANDS_OFF.exists()
 
 
-def test_full_disk_takes_record_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_accepts_global_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_make_temporary", full)
     rollback_record.record_everything(Paths())
     assert rollback_record.load(Paths()).covers_all
@@ -142,20 +142,22 @@ def test_unwritable_state_is_reported(folder: Path) -> None:
     assert rollback_record.load(Paths()).covers_all
 
 
-def test_full_disk_takes_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_accepts_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     rollback_record.reserve_space(paths.STATE, [A, B])
     monkeypatch.setattr(files, "_make_temporary", full)
     rollback_record.record_targets([A, B], Paths())
     assert rollback_record.load(Paths()).ids == (A, B)
 
 
-def test_full_run_keeps_record_durable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_run_folder_failure_preserves_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "run").write_text("no folder")
     rollback_record.record_everything(Paths())
     assert rollback_record.load(Paths()).covers_all
 
 
-def test_records_of_earlier_versions_are_kept() -> None:
+def test_earlier_version_records_are_honoured() -> None:
     paths.STATE.mkdir()
     paths.HANDS_OFF.touch()
     paths.HANDS_OFF_TARGETS.write_text(f'{{"ids": ["{B}"], "lifted": ["{A}"]}}')
@@ -167,9 +169,7 @@ def test_records_of_earlier_versions_are_kept() -> None:
     assert not paths.HANDS_OFF_TARGETS.exists()
 
 
-def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reserve_allows_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "journal"
     files.replace(path, b"before")
     files.reserve_space(path, 10)
@@ -184,9 +184,7 @@ def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
     assert path.read_bytes() == b"after"
 
 
-def test_a_file_that_grows_by_a_few_bytes_keeps_its_reserve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_growth_retains_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "journal"
     files.reserve_space(path, 10)
     monkeypatch.setattr(files, "_make_temporary", full)
@@ -217,9 +215,7 @@ class Bench:
         return [row.outcome for row in restore_values(host, filed(self.means), self.means)]
 
 
-def test_a_disk_that_fills_up_after_an_apply_keeps_nothing_from_going_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollback_works_on_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path)
     bench.apply()
     monkeypatch.setattr(files, "_make_temporary", full)
@@ -228,9 +224,7 @@ def test_a_disk_that_fills_up_after_an_apply_keeps_nothing_from_going_back(
     assert not bench.means.journal.exists()
 
 
-def test_a_disk_that_fills_up_during_an_apply_lets_it_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apply_finishes_on_filling_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = journal.save
 
     def save(path: Path, what: Journal, **options: Any) -> bytes:
@@ -244,9 +238,7 @@ def test_a_disk_that_fills_up_during_an_apply_lets_it_end(
     assert filed(bench.means).run is None
 
 
-def test_an_apply_whose_journal_cannot_be_finished_still_has_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_journal_preserves_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = journal.save
 
     def save(path: Path, what: Journal, **options: Any) -> bytes:
@@ -263,9 +255,7 @@ def test_an_apply_whose_journal_cannot_be_finished_still_has_its_rows(
     assert [(entry.setting, entry.before) for entry in entries] == [("nomerges", 0)]
 
 
-def test_without_room_for_the_way_back_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_reserve_prevents_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fallocate", full)
     bench = Bench(tmp_path)
     with pytest.raises(journal.JournalError, match="No space"):
@@ -273,6 +263,6 @@ def test_without_room_for_the_way_back_nothing_is_written(
     assert bench.disk.value("queue/nomerges") == "0"
 
 
-def test_what_an_earlier_version_kept_in_the_journal_is_rolled_back_still(tmp_path: Path) -> None:
+def test_old_journal_exclusions_are_honoured(tmp_path: Path) -> None:
     old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
     assert journal.update_record_ids(old, RollbackRecords(), machine()).covers(A)

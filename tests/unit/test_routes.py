@@ -51,13 +51,13 @@ def end_device(path: str) -> str:
 
 
 @pytest.mark.parametrize("boot", [0, 7])
-def test_a_sas_drive_is_known_by_its_address(boot: int) -> None:
+def test_sas_route_uses_drive_address(boot: int) -> None:
     read = {end_device(sas(boot)): said(sas_address="0x5000c500a1b2c3d5")}
     assert route(sas(boot), read) == "0000:03:00.0/sas-0x5000c500a1b2c3d5-lun-2"
 
 
 @pytest.mark.parametrize("address", [ABSENT, UNREADABLE, Attribute("0x0000000000000000", False)])
-def test_a_sas_drive_without_an_address_falls_back_on_its_place(
+def test_addressless_sas_route_uses_place(
     address: Attribute | Missing,
 ) -> None:
     read: dict[str, Attributes] = {end_device(sas(3)): {"sas_address": address}}
@@ -65,14 +65,14 @@ def test_a_sas_drive_without_an_address_falls_back_on_its_place(
 
 
 @pytest.mark.parametrize("boot", [1, 5])
-def test_a_lun_behind_fibre_channel_is_known_by_the_arrays_port(boot: int) -> None:
+def test_fc_route_uses_array_port(boot: int) -> None:
     path = f"{PCI}/host{boot}/rport-{boot}:0-9/target{boot}:0:3/{boot}:0:3:12/block/sde"
     name = said(**{find_port_name_file(parse_place(path)): "0x500601613b240f3a"})
     assert route(path, {path: name}) == "0000:03:00.0/fc-0x500601613b240f3a-lun-12"
     assert route(path) == "0000:03:00.0/scsi-0:3:12"
 
 
-def test_an_npiv_port_is_told_from_the_cards_own() -> None:
+def test_npiv_route_names_virtual_port() -> None:
     host = f"{PCI}/host5/vport-5:0-0/host6"
     path = f"{host}/rport-6:0-1/target6:0:0/6:0:0:1/block/sdf"
     name = said(**{find_port_name_file(parse_place(path)): "0x5006016"})
@@ -83,7 +83,7 @@ def test_an_npiv_port_is_told_from_the_cards_own() -> None:
 
 
 @pytest.mark.parametrize("boot", [1, 9])
-def test_an_iscsi_lun_is_known_by_target_and_portal(boot: int) -> None:
+def test_iscsi_route_uses_portal(boot: int) -> None:
     path = iscsi(boot)
     session = parse_place(path).branch.session
     assert session is not None
@@ -104,7 +104,7 @@ def test_an_iscsi_lun_is_known_by_target_and_portal(boot: int) -> None:
     assert route(path, {}, other) == "iscsi/host-0-scsi-0:0:7"
 
 
-def test_an_ata_port_has_its_number_within_the_function() -> None:
+def test_ata_route_uses_port_number() -> None:
     above = f"{ROOT}/0000:00:1f.2"
     others = (f"{above}/ata8/host9", f"{above}/ata6/host7")
     for target, more in (("0:0:0", ""), ("0:1:0", "-scsi-0:1:0")):
@@ -144,7 +144,7 @@ def test_an_ata_port_has_its_number_within_the_function() -> None:
         ("/sys/devices/vbd-51712/block/xvda", "vbd-51712"),
     ],
 )
-def test_other_places(path: str, expected: str) -> None:
+def test_bus_routes_match_place(path: str, expected: str) -> None:
     assert route(path) == expected
 
 
@@ -162,9 +162,7 @@ FABRIC = "/sys/devices/virtual/nvme-fabrics/ctl"
         ("", "nqn.2014-08.x"),
     ],
 )
-def test_over_fabrics_it_is_what_the_controller_is_connected_to(
-    address: str, expected: str
-) -> None:
+def test_fabrics_route_uses_connection(address: str, expected: str) -> None:
     for number in (1, 6):
         here = f"{FABRIC}/nvme{number}"
         read = {here: said(transport="tcp", address=address, subsysnqn="nqn.2014-08.x")}
@@ -174,7 +172,7 @@ def test_over_fabrics_it_is_what_the_controller_is_connected_to(
     assert route(f"{FABRIC}/nvme1/nvme0c1n1") == "nvme-fabrics"
 
 
-def test_hosts_and_controllers_are_known_by_their_place_on_the_adapter() -> None:
+def test_hosts_rank_within_adapter() -> None:
     above = f"{ROOT}/0000:00:1f.2"
     hosts = [f"{above}/ata{n}/host{n}" for n in (11, 9, 10)]
     branches: list[Branch] = [parse_branch(each) for each in hosts]
@@ -184,7 +182,7 @@ def test_hosts_and_controllers_are_known_by_their_place_on_the_adapter() -> None
     assert made.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
 
 
-def test_what_a_target_calls_itself_cannot_break_an_id_apart() -> None:
+def test_hostile_subsystem_name_preserves_id() -> None:
     here = f"{FABRIC}/nvme1"
     read = {here: said(transport="tcp", address="traddr=a", subsysnqn="nqn@x/y ~\x1b\n")}
     found = route(f"{here}/nvme1n1", read)

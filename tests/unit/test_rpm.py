@@ -15,19 +15,19 @@ def spec() -> str:
     return rpm._spec(Path("/tree"), [Path("usr/share/zsh/site-functions/_hbatune")])
 
 
-def test_it_depends_on_all_that_hbatune_imports() -> None:
+def test_spec_requires_all_imports() -> None:
     needed = re.findall(r"^Requires: (.*)$", spec(), re.MULTILINE)
     assert {f"python3-{each.name} >= {each.least}" for each in deb.requirements()} <= {*needed}
     assert {"fio", "systemd-udev"} <= {*needed}
 
 
 @pytest.mark.parametrize("part", ["post", "preun"])
-def test_what_rpm_runs_is_a_script(part: str) -> None:
+def test_rpm_scriptlets_parse(part: str) -> None:
     script = spec().partition(f"%{part}\n")[2].partition("\n%")[0]
     subprocess.run(["sh", "-n", "-c", script], check=True)
 
 
-def test_a_package_that_goes_puts_everything_back_first_or_stays(tmp_path: Path) -> None:
+def test_removal_uninstalls_first_or_fails(tmp_path: Path) -> None:
     script = spec().partition("%preun\n")[2].partition("\n%")[0]
     command = tmp_path / "hbatune"
     command.write_text('#!/bin/sh\necho "$@" >>"$(dirname "$0")/calls"; exit $CODE\n')
@@ -51,15 +51,13 @@ def test_a_package_that_goes_puts_everything_back_first_or_stays(tmp_path: Path)
     assert not (tmp_path / "lib/__pycache__").exists()
 
 
-def test_without_rpmbuild_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_rpmbuild_names_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(BuildError, match="install the package rpm-build"):
         rpm.build(tmp_path)
 
 
-def test_it_names_its_builder_as_the_debian_package_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packager_matches_debian_maintainer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEBFULLNAME", "Storage team")
     monkeypatch.setenv("DEBEMAIL", "storage@example.org")
     assert f"\nPackager: {deb_policy.maintainer()}\n" in spec()
@@ -72,7 +70,7 @@ def test_it_names_its_builder_as_the_debian_package_does(monkeypatch: pytest.Mon
     not (shutil.which("rpmbuild") and shutil.which("rpmlint")),
     reason="needs rpmbuild and rpmlint: .ci/packages soak installs them",
 )
-def test_rpmlint_finds_no_error(tmp_path: Path) -> None:
+def test_rpmlint_reports_no_errors(tmp_path: Path) -> None:
     package = rpm.build(tmp_path)
     words = ["rpmlint", "--rpmlintrc", str(CHECKOUT / "packaging/rpmlintrc"), str(package)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

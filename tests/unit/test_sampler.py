@@ -9,9 +9,7 @@ from hbatune.facts.sampler import SampledPlaces, Sampler, find_sampled_places, p
 from tests.unit.factory import endpoint, machine
 
 
-def test_counters_are_read_again_when_their_time_has_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counters_follow_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "_BLOCK", str(tmp_path))
     found = endpoint()
     (tmp_path / found.target / "device").mkdir(parents=True)
@@ -25,9 +23,7 @@ def test_counters_are_read_again_when_their_time_has_come(
     assert counts == [1, 1, 1, 31, 31]
 
 
-def test_a_disk_with_nothing_to_do_is_sampled_into_the_same_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_disk_reuses_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of them would otherwise take their memory twice."""
     stats = tmp_path / "diskstats"
     monkeypatch.setattr(sampler_module, "_DISKSTATS", str(stats))
@@ -42,13 +38,13 @@ def test_a_disk_with_nothing_to_do_is_sampled_into_the_same_object(
     assert [each.reads for each in samples] == [1500, 1500, 1501]
 
 
-def test_a_part_takes_the_place_of_the_disks_with_its_names(tmp_path: Path) -> None:
+def test_update_replaces_named_disks(tmp_path: Path) -> None:
     sampler = Sampler(SampledPlaces({"sda": "a", "sdb": "b"}, ("sda", "sdb")))
     sampler.update(SampledPlaces({"sdb": "c", "sdc": "d"}, ("sdc",)))
     assert sampler.places == SampledPlaces({"sda": "a", "sdb": "c", "sdc": "d"}, ("sda", "sdc"))
 
 
 @pytest.mark.parametrize("line", ["", "8 0 sda", "8 0 sda 1 2 3 4 5 6 7 8 nine", "8 0 sda 1 2"])
-def test_a_line_that_makes_no_sense(line: str) -> None:
+def test_invalid_line_raises(line: str) -> None:
     with pytest.raises((ValueError, IndexError)):
         parse_disk_sample(line, None)

@@ -199,7 +199,7 @@ def ailing(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_list(show: Show) -> None:
+def test_list_fits_any_width(show: Show) -> None:
     text = show("list").text
     # Whatever the width: what is in use is said, and targets are in the order of people.
     assert "/srv/pgsql/15/main/base" in text
@@ -210,7 +210,7 @@ def test_list(show: Show) -> None:
     assert "lenovo\\n1" in text
 
 
-def test_diff(show: Show) -> None:
+def test_diff_fits_any_width(show: Show) -> None:
     text = show("diff", "--profile", "oltp", code=1).text
     assert DISK in text
     flat = " ".join(text.split())
@@ -219,9 +219,7 @@ def test_diff(show: Show) -> None:
     assert flat.count("boot with isolcpus=managed_irq") == 1, "one reason, said once"
 
 
-def test_a_reason_is_said_once_for_all_adapters(
-    show: Show, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_reason_appears_once(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = (adapter(target=each) for each in (SAS, NVME))
     disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
     there = machine(*disks, adapters=(one, other))
@@ -231,20 +229,20 @@ def test_a_reason_is_said_once_for_all_adapters(
     assert "as for sda (D0-2)" in flat
 
 
-def test_diff_of_all(show: Show) -> None:
+def test_full_diff_fits_any_width(show: Show) -> None:
     text = show("diff", "--profile", "oltp", "--all", code=1).text
     assert all(f"irq{number}" in text for number in range(81, 97))
     assert "is fixed:" not in text
 
 
-def test_check(show: Show, tmp_path: Path) -> None:
+def test_check_fits_any_width(show: Show, tmp_path: Path) -> None:
     shown = show("check", "--snapshot", ailing(tmp_path), code=1)
     flat = " ".join(shown.text.split())
     assert flat.count("look at the kernel's log for this disk") <= 1
     assert re.search(r"\bwarning\b", shown.text)
 
 
-def test_check_says_the_same_advice_once(show: Show) -> None:
+def test_shared_advice_appears_once(show: Show) -> None:
     def found(target: str, id: str, **evidence: int) -> Finding:
         return Finding(id, Severity.WARNING, target, None, dict(evidence), "K-ramp")
 
@@ -258,18 +256,18 @@ def test_check_says_the_same_advice_once(show: Show) -> None:
     assert text.count("it saves a little CPU time") == 1
 
 
-def test_explain(show: Show, tmp_path: Path) -> None:
+def test_explain_fits_any_width(show: Show, tmp_path: Path) -> None:
     show("explain", MAP, "--profile", "oltp")
     shown = show("explain", DISK, "nr_requests", "--profile", "oltp")
     assert re.search(r"\bdecides\b", shown.text)
 
 
-def test_profiles(show: Show) -> None:
+def test_profiles_fit_any_width(show: Show) -> None:
     show("profiles")
     show("profiles", "oltp")
 
 
-def test_history(show: Show) -> None:
+def test_history_fits_any_width(show: Show) -> None:
     records = [
         replace(each, target=MAP if each.target == "sdd" else each.target)
         for each in reported.seen().records
@@ -284,7 +282,7 @@ def test_history(show: Show) -> None:
     assert re.search(r"past depth 32", text)
 
 
-def test_status(show: Show) -> None:
+def test_status_fits_any_width(show: Show) -> None:
     changes = [
         replace(each, target=name) for each in (LEFT, WAITING) for name in (MAP, "sdz", "sdb")
     ]
@@ -294,13 +292,13 @@ def test_status(show: Show) -> None:
     assert text.index("sdb") < text.index("sdz")
 
 
-def test_report(show: Show, tmp_path: Path) -> None:
+def test_report_fits_any_width(show: Show, tmp_path: Path) -> None:
     page = tmp_path / ("a-folder-with-a-long-name-" * 3) / "page.html"
     page.parent.mkdir()
     show("report", str(page), "--snapshot", ailing(tmp_path))
 
 
-def test_probe(show: Show) -> None:
+def test_probe_fits_any_width(show: Show) -> None:
     show("probe")
     records = [each.result for each in reported.depth_sweep(reported.host()) if each.result]
     runs = [Measured(each.workload, replace(each, target=MAP), None) for each in records]
@@ -310,7 +308,7 @@ def test_probe(show: Show) -> None:
     show(by=lambda: show_curves([DepthSweep(MAP, None, tuple(records), None)]))
 
 
-def test_apply(show: Show) -> None:
+def test_apply_fits_any_width(show: Show) -> None:
     made, profile = host(), reported.oltp()
     plan = make.make_plan(made, profile)
     proofs = [
@@ -349,11 +347,11 @@ def test_apply(show: Show) -> None:
     assert re.search(r"\breverted\b", shown.text)
 
 
-def test_apply_dry_run(show: Show) -> None:
+def test_dry_run_fits_any_width(show: Show) -> None:
     show("apply", "--profile", "oltp", "--dry-run", code=None)
 
 
-def test_rollback(show: Show) -> None:
+def test_rollback_fits_any_width(show: Show) -> None:
     made = host()
     entries = [
         Restored(
@@ -373,7 +371,7 @@ def test_rollback(show: Show) -> None:
     assert re.search(r"TARGET +SETTING", text)
 
 
-def test_watch(width: int) -> None:
+def test_watch_fits_any_screen(width: int) -> None:
     alerts = [
         Alert(AlertCondition.P99, f"id{n}", MAP, SAS, 12.5, 2.0, "p99", 1000.0, "D0-9")
         for n in range(20)

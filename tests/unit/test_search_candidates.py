@@ -37,7 +37,7 @@ def values(candidates: tuple[Candidate, ...]) -> list[dict[str, int | str]]:
     return [each.values for each in candidates]
 
 
-def test_what_is_in_force_is_first_and_every_other_value_is_tried_alone() -> None:
+def test_alternatives_are_tried_alone() -> None:
     assert values(list_read_candidates(disk(), ())) == [
         {},
         {"rq_affinity": 0},
@@ -47,7 +47,7 @@ def test_what_is_in_force_is_first_and_every_other_value_is_tried_alone() -> Non
     ]
 
 
-def test_the_profiles_values_are_one_candidate_and_none_is_tried_twice() -> None:
+def test_profile_forms_one_candidate() -> None:
     there = disk()
     wanted = rows(there, ("rq_affinity", 2), ("nomerges", 1))
     assert values(list_read_candidates(there, wanted))[1] == {"rq_affinity": 2, "nomerges": 1}
@@ -55,14 +55,14 @@ def test_the_profiles_values_are_one_candidate_and_none_is_tried_twice() -> None
     assert values(alone).count({"rq_affinity": 2}) == 1
 
 
-def test_what_nobody_can_write_is_no_candidate() -> None:
+def test_unwritable_setting_is_excluded() -> None:
     there = disk()
     locked = {**there.attributes, "queue/rq_affinity": Attribute("1", False)}
     found = values(list_read_candidates(replace(there, attributes=locked), ()))
     assert found == [{}, {"nomerges": 1}, {"nomerges": 2}]
 
 
-def test_unparsable_setting_is_not_a_candidate() -> None:
+def test_unparsable_setting_is_no_candidate() -> None:
     assert values(list_read_candidates(disk(queue__rq_affinity="on"), ())) == [
         {},
         {"nomerges": 1},
@@ -70,7 +70,7 @@ def test_unparsable_setting_is_not_a_candidate() -> None:
     ]
 
 
-def test_schedulers_are_those_that_the_kernel_has() -> None:
+def test_kernel_schedulers_are_candidates() -> None:
     assert values(list_write_candidates(disk(), ())) == [
         {},
         {"scheduler": "mq-deadline"},
@@ -78,7 +78,7 @@ def test_schedulers_are_those_that_the_kernel_has() -> None:
     ]
 
 
-def test_with_a_scheduler_requests_are_tried_as_well() -> None:
+def test_scheduler_adds_request_candidates() -> None:
     there = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
     assert values(list_write_candidates(there, ())) == [
         {},
@@ -88,24 +88,24 @@ def test_with_a_scheduler_requests_are_tried_as_well() -> None:
     ]
 
 
-def test_the_profiles_scheduler_comes_with_its_requests() -> None:
+def test_profile_scheduler_includes_requests() -> None:
     there = disk()
     wanted = rows(there, ("scheduler", "mq-deadline"), ("nr_requests", 2048))
     expected = {"scheduler": "mq-deadline", "nr_requests": 2048}
     assert values(list_write_candidates(there, wanted))[1] == expected
 
 
-def test_requests_that_would_not_come_back_without_a_scheduler_leave_it_alone() -> None:
+def test_unrestorable_requests_fix_scheduler() -> None:
     """block/blk-mq.c: a switch to `none` makes them the whole tag set, and they are not lowered."""
     assert values(list_write_candidates(disk(queue__nr_requests="64"), ())) == [{}]
 
 
-def test_there_are_no_more_than_a_tournament_takes() -> None:
+def test_candidates_fit_tournament() -> None:
     there = disk(queue__scheduler="none [mq-deadline] kyber bfq a b c d")
     assert len(list_write_candidates(there, ())) <= MAX_CANDIDATES
 
 
 @pytest.mark.parametrize(("p99", "score"), [(1000.0, 5000.0), (2000.0, 5000.0), (4000.0, 2500.0)])
-def test_a_rate_counts_for_less_where_the_objective_is_missed(p99: float, score: float) -> None:
+def test_missed_objective_lowers_score(p99: float, score: float) -> None:
     assert compute_score(5000.0, p99, 2000.0) == score
     assert compute_score(5000.0, p99, None) == 5000.0

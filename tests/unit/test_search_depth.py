@@ -55,7 +55,7 @@ def searched(device: Servers, search: DepthSearch) -> tuple[DepthAnswer, list[in
     return answer_depth(search), [each.depth for each in search.measured]
 
 
-def test_the_best_depth_is_found_with_six_probes_where_the_machine_is_quiet() -> None:
+def test_quiet_search_needs_six_probes() -> None:
     found, _ = count(QUIET, range(8), IOS, DEVICES)
     assert found.right >= 0.90 * found.runs
     assert found.missed <= 0.02 * found.runs
@@ -63,7 +63,7 @@ def test_the_best_depth_is_found_with_six_probes_where_the_machine_is_quiet() ->
     assert found.most_probes <= MAX_PROBES
 
 
-def test_through_much_noise_it_is_no_worse_than_the_sweep_and_mostly_tells() -> None:
+def test_noisy_search_matches_sweep() -> None:
     found, _ = count(NOISY, range(8), IOS, DEVICES)
     assert found.told_right / found.told >= found.sweep_right / found.runs
     assert found.told_missed / found.told <= found.sweep_missed / found.runs
@@ -71,14 +71,14 @@ def test_through_much_noise_it_is_no_worse_than_the_sweep_and_mostly_tells() -> 
     assert found.most_probes <= MAX_PROBES
 
 
-def test_the_same_seed_gives_the_same_search() -> None:
+def test_seed_repeats_the_search() -> None:
     case = next(cases(IOS, DEVICES))
     assert search(case, NOISY, 3) == search(case, NOISY, 3)
     assert search(case, NOISY, 3)[2] != search(case, NOISY, 4)[2]
 
 
 @pytest.mark.parametrize("servers", [1, 2, 5, 16, 40, 100])
-def test_without_noise_the_last_depth_before_the_objective_or_the_plateau_is_found(
+def test_noiseless_search_finds_best_depth(
     servers: int,
 ) -> None:
     # The objective leaves room for twice the depth at which the device is saturated.
@@ -89,25 +89,25 @@ def test_without_noise_the_last_depth_before_the_objective_or_the_plateau_is_fou
     assert len(depths) <= MAX_PROBES
 
 
-def test_without_an_objective_the_highest_rate_is_searched() -> None:
+def test_missing_objective_maximises_rate() -> None:
     answer, _ = searched(Servers(64), DepthSearch(8, 256, None))
     assert answer.iops.value == pytest.approx(64_000, rel=0.03)
 
 
-def test_a_depth_in_force_that_is_as_good_is_kept() -> None:
+def test_equally_good_depth_stays() -> None:
     for current in (20, 32):
         answer, depths = searched(Servers(16), DepthSearch(current, 256, 4500.0))
         assert (answer.word, answer.depth) == (DepthConclusion.AS_GOOD, current)
         assert len(depths) <= MAX_PROBES
 
 
-def test_a_depth_in_force_beyond_the_plateau_is_measured_before_it_is_judged() -> None:
+def test_deep_current_depth_is_measured() -> None:
     answer, depths = searched(Servers(2), DepthSearch(250, 256, None))
     assert 250 in depths
     assert (answer.word, answer.depth) == (DepthConclusion.AS_GOOD, 250)
 
 
-def test_a_depth_in_force_that_is_worse_is_not_kept() -> None:
+def test_worse_current_depth_is_replaced() -> None:
     answer, _ = searched(Servers(16), DepthSearch(4, 256, 4500.0))
     assert answer.word is DepthConclusion.BEST
     answer, _ = searched(Servers(16), DepthSearch(128, 256, 4500.0))
@@ -115,39 +115,39 @@ def test_a_depth_in_force_that_is_worse_is_not_kept() -> None:
     assert answer.depth < 40
 
 
-def test_an_objective_that_no_depth_meets_is_out_of_reach() -> None:
+def test_unmet_objective_is_unreachable() -> None:
     answer, depths = searched(Servers(16), DepthSearch(32, 256, 1000.0))
     assert (answer.word, answer.depth) == (DepthConclusion.OUT_OF_REACH, 1)
     assert depths == [8, 2, 1]
 
 
-def test_no_objective_is_out_of_reach_before_depth_1_was_measured() -> None:
+def test_unreachable_verdict_needs_depth_1() -> None:
     # Met by a hair at the first depth, so that every second disturbance puts it out of reach.
     answer, depths = searched(Servers(2), DepthSearch(4, 256, 4000.0))
     assert 1 in depths
     assert answer.word is not DepthConclusion.OUT_OF_REACH
 
 
-def test_a_search_that_was_stopped_says_of_no_objective_that_it_is_out_of_reach() -> None:
+def test_stopped_search_is_inconclusive() -> None:
     begun = add_measurement(DepthSearch(8, 256, 100.0), Servers(16).measure(8))
     assert answer_depth(begun).word is DepthConclusion.CANNOT_TELL
 
 
-def test_an_objective_met_at_low_depths_alone_is_found_on_the_way_down() -> None:
+def test_low_depth_objective_is_met() -> None:
     answer, depths = searched(Servers(1), DepthSearch(64, 256, 4400.0))
     assert answer.p99_us.value <= 4400 * 1.05
     assert depths[0] == 4
     assert min(depths) == 1
 
 
-def test_nothing_deeper_is_probed_than_the_device_takes() -> None:
+def test_search_respects_deepest_depth() -> None:
     _, depths = searched(Servers(200), DepthSearch(8, 30, None))
     assert max(depths) == 30
     _, depths = searched(Servers(200), DepthSearch(64, 1, None))
     assert depths == [1]
 
 
-def test_noise_that_drowns_every_difference_cannot_be_told() -> None:
+def test_dominant_noise_is_inconclusive() -> None:
     searched = DepthSearch(2, 256, 2500.0)
     device = Servers(16)
     while (probe := choose_next_probe(searched)) is not None:
@@ -160,7 +160,7 @@ def test_noise_that_drowns_every_difference_cannot_be_told() -> None:
     assert answer.iops.high / answer.iops.low > 3
 
 
-def test_slow_devices_are_measured_for_longer() -> None:
+def test_slow_devices_get_longer_probes() -> None:
     slow, fast = Servers(1, 8000.0), Servers(16, 100.0)
     for device, seconds in ((slow, 8.0), (fast, MIN_PROBE_S)):
         begun = add_measurement(DepthSearch(4, 256, None), device.measure(4))
@@ -173,7 +173,7 @@ def test_slow_devices_are_measured_for_longer() -> None:
     assert probe.seconds == MAX_PROBE_S
 
 
-def test_a_probe_without_io_is_refused() -> None:
+def test_probe_without_io_is_refused() -> None:
     for broken in (Measurement(4, 0.0, 10.0), Measurement(4, 10.0, 0.0), Measurement(0, 1.0, 1.0)):
         with pytest.raises(ValueError, match="no I/O"):
             add_measurement(DepthSearch(4, 256, None), broken)
@@ -186,7 +186,7 @@ def test_a_probe_without_io_is_refused() -> None:
     objective=st.none() | st.floats(1.0, 1e7),
     data=st.data(),
 )
-def test_whatever_is_measured_a_search_ends_with_an_answer(
+def test_any_search_ends_with_answer(
     current: int, deepest: int, objective: float | None, data: st.DataObject
 ) -> None:
     figure = st.floats(1e-3, 1e9)
@@ -202,12 +202,12 @@ def test_whatever_is_measured_a_search_ends_with_an_answer(
     assert 0 <= answer.chance <= 1
 
 
-def test_a_p99_that_falls_with_the_depth_is_levelled() -> None:
+def test_falling_p99_is_levelled() -> None:
     assert pool_falling_values([1.0, 3.0, 2.0, 4.0], [1, 1, 1, 1]) == [1.0, 2.5, 2.5, 4.0]
     assert pool_falling_values([5.0, 1.0, 1.0], [2, 1, 1]) == [3.0, 3.0, 3.0]
 
 
-def test_probes_of_one_depth_are_averaged_and_their_noise_is_pooled() -> None:
+def test_repeated_probes_are_averaged() -> None:
     curve = estimate_curve(
         [Measurement(8, 100.0, 50.0, 0.3, 0.0), Measurement(8, 400.0, 200.0, 0.4, 0.0)]
     )
@@ -218,13 +218,13 @@ def test_probes_of_one_depth_are_averaged_and_their_noise_is_pooled() -> None:
     assert curve.p99_noise > 0  # no machine is without
 
 
-def test_between_two_depths_the_curve_is_a_line_of_logarithms() -> None:
+def test_curve_interpolates_logarithmically() -> None:
     curve = estimate_curve([Measurement(4, 100.0, 10.0), Measurement(16, 400.0, 1000.0)])
     found = curve.at(8)
     assert (math.exp(found.iops), math.exp(found.p99)) == pytest.approx((200.0, 100.0))
 
 
-def test_a_measurement_has_its_errors_from_the_windows_of_the_run() -> None:
+def test_errors_come_from_windows() -> None:
     def window(ios: int, p99_us: int) -> Window:
         return Window(1.0, ios, ios * 4096, Histogram({p99_us * 1000: ios}), 0.1, 0.1)
 
@@ -239,7 +239,7 @@ def test_a_measurement_has_its_errors_from_the_windows_of_the_run() -> None:
     assert make_measurement(result()).iops_error == 0.0
 
 
-def test_the_simulated_devices_obey_the_laws_of_a_closed_loop() -> None:
+def test_simulated_devices_obey_laws() -> None:
     exact = Device("of 4", 1, 4, 1000.0, spread=0.0)
     assert simulate(exact, 2, 2000).iops == pytest.approx(2000, rel=0.01)
     assert simulate(exact, 16, 2000).iops == pytest.approx(4000, rel=0.01)

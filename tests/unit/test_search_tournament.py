@@ -35,7 +35,7 @@ def better_by(gap: float, best: int) -> tuple[float, ...]:
     return tuple(1.0 if each == best else 1.0 - gap for each in range(8))
 
 
-def test_the_one_of_eight_that_is_better_by_a_tenth_is_found_within_thirty_probes() -> None:
+def test_clearly_better_candidate_wins() -> None:
     right, words = 0, Counter[TournamentConclusion]()
     for seed in range(60):
         best = seed % 8
@@ -53,41 +53,41 @@ def test_the_one_of_eight_that_is_better_by_a_tenth_is_found_within_thirty_probe
     assert words[TournamentConclusion.BEST] >= 57
 
 
-def test_the_better_of_two_is_found_although_one_probe_in_ten_was_held_up() -> None:
+def test_winner_survives_delayed_probes() -> None:
     words = Counter(play((1.0, 2.0), 0, 0.25, seed, held_up=0.1)[2].word for seed in range(40))
     assert words[TournamentConclusion.BEST] >= 35, words
 
 
-def test_where_all_are_alike_none_wins() -> None:
+def test_equal_candidates_have_no_winner() -> None:
     words = Counter(play(ALIKE, seed % 8, 0.05, seed, drift=0.1)[2].word for seed in range(40))
     assert words[TournamentConclusion.BEST] == 0
     assert words[TournamentConclusion.AS_GOOD] >= 28
 
 
-def test_what_is_better_by_less_than_is_tolerated_does_not_win() -> None:
+def test_tolerated_gain_does_not_win() -> None:
     words = Counter(play(better_by(0.02, 3), 0, 0.005, seed)[2].word for seed in range(20))
     assert words == {TournamentConclusion.AS_GOOD: 20}
 
 
-def test_the_candidate_in_force_is_as_good_where_it_leads() -> None:
+def test_current_leader_is_as_good() -> None:
     _, probes, answer = play(better_by(0.3, 5), 5, 0.02, 1)
     assert (answer.word, answer.leader) == (TournamentConclusion.AS_GOOD, 5)
     assert answer.probes == probes  # nothing is left to compare
 
 
-def test_noise_that_drowns_the_gap_cannot_be_told() -> None:
+def test_dominant_noise_is_inconclusive() -> None:
     words = Counter(play(better_by(0.10, 2), 0, 0.5, seed)[2].word for seed in range(20))
     assert words[TournamentConclusion.BEST] <= 1
     assert words[TournamentConclusion.CANNOT_TELL] >= 15
 
 
-def test_a_drift_favours_none_since_every_second_round_goes_back() -> None:
+def test_drift_favours_no_candidate() -> None:
     # Without noise, half of everything is lost on the way: whoever is probed first would win.
     found = [play(better_by(0.01, seed % 8), 0, 0.0, seed, drift=0.5)[0] for seed in range(16)]
     assert found == [seed % 8 for seed in range(16)]
 
 
-def test_who_is_clearly_behind_goes_after_two_rounds() -> None:
+def test_weak_candidates_drop_out() -> None:
     tournament = Tournament(candidates=8, current=7, seed=1)
     scores = (1.0, 0.9995, 0.5, 0.6, 0.7, 0.5, 0.4, 0.3)
     order = []
@@ -101,7 +101,7 @@ def test_who_is_clearly_behind_goes_after_two_rounds() -> None:
     assert sorted(order[16:]) == [0, 1]
 
 
-def test_every_second_round_is_the_one_before_it_backwards() -> None:
+def test_second_round_reverses_first() -> None:
     tournament = Tournament(candidates=8, current=0, seed=7)
     order = []
     for _ in range(16):
@@ -113,7 +113,7 @@ def test_every_second_round_is_the_one_before_it_backwards() -> None:
     assert order[8:] == order[7::-1]
 
 
-def test_the_seed_draws_the_order() -> None:
+def test_seed_draws_candidate_order() -> None:
     assert play(ALIKE, 0, 0.05, 5) == play(ALIKE, 0, 0.05, 5)
     first = {
         probe.candidate
@@ -124,7 +124,7 @@ def test_the_seed_draws_the_order() -> None:
     assert first == set(range(8))
 
 
-def test_schedulers_are_judged_beside_a_writer() -> None:
+def test_scheduler_probes_include_writer() -> None:
     for interference in (False, True):
         probe = choose_next_candidate(
             Tournament(candidates=2, current=0, interference=interference)
@@ -133,7 +133,7 @@ def test_schedulers_are_judged_beside_a_writer() -> None:
         assert probe.interference is interference
 
 
-def test_one_candidate_has_nothing_to_win() -> None:
+def test_single_candidate_ends_at_once() -> None:
     tournament = Tournament(candidates=1, current=0)
     assert choose_next_candidate(tournament) is None
     assert find_leader(tournament) == 0
@@ -142,24 +142,24 @@ def test_one_candidate_has_nothing_to_win() -> None:
         add_score(tournament, 1.0)
 
 
-def test_two_alike_are_not_probed_for_ever() -> None:
+def test_equal_pair_ends_at_limit() -> None:
     _, probes, _ = play((1.0, 1.0), 0, 0.05, 2)
     assert probes == 2 * rules.LAST_ROUNDS
 
 
-def test_before_its_end_a_tournament_cannot_tell() -> None:
+def test_unfinished_tournament_is_inconclusive() -> None:
     tournament = Tournament(candidates=3, current=0)
     assert find_leader(tournament) is None
     assert answer_tournament(tournament).word is TournamentConclusion.CANNOT_TELL
 
 
-def test_the_candidate_in_force_is_one_of_them() -> None:
+def test_current_must_be_candidate() -> None:
     with pytest.raises(ValueError, match="none of them"):
         Tournament(candidates=3, current=3)
 
 
 @pytest.mark.parametrize("score", [0.0, -1.0, math.nan, math.inf])
-def test_a_score_that_has_no_logarithm_is_refused(score: float) -> None:
+def test_score_without_logarithm_is_refused(score: float) -> None:
     with pytest.raises(ValueError, match="logarithm"):
         add_score(Tournament(candidates=2, current=0), score)
 
@@ -170,9 +170,7 @@ def test_a_score_that_has_no_logarithm_is_refused(score: float) -> None:
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_whatever_the_scores_a_tournament_ends(
-    candidates: int, seed: int, data: st.DataObject
-) -> None:
+def test_any_tournament_ends(candidates: int, seed: int, data: st.DataObject) -> None:
     current = data.draw(st.integers(0, candidates - 1))
     scores = tuple(data.draw(st.floats(0.001, 1000)) for _ in range(candidates))
     found, probes, answer = play(scores, current, data.draw(st.floats(0, 1)), seed)

@@ -15,7 +15,7 @@ def disk(name: str, number: int) -> Endpoint:
     return endpoint(target=name, id=f"id-{name}", diskseq=number)
 
 
-def test_a_disk_is_new_until_it_is_marked(tmp_path: Path) -> None:
+def test_disk_is_new_until_marked(tmp_path: Path) -> None:
     host = machine(disk("sda", 1), disk("sdb", 2))
     assert marks.find_unseen_targets(tmp_path / "seen", host) == {"id-sda", "id-sdb"}
     marks.remember_disks(tmp_path / "seen", host, ["id-sda"])
@@ -23,12 +23,12 @@ def test_a_disk_is_new_until_it_is_marked(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "seen").iterdir()] == ["1"], "a udev rule asks for it"
 
 
-def test_the_same_disk_that_comes_again_is_new(tmp_path: Path) -> None:
+def test_returning_disk_is_new(tmp_path: Path) -> None:
     marks.remember_disks(tmp_path, machine(disk("sda", 1)))
     assert marks.find_unseen_targets(tmp_path, machine(disk("sda", 3))) == {"id-sda"}
 
 
-def test_what_has_no_number_goes_by_its_id(tmp_path: Path) -> None:
+def test_numberless_target_uses_id(tmp_path: Path) -> None:
     host = machine(endpoint(), controls=(control(),))
     marks.remember_disks(tmp_path, host)
     assert marks.find_unseen_targets(tmp_path, host) == frozenset()
@@ -36,7 +36,7 @@ def test_what_has_no_number_goes_by_its_id(tmp_path: Path) -> None:
     assert marks.find_unseen_targets(tmp_path, other) == {"nvme1@0000:02:00.0"}
 
 
-def test_marks_of_what_is_gone_go_once_everything_was_looked_at(tmp_path: Path) -> None:
+def test_full_pass_removes_stale_marks(tmp_path: Path) -> None:
     marks.remember_disks(tmp_path, machine(disk("sda", 1), disk("sdb", 2)))
     host = machine(disk("sda", 1), disk("sdb", 3))
     marks.remember_disks(tmp_path, host, ["id-sdb"])
@@ -45,13 +45,13 @@ def test_marks_of_what_is_gone_go_once_everything_was_looked_at(tmp_path: Path) 
     assert {each.name for each in tmp_path.iterdir()} == {"1", "3"}
 
 
-def test_what_is_unfinished_stays_new(tmp_path: Path) -> None:
+def test_unfinished_disk_stays_new(tmp_path: Path) -> None:
     host = machine(disk("sda", 1), disk("sdb", 2))
     marks.remember_disks(tmp_path, host, unfinished=["id-sdb"])
     assert marks.find_unseen_targets(tmp_path, host) == {"id-sdb"}
 
 
-def test_unwritten_mark_is_an_error_and_known_here(tmp_path: Path) -> None:
+def test_failed_mark_raises_but_counts(tmp_path: Path) -> None:
     folder = tmp_path / "seen"
     folder.write_text("no folder")
     host: Machine = machine(disk("sda", 1), disk("sdb", 2))
@@ -64,7 +64,7 @@ def test_unwritten_mark_is_an_error_and_known_here(tmp_path: Path) -> None:
     assert (folder / "1").exists(), "tried again"
 
 
-def test_many_disks_are_known_among_many_that_are_gone(tmp_path: Path) -> None:
+def test_marks_survive_disk_turnover(tmp_path: Path) -> None:
     old = machine(*(disk(f"sd{number}", number) for number in range(100)))
     new = machine(*(disk(f"sd{number}", 50 + number) for number in range(100)))
     marks.remember_disks(tmp_path, old)

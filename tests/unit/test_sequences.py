@@ -19,7 +19,7 @@ def test_random_sequences_violate_no_invariant(first: int) -> None:
         assert not found, "\n".join(described(made, found))
 
 
-def test_a_seed_makes_the_same_sequence_and_finds_the_same() -> None:
+def test_seed_repeats_sequence() -> None:
     assert sequence(7) == sequence(7)
     assert sequence(7) != sequence(8)
     assert violations(sequence(7)) == violations(sequence(7))

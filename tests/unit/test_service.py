@@ -81,7 +81,7 @@ def test_missing_journal_becomes_status(manager: socket.socket, tmp_path: Path) 
     assert manager.recv(100) == b"STATUS=drift"
 
 
-def test_undecodable_name_does_not_stop_the_daemon(manager: socket.socket, tmp_path: Path) -> None:
+def test_undecodable_name_is_escaped(manager: socket.socket, tmp_path: Path) -> None:
     with closing(listen(tmp_path / "journal")) as bound:
         Systemd(str(tmp_path / "notify"), str(tmp_path / "journal")).log("sd\ud800", 4, {})
         assert decode_entry(bound.recv(1000))["MESSAGE"] == "sd\\ud800"

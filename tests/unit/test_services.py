@@ -33,7 +33,7 @@ def found(proc: Path) -> ProvenService | Missing | None:
         "0::/tuning.slice/tuning-irq.slice/irqbalance.service\n",
     ],
 )
-def test_unit_of_systemd_is_proof(proc: Path, cgroup: str) -> None:
+def test_systemd_unit_proves_service(proc: Path, cgroup: str) -> None:
     process(proc, 812, "irqbalance", cgroup=cgroup, arguments=("irqbalance", "-f"))
     assert found(proc) == ProvenService(812, ("irqbalance", "-f", ""), ("",))
 
@@ -41,13 +41,13 @@ def test_unit_of_systemd_is_proof(proc: Path, cgroup: str) -> None:
 @pytest.mark.parametrize(
     "uids", [(USER,) * 4, (USER, "0", "0", "0"), ("0", USER, USER, USER), ("65534",) * 4]
 )
-def test_process_of_a_user_is_ignored(proc: Path, uids: tuple[str, ...]) -> None:
+def test_user_process_is_ignored(proc: Path, uids: tuple[str, ...]) -> None:
     process(proc, 400, "irqbalance", uids=uids)
     assert found(proc) is None
 
 
 @pytest.mark.parametrize("cgroup", [f"0::{DOCKER}\n", f"0::{DOCKER}{UNIT}\n", f"0::{UNIT}\n"])
-def test_process_of_a_container_is_ignored(proc: Path, cgroup: str) -> None:
+def test_container_process_is_ignored(proc: Path, cgroup: str) -> None:
     process(proc, 400, "irqbalance", pids=(400, 7), cgroup=cgroup)
     assert found(proc) is None
 
@@ -66,7 +66,7 @@ def test_process_of_a_container_is_ignored(proc: Path, cgroup: str) -> None:
         "not a cgroup\n",
     ],
 )
-def test_root_outside_the_unit_is_unproven(proc: Path, cgroup: str) -> None:
+def test_root_outside_unit_is_unproven(proc: Path, cgroup: str) -> None:
     process(proc, 400, "irqbalance", cgroup=cgroup)
     unproven = found(proc)
     assert isinstance(unproven, Missing)
@@ -74,7 +74,7 @@ def test_root_outside_the_unit_is_unproven(proc: Path, cgroup: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(400, 812), (812, 400)])
-def test_proven_process_wins_over_others(proc: Path, first: int, second: int) -> None:
+def test_proven_process_takes_precedence(proc: Path, first: int, second: int) -> None:
     process(proc, first, "irqbalance", cgroup="0::/\n")
     process(proc, second, "irqbalance", arguments=("irqbalance", "--foreground"))
     service = found(proc)
@@ -82,7 +82,7 @@ def test_proven_process_wins_over_others(proc: Path, first: int, second: int) ->
     assert service.pid == second
 
 
-def test_each_service_has_its_own_unit(proc: Path) -> None:
+def test_services_need_matching_units(proc: Path) -> None:
     process(proc, 812, "irqbalance")
     process(proc, 813, "tuned", cgroup=f"0::{UNIT}\n")
     both = find_services(["irqbalance", "tuned"], proc)
@@ -90,14 +90,14 @@ def test_each_service_has_its_own_unit(proc: Path) -> None:
     assert isinstance(both["tuned"], Missing)
 
 
-def test_hidden_processes_leave_it_unknown(tmp_path: Path) -> None:
+def test_hidden_processes_mean_unknown(tmp_path: Path) -> None:
     process(tmp_path, 700, "bash")
     assert found(tmp_path) == HIDDEN_PROCESSES
     process(tmp_path, 812, "irqbalance")
     assert isinstance(found(tmp_path), ProvenService), "systemd alone is hidden (hidepid=4)"
 
 
-def test_unreadable_proc_leaves_it_unknown(tmp_path: Path) -> None:
+def test_unreadable_proc_means_unknown(tmp_path: Path) -> None:
     missing = found(tmp_path / "none")
     assert missing == Missing(Reason.UNREADABLE, errno.ENOENT, "No such file or directory")
 
@@ -123,7 +123,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
 
 
 @pytest.mark.parametrize("name", ["comm", "", "status", "cgroup", "cmdline", "environ"])
-def test_process_that_ends_meanwhile_is_ignored(proc: Path, refuse: Refuse, name: str) -> None:
+def test_ending_process_is_ignored(proc: Path, refuse: Refuse, name: str) -> None:
     process(proc, 812, "irqbalance")
     for number in (errno.ENOENT, errno.ESRCH):
         refuse("812", name, number)
@@ -131,7 +131,7 @@ def test_process_that_ends_meanwhile_is_ignored(proc: Path, refuse: Refuse, name
 
 
 @pytest.mark.parametrize("name", ["comm", "", "status", "cgroup", "cmdline"])
-def test_unreadable_process_leaves_it_unknown(proc: Path, refuse: Refuse, name: str) -> None:
+def test_unreadable_process_means_unknown(proc: Path, refuse: Refuse, name: str) -> None:
     process(proc, 812, "irqbalance")
     for number in (errno.EACCES, errno.EIO):
         refuse("812", name, number)
@@ -147,7 +147,7 @@ def test_environment_may_be_denied(proc: Path, refuse: Refuse) -> None:
 
 
 @pytest.mark.parametrize("name", ["cmdline", "environ"])
-def test_files_of_unproven_processes_stay_closed(proc: Path, name: str) -> None:
+def test_unproven_processes_stay_unread(proc: Path, name: str) -> None:
     """Their owner can make a read of them block without limit: here, by a FIFO nobody writes to."""
     for pid, uids in ((400, (USER,) * 4), (401, ("0",) * 4)):
         folder = process(proc, pid, "irqbalance", uids=uids, cgroup="0::/\n")
@@ -156,7 +156,7 @@ def test_files_of_unproven_processes_stay_closed(proc: Path, name: str) -> None:
     assert isinstance(found(proc), Missing)
 
 
-def test_huge_files_are_read_in_part(proc: Path) -> None:
+def test_huge_files_are_truncated(proc: Path) -> None:
     process(proc, 812, "irqbalance", arguments=("irqbalance", "x" * (3 << 20)))
     service = found(proc)
     assert isinstance(service, ProvenService)

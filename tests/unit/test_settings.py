@@ -28,23 +28,23 @@ from hbatune.settings.table import (
         ("none", "none"),  # a bio-based device
     ],
 )
-def test_the_scheduler_is_read_whatever_its_order(text: str, value: str) -> None:
+def test_selected_scheduler_is_parsed(text: str, value: str) -> None:
     assert parse_selected(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "none mq-deadline", "[none] [kyber]", "[]", "[] none"])
-def test_a_scheduler_that_makes_no_sense_is_not_guessed(text: str) -> None:
+def test_nonsense_scheduler_raises(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_selected(text)
 
 
-def test_a_bare_none_offers_nothing_to_choose() -> None:
+def test_bare_none_offers_no_choice() -> None:
     assert parse_choices("none") == ()
     assert parse_choices("[none] mq-deadline ") == ("none", "mq-deadline")
 
 
 @pytest.mark.parametrize("text", ["", "12abc", "0x10", "none", "1 2"])
-def test_a_number_that_makes_no_sense_is_not_guessed(text: str) -> None:
+def test_nonsense_number_raises(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         SETTINGS["nr_requests"].parse(text)
 
@@ -65,14 +65,14 @@ def test_a_number_that_makes_no_sense_is_not_guessed(text: str) -> None:
         ("zio", Attribute("maybe", True), Missing(Reason.UNPARSABLE, text="maybe")),
     ],
 )
-def test_current_value_is_read_or_has_a_reason(
+def test_unread_value_has_reason(
     name: str, attribute: Attribute | Missing | None, reading: Value | Missing
 ) -> None:
     attributes = {} if attribute is None else {SETTINGS[name].path: attribute}
     assert SETTINGS[name].read(attributes) == reading
 
 
-def test_tunable_that_is_no_number_is_read_as_text() -> None:
+def test_text_tunable_is_read() -> None:
     tunable = find_setting("queue/iosched/low_latency")
     assert tunable.read({tunable.path: Attribute("on", True)}) == "on"
     assert tunable.read({}) == ABSENT
@@ -96,27 +96,27 @@ def test_tunable_that_is_no_number_is_read_as_text() -> None:
         ("read_ahead_kb", 4096, True),
     ],
 )
-def test_a_rule_may_ask_for_what_the_kernel_takes(name: str, value: object, fine: bool) -> None:
+def test_disk_rules_are_checked(name: str, value: object, fine: bool) -> None:
     said = SETTINGS[name].check(value)
     assert (said is None) is fine
     if not fine:
         assert said == SETTINGS[name].allowed()
 
 
-def test_the_order_is_scheduler_depth_requests_and_read_ahead_last() -> None:
+def test_scheduler_precedes_read_ahead() -> None:
     on_disks = [name for name in SETTINGS if find_target_kind(name) is TargetKind.ENDPOINT]
     ordered = sorted(on_disks, key=lambda name: SETTINGS[name].order)
     assert ordered[:3] == ["scheduler", "queue_depth", "nr_requests"]
     assert ordered[-1] == "read_ahead_kb"
 
 
-def test_what_a_setting_resets_is_written_after_it() -> None:
+def test_reset_settings_follow_cause() -> None:
     for found in SETTINGS.values():
         for name in found.resets:
             assert find_setting(name + "x" if name.endswith("/") else name).order > found.order
 
 
-def test_a_scheduler_switch_disturbs_requests_and_the_schedulers_tunables() -> None:
+def test_scheduler_switch_disturbs_requests() -> None:
     assert {"scheduler", "nr_requests", "queue/iosched/"} <= set(
         list_affected_settings(["scheduler"])
     )
@@ -125,7 +125,7 @@ def test_a_scheduler_switch_disturbs_requests_and_the_schedulers_tunables() -> N
 
 
 @given(st.integers(min_value=-(2**40), max_value=2**40))
-def test_a_number_survives_writing_and_reading(number: int) -> None:
+def test_number_survives_round_trip(number: int) -> None:
     for found in SETTINGS.values():
         if type(found) is Setting and not found.names:
             assert found.parse(f"{found.text(number)}\n".strip()) == number
@@ -152,27 +152,27 @@ def test_a_number_survives_writing_and_reading(number: int) -> None:
         ("zio_timer", 99, False),
     ],
 )
-def test_a_rule_may_ask_an_adapter_for_what_it_takes(name: str, value: object, fine: bool) -> None:
+def test_adapter_rules_are_checked(name: str, value: object, fine: bool) -> None:
     assert (SETTINGS[name].check(value) is None) is fine
 
 
 @given(st.integers(2, 256), st.integers(1, 255))
-def test_coalescing_survives_writing_and_reading(completions: int, time: int) -> None:
+def test_coalescing_survives_round_trip(completions: int, time: int) -> None:
     found = SETTINGS["coalescing"]
     value = f"{completions}/{time * 100}"
     assert found.parse(found.text(value)) == value
 
 
 @pytest.mark.parametrize("number", [0, 0x0100, 0x0007])
-def test_coalescing_is_off_where_either_of_its_numbers_is_zero(number: int) -> None:
+def test_zero_disables_coalescing(number: int) -> None:
     assert SETTINGS["coalescing"].parse(str(number)) == 0
 
 
-def test_a_list_of_cpus_is_compared_in_its_shortest_form() -> None:
+def test_cpu_list_is_normalised() -> None:
     assert SETTINGS["irq_affinity"].parse("8,3,0-2\n") == "0-3,8"
 
 
-def test_a_number_with_a_unit_is_a_number() -> None:
+def test_unit_suffix_is_dropped() -> None:
     assert SETTINGS["zio_timer"].parse("200 us") == 200
 
 
@@ -199,9 +199,7 @@ def test_a_number_with_a_unit_is_a_number() -> None:
         ("pm_qos_latency_tolerance_us", (1 << 31) - 1, False),  # the kernel's number for `any`
     ],
 )
-def test_a_rule_may_ask_for_a_time_that_the_kernel_can_keep(
-    name: str, value: object, fine: bool
-) -> None:
+def test_time_rules_are_checked(name: str, value: object, fine: bool) -> None:
     said = SETTINGS[name].check(value)
     assert (said is None) is fine
     if not fine:
@@ -211,18 +209,18 @@ def test_a_rule_may_ask_for_a_time_that_the_kernel_can_keep(
 # As 6.1 and 6.12 show what was written, by the length of their ticks; and what a module's option of
 # 4294967295 s makes of it.
 @pytest.mark.parametrize("text", ["4294967288", "4294967294", "4294967276", "4294966296"])
-def test_a_time_that_has_no_end_is_the_same_whatever_it_reads_as(text: str) -> None:
+def test_endless_timeout_is_normalised(text: str) -> None:
     assert SETTINGS["io_timeout"].parse(text) == 4_294_967_295
     assert SETTINGS["io_timeout"].text(4_294_967_295) == "4294967295"
 
 
-def test_a_controller_that_is_tried_again_for_ever_reads_as_off() -> None:
+def test_endless_reconnect_is_off() -> None:
     found = SETTINGS["ctrl_loss_tmo"]
     assert (found.parse("off"), found.parse("600"), found.text(-1)) == (-1, 600, "-1")
 
 
 @pytest.mark.parametrize("text", ["100000", "any", "auto"])
-def test_a_latency_tolerance_is_written_as_it_was_read(text: str) -> None:
+def test_latency_tolerance_survives_round_trip(text: str) -> None:
     found = SETTINGS["pm_qos_latency_tolerance_us"]
     assert found.text(found.parse(text)) == text
 
@@ -232,7 +230,7 @@ def limited(name: str, wanted: int, **files: str) -> LegalValue | FixedSetting:
     return SETTINGS[name].limit(wanted, 0, Device(read))
 
 
-def test_a_lost_controller_is_tried_whole_times() -> None:
+def test_reconnect_time_fits_attempts() -> None:
     assert limited("ctrl_loss_tmo", 601, reconnect_delay="10") == LegalValue(
         610, "whole attempts, one every 10 s"
     )
@@ -241,6 +239,6 @@ def test_a_lost_controller_is_tried_whole_times() -> None:
     assert isinstance(limited("ctrl_loss_tmo", 600, reconnect_delay="off"), FixedSetting)
 
 
-def test_a_scsi_disk_has_one_setting_for_its_one_timeout() -> None:
+def test_scsi_disk_fixes_io_timeout() -> None:
     assert isinstance(limited("io_timeout", 60_000, device__timeout="30"), FixedSetting)
     assert limited("io_timeout", 60_000) == LegalValue(60_000)

@@ -8,16 +8,16 @@ from tools.settings_page import page
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_page_is_current() -> None:
     assert PAGE.read_text() == page(), "make docs"
 
 
-def test_every_setting_has_a_section_with_its_source_in_the_kernel() -> None:
+def test_settings_cite_kernel_source() -> None:
     text = page()
     for name, found in SETTINGS.items():
         assert f"\n### {name}\n" in text
         assert f"- in the kernel: {found.source}\n" in text
 
 
-def test_the_limit_of_a_device_is_said_in_words() -> None:
+def test_device_limit_is_explained() -> None:
     assert "limit of the device: Whole pages of 4 KiB" in page()

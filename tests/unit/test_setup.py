@@ -73,7 +73,7 @@ def packages(folder: Path, which: str, *, uid: int = 0, fails: str = "nothing") 
     return Setup(done.returncode, done.stdout, done.stderr, calls.read_text(), text)
 
 
-def test_the_demo_installs_a_machine_and_no_tool_of_developers(tmp_path: Path) -> None:
+def test_demo_installs_no_developer_tools(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "lab").wanted
     assert {"mmdebstrap", "python3-venv"} <= wanted
     assert not wanted & {
@@ -87,24 +87,24 @@ def test_the_demo_installs_a_machine_and_no_tool_of_developers(tmp_path: Path) -
     }
 
 
-def test_a_package_is_built_without_a_machine(tmp_path: Path) -> None:
+def test_build_installs_no_machine(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "build").wanted
     assert not wanted & {"qemu-system-x86", "mmdebstrap", "chromium", "fio"}
 
 
-def test_the_tests_have_everything(tmp_path: Path) -> None:
+def test_tests_install_all_tools(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "all").wanted
     assert {"mmdebstrap", "chromium", "strace", "fio", "udev"} <= wanted
 
 
-def test_the_long_tests_have_hosts_to_reach_and_judges_of_packages(tmp_path: Path) -> None:
+def test_soak_installs_ssh_and_lint(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "soak").wanted
     assert {"openssh-client", "lintian", "rpmlint", "rpm", "autopkgtest"} <= wanted
     assert ".ci/packages soak" in made("soak")
     assert ".ci/packages soak" not in made("test")
 
 
-def test_apt_is_not_heard_and_what_it_takes_is_said(tmp_path: Path) -> None:
+def test_apt_output_goes_to_log(tmp_path: Path) -> None:
     done = packages(tmp_path, "lab")
     assert done.code == 0, done.err
     assert "apt" not in done.out
@@ -114,7 +114,7 @@ def test_apt_is_not_heard_and_what_it_takes_is_said(tmp_path: Path) -> None:
     assert done.err == ""
 
 
-def test_the_log_ends_with_the_command_that_removes_what_was_installed(tmp_path: Path) -> None:
+def test_log_ends_with_removal_command(tmp_path: Path) -> None:
     done = packages(tmp_path, "lab")
     before, _, after = done.log.splitlines()[-1].partition(" && ")
     assert before.startswith("To remove these again: apt-get purge ")
@@ -122,14 +122,14 @@ def test_the_log_ends_with_the_command_that_removes_what_was_installed(tmp_path:
     assert after == "apt-get autoremove --purge"
 
 
-def test_what_apt_said_is_shown_where_it_failed(tmp_path: Path) -> None:
+def test_apt_failure_is_shown(tmp_path: Path) -> None:
     done = packages(tmp_path, "lab", fails="update")
     assert done.code == 1
     assert "E: out of reach" in done.err
     assert "build/setup.log" in done.err
 
 
-def test_another_user_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_non_root_gets_install_command(tmp_path: Path) -> None:
     done = packages(tmp_path, "all", uid=1000)
     assert done.code == 1
     assert "mmdebstrap" in done.err
@@ -143,7 +143,7 @@ def made(*words: str) -> str:
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_demo_needs_nothing_that_is_for_tests() -> None:
+def test_demo_needs_no_test_tools() -> None:
     said = made("demo")
     assert ".ci/packages lab" in said
     assert "promtool" not in said
@@ -151,7 +151,7 @@ def test_the_demo_needs_nothing_that_is_for_tests() -> None:
 
 
 @pytest.mark.parametrize("target", ["test", "lab", "bench", "soak"])
-def test_tests_have_what_they_need(target: str) -> None:
+def test_test_targets_get_test_tools(target: str) -> None:
     said = made(target)
     assert ".ci/packages all" in said
     assert "promtool" in said

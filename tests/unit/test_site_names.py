@@ -33,23 +33,23 @@ HERE = machine(SDA, NVME, NAMED)
         "NAA.5000C500A1B2C3D4@0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-0",
     ],
 )
-def test_a_world_wide_name_is_understood_in_any_spelling(name: str) -> None:
+def test_wwn_spelling_is_irrelevant(name: str) -> None:
     assert SiteNames(HERE).meant([name]) == {SDA.id}
 
 
-def test_of_nvme_and_of_what_has_a_serial_number_too() -> None:
+def test_nvme_and_serial_names_match() -> None:
     for name in ("EUI.0025385B71B00C6F", "nvme-eui.0025385b71b00c6f", "0025385b71b00c6f"):
         assert SiteNames(HERE).meant([name]) == {NVME.id}
     assert SiteNames(HERE).meant(["seagate-st1-za1X"]) == {NAMED.id}
 
 
-def test_kernel_names_are_what_they_are() -> None:
+def test_kernel_names_are_case_sensitive() -> None:
     assert SiteNames(HERE).meant(["SDA"]) == frozenset()
     assert SiteNames(HERE).meant(["sda", "/dev/nvme0n1"]) == {SDA.id, NVME.id}
 
 
 @pytest.mark.parametrize("name", ["dm-0", "mpath-35000c500a1b2c3d4", "0x5000C500A1B2C3D4"])
-def test_a_map_means_its_paths_and_a_lun_its_map(name: str) -> None:
+def test_map_name_includes_paths(name: str) -> None:
     above = endpoint(
         target="dm-0", id="mpath-35000c500a1b2c3d4", kind=Kind.MAP, adapter=None, paths=("sda",)
     )
@@ -57,7 +57,7 @@ def test_a_map_means_its_paths_and_a_lun_its_map(name: str) -> None:
     assert SiteNames(machine(path, above, NVME)).meant([name]) == {path.id, above.id}
 
 
-def test_spellings_do_not_make_two_names_one() -> None:
+def test_distinct_names_stay_distinct() -> None:
     names = ("naa.5000c500a1b2c3d4", "naa.5000c500a1b2c3d5", "t10.ATA_X", "ata_x", "mpath-x", "x")
     assert len(set(map(normalise_name, names))) == len(names)
 
@@ -69,7 +69,7 @@ def follow(name: str) -> str:
     return LINKS.get(name, name)
 
 
-def test_links_lead_to_disks_and_others_stay_as_they_are() -> None:
+def test_links_resolve_to_disks() -> None:
     site = Site(
         exclude=("/dev/disk/by-id/a", "/dev/disk/by-id/later", "/dev/mapper/vg-root"),
         array=(SiteArray("x", 1, targets=("/dev/disk/by-id/a",)),),
@@ -82,7 +82,7 @@ def test_links_lead_to_disks_and_others_stay_as_they_are() -> None:
     assert [each.name for each in list_unmatched_names(HERE, led)] == list(site.exclude[1:])
 
 
-def test_rules_for_boot_know_what_links_lead_to_and_a_maps_paths() -> None:
+def test_boot_rules_include_linked_ids() -> None:
     above = endpoint(target="dm-0", id="mpath-x", kind=Kind.MAP, adapter=None, paths=("sda",))
     here = machine(replace(SDA, kind=Kind.PATH, map="dm-0"), NVME, above)
     of = {
@@ -96,7 +96,7 @@ def test_rules_for_boot_know_what_links_lead_to_and_a_maps_paths() -> None:
         assert expand_site_for_udev(here, Site(exclude=(name,)), follow).exclude == (name, *ids)
 
 
-def test_names_that_mean_nothing_are_named_with_where_they_stand() -> None:
+def test_unmatched_names_show_key() -> None:
     site = Site(
         exclude=("sda", "sdz", "0000:01:00.0", "host0"),
         array=(SiteArray("db", 1, targets=("sda", "naa.1")),),

@@ -62,7 +62,7 @@ def medium(found: Needs, name: str) -> MediumNeed:
     return one
 
 
-def test_a_pair_in_gen3_slots_gives_1_1_million_and_two_in_gen1_slots(needs: Find) -> None:
+def test_gen1_slots_double_pairs(needs: Find) -> None:
     found = needs(random(1_100_000))
     assert raid(found, "57CE", 3, 0).pairs == 1
     assert raid(found, "57CE", 3, 0).used == pytest.approx(1)
@@ -70,7 +70,7 @@ def test_a_pair_in_gen3_slots_gives_1_1_million_and_two_in_gen1_slots(needs: Fin
     assert raid(needs(random(1_100_001)), "57CE", 3, 0).pairs == 2
 
 
-def test_11_7_gb_take_one_pair_in_gen3_slots_and_four_in_gen1(needs: Find) -> None:
+def test_bandwidth_sets_pairs_and_links(needs: Find) -> None:
     found = needs(large(11.7))
     assert (raid(found, "57CE", 3, 0).pairs, raid(found, "57CE", 1, 0).pairs) == (1, 4)
     links = {(each.gen, each.width): each for each in found.links}
@@ -80,7 +80,7 @@ def test_11_7_gb_take_one_pair_in_gen3_slots_and_four_in_gen1(needs: Find) -> No
     assert links[4, 8].source == "PCI Express"
 
 
-def test_the_writes_of_each_level_are_the_documents(needs: Find) -> None:
+def test_raid_writes_match_document(needs: Find) -> None:
     found = needs(random(150_000, reads=0))
     for level, most in ((0, 184_000), (5, 158_000), (10, 192_000), (6, 150_000)):
         assert raid(found, "57CE", 3, level).used == pytest.approx(150_000 / most)
@@ -88,7 +88,7 @@ def test_the_writes_of_each_level_are_the_documents(needs: Find) -> None:
     assert raid(found, "57B4", 1, 0).used < raid(found, "57CE", 1, 0).used
 
 
-def test_26_drives_saturate_a_pair_in_gen3_slots(needs: Find) -> None:
+def test_gen3_pair_takes_26_drives(needs: Find) -> None:
     """W1 of RAID 5 at its peak takes the numbers of the table (D4-10)."""
     small = needs(random(1_070_000))
     assert raid(small, "57CE", 3, 5).ssds == {"Gen1": 48, "Gen2": 48, "Gen3": 26, "Gen4": 23}
@@ -98,32 +98,32 @@ def test_26_drives_saturate_a_pair_in_gen3_slots(needs: Find) -> None:
     assert raid(small, "57CE", 3, 0).ssds == {}, "the table is that of RAID 5"
 
 
-def test_raid_6_without_a_cache_is_not_advised(needs: Find) -> None:
+def test_raid_6_needs_cache(needs: Find) -> None:
     found = needs(random(100_000))
     assert [(e.card, e.level) for e in found.raid if not e.advised] == [("57B4 (D4)", 6)]
 
 
-def test_200_000_iops_ask_for_two_nvme_paths_and_fewer_do_not(needs: Find) -> None:
+def test_busy_nvme_needs_two_paths(needs: Find) -> None:
     assert medium(needs(random(200_000)), "nvme").paths == 2
     assert "D0-9" in medium(needs(random(200_000)), "nvme").sources
     assert medium(needs(random(199_999)), "nvme").paths == 1
     assert medium(needs(random(200_000)), "sas ssd").paths == 1
 
 
-def test_a_drive_at_its_peak_is_within_the_knee(needs: Find) -> None:
+def test_peak_drive_stays_within_knee(needs: Find) -> None:
     """200,000 I/Os of 0.56 ms each are 112 in flight: at the knee of 64 to 128 (D0-12)."""
     found = medium(needs(random(200_000)), "nvme")
     assert (found.drives, found.knee) == (1, (64, 128))
     assert found.in_flight == pytest.approx(112)
 
 
-def test_headroom_is_a_share_of_what_there_is(needs: Find) -> None:
+def test_headroom_reduces_capacity(needs: Find) -> None:
     # A drive of 350,000 with 40 % free has 210,000 to give.
     assert medium(needs(random(210_000), 0.4), "nvme").drives == 1
     assert medium(needs(random(210_001), 0.4), "nvme").drives == 2
 
 
-def test_a_mix_costs_up_to_a_quarter(needs: Find) -> None:
+def test_mix_costs_at_most_quarter(needs: Find) -> None:
     assert medium(needs(random(1, reads=70)), "nvme").each == 350_000 * 0.75
     assert medium(needs(random(1, reads=85)), "nvme").each == 350_000 * 0.875
     assert medium(needs(random(1, reads=0)), "nvme").each == 350_000 * 0.75
@@ -131,7 +131,7 @@ def test_a_mix_costs_up_to_a_quarter(needs: Find) -> None:
     assert not needs(random(1, reads=69)).mix_known
 
 
-def test_a_p99_is_met_with_headroom_or_missed(needs: Find) -> None:
+def test_p99_is_judged_with_headroom(needs: Find) -> None:
     found = needs(random(1000, p99=2.0), 0.3)
     assert {each.medium: each.met for each in found.media} == {
         "nvme": True,
@@ -142,14 +142,14 @@ def test_a_p99_is_met_with_headroom_or_missed(needs: Find) -> None:
     assert medium(needs(random(1000)), "nvme").met is None
 
 
-def test_where_no_document_has_a_figure_there_is_no_number(needs: Find) -> None:
+def test_undocumented_load_has_no_number(needs: Find) -> None:
     found = needs(random(1000, block=32_768))
     assert medium(found, "sas ssd").drives is None
     assert medium(found, "nvme").sources == ("D3-1",)
     assert medium(needs(large(3.4)), "nvme").drives == 2
 
 
-def test_the_larger_throughput_counts() -> None:
+def test_larger_throughput_counts() -> None:
     assert make_load(1000, 2.0, 4096, 100, None).gb_per_s == 2.0
     assert make_load(1e6, 2.0, 4096, 100, None).gb_per_s == pytest.approx(4.096)
 
@@ -176,7 +176,7 @@ def test_drives_and_links_are_counted(needs: Find) -> None:
     assert can_carry(compare_host(wanted, machine(2))) is True
 
 
-def test_a_slow_link_is_named_and_counts_where_it_is_too_slow(needs: Find) -> None:
+def test_slow_link_limits_throughput(needs: Find) -> None:
     wanted = needs(random(120_000))
     found = compare_host(wanted, machine(2, speed=2.5, width=1))
     by_kind = held(found)
@@ -188,7 +188,7 @@ def test_a_slow_link_is_named_and_counts_where_it_is_too_slow(needs: Find) -> No
     assert can_carry(slow_enough) is True
 
 
-def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
+def test_one_path_is_too_little(needs: Find) -> None:
     def drives(adapters: int) -> tuple[ResourceComparison, ...]:
         made = (
             factory.endpoint(
@@ -205,13 +205,13 @@ def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
     assert can_carry(drives(2)) is True
 
 
-def test_a_missed_p99_is_too_little_whatever_the_number(needs: Find) -> None:
+def test_missed_p99_is_too_little(needs: Find) -> None:
     wanted = needs(random(1000, p99=1.0))
     found = compare_host(wanted, machine(8))
     assert held(found)[Resource.DRIVES] == (8, 1, False)
 
 
-def test_pairs_of_a_documents_card_are_counted(needs: Find) -> None:
+def test_card_pairs_are_counted(needs: Find) -> None:
     card = factory.adapter(family="ipr", document="57CE (D4)")
     volume = factory.endpoint(protocol=Protocol.VOLUME, medium=Medium.UNKNOWN)
     here = factory.machine(volume, adapters=(card, replace(card, target="0000:02:00.0")))
@@ -220,7 +220,7 @@ def test_pairs_of_a_documents_card_are_counted(needs: Find) -> None:
     assert held(compare_host(needs(random(2_000_000)), here))[Resource.PAIRS][2] is False
 
 
-def test_of_nothing_that_is_known_nothing_is_said(needs: Find) -> None:
+def test_unknown_hardware_stays_unjudged(needs: Find) -> None:
     disk = factory.endpoint(medium=Medium.HDD)
     bare = factory.machine(disk, adapters=(factory.adapter(link=None),))
     assert can_carry(compare_host(needs(random(1000)), bare)) is None
@@ -231,17 +231,17 @@ ARRAY = SharedArray(
 )
 
 
-def test_all_hosts_stay_within_the_port() -> None:
+def test_hosts_share_port_limit() -> None:
     """1600 of a port, 8 hosts, 10 LUNs by two adapters: 10 each, and the port is full."""
     found = find_depth(ARRAY)
     assert (found.depth, found.source, found.in_flight, found.at_port) == (10, "D2-4", 20, 1600)
 
 
-def test_adapters_on_fabrics_of_their_own_share_no_port() -> None:
+def test_separate_fabrics_share_no_port() -> None:
     assert find_depth(replace(ARRAY, fabrics=2)).depth == 20
 
 
-def test_a_path_at_a_time_may_have_more_of_the_lun_and_counts_once_at_the_port() -> None:
+def test_failover_path_gets_full_depth() -> None:
     one = replace(ARRAY, selector=Selector.FAILOVER)
     assert find_depth(one).depth == 20
     lun = replace(one, port_limit=None, lun_limit=88)
@@ -249,7 +249,7 @@ def test_a_path_at_a_time_may_have_more_of_the_lun_and_counts_once_at_the_port()
     assert find_depth(replace(lun, selector=Selector.ROUND_ROBIN)).depth == 44
 
 
-def test_the_documents_88_for_a_lun_of_four_data_drives(site: SiteFolder) -> None:
+def test_four_drives_give_depth_88(site: SiteFolder) -> None:
     [vnx] = [each for each in site.library.arrays() if "VNX" in each.name]
     alone = replace(ARRAY, port_limit=10_000, hosts=1, luns=1, hbas=1, model=vnx, data_drives=4)
     found = find_depth(alone)
@@ -258,12 +258,12 @@ def test_the_documents_88_for_a_lun_of_four_data_drives(site: SiteFolder) -> Non
     assert (by_paper.depth, by_paper.port_source) == (10, "V-emc-port")
 
 
-def test_no_depth_is_above_what_emulex_goes_to() -> None:
+def test_depth_stays_within_emulex_limit() -> None:
     alone = replace(ARRAY, hosts=1, luns=1, hbas=1, port_limit=None)
     assert (find_depth(alone).depth, find_depth(alone).source) == (256, "D2-2")
 
 
-def test_luns_and_adapters_are_those_of_the_host() -> None:
+def test_host_luns_are_counted() -> None:
     paths = [
         factory.endpoint(
             target=f"sd{n}", id=f"wwn-{n % 2}@a/{n}", protocol=Protocol.FC, adapter=f"a{n // 2}"

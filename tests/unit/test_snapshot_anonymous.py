@@ -88,7 +88,7 @@ NEUTRAL = content(full("h", "w", "s"))
 
 
 @given(hostnames, wwns, serials)
-def test_no_name_is_left_anywhere_in_the_file(hostname: str, wwn: str, serial: str) -> None:
+def test_file_omits_all_names(hostname: str, wwn: str, serial: str) -> None:
     short = hostname.partition(".")[0]
     bare = wwn.replace("0x", "").rpartition(".")[2]
     secrets = {hostname, short, wwn, bare, serial}
@@ -97,7 +97,7 @@ def test_no_name_is_left_anywhere_in_the_file(hostname: str, wwn: str, serial: s
     assert [secret for secret in secrets if secret.lower() in told.lower()] == []
 
 
-def test_two_snapshots_of_one_host_share_no_pseudonym() -> None:
+def test_snapshots_share_no_pseudonyms() -> None:
     taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
     first, second = anonymise_snapshot(taken), anonymise_snapshot(taken)
     assert first.anonymous
@@ -107,7 +107,7 @@ def test_two_snapshots_of_one_host_share_no_pseudonym() -> None:
     assert first.machine.hostname != second.machine.hostname
 
 
-def test_the_key_is_not_in_the_file() -> None:
+def test_file_omits_key() -> None:
     told = content(
         anonymise_snapshot(full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456"), key=KEY)
     )
@@ -115,7 +115,7 @@ def test_the_key_is_not_in_the_file() -> None:
     assert KEY.hex() not in told
 
 
-def test_ids_stay_distinct_and_keep_the_path() -> None:
+def test_pseudonyms_stay_distinct() -> None:
     ways = [f"naa.5000c500a1b2c3d4@0000:0{n}:00.0/{n}:0:0:0" for n in (1, 2)]
     other = "naa.5000c500a1b2c3d5@0000:01:00.0/1:0:1:0"
     drives = (endpoint(target=f"sd{n}", id=id) for n, id in enumerate((*ways, other)))
@@ -139,7 +139,7 @@ def test_ids_stay_distinct_and_keep_the_path() -> None:
         ("0000:04:00.0", r"0000:04:00\.0"),
     ],
 )
-def test_of_a_route_only_what_the_kernel_says_is_kept(route: str, kept: str) -> None:
+def test_route_retains_kernel_part(route: str, kept: str) -> None:
     of_adapter = control(id=f"controller-0@{route}")
     taken = snapshot(machine(endpoint(id=f"naa.5000c500a1b2c3d4@{route}"), controls=(of_adapter,)))
     told = anonymise_snapshot(taken)
@@ -147,7 +147,7 @@ def test_of_a_route_only_what_the_kernel_says_is_kept(route: str, kept: str) -> 
     assert re.fullmatch(rf"controller-0@{kept}", told.machine.controls[0].id)
 
 
-def test_an_exclusion_in_another_spelling_stays_one() -> None:
+def test_respelled_exclusion_still_matches() -> None:
     drive = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/scsi-0:1:0")
     taken = snapshot(machine(drive))
     site = Site(exclude=("wwn-0x5000C500A1B2C3D4",))
@@ -156,7 +156,7 @@ def test_an_exclusion_in_another_spelling_stays_one() -> None:
     assert told.policy.site.exclude == (told.machine.endpoints[0].id.partition("@")[0],)
 
 
-def test_what_is_excluded_stays_excluded() -> None:
+def test_exclusions_survive_anonymising() -> None:
     taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
     told = anonymise_snapshot(taken)
     ids = [each.id for each in told.machine.endpoints]
@@ -168,7 +168,7 @@ def test_what_is_excluded_stays_excluded() -> None:
     assert not told.policy.site.exclude[2].startswith("gone")
 
 
-def test_the_plan_is_the_same() -> None:
+def test_anonymous_plan_is_identical() -> None:
     taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
     told = decode_snapshot(encode_snapshot(anonymise_snapshot(taken)), Path("x"))
 
@@ -180,7 +180,7 @@ def test_the_plan_is_the_same() -> None:
     assert rows(told) == rows(taken)
 
 
-def test_a_host_that_is_called_like_a_kernel_name_does_not_tear_it_apart() -> None:
+def test_kernel_like_hostname_preserves_facts() -> None:
     for hostname in ("sda", "host0", "mpt3sas", "none", "queue"):
         named: Machine = msgspec.structs.replace(machine(), hostname=hostname)
         told = anonymise_snapshot(snapshot(named, profile(("scheduler", Exactly("none")))))
@@ -191,7 +191,7 @@ def test_a_host_that_is_called_like_a_kernel_name_does_not_tear_it_apart() -> No
         assert told.policy.profiles[0].rules[0].effect == Exactly("none")
 
 
-def test_mount_points_are_names_but_for_those_of_every_host() -> None:
+def test_private_mounts_are_renamed() -> None:
     points = ("/", "[SWAP]", "/home/jane.doe", "/acme/billing")
     made = machine(endpoint(mounts=points))
     options = health(made, mounts=tuple(Mount(point, ("rw", "noatime")) for point in points))
@@ -203,7 +203,7 @@ def test_mount_points_are_names_but_for_those_of_every_host() -> None:
     assert not re.search("jane|acme|billing", content(taken))
 
 
-def test_profiles_of_tuned_are_names_but_for_its_own() -> None:
+def test_private_profiles_are_renamed() -> None:
     own = TunedWrite("/etc/tuned/acme-db/tuned.conf", "queue/scheduler", "none")
     base = TunedWrite("/usr/lib/tuned/balanced/tuned.conf", "queue/read_ahead_kb", ">4096")
     taken = snapshot(machine())

@@ -28,7 +28,7 @@ def altered(**changes: Any) -> bytes:
     return gzip.compress(json.dumps(document).encode(), mtime=0)
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_snapshot_survives_round_trip(tmp_path: Path) -> None:
     (tmp_path / "host").write_bytes(DATA)
     assert load_snapshot(tmp_path / "host") == WRITTEN
     assert encode_snapshot(WRITTEN) == DATA
@@ -52,7 +52,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         (altered(taken="today"), "makes no sense"),
     ],
 )
-def test_what_is_no_snapshot_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+def test_invalid_snapshot_exits_2(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "host"
     path.write_bytes(data)
     with pytest.raises(SnapshotError) as error:
@@ -62,13 +62,13 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path, data: bytes, said: str) 
     assert error.value.exit_code == 2
 
 
-def test_a_newer_schema_says_what_to_do() -> None:
+def test_newer_schema_gives_hint() -> None:
     with pytest.raises(SnapshotError) as error:
         decode_snapshot(altered(schema="hbatune.snapshot/2"), Path("x"))
     assert error.value.hint == "use the hbatune that took it, or a newer one"
 
 
-def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "host"
     path.write_bytes(DATA)
     monkeypatch.setattr(file, "MAX_FILE_BYTES", len(DATA) - 1)
@@ -76,13 +76,13 @@ def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
         load_snapshot(path)
 
 
-def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(SnapshotError, match="when unpacked"):
         decode_snapshot(gzip.compress(b" " * (2 << 20), mtime=0), Path("x"))
 
 
-def test_neither_folder_nor_fifo_nor_nothing(tmp_path: Path) -> None:
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, said in (
         (tmp_path, "regular"),
@@ -95,13 +95,13 @@ def test_neither_folder_nor_fifo_nor_nothing(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, len(DATA)), st.integers(0, 20))
-def test_damage_is_an_error_or_changes_nothing(noise: bytes, at: int, cut: int) -> None:
+def test_damage_is_detected_or_harmless(noise: bytes, at: int, cut: int) -> None:
     damaged = DATA[:at] + noise + DATA[at + cut :]
     with contextlib.suppress(SnapshotError):
         assert decode_snapshot(damaged, Path("x")) == WRITTEN
 
 
-def test_a_file_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+def test_existing_file_needs_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "host"
     files.save(path, b"first", over=False)
     with pytest.raises(FileExistsError):
@@ -113,7 +113,7 @@ def test_a_file_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_links_and_devices_are_not_written_through(tmp_path: Path, over: bool) -> None:
+def test_irregular_files_are_not_overwritten(tmp_path: Path, over: bool) -> None:
     victim, link, fifo = tmp_path / "victim", tmp_path / "link", tmp_path / "fifo"
     victim.write_bytes(b"precious")
     link.symlink_to(victim)

@@ -35,7 +35,7 @@ def altered(**changes: object) -> Snapshot:
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.iterdir()), ids=lambda path: path.stem)
-def test_a_machines_own_parts_belong_together(path: Path) -> None:
+def test_consistent_machine_is_faultless(path: Path) -> None:
     assert load_snapshot(path).machine.endpoints
     assert describe_fault(snapshot(MADE)) is None
 
@@ -58,14 +58,14 @@ def test_a_machines_own_parts_belong_together(path: Path) -> None:
         (altered(adapters=()), "'sda' is of the adapter '0000:01:00.0', which is not in it"),
     ],
 )
-def test_a_part_that_belongs_to_nothing_is_said(made: Snapshot, said: str) -> None:
+def test_dangling_reference_is_refused(made: Snapshot, said: str) -> None:
     with pytest.raises(SnapshotError) as error:
         decode_snapshot(encode_snapshot(made), Path("host"))
     assert said.strip("'") in error.value.message
     assert error.value.exit_code == 2
 
 
-def test_the_health_is_that_of_what_is_there() -> None:
+def test_health_must_match_machine() -> None:
     made = snapshot(MADE)
     for health in (
         replace(made.health, adapters={}),
@@ -74,9 +74,7 @@ def test_the_health_is_that_of_what_is_there() -> None:
         assert "do not agree" in str(describe_fault(replace(made, health=health)))
 
 
-def test_rules_of_a_newer_version_are_left_out_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_newer_rules_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     newer = profile(
         ("nr_requests", AtLeast(1024)),
         ("of_a_newer_version", Exactly(1)),

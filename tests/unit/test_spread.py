@@ -29,33 +29,33 @@ def vectors(count: int, adapter: str = "a", first: int = 30) -> list[Vector]:
     return [vector(irq=first + number, adapter=adapter) for number in range(count)]
 
 
-def test_each_gets_a_cpu_of_its_own_near_its_adapter() -> None:
+def test_vectors_get_separate_near_cpus() -> None:
     placed = spread_vectors([*vectors(4), *vectors(4, "b", 50)], processors(), LOCAL)
     assert list(placed.values()) == [0, 1, 2, 3, 8, 9, 10, 11]
 
 
-def test_cores_come_before_their_siblings() -> None:
+def test_cores_precede_siblings() -> None:
     placed = spread_vectors(vectors(6), processors(8), {"a": tuple(range(8))})
     assert list(placed.values()) == [0, 1, 2, 3, 4, 5]
     few = spread_vectors(vectors(3), processors(8), {"a": (0, 1, 4, 5)})
     assert list(few.values()) == [0, 1, 4]
 
 
-def test_isolated_and_nohz_full_cpus_are_left_out() -> None:
+def test_isolated_cpus_are_skipped() -> None:
     kept = processors(isolated=(0, 1), nohz_full=(2,))
     assert list(spread_vectors(vectors(3), kept, LOCAL).values()) == [3, 4, 5]
 
 
-def test_where_isolation_leaves_none_near_one_farther_away_serves() -> None:
+def test_near_isolation_uses_far_cpus() -> None:
     kept = processors(isolated=tuple(range(8)))
     assert list(spread_vectors(vectors(2), kept, LOCAL).values()) == [8, 9]
 
 
-def test_where_isolation_leaves_none_at_all_nothing_is_placed() -> None:
+def test_full_isolation_places_nothing() -> None:
     assert spread_vectors(vectors(2), processors(isolated=tuple(range(16))), LOCAL) == {}
 
 
-def test_managed_admin_and_shared_ones_are_not_placed() -> None:
+def test_managed_vectors_are_not_placed() -> None:
     others = [
         vector(irq=1, adapter="a", managed=True),
         vector(irq=2, adapter="a", role=Role.ADMIN),
@@ -71,7 +71,7 @@ def test_managed_admin_and_shared_ones_are_not_placed() -> None:
     isolated=st.sets(st.integers(0, 15)),
     current=st.lists(st.integers(0, 15), min_size=80, max_size=80),
 )
-def test_the_spread_is_even_near_and_blind_to_the_present(
+def test_spread_is_even_and_stable(
     counts: Mapping[str, int], isolated: set[int], current: list[int]
 ) -> None:
     cpus = processors(isolated=tuple(sorted(isolated)))
@@ -98,7 +98,7 @@ def test_the_spread_is_even_near_and_blind_to_the_present(
     assert all(map(is_free, moved))
 
 
-def test_cpus_that_an_administrator_names_are_the_only_ones() -> None:
+def test_irqaffinity_limits_cpus() -> None:
     named = replace(processors(), irqaffinity=(1, 9), balanced=tuple(range(1, 16)))
     assert list(spread_vectors(vectors(3), named, LOCAL).values()) == [1, 1, 1]
     assert list(spread_vectors(vectors(1, "b"), named, LOCAL).values()) == [9]

@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
     [("ruff", "check", "--no-cache"), ("ruff", "format", "--check", "--no-cache"), ("mypy",)],
     ids=" ".join,
 )
-def test_has_no_complaint_from(tool: tuple[str, ...]) -> None:
+def test_tool_reports_no_complaint(tool: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", *tool], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )

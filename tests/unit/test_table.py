@@ -42,14 +42,14 @@ def text(table: Table, width: int | None) -> list[str]:
     return ["".join(piece.text for piece in line) for line in format_table(table, width)]
 
 
-def test_where_there_is_room_a_row_is_a_line() -> None:
+def test_wide_table_rows_are_lines() -> None:
     assert text(Table(COLUMNS, [ROW]), 100) == [
         "TARGET  SETTING      CURRENT  WANTED  STATE  WHY",
         "sda     nr_requests      256    1023  drift  more requests can be merged (D0-2)",
     ]
 
 
-def test_prose_wraps_and_goes_below_its_row_where_it_would_be_too_narrow() -> None:
+def test_narrow_prose_moves_below() -> None:
     long = [*ROW[:5], f"{ROW[5]} " * 3]
     lines = text(Table(COLUMNS, [long]), 110)
     assert lines[2].startswith(" " * 45), "the rest of the sentence, in its column"
@@ -59,7 +59,7 @@ def test_prose_wraps_and_goes_below_its_row_where_it_would_be_too_narrow() -> No
     assert " ".join(" ".join(below[2:]).split()) == long[5].strip()
 
 
-def test_values_that_do_not_fit_stand_below_with_their_titles() -> None:
+def test_unfitting_values_move_below() -> None:
     lines = text(Table(COLUMNS, [ROW]), 38)
     assert lines[:3] == [
         "TARGET  SETTING      CURRENT  WANTED",
@@ -68,7 +68,7 @@ def test_values_that_do_not_fit_stand_below_with_their_titles() -> None:
     ]
 
 
-def test_below_its_minimum_a_table_is_blocks() -> None:
+def test_narrow_table_becomes_blocks() -> None:
     rows: list[Sequence[Cell]] = [ROW, ("sdb", *ROW[1:])]
     lines = text(Table(COLUMNS, rows), 26)
     assert lines[:5] == [
@@ -84,7 +84,7 @@ def test_below_its_minimum_a_table_is_blocks() -> None:
 
 
 @pytest.mark.parametrize("wide", [0, 1, 3, 6])
-def test_a_few_rows_that_are_far_wider_stand_alone_among_the_others(wide: int) -> None:
+def test_few_wide_rows_stand_alone(wide: int) -> None:
     def name(number: int) -> str:
         return f"{number}-{'x' * 50}" if number < wide else f"sd{number}"
 
@@ -99,7 +99,7 @@ def test_a_few_rows_that_are_far_wider_stand_alone_among_the_others(wide: int) -
         assert lines.count("SETTING  nr_requests") == 8, "one block a row"
 
 
-def test_what_rows_say_alike_is_said_once_on_a_terminal_and_always_in_a_pipe() -> None:
+def test_terminal_shares_equal_prose() -> None:
     why = f"{ROW[5]}, as the document says"
     rows: list[Sequence[Cell]] = [("sda", *ROW[1:5], why), ("sdb", *ROW[1:5], why)]
     beside = text(Table(COLUMNS, rows), 120)
@@ -111,7 +111,7 @@ def test_what_rows_say_alike_is_said_once_on_a_terminal_and_always_in_a_pipe() -
     assert all(line.endswith(why) for line in text(Table(COLUMNS, rows), None)[1:])
 
 
-def test_of_paragraphs_only_the_end_is_shared() -> None:
+def test_paragraphs_share_only_end() -> None:
     columns = (make_id_column("TARGET"), make_reason_column("FOUND"))
     rows: list[Sequence[Cell]] = [("sda", ("3 errors", "look")), ("sdb", ("4 errors", "look"))]
     found = [line.strip() for line in text(Table(columns, rows), 12)]
@@ -120,13 +120,13 @@ def test_of_paragraphs_only_the_end_is_shared() -> None:
     assert joined.index("3 errors") < joined.index("4 errors") < joined.index("look")
 
 
-def test_names_of_one_cell_wrap_between_names_only() -> None:
+def test_lists_wrap_between_names() -> None:
     names = ("oradata01", "oradata02", "oradata03", "redo a")
     lines = text(Table((make_id_column("TARGET"), make_value_column("N")), [(names, "1")]), 26)
     assert lines == ["TARGET                   N", "oradata01 oradata02      1", "oradata03 redo a"]
 
 
-def test_in_a_pipe_there_is_no_width() -> None:
+def test_pipe_output_has_no_width() -> None:
     rows: list[Sequence[Cell]] = [(("sda", "sdb"), ("limit", "why " * 50 + "end"))]
     lines = text(Table((make_id_column("TARGET"), make_text_column("WHY")), rows), None)
     assert len(lines) == 2
@@ -135,13 +135,13 @@ def test_in_a_pipe_there_is_no_width() -> None:
     assert len(text(stacked, None)) == 3
 
 
-def test_wide_characters_count_as_two_and_combining_ones_as_none() -> None:
+def test_wide_characters_count_double() -> None:
     rows: list[Sequence[Cell]] = [("日本", "1"), ("e\u0301", "2")]
     lines = text(Table((make_id_column("A"), make_number_column("N")), rows), 40)
     assert [measure_width(line) for line in lines] == [7, 7, 7]
 
 
-def test_no_rows_are_no_table() -> None:
+def test_empty_table_prints_nothing() -> None:
     assert text(Table(COLUMNS), 80) == text(Table(COLUMNS), None) == []
 
 
@@ -192,7 +192,7 @@ def tables(draw: st.DrawFn) -> Table:
 
 
 @given(tables(), st.integers(24, 200))
-def test_at_any_width_nothing_is_cut_or_lost(table: Table, width: int) -> None:
+def test_any_width_preserves_text(table: Table, width: int) -> None:
     lines = text(table, width)
     assert all(measure_width(line) <= width for line in lines)
     whole = "\n".join(lines)
@@ -216,7 +216,7 @@ def test_at_any_width_nothing_is_cut_or_lost(table: Table, width: int) -> None:
 
 
 @given(tables())
-def test_in_a_pipe_each_row_is_one_line(table: Table) -> None:
+def test_pipe_rows_are_single_lines(table: Table) -> None:
     lines = text(table, None)
     assert len(lines) == 1 + len(table.rows)
     for line, row in zip(lines[1:], table.rows, strict=True):
@@ -226,13 +226,13 @@ def test_in_a_pipe_each_row_is_one_line(table: Table) -> None:
 
 
 @given(st.lists(st.text("ab日\u0301", min_size=1, max_size=30), max_size=12), st.integers(2, 40))
-def test_wrapping_keeps_every_character(words: list[str], width: int) -> None:
+def test_wrapping_preserves_characters(words: list[str], width: int) -> None:
     lines = wrap_text(" ".join(words), width)
     assert all(measure_width(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(words)
 
 
-def test_prose_is_never_squeezed() -> None:
+def test_prose_column_has_minimum_width() -> None:
     columns = (make_id_column("TARGET"), make_text_column("WHY"))
     rows: list[Sequence[Cell]] = [("x" * 40, "word " * 40)]
     for width in range(45, 120):

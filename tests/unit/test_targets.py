@@ -24,13 +24,13 @@ MACHINE = replace(machine(DISK, adapters=(adapter(), EMPTY)), vectors=(DATA, LIN
 
 
 @pytest.mark.parametrize("name", ["0000:00:02.0", "host7"])
-def test_an_adapter_without_disks_is_a_target(name: str) -> None:
+def test_diskless_adapter_is_target(name: str) -> None:
     chosen = choose_targets(MACHINE, [name])
     assert [each.target for each in chosen.adapters] == ["0000:00:02.0"]
     assert (chosen.endpoints, chosen.vectors) == ((), ())
 
 
-def test_without_a_name_it_is_everything() -> None:
+def test_no_name_selects_everything() -> None:
     chosen = choose_targets(MACHINE, [])
     assert chosen.ids is None
     assert len(chosen.adapters) == 2
@@ -43,11 +43,11 @@ def test_without_a_name_it_is_everything() -> None:
         *("scsi-35000c500a1b2c3d4", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", "35000c500a1b2c3d4"),
     ],
 )
-def test_a_stable_name_is_understood_in_every_spelling(name: str) -> None:
+def test_stable_name_matches_any_spelling(name: str) -> None:
     assert find_named_targets(MACHINE, [name]) == {DISK.id}
 
 
-def test_a_map_means_its_paths_and_the_adapters_behind_them() -> None:
+def test_map_selects_paths_and_adapters() -> None:
     paths = [
         endpoint(target=f"sd{letter}", id=letter, adapter=where, kind=Kind.PATH, map="dm-0")
         for letter, where in (("a", "0000:01:00.0"), ("b", "0000:02:00.0"))
@@ -68,15 +68,13 @@ def test_a_map_means_its_paths_and_the_adapters_behind_them() -> None:
         ("", "hbatune list"),
     ],
 )
-def test_what_is_no_target_has_a_hint(name: str, hint: str) -> None:
+def test_unknown_target_gives_hint(name: str, hint: str) -> None:
     with pytest.raises(UnknownTargetError) as caught:
         choose_targets(MACHINE, [name])
     assert hint in str(caught.value.hint)
 
 
-def test_links_lead_to_disks_also_without_their_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_links_resolve_without_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         situation,
         "resolve_link",
@@ -88,7 +86,7 @@ def test_links_lead_to_disks_also_without_their_folder(
     ]
 
 
-def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -> None:
+def test_state_files_ignore_umask() -> None:
     before = os.umask(0o077)
     try:
         entry = Entry("a", "sda", None, "nr_requests", 256, 2048)
@@ -112,7 +110,7 @@ def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -
     assert {path.stat().st_mode & 0o777 for path in (paths.STATE, paths.RUN)} == {0o711}
 
 
-def test_a_name_of_any_length_is_a_short_message() -> None:
+def test_long_name_gives_short_message() -> None:
     with pytest.raises(UnknownTargetError) as caught:
         choose_targets(machine(), ["x" * 100_000])
     assert len(caught.value.message) < 300

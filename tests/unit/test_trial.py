@@ -68,7 +68,7 @@ def applied(sda: Disk, means: Means, tmp_path: Path) -> Applied:
 BEFORE, AFTER = ("0", "1"), ("1", "2")
 
 
-def test_a_switch_leads_to_each_side_and_back(applied: Applied) -> None:
+def test_switch_alternates_both_sides(applied: Applied) -> None:
     assert applied.values() == AFTER
     with applied.trial as trial:
         for side, values in ((Side.BEFORE, BEFORE), (Side.AFTER, AFTER), (Side.BEFORE, BEFORE)):
@@ -77,14 +77,14 @@ def test_a_switch_leads_to_each_side_and_back(applied: Applied) -> None:
     assert applied.values() == AFTER, "a trial ends with everything as applied"
 
 
-def test_one_setting_switches_alone(applied: Applied) -> None:
+def test_single_setting_switches_alone(applied: Applied) -> None:
     with applied.trial as trial:
         [nomerges] = [key for key in applied.keys if key[1] == "nomerges"]
         assert trial.switch([nomerges], Side.BEFORE) == {}
         assert applied.values() == ("0", "2")
 
 
-def test_what_was_reverted_stays_so_and_leaves_the_journal(applied: Applied) -> None:
+def test_reverted_setting_leaves_journal(applied: Applied) -> None:
     with applied.trial as trial:
         [nomerges] = [key for key in applied.keys if key[1] == "nomerges"]
         assert trial.revert([nomerges]) == {}
@@ -95,9 +95,7 @@ def test_what_was_reverted_stays_so_and_leaves_the_journal(applied: Applied) -> 
     assert applied.values() == BEFORE
 
 
-def test_a_revert_leads_to_what_was_there_before_this_apply_not_before_all(
-    sda: Disk, means: Means, tmp_path: Path
-) -> None:
+def test_revert_restores_value_before_apply(sda: Disk, means: Means, tmp_path: Path) -> None:
     host = machine(sda.endpoint())
     first = planned(host, ("nomerges", Exactly(2)), AFFINITY)
     write_plan(host, first, journal.load(means.journal, host.boot_id)[0], means)
@@ -111,7 +109,7 @@ def test_a_revert_leads_to_what_was_there_before_this_apply_not_before_all(
     assert sda.value("queue/nomerges") == "0"
 
 
-def test_killed_at_any_switch_a_rollback_restores(applied: Applied) -> None:
+def test_rollback_restores_after_kill(applied: Applied) -> None:
     pid = os.fork()
     if pid == 0:
         with applied.trial as trial:
@@ -129,13 +127,13 @@ def test_killed_at_any_switch_a_rollback_restores(applied: Applied) -> None:
     assert applied.values() == BEFORE
 
 
-def test_targets_are_held_while_they_are_switched(applied: Applied) -> None:
+def test_trial_holds_targets(applied: Applied) -> None:
     with applied.trial:
         assert read_held_ids(applied.holds) == {applied.rows[0].id}
     assert read_held_ids(applied.holds) == frozenset()
 
 
-def test_a_hold_that_makes_no_sense_holds_nothing(tmp_path: Path) -> None:
+def test_damaged_hold_is_ignored(tmp_path: Path) -> None:
     own = HeldTargets(tmp_path, ["a"])
     own.take()
     (tmp_path / "1").write_text("{")
@@ -145,7 +143,7 @@ def test_a_hold_that_makes_no_sense_holds_nothing(tmp_path: Path) -> None:
     assert read_held_ids(tmp_path) == read_held_ids(tmp_path / "none") == frozenset()
 
 
-def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
+def test_foreign_value_survives_switch(applied: Applied) -> None:
     with applied.trial as trial:
         (applied.disk.path / "queue/nomerges").write_text("2")
         stayed = trial.switch(applied.keys, Side.BEFORE)
@@ -156,7 +154,7 @@ def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
 
 
 @pytest.mark.parametrize("broken", ["journal.json", str(os.getpid())], ids=["journal", "hold"])
-def test_without_a_journal_or_a_hold_nothing_is_switched(
+def test_failed_write_prevents_trial(
     applied: Applied, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     write = files.replace
@@ -174,7 +172,7 @@ def test_without_a_journal_or_a_hold_nothing_is_switched(
     assert read_held_ids(applied.holds) == frozenset()
 
 
-def test_what_a_write_changes_besides_is_brought_back_as_well(means: Means, tmp_path: Path) -> None:
+def test_switch_restores_side_effects(means: Means, tmp_path: Path) -> None:
     # Plain files keep their length, so all numbers here have as many digits as their successors.
     sda = Disk(
         tmp_path / "sys",
@@ -208,15 +206,13 @@ def host_with(scheduler: str, requests: str, tags: int) -> tuple[Machine, Row]:
     ("scheduler", "requests", "fine"),
     [("none [mq-deadline]", 256, True), ("[none] mq-deadline", 64, False)],
 )
-def test_requests_without_a_scheduler_are_not_lowered_to_try(
-    scheduler: str, requests: int, fine: bool
-) -> None:
+def test_schedulerless_requests_are_not_lowered(scheduler: str, requests: int, fine: bool) -> None:
     host, row = host_with(scheduler, str(requests), 1000)
     before: Values = {(row.id, "nr_requests"): requests}
     assert can_switch(host, [row], before) is fine
 
 
-def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
+def test_scheduler_restores_full_tag_set() -> None:
     found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="1000")
     host = machine(endpoint(attributes=found, tags=1000))
     rows = planned(host, SCHEDULER, REQUESTS).drift
@@ -225,24 +221,22 @@ def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
     assert can_switch(host, rows, before)
 
 
-def test_disk_with_unparsable_scheduler_is_not_switched() -> None:
+def test_unparsable_scheduler_prevents_switching() -> None:
     host, row = host_with("none bfq", "256", 1000)
     assert not can_switch(host, [row], {(row.id, "nr_requests"): 256})
 
 
-def test_holds_and_claims_are_apart() -> None:
+def test_holds_and_claims_are_separate() -> None:
     # What settles claims kills their processes; a hold is of a living command.
     assert paths.HOLDS != paths.CLAIMS
 
 
-def test_what_disrupts_a_whole_adapter_is_not_switched_back_and_forth() -> None:
+def test_adapter_wide_setting_stays_fixed() -> None:
     host, row = host_with("none [mq-deadline]", "256", 1000)
     assert not can_switch(host, [replace(row, setting="zio")], {})
 
 
-def test_what_a_reverted_setting_resets_keeps_its_baseline_where_it_stays_applied(
-    means: Means, tmp_path: Path
-) -> None:
+def test_revert_preserves_side_effect_baseline(means: Means, tmp_path: Path) -> None:
     sda = Disk(tmp_path / "sys", "sda", queue__iostats="1", queue__read_ahead_kb="1024")
     host = machine(sda.endpoint())
     plan = planned(host, ("iostats", Exactly(0)), ("read_ahead_kb", Exactly(4096)))
@@ -255,7 +249,7 @@ def test_what_a_reverted_setting_resets_keeps_its_baseline_where_it_stays_applie
     assert sda.value("queue/read_ahead_kb") == "1024"
 
 
-def test_a_disk_that_is_gone_leaves_the_others_as_applied(means: Means, tmp_path: Path) -> None:
+def test_vanished_disk_spares_second_disk(means: Means, tmp_path: Path) -> None:
     sda, sdb = Disk(tmp_path / "sys", "sda"), Disk(tmp_path / "sys", "sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     plan = planned(host, NOMERGES)
@@ -276,7 +270,7 @@ def nomerges_of(applied: Applied) -> tuple[str, str]:
     return key
 
 
-def test_a_value_changed_during_a_trial_stays_and_is_reported(applied: Applied) -> None:
+def test_foreign_change_survives_trial(applied: Applied) -> None:
     key = nomerges_of(applied)
     with applied.trial as trial:
         trial.switch(applied.keys, Side.BEFORE)
@@ -292,9 +286,7 @@ def test_a_value_changed_during_a_trial_stays_and_is_reported(applied: Applied) 
     assert values == {"nomerges": None, "rq_affinity": 2}, "the baseline stays, the value is theirs"
 
 
-def test_what_a_trial_cannot_set_again_is_reported(
-    applied: Applied, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_restore_is_reported(applied: Applied, monkeypatch: pytest.MonkeyPatch) -> None:
     with applied.trial as trial:
         trial.switch(applied.keys, Side.BEFORE)
         monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: errno.EIO)
@@ -319,7 +311,7 @@ def switch_as_kernel(
     return requests
 
 
-def test_reset_by_own_switch_is_no_conflict(
+def test_switch_reset_is_no_conflict(
     means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = Disk(
@@ -344,7 +336,7 @@ def test_reset_by_own_switch_is_no_conflict(
     assert trial.failed == {}
 
 
-def test_requests_changed_during_a_trial_outlast_its_schedulers(
+def test_foreign_requests_survive_switch(
     means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = Disk(
@@ -366,7 +358,7 @@ def test_requests_changed_during_a_trial_outlast_its_schedulers(
     assert {name for _, name in trial.failed} == {"nr_requests"}
 
 
-def test_a_full_queue_during_a_trial_is_nobodys_decision(means: Means, tmp_path: Path) -> None:
+def test_queue_full_rampdown_is_restored(means: Means, tmp_path: Path) -> None:
     sda = Disk(tmp_path / "sys", "sda", device__queue_depth="32", device__ioerr_cnt="0x1")
     host = machine(sda.endpoint())
     plan = planned(host, ("queue_depth", Exactly(96)))

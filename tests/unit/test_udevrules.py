@@ -52,19 +52,19 @@ def part(rules: CompiledRules, title: str) -> list[str]:
 
 
 @given(st.integers(1, 5000), st.integers(0, 12000))
-def test_globs_for_smaller_numbers_fit_just_those(number: int, value: int) -> None:
+def test_below_globs_match_smaller_numbers(number: int, value: int) -> None:
     fits = any(fnmatchcase(str(value), glob) for glob in make_globs_below(number).split("|"))
     assert fits == (value < number)
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="|\\"), max_size=12))
-def test_a_literal_fits_itself_alone(text: str) -> None:
+def test_literal_matches_exact_text_only(text: str) -> None:
     assert fnmatchcase(text, escape_glob(text))
     assert not fnmatchcase(f"{text}x", escape_glob(text))
     assert not fnmatchcase(text.replace("*", "y").replace("?", "y") + "y", escape_glob(text))
 
 
-def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
+def test_shipped_profiles_compile_to_rules(site: SiteFolder) -> None:
     rules = compile_rules(site.load("oltp"), Site())
     assert all(RULE.fullmatch(each) for each in lines(rules))
     ssd = ', ENV{.HBATUNE_MEDIUM}=="ssd", ENV{.HBATUNE_QUEUE_DEPTH}='
@@ -84,7 +84,7 @@ def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
     ]
 
 
-def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteFolder) -> None:
+def test_writes_are_ordered_after_saves(site: SiteFolder) -> None:
     whole = lines(compile_rules(site.load("throughput"), Site()))
     written = [each for each in whole if re.search(r', ATTR\{[^}]+\}="', each)]
     paths = [re.findall(r'ATTR\{([^}]+)\}="', each)[-1] for each in written]
@@ -94,7 +94,7 @@ def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteF
     assert max(saving) < min(map(whole.index, written))
 
 
-def test_the_tunable_that_follows_nr_requests_is_saved_with_it(site: SiteFolder) -> None:
+def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
     whole = lines(compile_rules(site.load("oltp"), Site()))
     save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
     assert any(each.endswith(save) and "NR_REQUESTS" in each for each in whole)
@@ -104,7 +104,7 @@ def test_the_tunable_that_follows_nr_requests_is_saved_with_it(site: SiteFolder)
     }
 
 
-def test_old_values_outlive_every_event_and_any_change_of_profile(site: SiteFolder) -> None:
+def test_saved_values_survive_every_event(site: SiteFolder) -> None:
     for name in ("oltp", "balanced"):
         whole = lines(compile_rules(site.load(name), Site()))
         kept = whole.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
@@ -112,18 +112,18 @@ def test_old_values_outlive_every_event_and_any_change_of_profile(site: SiteFold
         assert whole.index('IMPORT{db}=="HBATUNE_SEEN"') < kept
 
 
-def test_the_initramfs_is_no_place_for_it(site: SiteFolder) -> None:
+def test_rules_skip_initramfs(site: SiteFolder) -> None:
     whole = lines(compile_rules(site.load(), Site()))
     assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in whole[:6]
 
 
-def test_a_depth_is_only_ever_raised(site: SiteFolder) -> None:
+def test_depth_is_only_raised(site: SiteFolder) -> None:
     rules = compile_rules(ruled(Exactly(64), "queue_depth"), Site())
     [line] = [each for each in lines(rules) if each.endswith('ATTR{device/queue_depth}="64"')]
     assert 'ATTR{device/queue_depth}=="[0-9]|[1-5][0-9]|6[0-3]"' in line
 
 
-def test_read_ahead_comes_last_and_in_whole_pages() -> None:
+def test_read_ahead_is_written_last() -> None:
     made = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
     whole = lines(compile_rules(made, Site()))
     assert 'ATTR{queue/read_ahead_kb}="128"' in whole[-2]
@@ -151,21 +151,21 @@ def test_read_ahead_comes_last_and_in_whole_pages() -> None:
         ({"model": ["{new}line\n"]}, False),
     ],
 )
-def test_which_conditions_udev_can_tell_exactly(when: dict[str, Any], exact: bool) -> None:
+def test_conditions_report_exactness(when: dict[str, Any], exact: bool) -> None:
     assert build_condition(msgspec.convert(when, Match)).exact is exact
     left = dict(compile_rules(ruled(Exactly(2), **when), Site()).left)
     assert ("nomerges (rule-0)" in left) is not exact
 
 
 @pytest.mark.parametrize("when", [{"kind": ["path"]}, {"kind": ["map"], "multipath": ["nvme"]}])
-def test_paths_and_the_heads_of_nvme_are_the_daemons(when: dict[str, Any]) -> None:
+def test_map_paths_need_daemon(when: dict[str, Any]) -> None:
     rules = compile_rules(ruled(Exactly(2), **when), Site())
     assert rules.settings == ()
     assert rules.left == (("nomerges (rule-0)", "is for maps and their paths"),)
 
 
 @pytest.mark.parametrize("when", [{"kind": ["map"]}, {"multipath": ["dm"]}])
-def test_maps_are_udevs_and_what_else_a_rule_is_for_the_daemons(when: dict[str, Any]) -> None:
+def test_only_pure_map_rules_compile(when: dict[str, Any]) -> None:
     alone = compile_rules(ruled(Exactly(2), kind=["map"], multipath=["dm"]), Site())
     assert (alone.settings, alone.left) == (("nomerges",), ())
     rules = compile_rules(ruled(Exactly(2), **when), Site())
@@ -173,7 +173,7 @@ def test_maps_are_udevs_and_what_else_a_rule_is_for_the_daemons(when: dict[str, 
     assert rules.left == (("nomerges (rule-0)", "is for more than dm-multipath maps"),)
 
 
-def test_where_udev_cannot_tell_the_setting_is_left() -> None:
+def test_inexact_condition_clears_setting() -> None:
     made = profile(("nomerges", Exactly(2)))
     [first] = made.rules
     second = Rule("odd", Match(model=("ST[0-9]*",)), "nomerges", Exactly(0), "b", "site", "x.toml")
@@ -184,7 +184,7 @@ def test_where_udev_cannot_tell_the_setting_is_left() -> None:
     ]
 
 
-def test_what_may_only_be_raised_is_left_but_for_depths() -> None:
+def test_raise_only_nomerges_deferred() -> None:
     rules = compile_rules(profile(("nomerges", AtLeast(1))), Site())
     assert rules.settings == ()
     assert "lowered" in rules.left[0][1]
@@ -236,19 +236,19 @@ def test_what_may_only_be_raised_is_left_but_for_depths() -> None:
         ),
     ],
 )
-def test_what_a_site_excludes_is_left_alone(name: str, lines: list[str], site: SiteFolder) -> None:
+def test_site_exclusion_skips_device(name: str, lines: list[str], site: SiteFolder) -> None:
     rules = compile_rules(site.load(), Site(exclude=(name,)))
     assert part(rules, "Excluded") == [f'{each}, GOTO="hbatune_end"' for each in lines]
 
 
-def test_a_name_made_of_what_udev_cannot_see_excludes_all_without_a_world_wide_one(
+def test_unseen_name_excludes_without_wwid(
     site: SiteFolder,
 ) -> None:
     rules = compile_rules(site.load(), Site(exclude=("SEAGATE-ST12-Z1",)))
     assert part(rules, "Excluded")[-1] == 'ENV{.HBATUNE_WWID}!="1", GOTO="hbatune_end"'
 
 
-def test_what_was_tried_and_put_back_is_not_tried_by_udev(site: SiteFolder) -> None:
+def test_reverted_setting_is_skipped(site: SiteFolder) -> None:
     tried = RevertedValue("naa.5@0000:01:00.0/scsi-0:1:2", "nr_requests", 2048)
     rules = compile_rules(site.load(), Site(), reverted=(tried,))
     assert part(rules, "Tried") == [
@@ -257,7 +257,7 @@ def test_what_was_tried_and_put_back_is_not_tried_by_udev(site: SiteFolder) -> N
     ]
 
 
-def test_depths_that_follow_from_a_sites_figures_are_the_daemons(site: SiteFolder) -> None:
+def test_site_array_depths_need_daemon(site: SiteFolder) -> None:
     array = SiteArray("a", 4, port_limit=1600, counting=LimitScope.LUN)
     rules = compile_rules(site.load(), Site(array=(array,), members={"sda": 5}))
     whole = part(rules, "Depths that only the daemon")
@@ -269,7 +269,7 @@ def test_depths_that_follow_from_a_sites_figures_are_the_daemons(site: SiteFolde
 
 
 @given(hostile.filter(bool), hostile.filter(bool), hostile.filter(bool))
-def test_hostile_names_stay_within_their_quotation_marks(one: str, two: str, three: str) -> None:
+def test_hostile_names_stay_quoted(one: str, two: str, three: str) -> None:
     made = ruled(Exactly(2), vendor=[one], model=[two, three])
     [rule] = made.rules
     named = msgspec.structs.replace(rule, name=one, because=two, source=three)
@@ -289,14 +289,14 @@ def test_hostile_names_stay_within_their_quotation_marks(one: str, two: str, thr
 
 
 @pytest.mark.parametrize("name", ["$id", "a$id", "$env{X}/a", "%k/a", "$idx/a", "$name/a", "$"])
-def test_of_a_device_only_the_parents_name_stands_in_the_path_of_an_attribute(name: str) -> None:
+def test_attribute_path_allows_only_id(name: str) -> None:
     assert udev_name("sas_device/$id/target_port_protocols")
     with pytest.raises(UnsafeNameError):
         udev_name(name)
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", "é", "\x1b"])
-def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
+def test_unsafe_rule_value_is_refused(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         udev_value(value)
     with pytest.raises(UnsafeNameError):
@@ -308,12 +308,12 @@ def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])
-def test_a_unit_names_no_path_that_systemd_would_expand(path: str) -> None:
+def test_unit_path_refuses_expansion(path: str) -> None:
     with pytest.raises(UnsafeNameError):
         unit_path(path)
 
 
-def test_requests_are_the_daemons_where_their_memory_is_nearly_used_up() -> None:
+def test_exhausted_memory_defers_nr_requests() -> None:
     """udev sees one disk at a time and cannot add up what all of them take."""
     asked = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
     assert compile_rules(asked, Site()).settings == ("nr_requests",)
@@ -322,7 +322,7 @@ def test_requests_are_the_daemons_where_their_memory_is_nearly_used_up() -> None
     assert any("memory of the requests" in why for _, why in without.left)
 
 
-def test_rules_that_a_rollback_could_not_take_away_end_at_its_record() -> None:
+def test_hands_off_mark_stops_rules() -> None:
     said = part(compile_rules(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything")
     assert said == [
         f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)

@@ -18,28 +18,28 @@ def rows(family: str, **overrides: object) -> list[Row]:
 
 
 @pytest.mark.parametrize("family", ["mpi3mr", "smartpqi", "ahci", "virtio_scsi", "ipr"])
-def test_a_driver_without_a_lever_is_absent(family: str) -> None:
+def test_driver_without_lever_is_absent(family: str) -> None:
     [row] = rows(family)
     assert (row.target, row.adapter, row.setting) == ("0000:01:00.0", "0000:01:00.0", "coalescing")
     assert (row.state, row.value) == (State.ABSENT, None)
     assert "no lever" in (row.limit or "")
 
 
-def test_what_the_driver_sets_once_is_fixed() -> None:
+def test_hpsa_coalescing_is_fixed() -> None:
     [row] = rows("hpsa")
     assert (row.state, row.value) == (State.FIXED, None)
 
 
 @pytest.mark.parametrize("family", ["lpfc", "qla2xxx", "mpt3sas", "megaraid_sas", "nvme"])
-def test_a_driver_with_a_lever_has_a_row_for_that(family: str) -> None:
+def test_driver_with_lever_is_omitted(family: str) -> None:
     assert rows(family) == []
 
 
-def test_an_adapter_without_interrupts_has_none_to_gather() -> None:
+def test_adapter_without_interrupts_is_omitted() -> None:
     assert rows("iscsi_tcp", pci=None) == []
 
 
-def test_only_what_was_named_is_planned() -> None:
+def test_only_named_adapter_planned() -> None:
     it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
     wanted = profile(("coalescing", Exactly(0)))
     there = machine(adapters=(it,))
@@ -47,7 +47,7 @@ def test_only_what_was_named_is_planned() -> None:
     assert len(make_plan(there, wanted, only={"0000:01:00.0"}).rows) == 1
 
 
-def test_it_is_shown_only_where_everything_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_row_shows_only_unfolded(capsys: pytest.CaptureFixture[str]) -> None:
     it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
     found = rows("mpi3mr")
     show_rows(found, machine(adapters=(it,)), unfold=False)
@@ -57,5 +57,5 @@ def test_it_is_shown_only_where_everything_is(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("driver", ["ata_piix", "rtsx_pci", "sdhci-pci", "mlx5_core"])
-def test_of_a_driver_that_no_family_knows_nothing_is_claimed(driver: str) -> None:
+def test_unknown_driver_has_no_row(driver: str) -> None:
     assert rows(family_of(driver).name, driver=driver) == []

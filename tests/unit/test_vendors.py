@@ -59,13 +59,13 @@ def told(site: SiteFolder, wants: Site = ADVISE, it: Endpoint = LUN) -> dict[str
     return {each.rule: each for each in found}
 
 
-def test_a_site_that_says_nothing_gets_no_advice(site: SiteFolder) -> None:
+def test_silent_site_gets_no_advice(site: SiteFolder) -> None:
     assert load_enabled_rules(site.library, Site()) == ()
     assert load_followed_rules(site.library, Site()) == ()
     assert told(site, Site()) == {}
 
 
-def test_advice_says_how_the_plan_stands_to_it(site: SiteFolder) -> None:
+def test_advice_reports_plan_stance(site: SiteFolder) -> None:
     found = told(site)
     assert {name: each.stance for name, each in found.items()} == {
         "nimble-scheduler": Stance.AGREES,
@@ -78,7 +78,7 @@ def test_advice_says_how_the_plan_stands_to_it(site: SiteFolder) -> None:
     assert "wrong way round" in str(affinity.note)
 
 
-def test_a_setting_that_the_profile_wants_otherwise_is_a_conflict(site: SiteFolder) -> None:
+def test_contrary_site_rule_is_conflict(site: SiteFolder) -> None:
     site.put(
         "rules.d/x.toml",
         '[[rule]]\nname = "mine"\nsetting = "rq_affinity"\nvalue = 0\n'
@@ -88,12 +88,12 @@ def test_a_setting_that_the_profile_wants_otherwise_is_a_conflict(site: SiteFold
     assert (found.stance, found.against, found.planned) == (Stance.CONFLICT, "mine", 0)
 
 
-def test_a_depth_that_is_deep_enough_agrees(site: SiteFolder) -> None:
+def test_sufficient_depth_agrees(site: SiteFolder) -> None:
     deep = {**LUN.attributes, **attributes(device__queue_depth="128")}
     assert told(site, it=replace(LUN, attributes=deep))["nimble-depth-lpfc"].stance is Stance.AGREES
 
 
-def test_what_the_device_does_not_take_is_fixed(site: SiteFolder) -> None:
+def test_unsettable_advice_is_fixed(site: SiteFolder) -> None:
     full = attributes(queue__nr_requests="8000", mq__0__nr_tags="8000")
     found = told(site, it=replace(LUN, attributes={**LUN.attributes, **full}))
     requests = found["nimble-nr-requests"]
@@ -101,13 +101,13 @@ def test_what_the_device_does_not_take_is_fixed(site: SiteFolder) -> None:
     assert "never lowered with scheduler none" in str(requests.limit)
 
 
-def test_an_excluded_disk_gets_no_advice(site: SiteFolder) -> None:
+def test_excluded_disk_gets_no_advice(site: SiteFolder) -> None:
     rules = load_enabled_rules(site.library, ADVISE)
     assert find_advice(HOST, rules, Plan("", ()), excluded={LUN.id}) == ()
     assert find_advice(HOST, rules, Plan("", ()), only={"another"}) == ()
 
 
-def test_what_is_followed_stands_before_the_sites_own_rules(site: SiteFolder) -> None:
+def test_site_rule_overrides_followed_advice(site: SiteFolder) -> None:
     site.put(
         "rules.d/x.toml",
         '[[rule]]\nname = "mine"\nsetting = "rq_affinity"\nvalue = 0\n'
@@ -119,7 +119,7 @@ def test_what_is_followed_stands_before_the_sites_own_rules(site: SiteFolder) ->
     assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (64, "nimble-depth-lpfc")
 
 
-def test_a_sites_budget_outweighs_a_vendors_depth(site: SiteFolder) -> None:
+def test_site_budget_outranks_vendor_depth(site: SiteFolder) -> None:
     facts = Site(
         vendors=Vendors.FOLLOW,
         array=(SiteArray(name="san", vendor="Nimble", hosts=100, port_limit=1000),),
@@ -142,9 +142,7 @@ def test_a_sites_budget_outweighs_a_vendors_depth(site: SiteFolder) -> None:
         ("HITACHI", "DF600F", 512, "V-hitachi-port"),
     ],
 )
-def test_a_vendors_port_limit_feeds_the_budget_of_a_described_array(
-    vendor: str, model: str, limit: int, source: str
-) -> None:
+def test_vendor_port_limit_feeds_budget(vendor: str, model: str, limit: int, source: str) -> None:
     lun = replace(LUN, vendor=vendor, model=model)
     described = (SiteArray(name="san", vendor=vendor, hosts=100),)
     found = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=described), ARRAYS)
@@ -161,7 +159,7 @@ def test_a_vendors_port_limit_feeds_the_budget_of_a_described_array(
     assert compute_budgets(machine(lun), FOLLOW, ARRAYS) == {}
 
 
-def test_what_disks_are_used_for_is_the_sites_to_say(site: SiteFolder) -> None:
+def test_use_advice_covers_declared_disks(site: SiteFolder) -> None:
     wants = Site(vendors=Vendors.ADVISE, uses={"oracle-asm": ("sdb",)})
     two = endpoint(target="sdb", medium=Medium.SSD)
     host = machine(endpoint(), two)
@@ -174,13 +172,13 @@ def test_what_disks_are_used_for_is_the_sites_to_say(site: SiteFolder) -> None:
     assert "asm-scheduler-ssd" not in {rule.name for rule in followed}
 
 
-def test_a_use_that_no_vendor_knows_is_a_mistake(site: SiteFolder) -> None:
+def test_unknown_use_is_refused(site: SiteFolder) -> None:
     with pytest.raises(PolicyError, match=r'unknown use "oracle-asn".*lustre') as caught:
         load_enabled_rules(site.library, Site(uses={"oracle-asn": ("sda",)}))
     assert caught.value.hint == 'did you mean "oracle-asm"?'
 
 
-def test_no_vendors_rule_may_set_a_depth_outright(tmp_path: Path) -> None:
+def test_exact_vendor_depth_is_refused(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     shutil.copytree(find_shipped("rules"), rules)
     with (rules / "vendors/pure.toml").open("a") as file:
@@ -192,7 +190,7 @@ def test_no_vendors_rule_may_set_a_depth_outright(tmp_path: Path) -> None:
         load_vendors(rules)
 
 
-def test_each_vendors_rule_has_a_name_of_its_own_and_a_vendors_source() -> None:
+def test_vendor_rules_unique_and_sourced() -> None:
     rules = load_vendors(find_shipped("rules"))
     names = [each.rule.name for each in rules]
     assert len(names) == len(set(names))
@@ -209,9 +207,7 @@ def asking(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> SiteFolder:
     return site
 
 
-def test_diff_shows_advice_beside_its_rows(
-    asking: SiteFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_shows_vendor_advice(asking: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     main(["diff", "--profile", "oltp", "--json"])
     document = json.loads(capsys.readouterr().out)
     validate(document)
@@ -233,7 +229,7 @@ def test_diff_shows_advice_beside_its_rows(
     assert "What vendors advise" not in capsys.readouterr().out
 
 
-def test_explain_has_the_advice_on_a_setting_without_a_rule(
+def test_explain_shows_advice_without_rule(
     asking: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", "sda", "rq_affinity", "--profile", "oltp"]) == 0
@@ -247,15 +243,13 @@ def test_explain_has_the_advice_on_a_setting_without_a_rule(
     assert [each["rule"] for each in by_setting["rq_affinity"]] == ["nimble-rq-affinity"]
 
 
-def test_a_mistake_in_the_configuration_is_told(
-    asking: SiteFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_vendors_value_exits_2(asking: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     asking.put("hbatune.toml", '[site]\nvendors = "obey"\n')
     assert main(["diff", "--profile", "oltp"]) == 2
     assert 'found "obey", expected off, advise or follow' in capsys.readouterr().err
 
 
-def test_check_finds_what_is_not_met_and_says_whose_word_holds(site: SiteFolder) -> None:
+def test_check_reports_unmet_advice(site: SiteFolder) -> None:
     advice = tuple(told(site).values())
     conflict = replace(
         advice[2], stance=Stance.CONFLICT, against="mine", planned=0, rule="nimble-rq-affinity"

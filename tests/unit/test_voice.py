@@ -65,7 +65,7 @@ def test_docstrings_and_comments_are_plain() -> None:
     assert len(turns) <= MAX_TURNS * words / 1000, "\n".join(turns)
 
 
-def test_local_names_say_what_they_hold() -> None:
+def test_local_names_are_specific() -> None:
     names, vague = 0, []
     for source in sources():
         for function in ast.walk(ast.parse(source)):

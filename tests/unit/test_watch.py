@@ -58,7 +58,7 @@ class Load:
         return sample(at, self.disk, **more)
 
 
-def test_a_p99_above_the_objective_for_three_minutes() -> None:
+def test_high_mean_raises_p99_alert() -> None:
     """D0-7. Without a histogram the mean speaks, which is never above the p99."""
     load, watch = Load(), Watcher(PLAIN, watched.subjects())
     bad = every(250, lambda at: load(at, ios=100, ms=5, busy=0.5))
@@ -72,7 +72,7 @@ def test_a_p99_above_the_objective_for_three_minutes() -> None:
     assert cleared.time == 1e9 + 260 + 180
 
 
-def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
+def test_bpftrace_p99_outranks_good_mean() -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects())
     slow = {latency.get_bucket(1_000_000): 95, latency.get_bucket(30_000_000): 5}
     events: list[AlertEvent] = []
@@ -86,7 +86,7 @@ def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
     assert format_alert(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
 
 
-def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
+def test_stalled_disk_raises_alert() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     stuck = counted(in_flight=4)
     [event] = run(watch, every(250, lambda at: sample(at, stuck)))
@@ -95,13 +95,13 @@ def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
 
 
 @pytest.mark.parametrize("by_busy_time", [True, False])
-def test_utilisation_where_busy_time_tells(by_busy_time: bool) -> None:
+def test_utilisation_alert_needs_busy_time(by_busy_time: bool) -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects(disk(by_busy_time=by_busy_time)))
     events = run(watch, every(300, lambda at: load(at, ios=100, ms=1, busy=0.97)))
     assert seen(events) == [("raised", "utilisation")] * by_busy_time
 
 
-def test_depth_beyond_the_knee() -> None:
+def test_depth_past_knee_alerts() -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects(disk(objective_ms=None)))
     deep = every(300, lambda at: load(at, ios=10_000, ms=8, busy=0.5))
     events = run(
@@ -111,7 +111,7 @@ def test_depth_beyond_the_knee() -> None:
     assert events[0].alert.value == 80.0
 
 
-def test_a_depth_that_the_kernel_lowered() -> None:
+def test_kernel_lowered_depth_alerts() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     low = every(300, lambda at: sample(at, counted(depth=20)), start=10)
     events = run(watch, [sample(0, counted(depth=32)), *low])
@@ -131,7 +131,9 @@ def test_a_depth_that_the_kernel_lowered() -> None:
         (ID, "errors", 1_000_000, False),
     ],
 )
-def test_counters_that_rise(target: str, counter: str, rise: int, raises: bool) -> None:
+def test_counter_rise_over_threshold_alerts(
+    target: str, counter: str, rise: int, raises: bool
+) -> None:
     watch = Watcher(PLAIN, watched.subjects())
 
     def at(moment: float) -> Sample:
@@ -147,20 +149,20 @@ def test_counters_that_rise(target: str, counter: str, rise: int, raises: bool) 
         )
 
 
-def test_counters_that_keep_rising_are_one_alert() -> None:
+def test_continuous_rise_alerts_once() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     rising = every(900, lambda at: sample(at, counters={ID: {"timeouts": int(at)}}))
     assert seen(run(watch, rising)) == [("raised", "counters-rising")]
 
 
-def test_two_counters_are_two_alerts() -> None:
+def test_two_counters_alert_twice() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     bus = {"correctable": 9, "fatal": 1}
     samples = [sample(0, counters={HBA: dict.fromkeys(bus, 0)}), sample(10, counters={HBA: bus})]
     assert {event.alert.detail for event in run(watch, samples)} == {"correctable", "fatal"}
 
 
-def test_a_link_that_runs_slower_than_it_did() -> None:
+def test_slower_link_alerts() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     slow = {HBA: LinkSample(2.5, 8)}
     events = run(watch, [idle(0), idle(10), sample(20, links=slow), sample(30, links={})])
@@ -171,7 +173,7 @@ def test_a_link_that_runs_slower_than_it_did() -> None:
     assert seen(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
 
 
-def test_a_saturated_cpu_that_serves_interrupts() -> None:
+def test_saturated_interrupt_cpu_alerts() -> None:
     watch = Watcher(PLAIN, watched.subjects())
 
     def at(moment: float) -> Sample:
@@ -185,7 +187,7 @@ def test_a_saturated_cpu_that_serves_interrupts() -> None:
     )
 
 
-def test_what_is_gone_is_cleared() -> None:
+def test_vanished_target_clears_alert() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     stuck = every(250, lambda at: sample(at, counted(in_flight=1)))
     [raised] = run(watch, stuck)
@@ -196,7 +198,7 @@ def test_what_is_gone_is_cleared() -> None:
     assert format_event(event).startswith("over, since it is gone: sda")
 
 
-def test_without_readings_the_alerts_are_the_same() -> None:
+def test_alerts_need_no_details() -> None:
     detailed, brief = (Watcher(PLAIN, watched.subjects()) for _ in range(2))
     found = []
     for each in [
@@ -211,7 +213,7 @@ def test_without_readings_the_alerts_are_the_same() -> None:
     assert found == [("raised", "p99"), ("cleared", "p99")]
 
 
-def test_a_new_watch_does_not_raise_again_what_stands() -> None:
+def test_restored_alert_is_not_reraised() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     stuck = every(250, lambda at: sample(at, counted(in_flight=1)))
     run(watch, stuck)
@@ -225,20 +227,20 @@ def test_a_new_watch_does_not_raise_again_what_stands() -> None:
     assert seen(over) == [("cleared", "p99")]
 
 
-def test_a_restored_counter_alert_is_cleared_too() -> None:
+def test_restored_counter_alert_clears() -> None:
     alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 1, 1, "timeouts", 0.0, "D0-8")
     watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
     assert seen(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
 
 
-def test_an_alert_on_polls_that_an_earlier_version_raised_is_cleared() -> None:
+def test_obsolete_errors_alert_clears() -> None:
     alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 9, 5, "errors", 0.0, "D0-8")
     watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
     polled = every(20, lambda at: sample(at, counters={ID: {"errors": int(at)}}))
     assert seen(run(watch, polled)) == [("cleared", "counters-rising")]
 
 
-def test_the_first_sample_and_one_from_the_past_raise_nothing() -> None:
+def test_first_and_stale_samples_ignored() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     state, events = watch.tick(sample(100, working(100, ms=9)))
     assert (state.disks, events) == ((), ())
@@ -259,7 +261,7 @@ def test_the_first_sample_and_one_from_the_past_raise_nothing() -> None:
         max_size=60,
     )
 )
-def test_whatever_happens_each_alert_is_raised_and_cleared_in_turn(
+def test_raises_and_clears_alternate(
     steps: list[tuple[float, int, float, float, int, int]],
 ) -> None:
     watch, load, now, timeouts = Watcher(PLAIN, watched.subjects()), Load(), 1000.0, 0

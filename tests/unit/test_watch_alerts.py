@@ -35,7 +35,7 @@ def summed(steps: Looks) -> Looks:
 
 
 @given(looks, st.floats(0, 300), st.floats(0, 300), st.floats(1, 60))
-def test_never_two_of_a_kind_in_a_row(
+def test_raises_and_clears_alternate(
     steps: Looks, raise_after: float, clear_after: float, gap: float
 ) -> None:
     found = [each for _, each in changes(summed(steps), Pace(raise_after, clear_after, gap))]
@@ -45,7 +45,7 @@ def test_never_two_of_a_kind_in_a_row(
 
 
 @given(looks)
-def test_a_change_stands_on_a_whole_window_of_looks(steps: Looks) -> None:
+def test_change_needs_full_window(steps: Looks) -> None:
     """Time that stepped back, or that nobody watched, counts for nothing."""
     looked = summed(steps)
     for when, change in changes(looked):
@@ -62,39 +62,39 @@ def test_a_change_stands_on_a_whole_window_of_looks(steps: Looks) -> None:
 
 
 @given(st.lists(st.sampled_from([Level.OVER, Level.BETWEEN, Level.UNKNOWN]), max_size=100))
-def test_what_flickers_within_the_hysteresis_raises_once_at_most(stands: list[Level]) -> None:
+def test_flicker_raises_only_once(stands: list[Level]) -> None:
     looked = [(10.0 * number, stand) for number, stand in enumerate(stands)]
     assert [each for _, each in changes(looked)] in ([], [AlertChange.RAISED])
 
 
-def test_it_is_raised_after_three_minutes_and_cleared_after_three() -> None:
+def test_three_minutes_raise_and_clear() -> None:
     looked = steady(Level.OVER, 300) + steady(Level.CALM, 300, start=310)
     assert changes(looked) == [(180.0, AlertChange.RAISED), (490.0, AlertChange.CLEARED)]
 
 
-def test_one_calm_look_begins_the_three_minutes_anew() -> None:
+def test_calm_reading_restarts_window() -> None:
     looked = [*steady(Level.OVER, 170), (180.0, Level.CALM), *steady(Level.OVER, 170, start=190)]
     assert changes(looked) == []
     assert changes([*looked, (370.0, Level.OVER)]) == [(370.0, AlertChange.RAISED)]
 
 
-def test_a_value_that_cannot_be_had_decides_nothing() -> None:
+def test_unknown_value_decides_nothing() -> None:
     looked = [(0.0, Level.OVER), *steady(Level.UNKNOWN, 400, start=10)]
     assert changes(looked) == []
     assert changes([*looked, (420.0, Level.OVER)]) == [(420.0, AlertChange.RAISED)]
 
 
-def test_a_process_that_slept_does_not_make_up_what_it_missed() -> None:
+def test_sleep_gap_is_ignored() -> None:
     assert changes([(0.0, Level.OVER), (3600.0, Level.OVER), (3610.0, Level.OVER)]) == []
 
 
-def test_a_clock_that_steps_back_is_not_looked_at() -> None:
+def test_backward_clock_is_ignored() -> None:
     looked = [*steady(Level.OVER, 170), (50.0, Level.CALM), (180.0, Level.OVER)]
     assert changes(looked) == [(180.0, AlertChange.RAISED)]
 
 
 @given(st.floats(0.001, 1e6), st.floats(0, 0.99), st.floats(0, 1e7))
-def test_stands(limit: float, hysteresis: float, value: float) -> None:
+def test_level_respects_hysteresis(limit: float, hysteresis: float, value: float) -> None:
     stand = find_level(value, limit, hysteresis)
     assert (stand is Level.OVER) == (value > limit)
     assert (stand is Level.CALM) == (value <= limit and value <= limit * (1 - hysteresis))

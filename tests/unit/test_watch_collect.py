@@ -34,7 +34,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -> None:
+def test_latency_file_exists_during_collection(fake: Path) -> None:
     file = fake / "state/latency.json"
     with pytest.raises(CollectError, match="ended with status 3"):
         collect_latencies(file, WatchConfig(latency_seconds=7, latency_keys=4096))
@@ -44,7 +44,7 @@ def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -
     assert file.parent.stat().st_mode & 0o777 == 0o711
 
 
-def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
+def test_bpftrace_receives_interval_and_limits(fake: Path) -> None:
     with pytest.raises(CollectError):
         collect_latencies(
             fake / "state/latency.json", WatchConfig(latency_seconds=7, latency_keys=4096)
@@ -55,26 +55,26 @@ def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
     assert "BPFTRACE_MAX_MAP_KEYS=4096" in environment
 
 
-def test_without_bpftrace_a_person_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_bpftrace_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="not installed"):
         collect_latencies(tmp_path / "latency.json", WatchConfig())
 
 
-def test_a_bpftrace_that_cannot_start_is_a_message(fake: Path) -> None:
+def test_unstartable_bpftrace_is_reported(fake: Path) -> None:
     (fake / "bin/bpftrace").write_bytes(b"not a program")
     with pytest.raises(CollectError, match="bin/bpftrace cannot be started: Exec format") as caught:
         collect_latencies(fake / "state/latency.json", WatchConfig())
     assert "bpftrace --version" in (caught.value.hint or "")
 
 
-def test_a_file_that_cannot_be_written_is_a_message(fake: Path) -> None:
+def test_unwritable_file_is_reported(fake: Path) -> None:
     (fake / "state").write_text("in the way")
     with pytest.raises(CollectError, match=r"latency\.json cannot be written: "):
         collect_latencies(fake / "state/latency.json", WatchConfig())
 
 
-def test_a_bpftrace_that_is_killed_is_told_with_its_signal(fake: Path) -> None:
+def test_killed_bpftrace_reports_signal(fake: Path) -> None:
     (fake / "bin/bpftrace").write_text("#!/bin/sh\nkill -9 $$\n")
     with pytest.raises(CollectError, match="ended with signal 9") as caught:
         collect_latencies(fake / "state/latency.json", WatchConfig())
@@ -90,7 +90,7 @@ def test_silent_bpftrace_is_ended(fake: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
-def test_the_service_is_one(tmp_path: Path) -> None:
+def test_latency_unit_passes_systemd_analyze(tmp_path: Path) -> None:
     unit = tmp_path / "hbatune-latency.service"
     template = f"{unit.name}.j2"
     unit.write_text(render_template("systemd", template, executable="/usr/bin/env", at_home=False))

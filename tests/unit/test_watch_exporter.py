@@ -63,7 +63,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield Served(tmp_path / "metrics.sock", stack)
 
 
-def test_whoever_asks_gets_them(served: Served) -> None:
+def test_get_returns_metrics(served: Served) -> None:
     head, _, body = served.answer(GET).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Content-Type: text/plain; version=0.0.4" in head
@@ -82,15 +82,15 @@ def test_whoever_asks_gets_them(served: Served) -> None:
         (b"\xff\xfe\x00 \xff\r\n\r\n", b"405"),
     ],
 )
-def test_other_requests(served: Served, request_: bytes, status: bytes) -> None:
+def test_request_gets_matching_status(served: Served, request_: bytes, status: bytes) -> None:
     assert served.answer(request_).split()[1] == status
 
 
-def test_a_request_that_never_ends_is_cut_off(served: Served) -> None:
+def test_oversized_request_is_dropped(served: Served) -> None:
     assert served.answer(b"GET /" + b"a" * 5000) == b""
 
 
-def test_a_silent_client_holds_nobody_up(served: Served) -> None:
+def test_silent_client_blocks_nobody(served: Served) -> None:
     silent = served.client()
     served.serve()
     assert served.answer(GET).endswith(CONTENT)
@@ -99,7 +99,7 @@ def test_a_silent_client_holds_nobody_up(served: Served) -> None:
     assert silent.recv(1) == b""
 
 
-def test_many_silent_clients_do_not_shut_others_out(served: Served) -> None:
+def test_oldest_silent_client_makes_room(served: Served) -> None:
     first = served.client()
     served.serve()
     for _ in range(MAX_CLIENTS):
@@ -126,7 +126,7 @@ def without_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_without_descriptors_the_daemon_does_not_spin(served: Served) -> None:
+def test_exhausted_descriptors_do_not_spin(served: Served) -> None:
     """accept(2) leaves the connection in the queue, so the socket would stay readable."""
     client = served.client()
     client.sendall(GET)
@@ -143,7 +143,7 @@ def test_without_descriptors_the_daemon_does_not_spin(served: Served) -> None:
     assert everything(client).endswith(CONTENT)
 
 
-def test_an_answer_that_does_not_fit_goes_out_in_parts(served: Served) -> None:
+def test_large_response_goes_in_parts(served: Served) -> None:
     large = b"x" * (8 << 20)
     served.outlets.publish(large)
     client = served.client()
@@ -156,7 +156,7 @@ def test_an_answer_that_does_not_fit_goes_out_in_parts(served: Served) -> None:
     assert received.endswith(large)
 
 
-def test_a_client_that_goes_away_in_the_middle(served: Served) -> None:
+def test_midway_disconnect_is_survived(served: Served) -> None:
     served.outlets.publish(b"x" * (8 << 20))
     client = served.client()
     client.sendall(GET)
@@ -167,20 +167,20 @@ def test_a_client_that_goes_away_in_the_middle(served: Served) -> None:
     assert served.answer(GET).endswith(CONTENT)
 
 
-def test_the_socket_is_not_for_everybody_and_goes_with_the_daemon(served: Served) -> None:
+def test_socket_is_private_and_removed(served: Served) -> None:
     assert stat.S_IMODE(served.path.stat().st_mode) == 0o660
     served.outlets.close()
     assert not served.path.exists()
 
 
-def test_a_socket_that_was_left_behind_makes_way(tmp_path: Path) -> None:
+def test_stale_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(path))
     Exporter(MetricsConfig(listen=f"unix:{path}")).close()
 
 
-def test_loopback_tcp() -> None:
+def test_loopback_tcp_serves_metrics() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     outlets = Exporter(MetricsConfig(listen=f"127.0.0.1:{port}"))
@@ -201,7 +201,7 @@ def test_loopback_tcp() -> None:
     "address",
     ["0.0.0.0:9925", "192.168.1.2:9925", "localhost:9925", ":9925", "[::]:9925", "unix:run/x", ""],
 )
-def test_addresses_that_others_could_reach_are_refused(site: SiteFolder, address: str) -> None:
+def test_nonlocal_addresses_are_refused(site: SiteFolder, address: str) -> None:
     site.put("hbatune.toml", f'[metrics]\nlisten = "{address}"\n')
     with pytest.raises(PolicyError) as caught:
         load_config(site.library)
@@ -211,7 +211,7 @@ def test_addresses_that_others_could_reach_are_refused(site: SiteFolder, address
 @pytest.mark.parametrize(
     "address", ["127.0.0.1:9925", "127.1.2.3:1", "[::1]:9925", "unix:/run/hbatune/m.sock"]
 )
-def test_addresses_of_this_machine_alone(site: SiteFolder, address: str) -> None:
+def test_local_addresses_are_accepted(site: SiteFolder, address: str) -> None:
     site.put("hbatune.toml", f'[metrics]\nlisten = "{address}"\n')
     assert load_config(site.library).metrics.listen == address
 
@@ -226,7 +226,7 @@ def folder(tmp_path: Path) -> Callable[[], Path]:
     return make
 
 
-def test_the_file_for_node_exporter(folder: Callable[[], Path]) -> None:
+def test_textfile_is_written_and_removed(folder: Callable[[], Path]) -> None:
     found = folder()
     outlets = Exporter(MetricsConfig(textfile=str(found)))
     assert outlets.fileno() is None
@@ -240,7 +240,7 @@ def test_the_file_for_node_exporter(folder: Callable[[], Path]) -> None:
     assert not file.exists(), "a daemon that is gone says nothing of the present"
 
 
-def test_a_link_in_the_folder_is_not_followed(folder: Callable[[], Path], tmp_path: Path) -> None:
+def test_textfile_symlink_is_not_followed(folder: Callable[[], Path], tmp_path: Path) -> None:
     """The folder may be another user's, who may put there what he likes."""
     found, precious = folder(), tmp_path / "precious"
     precious.write_text("mine")
@@ -251,6 +251,6 @@ def test_a_link_in_the_folder_is_not_followed(folder: Callable[[], Path], tmp_pa
     assert (found / "hbatune.prom").read_bytes() == CONTENT
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not there"):
         Exporter(MetricsConfig(textfile=str(tmp_path / "none")))

@@ -28,19 +28,19 @@ latencies = st.integers(0, (1 << 37) - 1)  # two minutes
 
 
 @given(latencies)
-def test_a_latency_lies_in_its_bucket(ns: int) -> None:
+def test_latency_lies_in_bucket(ns: int) -> None:
     low, beyond = buckets.get_bucket_bounds(buckets.get_bucket(ns))
     assert low <= ns < beyond
 
 
 @given(latencies)
-def test_no_bucket_is_wider_than_five_percent(ns: int) -> None:
+def test_bucket_width_is_bounded(ns: int) -> None:
     low, beyond = buckets.get_bucket_bounds(buckets.get_bucket(ns))
     assert beyond - low == 1 or (beyond - low) / low <= 1 / 32
     assert abs(buckets.get_bucket_middle(buckets.get_bucket(ns)) - ns) <= max(1, 0.02 * ns)
 
 
-def test_buckets_follow_one_another_without_a_gap() -> None:
+def test_buckets_are_contiguous() -> None:
     ends = [buckets.get_bucket_bounds(bucket) for bucket in range(1100)]
     assert all(first[1] == second[0] for first, second in pairwise(ends))
 
@@ -62,7 +62,7 @@ def arithmetic(ns: int) -> int:
 
 
 @given(latencies)
-def test_the_script_counts_into_the_same_buckets(ns: int) -> None:
+def test_bpftrace_script_matches_buckets(ns: int) -> None:
     assert arithmetic(ns) == buckets.get_bucket(ns)
 
 
@@ -74,7 +74,7 @@ def line(**counts: int) -> bytes:
 END = b'{"type": "printf", "data": "end\\n"}\n'
 
 
-def test_lines_become_counts_by_device() -> None:
+def test_lines_count_by_device() -> None:
     lines = Lines()
     assert lines.take(b'{"type": "attached_probes", "data": {"probes": 10}}\n') is None
     assert lines.take(line(**{"8388656_482": 3, "8388656_7": 1, "271581184_482": 2})) is None
@@ -94,7 +94,7 @@ def test_lines_become_counts_by_device() -> None:
         b"\xff\xfe\n",
     ],
 )
-def test_lines_that_make_no_sense_are_passed_over(odd: bytes) -> None:
+def test_malformed_lines_are_ignored(odd: bytes) -> None:
     lines = Lines()
     assert lines.take(odd) is None
     assert lines.take(END) == {}
@@ -104,7 +104,7 @@ def clock() -> Iterator[float]:
     return (100.0 + 10 * number for number in count())
 
 
-def test_the_last_intervals_are_published(tmp_path: Path) -> None:
+def test_last_intervals_are_published(tmp_path: Path) -> None:
     ticks, published = clock(), list[bytes]()
     runs = [line(**{"8388608_400": number}) + END for number in range(1, KEPT_INTERVALS + 3)]
     lines = [each + b"\n" for run in runs for each in run.splitlines()]
@@ -118,7 +118,7 @@ def test_the_last_intervals_are_published(tmp_path: Path) -> None:
     assert found[-1].ended == 100.0 + 10 * (KEPT_INTERVALS + 2)
 
 
-def test_a_file_of_another_kind_holds_nothing(tmp_path: Path) -> None:
+def test_foreign_latency_file_is_empty(tmp_path: Path) -> None:
     file = tmp_path / "latency.json"
     assert load_latencies(file) == Latencies()
     for text in ("", "[]", "{", '{"schema": "hbatune.latency/2", "intervals": []}'):
@@ -137,13 +137,13 @@ def interval(ended: float, seconds: float = 10.0, **counts: int) -> Interval:
     return Interval(ended, seconds, {"8:0": found})
 
 
-def test_only_what_ended_between_two_looks_counts() -> None:
+def test_only_intervals_between_samples_count() -> None:
     known = [interval(10), interval(20), interval(30)]
     assert select_intervals(known, 10, 25) == (known[1],)
     assert select_intervals(known, 5, 30) == tuple(known)
 
 
-def test_a_short_look_at_long_intervals_sees_the_last_one() -> None:
+def test_short_window_uses_last_interval() -> None:
     known = [interval(10), interval(20)]
     assert select_intervals(known, 23, 25) == (known[1],)
     assert select_intervals(known, 49, 51) == ()  # whoever measured has stopped
@@ -151,7 +151,7 @@ def test_a_short_look_at_long_intervals_sees_the_last_one() -> None:
 
 
 @given(st.lists(st.integers(1000, 10**11), min_size=1, max_size=200))
-def test_percentiles_are_as_exact_as_the_buckets(sample: list[int]) -> None:
+def test_percentiles_match_bucket_precision(sample: list[int]) -> None:
     counts: dict[int, int] = {}
     for ns in sample:
         counts[buckets.get_bucket(ns)] = counts.get(buckets.get_bucket(ns), 0) + 1
@@ -161,13 +161,13 @@ def test_percentiles_are_as_exact_as_the_buckets(sample: list[int]) -> None:
     assert found.percentile(99) == pytest.approx(exact, rel=0.02)
 
 
-def test_intervals_and_devices_are_merged() -> None:
+def test_histogram_merges_intervals_and_devices() -> None:
     both = Interval(20, 10, {"8:0": {400: 1}, "8:16": {400: 2, 500: 1}})
     found = make_histogram([interval(10, ms20=5), both], ["8:0", "8:16", "8:32"])
     assert found.count == 9
 
 
-def test_the_script_forgets_and_is_bounded_by_its_interval() -> None:
+def test_script_forgets_after_sixty_intervals() -> None:
     text = format_script(7)
     assert "interval:s:7\n" in text
     assert f"interval:s:{60 * 7}\n" in text

@@ -46,7 +46,7 @@ def values(text: bytes) -> dict[tuple[str, str], float]:
     }
 
 
-def test_seconds_ratios_and_totals() -> None:
+def test_metrics_use_base_units() -> None:
     found = {name: value for (name, _), value in values(format_metrics(state(), KEEPING)).items()}
     assert found["hbatune_endpoint_latency_p99_seconds"] == 0.004
     assert found["hbatune_endpoint_latency_p999_seconds"] == 0.008
@@ -66,7 +66,7 @@ def test_seconds_ratios_and_totals() -> None:
     assert found["hbatune_info"] == 1
 
 
-def test_the_count_that_polls_raise_says_so_and_no_rule_or_panel_reads_it() -> None:
+def test_errors_metric_feeds_no_alert() -> None:
     text = format_metrics(state(), KEEPING).decode()
     [says] = re.findall(r"^# HELP hbatune_endpoint_errors_total (.*)$", text, re.MULTILINE)
     assert "polls" in says
@@ -75,7 +75,7 @@ def test_the_count_that_polls_raise_says_so_and_no_rule_or_panel_reads_it() -> N
         assert "hbatune_endpoint_errors" not in (find_shipped("metrics") / file).read_text()
 
 
-def test_alerts_that_stand_and_how_many_there_were() -> None:
+def test_alerts_export_active_and_total() -> None:
     found = values(format_metrics(state(), KEEPING))
     assert found["hbatune_alert_active", "sda"] == 1
     assert found["hbatune_alerts_raised_total", "p99"] == 1
@@ -83,7 +83,7 @@ def test_alerts_that_stand_and_how_many_there_were() -> None:
     assert set(counted) == set(AlertCondition)
 
 
-def test_what_is_not_known_is_not_there() -> None:
+def test_unknown_values_are_omitted() -> None:
     empty = format_metrics(WatchState(0.0), msgspec.structs.replace(KEEPING, passed=None))
     names = {name for name, _ in values(empty)}
     assert "hbatune_last_pass_timestamp_seconds" not in names
@@ -104,7 +104,7 @@ def test_hostile_names_are_escaped() -> None:
     assert name == 'sd"a\\\n'
 
 
-def test_without_the_library_a_person_is_told_what_to_install(
+def test_missing_library_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real = builtins.__import__
@@ -122,13 +122,13 @@ def test_without_the_library_a_person_is_told_what_to_install(
 
 @pytest.mark.programs
 @needs_promtool
-def test_promtool_likes_the_names_and_units() -> None:
+def test_promtool_accepts_metrics() -> None:
     assert promtool("check", "metrics", given=format_metrics(state(), KEEPING)) == ""
 
 
 @pytest.mark.programs
 @needs_promtool
-def test_promtool_likes_the_alert_rules() -> None:
+def test_promtool_accepts_alert_rules() -> None:
     promtool("check", "rules", "hbatune.rules.yml")
     promtool("test", "rules", "hbatune.rules.test.yml")
 
@@ -139,7 +139,7 @@ def exposed() -> set[bytes]:
 
 
 @pytest.mark.parametrize("file", ["hbatune.rules.yml", "hbatune.dashboard.json"])
-def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
+def test_rules_and_dashboard_metrics_exist(file: str) -> None:
     text = (find_shipped("metrics") / file).read_bytes()
     asked = set(re.findall(rb"\bhbatune_[a-z0-9_]+", text))
     assert asked
@@ -147,13 +147,13 @@ def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
 
 
 @pytest.mark.parametrize("condition", AlertCondition)
-def test_every_alert_has_a_rule(condition: AlertCondition) -> None:
+def test_every_alert_has_rule(condition: AlertCondition) -> None:
     text = (find_shipped("metrics") / "hbatune.rules.yml").read_text()
     conditions = re.findall(r'condition=~?"([^"]+)"', text)
     assert str(condition) in "|".join(conditions).split("|")
 
 
-def test_the_dashboard_is_one() -> None:
+def test_dashboard_is_valid() -> None:
     dashboard = json.loads((find_shipped("metrics") / "hbatune.dashboard.json").read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -31,7 +31,7 @@ def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: 
     return reading
 
 
-def test_rates_means_and_littles_law() -> None:
+def test_readings_follow_littles_law() -> None:
     done = read(working(10, ms=2.0), working(20, ms=2.0))
     assert (done.iops, done.read_bytes_per_s, done.write_bytes_per_s) == (1000, 4_096_000, 0)
     assert done.mean_ms == 2.0
@@ -40,12 +40,12 @@ def test_rates_means_and_littles_law() -> None:
     assert done.latency == (Measure.MEAN, 2.0)
 
 
-def test_a_mean_is_never_called_a_p99() -> None:
+def test_mean_is_not_p99() -> None:
     done = read(working(10, ms=2.0), working(20, ms=2.0))
     assert (done.p99_ms, done.p999_ms) == (None, None)
 
 
-def test_percentiles_come_from_the_intervals_between() -> None:
+def test_percentiles_use_intervals_between_samples() -> None:
     slow, quick = latency.get_bucket(20_000_000), latency.get_bucket(1_000_000)
     intervals = [
         Interval(9, 5, {"8:0": {slow: 1000}}),
@@ -56,12 +56,12 @@ def test_percentiles_come_from_the_intervals_between() -> None:
     assert done.latency == (Measure.P99, done.p99_ms)
 
 
-def test_an_idle_disk_has_no_latency() -> None:
+def test_idle_disk_has_no_latency() -> None:
     done = read(counted(), counted())
     assert (done.mean_ms, done.stalled_ms, done.latency, done.in_flight) == (None, None, None, 0)
 
 
-def test_what_waits_while_nothing_is_done_has_waited_that_long() -> None:
+def test_stalled_io_counts_as_latency() -> None:
     done = read(counted(in_flight=3), counted(in_flight=3))
     assert done.latency == (Measure.LEAST, 10_000)
     assert done.in_flight == 3
@@ -75,25 +75,25 @@ def test_times_wrap_at_32_bits() -> None:
     assert (done.mean_ms, done.utilisation) == (2.0, 0.1)
 
 
-def test_a_disk_that_came_anew_is_not_read_against_its_past() -> None:
+def test_replaced_disk_has_no_reading() -> None:
     first, anew = working(100, ms=2.0), working(1, ms=2.0)
     assert not list(list_disk_readings(watched.subjects(), sample(10, first), sample(20, anew)))
 
 
-def test_samples_in_the_wrong_order_say_nothing() -> None:
+def test_reversed_samples_have_no_reading() -> None:
     later, earlier = sample(20, working(20, ms=1)), sample(10)
     assert not list(list_disk_readings(watched.subjects(), later, earlier))
     assert not list(list_adapter_readings(watched.subjects(), later, earlier))
 
 
-def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
+def test_lowered_depth_needs_ramping_driver() -> None:
     assert read(counted(depth=32), counted(depth=31)).lowered
     assert not read(counted(depth=31), counted(depth=32)).lowered
     assert not read(counted(depth=32), counted(depth=31), of=disk(depth=None)).lowered
     assert not read(counted(depth=32), counted(depth=None)).lowered, "it could not be read"
 
 
-def test_counters_that_rose() -> None:
+def test_risen_counters_are_reported() -> None:
     earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
     later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
     [found] = list_disk_readings(watched.subjects(), earlier, later)
@@ -103,7 +103,7 @@ def test_counters_that_rose() -> None:
     assert found.counted == {"errors": 7, "timeouts": 1}
 
 
-def test_the_busiest_cpu_that_serves_the_vectors() -> None:
+def test_busiest_serving_cpu_is_reported() -> None:
     earlier = sample(10, cpus={n: CpuSample(1000, 100) for n in range(3)})
     busy = {0: CpuSample(2000, 200), 1: CpuSample(2000, 1050), 2: CpuSample(2000, 1100)}
     [server] = list_adapter_readings(watched.subjects(), earlier, sample(20, cpus=busy))
@@ -111,7 +111,7 @@ def test_the_busiest_cpu_that_serves_the_vectors() -> None:
     assert server.link == LinkSample(8.0, 8)
 
 
-def test_a_head_that_counts_nothing_has_done_what_its_paths_did() -> None:
+def test_head_reading_sums_paths() -> None:
     head, paths = disk(id="head", paths=("a", "b")), [disk(id="a"), disk(id="b")]
     moved = {"a": working(20, ms=2.0, device="259:1"), "b": working(20, ms=4.0, device="259:2")}
     before = {"a": working(10, ms=2.0, device="259:1"), "b": working(10, ms=4.0, device="259:2")}
@@ -129,7 +129,7 @@ def wants(p99_ms: float, **when: object) -> Objective:
     return Objective(p99_ms, "why", "D3-8", Match(**when))  # type: ignore[arg-type]
 
 
-def test_subjects_have_the_objective_and_the_knee_of_their_medium() -> None:
+def test_subjects_get_objective_and_knee() -> None:
     flash = endpoint(target="nvme0n1", protocol=Protocol.NVME, medium=Medium.NVME, family="nvme")
     sas, volume = endpoint(), endpoint(target="sdb", protocol=Protocol.VOLUME)
     goal = profile()
@@ -145,7 +145,7 @@ def test_subjects_have_the_objective_and_the_knee_of_their_medium() -> None:
     assert raid.knee is None
 
 
-def test_a_map_is_judged_and_its_paths_are_only_counted() -> None:
+def test_only_map_gets_objective() -> None:
     paths = [endpoint(target=name, kind=Kind.PATH, map="dm-0") for name in ("sda", "sdb")]
     joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, paths=("sda", "sdb"))
     goal = msgspec.structs.replace(profile(), objectives=(wants(2.0),))
@@ -154,7 +154,7 @@ def test_a_map_is_judged_and_its_paths_are_only_counted() -> None:
     assert over.paths == (first.id, second.id)
 
 
-def test_the_depth_to_keep_is_what_was_set_and_only_where_the_kernel_lowers_it() -> None:
+def test_ramping_disk_expects_set_depth() -> None:
     found = endpoint(attributes=attributes(device__queue_depth="254"))
     [disk] = find_subjects(machine(found)).disks
     assert disk.depth == 254  # mpt3sas lowers it on a full queue
@@ -164,7 +164,7 @@ def test_the_depth_to_keep_is_what_was_set_and_only_where_the_kernel_lowers_it()
     assert disk.depth is None
 
 
-def test_the_cpus_of_an_adapter_are_those_of_its_data_vectors() -> None:
+def test_adapter_cpus_serve_data_vectors() -> None:
     vectors = (vector(irq=30, effective="2"), vector(irq=31, effective="4-5"), vector(irq=32))
     found = find_subjects(machine(adapters=(adapter(),), vectors=vectors))
     assert found.servers[0].cpus == (0, 2, 4, 5)

@@ -36,7 +36,7 @@ def _output(environment: Path, program: str, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def test_the_command_says_its_version(environment: Path) -> None:
+def test_command_prints_version(environment: Path) -> None:
     assert _output(environment, "hbatune", "--version").startswith("hbatune ")
 
 
@@ -50,7 +50,7 @@ FOLDERS = (
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: str) -> None:
+def test_wheel_ships_every_checkout_file(environment: Path, folder: str) -> None:
     code = f"from hbatune.shipped import find_shipped; print(find_shipped({folder!r}).resolve())"
     shipped = Path(_output(environment, "python", "-c", code))
     assert not shipped.is_relative_to(CHECKOUT)
@@ -59,18 +59,18 @@ def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: s
     assert {path for path in wanted if (shipped / path).is_file()} == wanted
 
 
-def test_the_wheel_has_rules(environment: Path) -> None:
+def test_wheel_has_rules(environment: Path) -> None:
     code = "from hbatune.shipped import find_shipped; print(*find_shipped('rules').glob('*.toml'))"
     assert "oltp.toml" in _output(environment, "python", "-c", code)
 
 
-def test_the_wheel_has_the_schemas_of_what_its_commands_print(environment: Path) -> None:
+def test_wheel_has_current_schemas(environment: Path) -> None:
     code = "import hbatune; print(hbatune.__path__[0])"
     folder = Path(_output(environment, "python", "-c", code)) / "schemas"
     assert {path.name: path.read_text() for path in folder.iterdir()} == schemas.files()
 
 
-def test_the_wheel_loads_its_profiles_without_parsing_them(environment: Path) -> None:
+def test_wheel_loads_profiles_without_parsing(environment: Path) -> None:
     code = (
         "import sys; from hbatune.policy.library import installed_library, load_profile\n"
         "profile = load_profile('oltp', installed_library())\n"
@@ -81,6 +81,6 @@ def test_the_wheel_loads_its_profiles_without_parsing_them(environment: Path) ->
 
 
 @pytest.mark.parametrize("package", ["tools", "tests", "systemd"])
-def test_the_wheel_has_nothing_that_only_a_checkout_needs(environment: Path, package: str) -> None:
+def test_wheel_omits_checkout_only_packages(environment: Path, package: str) -> None:
     code = f"from importlib.util import find_spec; print(find_spec({package!r}))"
     assert _output(environment, "python", "-c", code) == "None"

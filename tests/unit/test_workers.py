@@ -33,7 +33,7 @@ def _echo(task: int) -> Iterator[int]:
     yield task * 10
 
 
-def test_each_task_gives_its_replies_and_then_finishes() -> None:
+def test_tasks_reply_and_finish() -> None:
     with Pool(_echo, size=3, deadline=10) as pool:
         events = list(pool.run(range(8)))
     replies = [(e.task, e.reply) for e in events if isinstance(e, Replied)]
@@ -46,7 +46,7 @@ def _read(path: str) -> Iterator[str]:
         yield file.read()
 
 
-def test_a_stuck_worker_costs_its_own_task_only(tmp_path: Path) -> None:
+def test_stuck_worker_costs_one_task(tmp_path: Path) -> None:
     hung = tmp_path / "hung"
     os.mkfifo(hung)
     fine = tmp_path / "fine"
@@ -57,7 +57,7 @@ def test_a_stuck_worker_costs_its_own_task_only(tmp_path: Path) -> None:
     assert [e.reply for e in events if isinstance(e, Replied)] == ["here"] * 5
 
 
-def test_a_stuck_worker_holds_no_descriptor_of_its_parent(tmp_path: Path) -> None:
+def test_worker_inherits_no_descriptor(tmp_path: Path) -> None:
     hung = tmp_path / "hung"
     os.mkfifo(hung)
     read_end, write_end = os.pipe()
@@ -87,7 +87,7 @@ def _die(task: str) -> Iterator[str]:
     yield task
 
 
-def test_a_killed_worker_is_reported_and_replaced() -> None:
+def test_killed_worker_is_replaced() -> None:
     with Pool(_die, size=1, deadline=10) as pool:
         events = list(pool.run(["one", "die", "two"]))
     assert [e.status for e in events if isinstance(e, Died)] == [signal.SIGKILL]
@@ -99,13 +99,13 @@ def _fail(task: str) -> Iterator[str]:
     yield task
 
 
-def test_an_error_in_the_work_ends_the_worker_not_the_parent() -> None:
+def test_work_error_ends_only_worker() -> None:
     with Pool(_fail, size=1, deadline=10) as pool:
         events = list(pool.run(["x"]))
     assert [type(event) for event in events] == [Died]
 
 
-def test_the_traceback_of_such_an_error_comes_to_the_hook(
+def test_work_error_traceback_reaches_hook(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met: list[BaseException] = []
@@ -122,7 +122,7 @@ def _pid(task: int) -> Iterator[int]:
     yield os.getpid()
 
 
-def test_leaving_the_pool_leaves_no_process() -> None:
+def test_pool_exit_leaves_no_process() -> None:
     with Pool(_pid, size=2, deadline=10) as pool:
         pids = {e.reply for e in pool.run(range(6)) if isinstance(e, Replied)}
     assert len(pids) <= 2
@@ -137,7 +137,7 @@ def _pid_once_open(fifo: str) -> Iterator[int]:
     yield os.getpid()
 
 
-def test_workers_prepared_ahead_are_no_more_than_are_used_and_do_the_work(tmp_path: Path) -> None:
+def test_prepare_forks_no_excess_workers(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     others = _children()
@@ -155,7 +155,7 @@ def test_workers_prepared_ahead_are_no_more_than_are_used_and_do_the_work(tmp_pa
     assert not _children() - others
 
 
-def test_what_a_worker_has_to_say_comes_before_more_workers(tmp_path: Path) -> None:
+def test_pending_report_delays_new_workers(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     others = _children()
@@ -176,7 +176,7 @@ def _children() -> set[int]:
     return set(map(int, Path("/proc/thread-self/children").read_text().split()))
 
 
-def test_a_pool_that_shrinks_ends_the_others_and_leaves_no_zombie() -> None:
+def test_shrunk_pool_leaves_no_zombie() -> None:
     before = _children()
     with WorkerPool() as worker_pool:
         worker_pool.prepare(3)
@@ -190,7 +190,7 @@ def test_a_pool_that_shrinks_ends_the_others_and_leaves_no_zombie() -> None:
     assert not _children() - before
 
 
-def test_a_worker_dies_with_its_parent() -> None:
+def test_worker_dies_with_parent() -> None:
     read_end, write_end = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -218,14 +218,14 @@ def _forever(task: str) -> Iterator[str]:
     yield task
 
 
-def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+def test_reused_pid_is_not_alive() -> None:
     me = find_this_process()
     assert me.alive()
     assert not Process(me.pid, me.start_time + 1).alive()
     assert not Process(2**22 + 1, 1).alive()
 
 
-def test_a_crew_serves_one_pool_after_another() -> None:
+def test_worker_pool_serves_successive_pools() -> None:
     others = _children()
     with WorkerPool() as worker_pool:
         pids = []
@@ -239,7 +239,7 @@ def test_a_crew_serves_one_pool_after_another() -> None:
     assert not _children() - others
 
 
-def test_a_crew_does_not_pass_on_a_worker_that_is_stuck(tmp_path: Path) -> None:
+def test_worker_pool_drops_stuck_worker(tmp_path: Path) -> None:
     hung = tmp_path / "hung"
     os.mkfifo(hung)
     with WorkerPool() as worker_pool:
@@ -266,7 +266,7 @@ def _open_here() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_with_fewer_processes_than_wanted_every_task_is_done(
+def test_fewer_processes_finish_all_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = _open_here()
@@ -279,7 +279,7 @@ def test_with_fewer_processes_than_wanted_every_task_is_done(
     assert _open_here() == before
 
 
-def test_without_any_process_every_task_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unstarted_tasks_report_errno(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _open_here()
     _no_fork_after(monkeypatch, 0)
     with Pool(_echo, size=3, deadline=20) as pool:
@@ -289,9 +289,7 @@ def test_without_any_process_every_task_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("refused", ["fork", "pipe"])
-def test_refused_first_process_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
+def test_refused_first_process_is_retried(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
     call, results = getattr(os, refused), iter([errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
 
     def sometimes() -> Any:
@@ -305,7 +303,7 @@ def test_refused_first_process_is_tried_again(
     assert sorted(e.task for e in events if isinstance(e, Finished)) == list(range(5))
 
 
-def test_tasks_without_a_process_wait_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unstarted_tasks_wait_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _no_fork_after(monkeypatch, 0)
     pauses: list[float] = []
     with Pool(_echo, size=1, deadline=20) as pool:
@@ -315,7 +313,7 @@ def test_tasks_without_a_process_wait_only_once(monkeypatch: pytest.MonkeyPatch)
     assert len(pauses) == 1
 
 
-def test_what_waits_for_a_worker_that_dies_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_worker_leaves_tasks_unstarted(monkeypatch: pytest.MonkeyPatch) -> None:
     _no_fork_after(monkeypatch, 1)
     with Pool(_die, size=3, deadline=20) as pool:
         events = list(pool.run(["die", "first", "second"]))
@@ -323,9 +321,7 @@ def test_what_waits_for_a_worker_that_dies_says_why(monkeypatch: pytest.MonkeyPa
     assert kinds == {"die": Died, "first": Unstarted, "second": Unstarted}
 
 
-def test_devices_that_no_process_can_read_are_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_survey_without_processes_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _no_fork_after(monkeypatch, 0)
     with pytest.raises(NoWorkerError, match="Resource temporarily unavailable"):
         survey_directories([str(tmp_path)], ["size"], deadline=20)

@@ -58,9 +58,7 @@ def kept(comparison: Comparison) -> Comparison:
 
 
 @pytest.mark.deadline(600)
-def test_the_writing_phase_is_near_the_bare_writers(
-    disks: list[str], series: str, tmp_path: Path
-) -> None:
+def test_writing_is_near_bare_writers(disks: list[str], series: str, tmp_path: Path) -> None:
     def writing() -> float:
         return phases_of_apply(disks, tmp_path / "phases")[1]["writing"]
 
@@ -88,9 +86,7 @@ def test_the_writing_phase_is_near_the_bare_writers(
 
 
 @pytest.mark.deadline(1500)
-def test_apply_is_five_times_faster_than_tuned(
-    disks: list[str], series: str, tmp_path: Path
-) -> None:
+def test_apply_beats_tuned_fivefold(disks: list[str], series: str, tmp_path: Path) -> None:
     subject, reference = in_turns(
         APPLY_ROUNDS,
         lambda: timed(disks, "hbatune", *APPLY),

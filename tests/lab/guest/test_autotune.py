@@ -63,7 +63,7 @@ def _held() -> frozenset[str]:
 
 
 @pytest.mark.deadline(900)
-def test_the_deepest_is_found_and_becomes_a_rule_that_apply_sets(lun: str) -> None:
+def test_best_depth_becomes_rule(lun: str) -> None:
     before = everything()
     done = autotune(lun, "--json", "--write", prepare=depth_alone)
     assert done.code == 0, done.err
@@ -87,7 +87,7 @@ def test_the_deepest_is_found_and_becomes_a_rule_that_apply_sets(lun: str) -> No
 
 
 @pytest.mark.deadline(600)
-def test_killed_between_two_probes_rollback_restores(lun: str) -> None:
+def test_rollback_recovers_kill_between_probes(lun: str) -> None:
     before = everything()
 
     def prepare() -> None:
@@ -112,7 +112,7 @@ def test_killed_between_two_probes_rollback_restores(lun: str) -> None:
 
 
 @pytest.mark.deadline(1500)
-def test_killed_at_boundaries_of_the_switching_rollback_restores(lun: str) -> None:
+def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
     before = everything()
 
     def prepared(counter: Counter) -> Callable[[], None]:

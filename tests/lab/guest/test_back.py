@@ -20,14 +20,14 @@ def before() -> Iterator[dict[str, str]]:
     hbatune("rollback")
 
 
-def test_diff_finds_drift_before_and_none_after(before: dict[str, str]) -> None:
+def test_apply_removes_diff_drift(before: dict[str, str]) -> None:
     assert hbatune("diff", "--profile", "oltp").code == 1
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     after = hbatune("diff")
     assert after.code == 0, "the applied profile is the active one\n" + after.out + after.err
 
 
-def test_a_second_apply_writes_nothing(before: dict[str, str], tmp_path: Path) -> None:
+def test_second_apply_writes_nothing(before: dict[str, str], tmp_path: Path) -> None:
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     assert writes("apply", "--profile", "oltp", "--no-probe", log=tmp_path / "strace") == []
 
@@ -41,7 +41,7 @@ def test_rollback_restores_every_value(before: dict[str, str]) -> None:
     assert not JOURNAL.exists()
 
 
-def test_rollback_restores_what_a_scheduler_switch_threw_away() -> None:
+def test_rollback_restores_discarded_scheduler_values() -> None:
     [disk] = scsi_disks("sym53c8xx")
     before = everything()
     put(disk, "queue/scheduler", "kyber")
@@ -64,7 +64,7 @@ def test_rollback_restores_what_a_scheduler_switch_threw_away() -> None:
         put(namespace, "queue/scheduler", before[f"{namespace}/queue/scheduler"])
 
 
-def test_a_switch_of_profile_keeps_the_first_baseline(before: dict[str, str]) -> None:
+def test_profile_switch_preserves_first_baseline(before: dict[str, str]) -> None:
     for profile in ("oltp", "balanced", "throughput"):
         done = hbatune("apply", "--profile", profile, "--no-probe")
         assert done.code == 0, done.out + done.err
@@ -72,7 +72,7 @@ def test_a_switch_of_profile_keeps_the_first_baseline(before: dict[str, str]) ->
     assert everything() == before
 
 
-def test_rollback_of_one_target_leaves_it_out_until_it_is_named(before: dict[str, str]) -> None:
+def test_rollback_excludes_target_until_named(before: dict[str, str]) -> None:
     [disk] = scsi_disks("sym53c8xx")
     mine = {name: text for name, text in before.items() if name.startswith(f"{disk}/")}
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
@@ -86,7 +86,7 @@ def test_rollback_of_one_target_leaves_it_out_until_it_is_named(before: dict[str
     assert cat(disk, "queue/nr_requests") == "2048"
 
 
-def test_rollback_leaves_no_profile_active(before: dict[str, str]) -> None:
+def test_rollback_deactivates_profile(before: dict[str, str]) -> None:
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     assert hbatune("rollback").code == 0
     without = hbatune("diff")
@@ -94,7 +94,7 @@ def test_rollback_leaves_no_profile_active(before: dict[str, str]) -> None:
     assert "no profile is active" in without.err
 
 
-def test_read_ahead_survives_what_raises_it(before: dict[str, str]) -> None:
+def test_read_ahead_survives_limit_changes(before: dict[str, str]) -> None:
     """On recent kernels any change of the queue's limits raises read_ahead_kb to 128."""
     [disk] = scsi_disks("sym53c8xx")
     put(disk, "queue/read_ahead_kb", "16")

@@ -49,7 +49,7 @@ def ruled(machine: None, scsi_debug: Load) -> str:
     return disk
 
 
-def test_a_disk_is_tuned_as_it_appears(original: dict[str, str], ruled: str) -> None:
+def test_appearing_disk_is_tuned(original: dict[str, str], ruled: str) -> None:
     assert original["scheduler"] == "none"
     assert by_rule(ruled), values(ruled)
     kept = database(ruled)
@@ -59,7 +59,7 @@ def test_a_disk_is_tuned_as_it_appears(original: dict[str, str], ruled: str) -> 
     assert not JOURNAL.exists()
 
 
-def test_an_administrators_value_outlives_a_plain_change(ruled: str) -> None:
+def test_administrator_value_survives_change_event(ruled: str) -> None:
     before = {k: v for k, v in database(ruled).items() if k.startswith("HBATUNE_WAS")}
     put(ruled, "queue/nr_requests", "100")
     close_after_writing(ruled)
@@ -68,7 +68,7 @@ def test_an_administrators_value_outlives_a_plain_change(ruled: str) -> None:
     assert {k: v for k, v in database(ruled).items() if k.startswith("HBATUNE_WAS")} == before
 
 
-def test_rollback_gets_what_was_there_before_the_rule(original: dict[str, str], ruled: str) -> None:
+def test_rollback_restores_pre_rule_values(original: dict[str, str], ruled: str) -> None:
     back = hbatune("rollback")
     assert back.code == 0, back.out + back.err
     assert values(ruled) == original
@@ -77,9 +77,7 @@ def test_rollback_gets_what_was_there_before_the_rule(original: dict[str, str], 
     assert values(ruled) == original
 
 
-def test_an_apply_after_the_rule_keeps_the_rules_baseline(
-    original: dict[str, str], ruled: str
-) -> None:
+def test_apply_preserves_rule_baseline(original: dict[str, str], ruled: str) -> None:
     put(ruled, "queue/nr_requests", "100")
     done = hbatune("apply", "--no-probe", ruled)
     assert done.code == 0, done.out + done.err
@@ -88,7 +86,7 @@ def test_an_apply_after_the_rule_keeps_the_rules_baseline(
     assert values(ruled) == original
 
 
-def test_a_second_baseline_is_not_the_rules(original: dict[str, str], ruled: str) -> None:
+def test_second_baseline_replaces_rule_baseline(original: dict[str, str], ruled: str) -> None:
     assert hbatune("rollback").code == 0
     mine = {"scheduler": "mq-deadline", "queue/nr_requests": "99", "device/queue_depth": "11"}
     set_up(ruled, mine)
@@ -99,9 +97,7 @@ def test_a_second_baseline_is_not_the_rules(original: dict[str, str], ruled: str
     assert values(ruled) == mine
 
 
-def test_a_disk_that_was_rolled_back_is_left_alone_when_it_comes_again(
-    original: dict[str, str], ruled: str
-) -> None:
+def test_rolled_back_disk_stays_untouched(original: dict[str, str], ruled: str) -> None:
     assert hbatune("rollback", ruled).code == 0
     assert values(ruled) == original
     assert RULES.exists()

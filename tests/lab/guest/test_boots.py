@@ -48,7 +48,7 @@ def udev_database() -> str:
 
 
 @pytest.mark.deadline(900)
-def test_at_the_first_login_all_is_tuned_and_without_it_all_is_as_it_was() -> None:
+def test_reboot_tunes_and_uninstall_restores() -> None:
     kept = reboots.kept()
     match kept.get("stage"):
         case None:

@@ -109,7 +109,7 @@ def _first_look() -> Iterator[None]:
     subprocess.run(["dmesg", "--clear"], check=True)
 
 
-def test_a_host_that_smartd_polls_is_healthy() -> None:
+def test_polled_host_is_healthy() -> None:
     drives = [name for name in disks() if name.startswith("sd")]
     before = {drive: errors(drive) for drive in drives}
     for _ in range(POLLS):
@@ -132,7 +132,7 @@ def test_a_host_that_smartd_polls_is_healthy() -> None:
     ("option", "finding", "kind"),
     [(MEDIUM, "medium-errors", "medium"), (TRANSPORT, "transport-errors", "transport")],
 )
-def test_io_that_fails_is_found_by_its_kind(option: int, finding: str, kind: str) -> None:
+def test_io_failure_kind_is_reported(option: int, finding: str, kind: str) -> None:
     with loaded_scsi_debug(max_luns=1, num_tgts=1, dev_size_mb=16) as [disk]:
         (DRIVER / "opts").write_text(hex(option))
         (DRIVER / "every_nth").write_text("1")

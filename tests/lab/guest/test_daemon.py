@@ -69,7 +69,7 @@ def well() -> bool:
     return hbatune("diff").code == 0 and hbatune("status").code == 0
 
 
-def test_once_it_is_ready_everything_is_as_the_profile_says(lun: str) -> None:
+def test_ready_daemon_matches_profile(lun: str) -> None:
     assert by_profile(lun)
     assert well()
     said = systemctl("show", "--property=StatusText", "--value", UNIT)
@@ -77,12 +77,12 @@ def test_once_it_is_ready_everything_is_as_the_profile_says(lun: str) -> None:
     assert resident(daemon()) <= 20 * 1024
 
 
-def test_what_comes_back_is_tuned_again(lun: str) -> None:
+def test_returning_disk_is_tuned(lun: str) -> None:
     again = appear.again(appear.Rescan())
     assert by_profile(again), "by udev's rules, when its event has arrived"
 
 
-def test_an_nvme_controller_that_was_reset_is_tuned_again(lun: str) -> None:
+def test_nvme_reset_is_repaired(lun: str) -> None:
     with appear.less_read_ahead(), restarted(QUIET), Journal() as journal:
         reset = appear.Reset()
         assert reset.right(reset.disk)
@@ -92,11 +92,11 @@ def test_an_nvme_controller_that_was_reset_is_tuned_again(lun: str) -> None:
         assert reset.right(reset.disk)
 
 
-def test_an_adapter_that_gets_its_driver_again_is_tuned_again(lun: str) -> None:
+def test_rebound_adapter_is_tuned(lun: str) -> None:
     assert by_profile(appear.again(appear.Bound()))
 
 
-def test_a_map_whose_table_is_loaded_again_is_tuned_again(lun: str) -> None:
+def test_reloaded_map_is_tuned(lun: str) -> None:
     with appear.two_hosts(), restarted(QUIET), multipath.joined() as name, Journal() as journal:
         reloaded(journal)
         assert well()
@@ -107,7 +107,7 @@ def test_a_map_whose_table_is_loaded_again_is_tuned_again(lun: str) -> None:
         assert reloaded_map.right(name)
 
 
-def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
+def test_manual_change_repaired_twice(lun: str) -> None:
     with Journal() as journal:
         for _ in range(2):
             put(lun, "queue/nr_requests", "100")
@@ -127,7 +127,7 @@ def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
         assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"
 
 
-def test_what_was_rolled_back_stays_so(lun: str, original: dict[str, str]) -> None:
+def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:
     back = hbatune("rollback")
     assert back.code == 0, back.out
     assert everything() == original
@@ -139,7 +139,7 @@ def test_what_was_rolled_back_stays_so(lun: str, original: dict[str, str]) -> No
     assert hbatune("status").code == 0
 
 
-def test_a_disk_that_was_rolled_back_by_name_stays_so(lun: str) -> None:
+def test_rolled_back_disk_stays_excluded(lun: str) -> None:
     assert hbatune("rollback", lun).code == 0
     with Journal() as journal:
         reloaded(journal)
@@ -157,7 +157,7 @@ def trigger(times: int, action: str = "add") -> None:
 
 
 @pytest.mark.deadline(600)
-def test_a_burst_of_events_loses_nothing_and_costs_no_memory(lun: str) -> None:
+def test_event_burst_loses_nothing(lun: str) -> None:
     before = resident(daemon())
     with Journal() as journal:
         trigger(1 + BURST // len(list(BLOCK.iterdir())))
@@ -167,7 +167,7 @@ def test_a_burst_of_events_loses_nothing_and_costs_no_memory(lun: str) -> None:
     assert hbatune("status", "--json").json["status"]["overruns"] == 0
 
 
-def test_where_events_are_lost_everything_is_looked_at(lun: str) -> None:
+def test_lost_events_trigger_full_scan(lun: str) -> None:
     config = QUIET + "buffer_mib = 0.001\n"
     with restarted(config, unit="WatchdogSec=600"), Journal() as journal:
         pid = daemon()
@@ -180,7 +180,7 @@ def test_where_events_are_lost_everything_is_looked_at(lun: str) -> None:
         assert cat(lun, "queue/nr_requests") == "2048"
 
 
-def test_killed_it_comes_back(lun: str) -> None:
+def test_killed_daemon_restarts(lun: str) -> None:
     with Journal() as journal:
         first = daemon()
         put(lun, "queue/nr_requests", "100")
@@ -190,7 +190,7 @@ def test_killed_it_comes_back(lun: str) -> None:
         assert cat(lun, "queue/nr_requests") == "2048"
 
 
-def test_hanging_it_is_ended_by_the_watchdog_and_comes_back(lun: str) -> None:
+def test_watchdog_restarts_hung_daemon(lun: str) -> None:
     with restarted(unit="WatchdogSec=4"), Journal() as journal:
         first = daemon()
         os.kill(first, signal.SIGSTOP)
@@ -198,7 +198,7 @@ def test_hanging_it_is_ended_by_the_watchdog_and_comes_back(lun: str) -> None:
         assert daemon() != first
 
 
-def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: str) -> None:
+def test_bad_reload_retains_last_configuration(lun: str) -> None:
     good = CONFIGURATION.read_text()
     with Journal() as journal:
         CONFIGURATION.write_text(good + "\nnonsense = 1\n")
@@ -211,7 +211,7 @@ def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: s
         reloaded(journal)
 
 
-def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: str) -> None:
+def test_full_disk_prevents_writes(lun: str) -> None:
     folder = Path("/var/lib/hbatune")
     # Without it the journal that is hidden below would be a lost one.
     trace = Path("/run/hbatune/journal.sequence")
@@ -247,7 +247,7 @@ def fill(path: Path) -> None:
             return
 
 
-def test_without_journald_it_goes_on(lun: str) -> None:
+def test_missing_journald_is_survived(lun: str) -> None:
     units = ("systemd-journald.socket", "systemd-journald-dev-log.socket", "systemd-journald")
     subprocess.run(["systemctl", "stop", *units], check=False, capture_output=True)
     try:
@@ -260,9 +260,7 @@ def test_without_journald_it_goes_on(lun: str) -> None:
     assert hbatune("status").code == 0
 
 
-def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(
-    lun: str, original: dict[str, str]
-) -> None:
+def test_read_only_etc_allows_rollback(lun: str, original: dict[str, str]) -> None:
     with read_only("/etc"), Journal() as journal:
         put(lun, "queue/nr_requests", "100")
         journal.until_set(lun, "nr_requests")
@@ -291,7 +289,7 @@ def read_only(folder: str) -> Iterator[None]:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_clock_that_jumps_changes_nothing(lun: str) -> None:
+def test_clock_jump_is_harmless(lun: str) -> None:
     jump = 86_400
     with Journal() as journal:
         for seconds in (jump, -jump):
@@ -303,7 +301,7 @@ def test_a_clock_that_jumps_changes_nothing(lun: str) -> None:
     assert well()
 
 
-def test_stopping_puts_back_where_that_is_wanted(lun: str, original: dict[str, str]) -> None:
+def test_stop_rolls_back_when_configured(lun: str, original: dict[str, str]) -> None:
     with restarted(QUICK + "rollback_on_stop = true\n"):
         assert by_profile(lun)
         systemctl("stop", UNIT)
@@ -311,7 +309,7 @@ def test_stopping_puts_back_where_that_is_wanted(lun: str, original: dict[str, s
 
 
 @pytest.mark.parametrize("mistake", ["a key", "a mode"])
-def test_nothing_is_set_after_a_rollback_whatever_is_wrong_with_the_configuration(
+def test_rollback_holds_despite_bad_configuration(
     lun: str, original: dict[str, str], mistake: str
 ) -> None:
     """The daemon goes by the last configuration that made sense: with the profile in it."""

@@ -37,7 +37,7 @@ def _as_before() -> Iterator[None]:
     }
 
 
-def test_read_only_sys_stops_an_apply() -> None:
+def test_read_only_sys_stops_apply() -> None:
     before = everything()
     mounts = (
         f"mount --bind {path} {path} && mount -o remount,ro,bind {path}"
@@ -52,7 +52,7 @@ def test_read_only_sys_stops_an_apply() -> None:
     assert not JOURNAL.exists(), "what was not changed needs no baseline"
 
 
-def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
+def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
     from hbatune.act.executor import Means
     from hbatune.act.writer import write_plan
@@ -110,7 +110,7 @@ def _wait_until_gone(pid: int) -> None:
     os.close(watch)
 
 
-def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
+def test_hung_lun_spares_healthy_luns(
     scsi_debug: ScsiDebug,
 ) -> None:
     luns = scsi_debug(max_luns=4)
@@ -155,7 +155,7 @@ def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
     assert hbatune("uninstall").code == 0  # what was rolled back by name would stay so
 
 
-def test_a_disk_that_does_not_answer_costs_diff_its_own_rows(scsi_debug: ScsiDebug) -> None:
+def test_diff_survives_unresponsive_disk(scsi_debug: ScsiDebug) -> None:
     """Somebody else's write is stuck behind the hung I/O, and reads of the queue behind that."""
     luns = scsi_debug(max_luns=3)
     sick, *well = luns
@@ -178,7 +178,7 @@ def test_a_disk_that_does_not_answer_costs_diff_its_own_rows(scsi_debug: ScsiDeb
     put(sick, "queue/nr_requests", was)
 
 
-def test_an_offline_disk_is_left_alone(scsi_debug: ScsiDebug) -> None:
+def test_offline_disk_is_skipped(scsi_debug: ScsiDebug) -> None:
     luns = scsi_debug(max_luns=2)
     put(luns[0], "device/state", "offline\n")
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
@@ -190,7 +190,7 @@ def test_an_offline_disk_is_left_alone(scsi_debug: ScsiDebug) -> None:
     put(luns[0], "device/state", "running\n")
 
 
-def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
+def test_clamped_value_is_detected() -> None:
     """virtio_scsi takes any depth and makes it cmd_per_lun, without an error."""
     from hbatune.act.chain import Chain, Step, write_chain
     from hbatune.plan.rows import Outcome
@@ -209,7 +209,7 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
     put(disk, "device/queue_depth", str(before))
 
 
-def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
+def test_refusal_carries_errno() -> None:
     from hbatune.act.chain import Chain, Step, WriteResult, write_chain
     from hbatune.plan.rows import Outcome
 
@@ -226,7 +226,7 @@ def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
     assert (eacces.outcome, eacces.errno) == (Outcome.REFUSED, 13)
 
 
-def test_while_another_hbatune_writes_one_exits_with_3() -> None:
+def test_second_writer_exits_3() -> None:
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with open(LOCK, "w") as holder:
         fcntl.lockf(holder, fcntl.LOCK_EX)
@@ -237,14 +237,14 @@ def test_while_another_hbatune_writes_one_exits_with_3() -> None:
         assert hbatune("diff", "--profile", "oltp").code == 1, "reading needs no lock"
 
 
-def test_two_applies_at_once_never_both_write() -> None:
+def test_simultaneous_applies_never_both_write() -> None:
     command = ["hbatune", "apply", "--profile", "oltp", "--no-probe"]
     both = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
     codes = sorted(process.wait() for process in both)
     assert codes in ([0, 3], [0, 0])
 
 
-def test_after_a_reboot_the_journal_is_of_another_boot(tmp_path: Path) -> None:
+def test_earlier_boot_journal_restores_nothing(tmp_path: Path) -> None:
     before = everything()
     [disk] = scsi_disks("sym53c8xx")
     assert hbatune("apply", "--profile", "oltp", "--no-probe", disk).code == 0
@@ -263,7 +263,7 @@ def test_after_a_reboot_the_journal_is_of_another_boot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["apply", "rollback"])
-def test_without_root_nothing_is_written(command: str) -> None:
+def test_unprivileged_commands_write_nothing(command: str) -> None:
     before = everything()
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     words = (command, "--profile", "oltp") if command == "apply" else (command,)
@@ -302,7 +302,7 @@ def test_diff_needs_no_root() -> None:
     ],
     ids=["malformed", "unknown-setting", "out-of-range", "contradictory"],
 )
-def test_a_rule_file_with_a_mistake_is_said_and_nothing_is_written(text: str, said: str) -> None:
+def test_bad_rule_file_writes_nothing(text: str, said: str) -> None:
     before = everything()
     rules = Path("/etc/hbatune/rules.d/mistake.toml")
     rules.parent.mkdir(parents=True, exist_ok=True)
@@ -318,7 +318,7 @@ def test_a_rule_file_with_a_mistake_is_said_and_nothing_is_written(text: str, sa
     assert everything() == before
 
 
-def test_a_mistake_in_the_configuration_keeps_nobody_from_rolling_back() -> None:
+def test_bad_configuration_allows_rollback() -> None:
     before = everything()
     assert hbatune("apply", "--profile", "oltp", "--no-probe", *scsi_disks("sym53c8xx")).code == 0
     assert everything() != before
@@ -341,7 +341,7 @@ def test_a_mistake_in_the_configuration_keeps_nobody_from_rolling_back() -> None
         (),
     ],
 )
-def test_bad_usage_exits_with_2_and_writes_nothing(words: tuple[str, ...]) -> None:
+def test_bad_usage_exits_2(words: tuple[str, ...]) -> None:
     before = everything()
     done = hbatune(*words)
     assert done.code == 2
@@ -350,7 +350,7 @@ def test_bad_usage_exits_with_2_and_writes_nothing(words: tuple[str, ...]) -> No
     assert everything() == before
 
 
-def test_a_rule_file_that_others_may_write_is_refused() -> None:
+def test_world_writable_rule_is_refused() -> None:
     rules = Path("/etc/hbatune/rules.d/open.toml")
     rules.parent.mkdir(parents=True, exist_ok=True)
     rules.write_text("")
@@ -363,7 +363,7 @@ def test_a_rule_file_that_others_may_write_is_refused() -> None:
         rules.unlink()
 
 
-def test_requests_that_would_take_too_much_memory_are_refused(scsi_debug: ScsiDebug) -> None:
+def test_excessive_request_memory_is_refused(scsi_debug: ScsiDebug) -> None:
     luns = scsi_debug(max_luns=4)
     before = everything()
     configure("[act]\nmemory_share = 0.0001\n")
@@ -373,7 +373,7 @@ def test_requests_that_would_take_too_much_memory_are_refused(scsi_debug: ScsiDe
     assert everything() == before
 
 
-def test_a_full_disk_below_the_journal_stops_everything_before_a_write(tmp_path: Path) -> None:
+def test_full_journal_disk_prevents_writes(tmp_path: Path) -> None:
     before = everything()
     script = (
         "mount -t tmpfs -o size=4k tmpfs /var/lib/hbatune && "

@@ -67,7 +67,7 @@ def applied(*targets: str) -> None:
     assert done.code == 0, done.out + done.err
 
 
-def test_an_array_is_listed_by_the_port_that_leads_to_it(array: Fabric) -> None:
+def test_array_is_listed_by_port(array: Fabric) -> None:
     found = listed()
     assert sorted(found) == array.disks()
     for path in (0, 1):
@@ -79,7 +79,7 @@ def test_an_array_is_listed_by_the_port_that_leads_to_it(array: Fabric) -> None:
             assert found[disk]["id"].endswith(f"@i{path}/fc-0x20000200000002{path:02x}-lun-{lun}")
 
 
-def test_a_path_says_how_the_array_serves_it_and_whether_it_prefers_it(array: Fabric) -> None:
+def test_path_reports_access_and_preference(array: Fabric) -> None:
     for first, second in ((0, 1), (1, 0)):
         array.serve({first: OPTIMIZED, second: NON_OPTIMIZED}, preferred=first)
         found = listed()
@@ -92,14 +92,14 @@ def test_a_path_says_how_the_array_serves_it_and_whether_it_prefers_it(array: Fa
         assert (uneven["target"], uneven["source"]) == (array.host(first), "D4-4")
 
 
-def test_without_the_sites_facts_the_depth_stands_beside_the_documents(array: Fabric) -> None:
+def test_undescribed_array_depth_is_unchanged(array: Fabric) -> None:
     applied(*array.disks())
     assert depths(array.disks()) == [OWN] * 4
     said = hbatune("explain", array.disks()[0], "queue_depth").out
     assert "32 (D2-1). [[site.array]]" in " ".join(said.split())
 
 
-def test_the_depth_is_this_hosts_share_of_the_port_and_the_luns_own_limit(array: Fabric) -> None:
+def test_depth_respects_port_and_lun(array: Fabric) -> None:
     configure(SHARED)
     was = depths(array.disks())
     with multipath.joined_disks("DGC", "RAID 5") as maps:
@@ -126,9 +126,7 @@ SITES = {
 
 
 @pytest.mark.parametrize("advice", SITES)
-def test_each_advice_of_the_document_decides_where_it_is_the_least(
-    array: Fabric, advice: str
-) -> None:
+def test_smallest_document_advice_decides(array: Fabric, advice: str) -> None:
     facts, depth = SITES[advice]
     configure(f'[[site.array]]\nname = "clariion"\nvendor = "DGC"\n{facts}\n')
     applied(*array.disks())
@@ -138,7 +136,7 @@ def test_each_advice_of_the_document_decides_where_it_is_the_least(
     assert cited == {"D2-4" if advice == "D2-3" else advice}  # D2-3 is how D2-4's limit counts
 
 
-def test_the_luns_limit_is_for_the_paths_that_serve_it(array: Fabric) -> None:
+def test_lun_limit_counts_serving_paths(array: Fabric) -> None:
     configure(SHARED)
     array.serve({0: OPTIMIZED, 1: NON_OPTIMIZED})
     applied(*array.disks())
@@ -154,7 +152,7 @@ def some(name: str, shipped: Any) -> NamedWorkload:
     return replace(found, runs=found.runs[::7])
 
 
-def test_the_sweep_of_depths_reads_over_a_real_port(array: Fabric) -> None:
+def test_depth_sweep_reads_remote_port(array: Fabric) -> None:
     def prepare() -> None:
         mock.patch.object(probe, "find_workload", some).start()
 
@@ -171,7 +169,7 @@ def test_the_sweep_of_depths_reads_over_a_real_port(array: Fabric) -> None:
     assert cat(disk, "device/queue_depth") == OWN, "its own depth is back"
 
 
-def test_a_change_of_state_moves_no_rule_that_does_not_rest_on_it(array: Fabric) -> None:
+def test_access_change_preserves_unrelated_rules(array: Fabric) -> None:
     array.serve({0: OPTIMIZED, 1: NON_OPTIMIZED})
     joined = multipath.joined_disks("DGC", "RAID 5")
     with joined, service.running(service.QUICK + SHARED):
@@ -190,7 +188,7 @@ def test_a_change_of_state_moves_no_rule_that_does_not_rest_on_it(array: Fabric)
         assert depths(array.disks()) == [EACH] * 4
 
 
-def test_a_path_that_was_lost_and_comes_back_is_set_again(array: Fabric) -> None:
+def test_restored_path_is_tuned(array: Fabric) -> None:
     config = service.QUIET + SHARED
     joined = multipath.joined_disks("DGC", "RAID 5")
     with joined, service.running(config), service.without_rules():

@@ -75,7 +75,7 @@ def full(disk: str) -> Iterator[None]:
 
 
 @pytest.mark.deadline(600)
-def test_a_ramp_is_said_once_and_left_to_end(lun: str) -> None:
+def test_ramp_is_reported_once(lun: str) -> None:
     with Journal() as journal:
         systemctl("reload", UNIT)
         journal.until_said("everything was looked at")
@@ -104,7 +104,7 @@ def test_a_ramp_is_said_once_and_left_to_end(lun: str) -> None:
         assert len(said) == 1
 
 
-def test_a_depth_that_an_administrator_lowers_is_drift(lun: str) -> None:
+def test_manual_cut_is_drift(lun: str) -> None:
     with Journal() as journal:
         put(lun, "device/queue_depth", "8")
         entry = journal.until_set(lun, "queue_depth")
@@ -112,7 +112,7 @@ def test_a_depth_that_an_administrator_lowers_is_drift(lun: str) -> None:
         assert depth(lun) == DEPTH
 
 
-def test_an_explicit_apply_ends_a_ramp(lun: str) -> None:
+def test_explicit_apply_ends_ramp(lun: str) -> None:
     with busy(lun), full(lun):
         while depth(lun) > DEPTH - 2:
             os.sched_yield()

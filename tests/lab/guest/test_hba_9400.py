@@ -60,7 +60,7 @@ def resets() -> int:
     return int((host() / "ioc_reset_count").read_text())
 
 
-def test_the_card_is_found_by_its_name() -> None:
+def test_card_name_is_listed() -> None:
     [card] = [each for each in hbatune("list", "--json").json["adapters"] if is_ours(each)]
     assert card["product"] == "HBA 9400-16i"
     assert card["document"] is None, "no document speaks of it"
@@ -73,7 +73,7 @@ def is_ours(row: Mapping[str, object]) -> bool:
     return row["family"] == "mpt3sas"
 
 
-def test_every_drive_is_of_its_kind() -> None:
+def test_drives_have_expected_kind() -> None:
     assert len(tri_mode.disks()) == 6
     assert found() == expected()
     for disk in tri_mode.of("NVMe"):
@@ -81,11 +81,11 @@ def test_every_drive_is_of_its_kind() -> None:
         assert "/end_device" not in str((Path("/sys/block") / disk / "device").resolve())
 
 
-def test_the_drives_begin_with_the_drivers_own_depths() -> None:
+def test_drives_start_with_driver_depths() -> None:
     assert tri_mode.depths() == own_depths()
 
 
-def test_everything_is_applied_once_and_put_back(tmp_path: Path) -> None:
+def test_apply_is_idempotent_and_reversible(tmp_path: Path) -> None:
     def again() -> None:
         assert writes("apply", "--profile", "oltp", "--no-probe", log=tmp_path / "strace") == []
 
@@ -100,7 +100,7 @@ def verification(*disks: str, more: tuple[str, ...]) -> list[str]:
     return ["fio", "--name=verify", f"--filename={files}", *job, *check]
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_written_data_reads_back() -> None:
     """Whatever the list of memory: SAS and SATA by elements and chains, NVMe by pages as well."""
     for disk in (tri_mode.of(vendor)[0] for vendor in OWN):
         words = verification(disk, more=("--bsrange=4k-1m",))
@@ -108,7 +108,7 @@ def test_what_was_written_is_read_back() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_under_way_survives_a_reset() -> None:
+def test_running_io_survives_reset() -> None:
     disks, before = [tri_mode.of(vendor)[0] for vendor in OWN], resets()
     written = {disk: writes_of(disk) for disk in disks}
     words = verification(*disks, more=("--bs=256k", "--rate_iops=,20"))  # seconds long
@@ -126,7 +126,7 @@ def writes_of(disk: str) -> int:
     return int(cat(disk, "stat").split()[4])
 
 
-def test_a_reset_puts_depths_back_and_nothing_else() -> None:
+def test_reset_reverts_only_depths() -> None:
     """What docs/families.md says of it: all drives have the firmware's depth again."""
     original = everything()
     for disk in tri_mode.disks():
@@ -145,7 +145,7 @@ def test_a_reset_puts_depths_back_and_nothing_else() -> None:
 
 
 @pytest.mark.deadline(600)
-def test_the_daemon_repairs_what_a_reset_has_put_back(shallow: Card) -> None:
+def test_daemon_repairs_reset_depths(shallow: Card) -> None:
     assert min(tri_mode.depths().values()) == SHALLOW
     with running(f"{CARD_ALONE}{QUIET}"):
         wanted = {disk: depth for disk, depth in tri_mode.depths().items() if depth > 32}
@@ -162,7 +162,7 @@ def test_the_daemon_repairs_what_a_reset_has_put_back(shallow: Card) -> None:
         assert status.json["status"]["open"] == [], status.out
 
 
-def test_drives_are_plugged_in_and_pulled() -> None:
+def test_drive_hotplug_is_followed() -> None:
     before = tri_mode.disks()
     with Card() as card:
         card.plug(7, "vendor=SEAGATE,product=XS960SE70084,rotation_rate=1,serial=HOT7")

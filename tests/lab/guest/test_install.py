@@ -65,7 +65,7 @@ def systemctl(*words: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_read_only_etc_is_told_and_nothing_is_placed(before: Before) -> None:
+def test_read_only_etc_installs_nothing(before: Before) -> None:
     done = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-c"),
@@ -81,7 +81,7 @@ def test_a_read_only_etc_is_told_and_nothing_is_placed(before: Before) -> None:
     assert {p: s for p, s in files().items() if "/var/lib/hbatune" not in p} == before.files
 
 
-def test_a_dry_run_places_nothing() -> None:
+def test_dry_run_installs_nothing() -> None:
     there = files()
     done = installed("install", "--profile", "oltp", "--dry-run")
     assert done.code == 0, done.err
@@ -89,7 +89,7 @@ def test_a_dry_run_places_nothing() -> None:
     assert files() == there
 
 
-def test_install_starts_the_daemon(in_place: None) -> None:
+def test_install_starts_daemon(in_place: None) -> None:
     assert systemctl("is-enabled", "hbatune.service") == "enabled"
     assert is_active()
     assert "hbatune.service" not in systemctl("show", "--property=After", "multi-user.target")
@@ -97,7 +97,7 @@ def test_install_starts_the_daemon(in_place: None) -> None:
     assert RULES.exists()
 
 
-def test_installing_twice_is_installing_once(in_place: None) -> None:
+def test_second_install_changes_nothing(in_place: None) -> None:
     there = files()
     again = installed("install")
     assert again.code == 0
@@ -105,13 +105,13 @@ def test_installing_twice_is_installing_once(in_place: None) -> None:
     assert files() == there
 
 
-def test_the_unit_stands_systemds_judgement(in_place: None) -> None:
+def test_unit_passes_systemd_security(in_place: None) -> None:
     words = ["systemd-analyze", "security", "--threshold=30", "--no-pager", "hbatune.service"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_units_sandbox_lets_it_write_and_measure(in_place: None) -> None:
+def test_sandbox_allows_apply_and_probe(in_place: None) -> None:
     """What the daemon does, done by the command line under the daemon's restrictions."""
     [disk] = scsi_disks("sym53c8xx")
     [line] = [each for each in UNIT.read_text().splitlines() if each.startswith("ExecStart=")]

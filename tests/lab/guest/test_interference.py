@@ -13,7 +13,7 @@ KERNELS = ("6.12",)
 SERVICE_NS = 5_000_000
 
 
-def test_the_reader_is_measured_and_the_writer_writes(
+def test_reader_is_measured_beside_writer(
     scsi_debug: Callable[..., list[str]],
 ) -> None:
     [disk] = scsi_debug(max_luns=1, dev_size_mb=64, delay=0, ndelay=SERVICE_NS)
@@ -29,7 +29,7 @@ def test_the_reader_is_measured_and_the_writer_writes(
     assert refused.code == 2
 
 
-def test_the_disks_of_an_adapter_are_loaded_at_once(scsi_debug: Callable[..., list[str]]) -> None:
+def test_adapter_disks_load_together(scsi_debug: Callable[..., list[str]]) -> None:
     luns = scsi_debug(max_luns=2, delay=0, ndelay=4 * SERVICE_NS)
     done = hbatune("probe", "reference-short", *luns, "--together", "--json", "--runtime", "2")
     assert done.code == 0, done.out + done.err
@@ -40,7 +40,7 @@ def test_the_disks_of_an_adapter_are_loaded_at_once(scsi_debug: Callable[..., li
     assert together["share"] == pytest.approx(together["figures"]["iops"] / total)
 
 
-def test_disks_are_written_to_at_once_only_where_all_are_named_and_empty(
+def test_joint_writes_need_empty_disks(
     scsi_debug: Callable[..., list[str]],
 ) -> None:
     luns = scsi_debug(max_luns=2, dev_size_mb=64, delay=0, ndelay=SERVICE_NS)
@@ -98,7 +98,7 @@ def _short() -> None:
 
 
 @pytest.mark.deadline(900)
-def test_schedulers_are_judged_on_a_file_and_everything_comes_back(mounted: str) -> None:
+def test_schedulers_are_tried_and_restored(mounted: str) -> None:
     before = everything()
     done = hbatune(
         *("autotune", mounted, "--profile", "free", "--file", "/mnt", "--json"), prepare=_short

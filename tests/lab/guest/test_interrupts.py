@@ -63,7 +63,7 @@ def applied(before: dict[str, str]) -> Iterator[Done]:
     hbatune("rollback")
 
 
-def test_every_data_vector_has_a_row_and_no_other(applied: Done) -> None:
+def test_only_data_vectors_have_rows(applied: Done) -> None:
     assert applied.code == 0, applied.err
     rows = applied.rows(setting="irq_affinity")
     assert rows
@@ -75,7 +75,7 @@ def test_every_data_vector_has_a_row_and_no_other(applied: Done) -> None:
             assert target not in planned
 
 
-def test_free_vectors_are_moved_and_managed_ones_are_fixed(applied: Done) -> None:
+def test_free_vectors_move_managed_stay(applied: Done) -> None:
     rows = applied.rows(setting="irq_affinity")
     now = affinities()
     free = [row for row in rows if row["state"] in ("ok", "drift")]
@@ -92,7 +92,7 @@ def test_free_vectors_are_moved_and_managed_ones_are_fixed(applied: Done) -> Non
     assert len({row["value"] for row in free}) == min(len(free), os.cpu_count() or 1)
 
 
-def test_what_is_inferred_is_said_to_be(applied: Done) -> None:
+def test_inferred_rows_are_marked(applied: Done) -> None:
     """Where no file is read-only, only a write would tell."""
     tells = any(
         not (folder / "smp_affinity_list").stat().st_mode & 0o222
@@ -103,11 +103,11 @@ def test_what_is_inferred_is_said_to_be(applied: Done) -> None:
         assert ("inferred from the driver" in row["limit"]) is not tells
 
 
-def test_nothing_differs_after_an_apply(applied: Done) -> None:
+def test_applied_vectors_show_no_drift(applied: Done) -> None:
     assert not hbatune("diff", "--json").rows(setting="irq_affinity", state="drift")
 
 
-def test_an_interrupt_is_not_said_to_stay_while_the_kernel_moves_it() -> None:
+def test_pending_move_counts_as_written() -> None:
     """Under I/O one file in a few hundred is read in the midst of a move, and says what was."""
     [irq] = [path.parent for path in IRQS.glob("*/vmw_pvscsi")]
     file = irq / "smp_affinity_list"
@@ -123,19 +123,19 @@ def test_an_interrupt_is_not_said_to_stay_while_the_kernel_moves_it() -> None:
     assert file.read_text().strip() == first
 
 
-def test_an_nvme_feature_is_read(applied: Done) -> None:
+def test_nvme_coalescing_is_read(applied: Done) -> None:
     rows = [row for row in applied.rows(setting="coalescing") if row["state"] != "absent"]
     assert {row["target"] for row in rows} == {"nvme0", "nvme1", "nvme2"}
     assert {(row["current"], row["wanted"]) for row in rows} == {(0, 0)}
 
 
-def test_an_adapter_without_a_lever_says_so(applied: Done) -> None:
+def test_adapter_without_lever_is_absent(applied: Done) -> None:
     for driver in ("sym53c8xx", "mptsas", "ahci", "vmw_pvscsi"):
         for function in Path(f"/sys/bus/pci/drivers/{driver}").glob("0000:*"):
             assert applied.row(function.name, "coalescing")["state"] == "absent"
 
 
-def test_the_vectors_that_coalescing_passes_over_are_read_and_not_changeable() -> None:
+def test_coalescing_exempt_vectors_are_fixed() -> None:
     """QEMU exempts the admin queue's vector, and lets nobody change which are."""
     with asking_for('"none"', setting="coalescing_exempt"):
         done = hbatune("apply", "--profile", "balanced", "--no-probe", "--json", "nvme0")
@@ -145,7 +145,7 @@ def test_the_vectors_that_coalescing_passes_over_are_read_and_not_changeable() -
     assert hbatune("rollback").code == 0
 
 
-def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:
+def test_refused_coalescing_is_fixed() -> None:
     with asking_for('"8/200"'):
         done = hbatune("apply", "--profile", "balanced", "--no-probe", "--json", "nvme0")
     assert done.code == 0, done.err
@@ -155,7 +155,7 @@ def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:
     assert hbatune("rollback").code == 0
 
 
-def test_a_refusal_of_the_controller_is_told_in_its_own_words() -> None:
+def test_controller_refusal_reports_status() -> None:
     directory = str(Path("/sys/class/nvme/nvme0").resolve())
     [result] = write_chain(
         Chain("nvme0", "nvme0", None, None, directory, (Step("coalescing", "8/200", 0),))
@@ -176,7 +176,7 @@ def confined() -> Iterator[None]:
         subprocess.run(["umount", "/proc/cmdline"], check=True)
 
 
-def test_irqaffinity_says_where_vectors_may_go(before: dict[str, str], confined: None) -> None:
+def test_irqaffinity_limits_vector_cpus(before: dict[str, str], confined: None) -> None:
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
     assert done.code == 0, done.err
     rows = [row for row in done.rows(setting="irq_affinity") if row["state"] in ("ok", "drift")]
@@ -189,7 +189,7 @@ def test_irqaffinity_says_where_vectors_may_go(before: dict[str, str], confined:
     assert affinities() == before
 
 
-def test_banned_cpus_of_irqbalance_are_left_alone(before: dict[str, str]) -> None:
+def test_irqbalance_banned_cpus_are_avoided(before: dict[str, str]) -> None:
     with irqbalance("--interval=3600", banned="0"):
         done = hbatune("diff", "--profile", "oltp", "--json")
     rows = [row for row in done.rows(setting="irq_affinity") if row["state"] in ("ok", "drift")]
@@ -199,7 +199,7 @@ def test_banned_cpus_of_irqbalance_are_left_alone(before: dict[str, str]) -> Non
         assert "CPUs 0 are banned in irqbalance's settings" in row["limit"]
 
 
-def test_rollback_puts_every_vector_back(before: dict[str, str]) -> None:
+def test_rollback_restores_every_vector(before: dict[str, str]) -> None:
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
     assert done.code == 0, done.err
     assert affinities() != before

@@ -62,7 +62,7 @@ def vectors() -> Mapping[str, int]:
     }
 
 
-def test_the_card_is_found_by_its_name_and_document() -> None:
+def test_card_reports_name_and_document() -> None:
     document = hbatune("list", "--json").json
     [card] = [each for each in document["adapters"] if each["family"] == "ipr"]
     assert card["product"] == "IBM 57B4 SAS RAID"
@@ -73,7 +73,7 @@ def test_the_card_is_found_by_its_name_and_document() -> None:
     assert "takes 1000 commands" in shown
 
 
-def test_every_disk_is_of_its_kind_and_members_are_none() -> None:
+def test_disks_are_classified_without_members() -> None:
     document = hbatune("list", "--json").json
     found = {
         each["target"]: (each["protocol"], each["medium"])
@@ -91,11 +91,11 @@ def test_every_disk_is_of_its_kind_and_members_are_none() -> None:
     assert types.count("12") == sum(MEMBERS.values())
 
 
-def test_the_disks_begin_at_the_drivers_own_depth() -> None:
+def test_disks_start_with_driver_depth() -> None:
     assert set(tri_mode.depths().values()) == {OWN}
 
 
-def test_everything_is_applied_once_and_put_back(tmp_path: Path) -> None:
+def test_apply_is_idempotent_and_reversible(tmp_path: Path) -> None:
     def again() -> None:
         assert writes("apply", "--profile", "oltp", "--no-probe", log=tmp_path / "strace") == []
         assert set(tri_mode.depths().values()) == {16}
@@ -103,7 +103,7 @@ def test_everything_is_applied_once_and_put_back(tmp_path: Path) -> None:
     apply_and_back(again)
 
 
-def test_a_volume_gets_16_for_each_of_its_members() -> None:
+def test_volume_gets_16_per_member() -> None:
     counts = "".join(f"{disk} = {count}\n" for disk, count in volumes().items())
     configure(f"{CARD_ALONE}[site.members]\n{counts}")
 
@@ -114,14 +114,14 @@ def test_a_volume_gets_16_for_each_of_its_members() -> None:
     apply_and_back(look)
 
 
-def test_what_the_document_says_of_a_card_without_a_cache_is_found() -> None:
+def test_cacheless_card_advice_is_reported() -> None:
     findings = hbatune("check", "--json").json["findings"]
     of_card = [each for each in findings if each["source"].startswith("D4-")]
     assert any("no write cache" in str(each["evidence"]) for each in of_card)
     assert not any("battery" in str(each) for each in of_card)
 
 
-def test_the_number_of_vectors_cannot_be_read_back_and_the_row_says_so() -> None:
+def test_vector_count_cannot_be_read() -> None:
     assert not Path("/sys/module/ipr/parameters/number_of_msix").exists()
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--module-options", "--json")
     assert done.code == 0, done.out + done.err
@@ -132,7 +132,7 @@ def test_the_number_of_vectors_cannot_be_read_back_and_the_row_says_so() -> None
     assert back.code == 0, back.out + back.err
 
 
-def test_vectors_for_data_are_moved_and_the_drivers_own_is_not() -> None:
+def test_only_data_vectors_move() -> None:
     document = hbatune("list", "--json").json
     roles = {each["irq"]: each["role"] for each in document["vectors"]}
     names = vectors()
@@ -144,7 +144,7 @@ def test_vectors_for_data_are_moved_and_the_drivers_own_is_not() -> None:
     assert plan.row(f"irq{names[f'{host().name}-1']}", "irq_affinity")["state"] != "fixed"
 
 
-def test_a_lone_vector_serves_data() -> None:
+def test_lone_vector_serves_data() -> None:
     with loaded(number_of_msix=1):
         document = hbatune("list", "--json").json
         [irq] = vectors().values()
@@ -160,14 +160,14 @@ def verification(*disks: str, more: tuple[str, ...]) -> list[str]:
     return ["fio", "--name=verify", f"--filename={files}", *job, *check]
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_written_data_reads_back() -> None:
     for disk in (next(iter(volumes())), drives()[0]):
         words = verification(disk, more=("--bsrange=4k-1m",))
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_under_way_survives_what_the_card_cannot_go_on_with() -> None:
+def test_running_io_survives_card_fault() -> None:
     disks, before = [*volumes(), drives()[0]], resets()
     words = verification(*disks, more=("--bs=256k", "--rate_iops=,20"))  # seconds long
     with Card() as card, subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as fio:
@@ -197,7 +197,7 @@ def resetting() -> Iterator[None]:
     assert tee.returncode == 0
 
 
-def test_a_reset_under_load_resets_no_setting() -> None:
+def test_reset_changes_no_setting() -> None:
     """What docs/families.md says of it."""
     original, before = everything(), resets()
     for disk in tri_mode.disks():
@@ -222,7 +222,7 @@ def reads_of(disk: str) -> int:
     return int(cat(disk, "stat").split()[0])
 
 
-def test_while_the_card_resets_its_vectors_cannot_be_moved() -> None:
+def test_resetting_card_refuses_vector_moves() -> None:
     """As docs/families.md says."""
     irq = vectors()[f"{host().name}-1"]
     file = Path(f"/proc/irq/{irq}/smp_affinity_list")
@@ -243,7 +243,7 @@ def refused(file: Path, text: str) -> int | None:
     return None
 
 
-def test_a_full_queue_leaves_the_depth_alone() -> None:
+def test_full_queue_preserves_depth() -> None:
     disk = drives()[0]
     put(disk, "device/queue_depth", "32")
     try:
@@ -260,7 +260,7 @@ def test_a_full_queue_leaves_the_depth_alone() -> None:
         put(disk, "device/queue_depth", str(OWN))
 
 
-def test_drives_are_plugged_in_and_pulled() -> None:
+def test_drive_hotplug_is_followed() -> None:
     before = tri_mode.disks()
     with Card() as card:
         card.plug(20, "vendor=IBM,product=LAB-DRIVE,rotation_rate=1,serial=HOT20")

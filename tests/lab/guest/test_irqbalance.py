@@ -50,7 +50,7 @@ def placed() -> Iterator[Placed]:
     hbatune("rollback")
 
 
-def test_it_moves_what_was_placed_only_where_it_does_not_ask(busy: None, placed: Placed) -> None:
+def test_policy_script_stops_irqbalance_moves(busy: None, placed: Placed) -> None:
     with irqbalance("--interval=1") as deaf:
         took = seconds_until_moved(deaf, placed, PATIENCE)
         assert now(placed) != placed, "the control run: without the script it does move them"

@@ -28,7 +28,7 @@ def hangups() -> Iterator[Callable[[], str]]:
         (event / "filter").write_text("0")
 
 
-def test_daemon_in_its_unit_obeys_only_the_service(tmp_path: Path) -> None:
+def test_unit_daemon_obeys_only_service(tmp_path: Path) -> None:
     """Its capabilities and its mount namespace let it prove which process is irqbalance.
 
     They do not let it read the environment, so it takes the banned CPUs from Debian's file.

@@ -178,7 +178,7 @@ def model(names: Sequence[str]) -> Kernel:
 
 @pytest.mark.deadline(900)
 @pytest.mark.parametrize("driver", ["megaraid_sas", "vmw_pvscsi", "mptsas", "ahci"])
-def test_a_scsi_disk_does_what_the_model_says(driver: str) -> None:
+def test_scsi_disk_matches_model(driver: str) -> None:
     before = everything()
     name = scsi_disks(driver)[0]
     try:
@@ -190,9 +190,7 @@ def test_a_scsi_disk_does_what_the_model_says(driver: str) -> None:
 
 @pytest.mark.deadline(900)
 @pytest.mark.parametrize("shared", [False, True])
-def test_luns_that_share_tags_do_what_the_model_says(
-    scsi_debug: Callable[..., list[str]], shared: bool
-) -> None:
+def test_shared_tag_luns_match_model(scsi_debug: Callable[..., list[str]], shared: bool) -> None:
     """Queues with tags of their own, and queues that share the host's."""
     own: dict[str, object] = {"max_queue": 192, "submit_queues": 2}
     of_host: dict[str, object] = {"host_max_queue": 160, "submit_queues": 2}
@@ -201,7 +199,7 @@ def test_luns_that_share_tags_do_what_the_model_says(
 
 
 @pytest.mark.deadline(900)
-def test_an_nvme_namespace_does_what_the_model_says_reset_included() -> None:
+def test_nvme_namespace_matches_model() -> None:
     before = everything()
     name = nvme_queues()[0]
     kernel = model([name])
@@ -221,7 +219,7 @@ def test_an_nvme_namespace_does_what_the_model_says_reset_included() -> None:
 
 
 @pytest.mark.deadline(900)
-def test_a_map_and_its_paths_do_what_the_model_says(joined: tuple[str, list[str]]) -> None:
+def test_map_and_paths_match_model(joined: tuple[str, list[str]]) -> None:
     name, below = joined
     kernel = Kernel(series())
     paths = tuple(kernel.add(observed(each, tag_set(each))) for each in below)
@@ -237,9 +235,7 @@ def test_a_map_and_its_paths_do_what_the_model_says(joined: tuple[str, list[str]
 
 
 @pytest.mark.parametrize("raised", [False, True])
-def test_a_path_below_its_map_fails_large_reads(
-    joined: tuple[str, list[str]], raised: bool
-) -> None:
+def test_lower_path_fails_large_reads(joined: tuple[str, list[str]], raised: bool) -> None:
     """Be it that the path was lowered, or that the map was raised."""
     name, below = joined
     kernel = Kernel(series())

@@ -103,9 +103,7 @@ def before() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.deadline(900)
-def test_killed_at_boundaries_of_an_apply_rollback_restores(
-    few: list[str], before: dict[str, str]
-) -> None:
+def test_rollback_recovers_killed_apply(few: list[str], before: dict[str, str]) -> None:
     whole = Counter(at=-1)
     done = hbatune(*APPLY, *few, prepare=boundaries(whole))
     assert done.code == 0, done.err
@@ -127,9 +125,7 @@ def test_killed_at_boundaries_of_an_apply_rollback_restores(
 
 
 @pytest.mark.deadline(900)
-def test_killed_at_boundaries_of_a_rollback_a_second_one_restores(
-    few: list[str], before: dict[str, str]
-) -> None:
+def test_second_rollback_recovers_killed_rollback(few: list[str], before: dict[str, str]) -> None:
     assert hbatune(*APPLY, *few).code == 0
     applied, whole = everything(), Counter(at=-1)
     assert hbatune("rollback", prepare=boundaries(whole)).code == 0
@@ -144,16 +140,12 @@ def test_killed_at_boundaries_of_a_rollback_a_second_one_restores(
 
 
 @pytest.mark.deadline(900)
-def test_killed_at_boundaries_of_a_switch_of_profile_rollback_restores(
-    few: list[str], before: dict[str, str]
-) -> None:
+def test_rollback_recovers_killed_switch(few: list[str], before: dict[str, str]) -> None:
     killed_after(lambda: None, (*SWITCH, *few), few, before)
 
 
 @pytest.mark.deadline(900)
-def test_killed_at_boundaries_of_a_reconcile_rollback_restores(
-    few: list[str], before: dict[str, str]
-) -> None:
+def test_rollback_recovers_killed_reconcile(few: list[str], before: dict[str, str]) -> None:
     """A rule is taken away, and what it had set goes back."""
     RULES.parent.mkdir(parents=True, exist_ok=True)
     RULES.write_text(RULE)
@@ -197,9 +189,7 @@ def killed_after(
 
 
 @pytest.mark.deadline(900)
-def test_an_apply_after_a_killed_one_completes_it_and_keeps_the_first_baseline(
-    few: list[str], before: dict[str, str]
-) -> None:
+def test_next_apply_completes_killed_apply(few: list[str], before: dict[str, str]) -> None:
     assert hbatune(*APPLY, *few, prepare=boundaries(Counter(8))).killed
     done = hbatune(*APPLY, *few)
     assert done.code == 0, done.out + done.err
@@ -210,9 +200,7 @@ def test_an_apply_after_a_killed_one_completes_it_and_keeps_the_first_baseline(
 
 
 @pytest.mark.deadline(900)
-def test_asked_to_stop_it_ends_what_is_under_way_and_says_so(
-    few: list[str], before: dict[str, str]
-) -> None:
+def test_sigint_stops_apply_cleanly(few: list[str], before: dict[str, str]) -> None:
     def prepare() -> None:
         from hbatune.act import chain
 

@@ -47,7 +47,7 @@ def site_rules(*rules: dict[str, object]) -> Iterator[None]:
         _SITE.unlink()
 
 
-def test_a_rollback_shrinks_no_adapter(tmp_path: Path) -> None:
+def test_rollback_shrinks_no_adapter(tmp_path: Path) -> None:
     """After an apply an administrator sets one disk's scheduler to none."""
     first, second = scsi_disks("megaraid_sas")
     before = everything()
@@ -67,7 +67,7 @@ def test_a_rollback_shrinks_no_adapter(tmp_path: Path) -> None:
     assert everything() == before
 
 
-def test_a_refused_scheduler_shrinks_no_adapter() -> None:
+def test_refused_scheduler_shrinks_no_adapter() -> None:
     """The module of the scheduler that a rule asks for is not there."""
     [disk, _] = scsi_disks("megaraid_sas")
     before = everything()
@@ -94,7 +94,7 @@ def test_a_refused_scheduler_shrinks_no_adapter() -> None:
     assert everything() == before
 
 
-def test_a_rollback_lowers_no_path_below_its_live_map(joined: tuple[str, list[str]]) -> None:
+def test_rollback_lowers_no_live_path(joined: tuple[str, list[str]]) -> None:
     """Larger requests of the map would fail: over max size limit."""
     name, paths = joined
     before = {path: cat(path, _SECTORS) for path in paths}

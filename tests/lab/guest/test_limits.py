@@ -34,7 +34,7 @@ def deep() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("driver", DEEPEST)
-def test_the_plan_ends_where_the_driver_would_clamp_or_refuse(driver: str, deep: None) -> None:
+def test_plan_respects_driver_limits(driver: str, deep: None) -> None:
     before = everything()
     found = scsi_disks(driver)
     for disk in found:

@@ -49,7 +49,7 @@ def served(disks: Sequence[str], period: str) -> Iterator[None]:
 
 
 @pytest.mark.deadline(300)
-def test_a_depth_is_lowered_all_the_way(scsi_debug: Callable[..., list[str]]) -> None:
+def test_depth_is_lowered_completely(scsi_debug: Callable[..., list[str]]) -> None:
     """One in ten ended above, and was said to be ignored; on 6.1 one in 100."""
     [disk] = scsi_debug(max_luns=1, **TARGET)
     chain = chain_to(LOW, disk)
@@ -63,7 +63,7 @@ def test_a_depth_is_lowered_all_the_way(scsi_debug: Callable[..., list[str]]) ->
 
 
 @pytest.mark.deadline(300)
-def test_lowering_one_lun_raises_no_other(
+def test_lowering_lun_raises_no_sibling(
     scsi_debug: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     """One in eight ended above, most of them read back before, and each was said to be right."""

@@ -67,7 +67,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("before", ["none", "mq-deadline"])
 @pytest.mark.parametrize("options", [OWN, SHARED], ids=["tags-of-each-queue", "shared-tags"])
-def test_the_memory_said_is_the_memory_taken(options: dict[str, object], before: str) -> None:
+def test_reported_memory_matches_kernel(options: dict[str, object], before: str) -> None:
     """The values are set by hand, as planned: hbatune itself, beginning, takes more than they do.
 
     What is left of the noise goes with the median.

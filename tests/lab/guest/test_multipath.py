@@ -11,7 +11,7 @@ KERNELS = ("6.12",)
 DEEP = 150
 
 
-def test_the_map_and_its_paths_are_told_apart(joined: tuple[str, list[str]]) -> None:
+def test_map_and_paths_are_distinguished(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
     assert len(paths) == 2
     listed = {each["target"]: each for each in hbatune("list", "--json").json["endpoints"]}
@@ -22,7 +22,7 @@ def test_the_map_and_its_paths_are_told_apart(joined: tuple[str, list[str]]) -> 
         assert listed[path]["held"] is True
 
 
-def test_depths_go_to_the_paths_alike_and_the_map_is_left(joined: tuple[str, list[str]]) -> None:
+def test_depths_apply_only_to_paths(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
     before = everything()
     kept = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
@@ -40,7 +40,7 @@ def test_depths_go_to_the_paths_alike_and_the_map_is_left(joined: tuple[str, lis
     put_back(before)
 
 
-def test_the_probe_goes_to_the_map(joined: tuple[str, list[str]]) -> None:
+def test_probe_targets_map(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
     for path in paths:
         put_back({f"{path}/device/queue_depth": "20"})
@@ -54,7 +54,7 @@ def test_the_probe_goes_to_the_map(joined: tuple[str, list[str]]) -> None:
     assert {proof["target"] for proof in done.json["verdicts"]} == {name}
 
 
-def test_udev_sets_a_map_as_it_is_activated_and_as_its_table_is_loaded_again() -> None:
+def test_udev_sets_map_at_load() -> None:
     """No daemon is about; and what the map had comes back."""
     luns = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "vpd_use_hostno": 0}
     with loaded_scsi_debug(**luns), appear.two_hosts():

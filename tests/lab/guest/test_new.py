@@ -53,7 +53,7 @@ def until_right(way: appear.Way, name: str) -> None:
         os.sched_yield()  # the harness ends a test that takes too long
 
 
-def test_the_daemon_alone_leaves_what_an_administrator_set(scsi_debug: Load) -> None:
+def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
     [disk] = scsi_debug(**LUN)
     with running(LEFT_ALONE), without_rules(), Journal() as journal:
         assert tuned(disk)
@@ -70,7 +70,7 @@ def test_the_daemon_alone_leaves_what_an_administrator_set(scsi_debug: Load) -> 
         assert tuned(again), "it is another one to the kernel"
 
 
-def test_the_rules_alone_leave_what_an_administrator_set() -> None:
+def test_rules_preserve_administrator_value() -> None:
     with installed_for("oltp") as done:
         assert done.code == 0, done.out + done.err
         with loaded_scsi_debug(**LUN) as [disk]:
@@ -84,7 +84,7 @@ def test_the_rules_alone_leave_what_an_administrator_set() -> None:
             assert tuned(again)
 
 
-def test_the_rules_leave_what_an_administrator_set_of_a_disk_that_apply_has_tuned(
+def test_rules_preserve_value_after_apply(
     scsi_debug: Load,
 ) -> None:
     """It was there before the rules, which have never been through with it."""
@@ -99,7 +99,7 @@ def test_the_rules_leave_what_an_administrator_set_of_a_disk_that_apply_has_tune
         assert cat(disk, "queue/nr_requests") == "100"
 
 
-def test_another_table_undoes_no_administrator(joined: tuple[str, list[str]]) -> None:
+def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]]) -> None:
     """It resets the map's limits, and those are put right; nr_requests it leaves."""
     name, _ = joined
     appear.SITE.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def test_another_table_undoes_no_administrator(joined: tuple[str, list[str]]) ->
 
 
 @pytest.mark.deadline(900)
-def test_a_disk_that_the_initramfs_has_found_is_tuned_once() -> None:
+def test_initramfs_disk_tuned_once() -> None:
     """Its driver is loaded and udev knows the disk before the root's own udev begins."""
     kept = reboots.kept()
     if not kept:

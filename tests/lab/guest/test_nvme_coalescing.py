@@ -59,7 +59,7 @@ def reset() -> None:
     subprocess.run(["nvme", "reset", f"/dev/{controller()}"], check=True)
 
 
-def test_coalescing_is_set_once_and_put_back() -> None:
+def test_coalescing_applies_and_reverts() -> None:
     with asking_for(ASKED):
         row = applied("--json").row(controller(), "coalescing")
         assert (row["current"], row["value"], row["outcome"]) == (0, "8/200", "written")
@@ -70,7 +70,7 @@ def test_coalescing_is_set_once_and_put_back() -> None:
     assert feature(8) == 0
 
 
-def test_vectors_are_exempt_of_it_and_put_back() -> None:
+def test_exempt_vectors_apply_and_revert() -> None:
     assert exempt() == [0]
     with asking_for('"0,2"', setting="coalescing_exempt"):
         assert applied("--json").row(controller(), "coalescing_exempt")["outcome"] == "written"
@@ -80,7 +80,7 @@ def test_vectors_are_exempt_of_it_and_put_back() -> None:
     assert exempt() == [0]
 
 
-def test_a_reset_of_the_controller_forgets_it_and_that_is_drift() -> None:
+def test_controller_reset_causes_drift() -> None:
     with asking_for(ASKED):
         applied()
         reset()
@@ -93,7 +93,7 @@ def test_a_reset_of_the_controller_forgets_it_and_that_is_drift() -> None:
 
 
 @pytest.mark.deadline(600)
-def test_the_daemon_sets_again_what_resets_have_forgotten() -> None:
+def test_daemon_repairs_coalescing() -> None:
     with asking_for(ASKED), running(f"{CARD_ALONE}{QUIET}"):
         while feature(8) != BITS:
             os.sched_yield()

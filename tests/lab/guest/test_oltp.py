@@ -28,7 +28,7 @@ def applied(before: dict[str, str]) -> Iterator[Done]:
     hbatune("rollback")
 
 
-def test_what_the_plan_says_is_what_the_kernel_says(applied: Done) -> None:
+def test_kernel_values_match_plan(applied: Done) -> None:
     assert applied.code == 0, applied.err
     rows = [row for row in applied.json["rows"] if row["setting"] in PATHS]
     settable = [row for row in rows if row["state"] in ("ok", "drift")]
@@ -41,7 +41,7 @@ def test_what_the_plan_says_is_what_the_kernel_says(applied: Done) -> None:
             assert int(cat(row["target"], PATHS[row["setting"]])) == row["value"], row
 
 
-def test_nvme_has_no_scheduler_and_its_whole_tag_set(applied: Done) -> None:
+def test_nvme_uses_full_tag_set(applied: Done) -> None:
     assert len(nvme_queues()) == 3, "one namespace, and one more over two controllers"
     for disk in nvme_queues():
         assert scheduler(disk) == "none"
@@ -51,7 +51,7 @@ def test_nvme_has_no_scheduler_and_its_whole_tag_set(applied: Done) -> None:
         assert "tag set" in row["limit"]
 
 
-def test_the_visible_head_is_left_to_its_paths(applied: Done) -> None:
+def test_visible_head_is_skipped(applied: Done) -> None:
     heads = [disk for disk in disks() if re.fullmatch(r"nvme\d+n\d+", disk)]
     hidden = [disk for disk in disks() if re.fullmatch(r"nvme\d+c\d+n\d+", disk)]
     assert len(hidden) == 2
@@ -63,9 +63,7 @@ def test_the_visible_head_is_left_to_its_paths(applied: Done) -> None:
     "driver",
     ["megaraid_sas", "mptsas", "sym53c8xx", "ahci"],
 )
-def test_behind_an_hba_there_is_a_deadline_scheduler_and_2048_requests(
-    driver: str, applied: Done
-) -> None:
+def test_hba_gets_deadline_2048_requests(driver: str, applied: Done) -> None:
     found = scsi_disks(driver)
     assert found
     for disk in found:
@@ -74,9 +72,7 @@ def test_behind_an_hba_there_is_a_deadline_scheduler_and_2048_requests(
 
 
 @pytest.mark.parametrize("driver", ["virtio_scsi", "vmw_pvscsi"])
-def test_a_virtual_disk_keeps_its_scheduler_and_requests(
-    driver: str, before: dict[str, str], applied: Done
-) -> None:
+def test_virtual_disk_is_unchanged(driver: str, before: dict[str, str], applied: Done) -> None:
     found = scsi_disks(driver)
     assert found
     for disk in found:
@@ -85,7 +81,7 @@ def test_a_virtual_disk_keeps_its_scheduler_and_requests(
         assert not applied.rows(target=disk, state="drift")
 
 
-def test_depths_are_raised_and_none_is_lowered(before: dict[str, str], applied: Done) -> None:
+def test_depths_are_only_raised(before: dict[str, str], applied: Done) -> None:
     for name, text in before.items():
         disk, _, attribute = name.partition("/")
         if attribute == "device/queue_depth":
@@ -101,7 +97,7 @@ def test_depths_are_raised_and_none_is_lowered(before: dict[str, str], applied: 
             assert int(cat(row["target"], "device/queue_depth")) >= 32
 
 
-def test_a_depth_that_nobody_can_set_is_fixed(applied: Done) -> None:
+def test_unsettable_depth_is_fixed(applied: Done) -> None:
     [disk] = scsi_disks("sym53c8xx")
     row = applied.row(disk, "queue_depth")
     assert (row["state"], row["outcome"]) == ("fixed", None)

@@ -84,7 +84,7 @@ def package() -> Iterator[Path]:
 
 @pytest.mark.usefixtures("virtual_disks_wanted")
 @pytest.mark.deadline(900)
-def test_the_package_installs_runs_the_daemon_and_goes_without_a_trace(package: Path) -> None:
+def test_package_installs_and_leaves_nothing(package: Path) -> None:
     before, there = everything(), files()
     dpkg("--install", str(package))
     assert everything() == before, "a package changes nothing by itself"
@@ -116,7 +116,7 @@ def test_the_package_installs_runs_the_daemon_and_goes_without_a_trace(package: 
 
 
 @pytest.mark.deadline(1500)
-def test_a_package_that_is_upgraded_keeps_all_over_a_reboot_and_puts_it_back_when_it_goes(
+def test_package_upgrade_survives_reboot(
     tmp_path: Path,
 ) -> None:
     package, kept = _built(), reboots.kept()

@@ -30,7 +30,7 @@ def _digest(disk: str) -> str:
 
 
 @pytest.mark.deadline(600)
-def test_a_verdict_stands_on_pairs_and_no_byte_changes() -> None:
+def test_verdict_pairs_write_nothing() -> None:
     [disk] = scsi_disks("sym53c8xx")
     before = _digest(disk)
     done = hbatune(*APPLY, "--json", disk)
@@ -45,7 +45,7 @@ def test_a_verdict_stands_on_pairs_and_no_byte_changes() -> None:
 
 
 @pytest.mark.deadline(900)
-def test_one_disk_of_each_adapter_medium_and_model_is_compared_the_head_for_its_paths() -> None:
+def test_probe_picks_one_per_model() -> None:
     hidden = [disk for disk in nvme_queues() if "c" in disk.removeprefix("nvme")]
     for path in hidden:
         put(path, "queue/scheduler", "mq-deadline")
@@ -69,7 +69,7 @@ def test_one_disk_of_each_adapter_medium_and_model_is_compared_the_head_for_its_
 
 
 @pytest.mark.deadline(600)
-def test_a_verdict_says_what_a_read_probe_cannot_see() -> None:
+def test_verdict_names_unexercised_settings() -> None:
     [disk] = scsi_disks("sym53c8xx")
     put(disk, "queue/scheduler", "none")  # what the profile changes then
     done = hbatune(*APPLY, disk)
@@ -78,7 +78,7 @@ def test_a_verdict_says_what_a_read_probe_cannot_see() -> None:
         assert word in done.out
 
 
-def test_without_fio_the_apply_is_done_and_says_why_nothing_was_measured(tmp_path: Path) -> None:
+def test_missing_fio_is_reported(tmp_path: Path) -> None:
     [disk] = scsi_disks("sym53c8xx")
     for name in ("hbatune", "python3"):
         found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
@@ -89,7 +89,7 @@ def test_without_fio_the_apply_is_done_and_says_why_nothing_was_measured(tmp_pat
 
 
 @pytest.mark.usefixtures("virtual_disks_wanted")
-def test_a_busy_disk_is_not_probed(scsi_debug: Callable[..., list[str]]) -> None:
+def test_busy_disk_is_not_probed(scsi_debug: Callable[..., list[str]]) -> None:
     [lun] = scsi_debug(max_luns=1, delay=0, ndelay=2_000_000)
     reader = neighbour(lun)
     try:
@@ -103,7 +103,7 @@ def test_a_busy_disk_is_not_probed(scsi_debug: Callable[..., list[str]]) -> None
     assert done.json["verdicts"] == []
 
 
-def test_no_probe_means_none() -> None:
+def test_no_probe_option_skips_probes() -> None:
     [disk] = scsi_disks("sym53c8xx")
     done = hbatune(*APPLY, "--no-probe", "--json", disk)
     assert (done.json["probes"], done.json["verdicts"]) == ([], [])

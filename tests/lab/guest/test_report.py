@@ -14,9 +14,7 @@ KERNELS = ("6.1",)
 
 
 @pytest.mark.deadline(600)
-def test_the_page_of_a_sweep_names_the_knee(
-    scsi_debug: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_sweep_report_names_knee(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
     """scsi_debug serves each command in 20 ms and 64 of them at once: that is where the knee is.
 
     Where the emulated CPU is the limit before that, it is one depth earlier.

@@ -72,11 +72,11 @@ def by(cause: Cause) -> set[str]:
     return {name for name in _ON_DISKS if cause in SETTINGS[name].reset_by}
 
 
-def test_every_setting_of_a_disk_is_looked_at() -> None:
+def test_every_disk_setting_is_covered() -> None:
     assert OTHERS.keys() | {"queue_depth"} == _ON_DISKS
 
 
-def test_what_a_reset_of_an_nvme_controller_resets() -> None:
+def test_nvme_reset_matches_table() -> None:
     before = {disk: spoiled(disk) for disk in disks() if disk.startswith("nvme")}
     for controller in sorted(Path("/sys/class/nvme").iterdir()):
         appear.again(Controller(controller))
@@ -86,7 +86,7 @@ def test_what_a_reset_of_an_nvme_controller_resets() -> None:
     assert set.union(*found) <= by(Cause.CONNECTED), found
 
 
-def test_what_a_table_resets(joined: tuple[str, list[str]]) -> None:
+def test_map_reload_matches_table(joined: tuple[str, list[str]]) -> None:
     name, _ = joined
     before = spoiled(name)
     table = Table(name)

@@ -22,22 +22,24 @@ def same_rows(file: Path, *profiles: str) -> None:
         assert there.code == here.code
 
 
-def test_diff_of_a_snapshot_is_the_diff_of_its_machine(tmp_path: Path) -> None:
+def test_snapshot_diff_matches_machine(tmp_path: Path) -> None:
     same_rows(tmp_path / "lab.snapshot", *PROFILES)
 
 
 @pytest.mark.usefixtures("virtual_disks_wanted")
-def test_so_it_is_with_many_luns(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_many_lun_snapshot_matches_machine(
+    scsi_debug: Callable[..., list[str]], tmp_path: Path
+) -> None:
     assert len(scsi_debug(add_host=2, max_luns=4)) == 8
     same_rows(tmp_path / "luns.snapshot", "oltp")
 
 
-def test_so_it_is_with_a_multipath_map(joined: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_multipath_snapshot_matches_machine(joined: tuple[str, list[str]], tmp_path: Path) -> None:
     same_rows(tmp_path / "map.snapshot", "oltp")
 
 
 @pytest.mark.parametrize("command", ["list", "check"])
-def test_other_commands_answer_alike(command: str, tmp_path: Path) -> None:
+def test_snapshot_commands_match_machine(command: str, tmp_path: Path) -> None:
     file = tmp_path / "lab.snapshot"
     assert hbatune("snapshot", str(file)).code == 0
     here = hbatune(command, "--json")
@@ -46,7 +48,7 @@ def test_other_commands_answer_alike(command: str, tmp_path: Path) -> None:
     assert there.code == here.code
 
 
-def test_a_snapshot_is_read_without_root(tmp_path: Path) -> None:
+def test_snapshot_reads_without_root(tmp_path: Path) -> None:
     file = Path("/run/lab/lab.snapshot")
     file.unlink(missing_ok=True)
     assert hbatune("snapshot", str(file)).code == 0

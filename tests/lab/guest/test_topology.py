@@ -21,7 +21,7 @@ from tests.lab.guest.kit import SYS, cat, disks, scsi_disks
         ("ahci", 1),
     ],
 )
-def test_each_pci_driver_serves_its_functions(driver: str, functions: int) -> None:
+def test_pci_driver_serves_functions(driver: str, functions: int) -> None:
     bound = [path for path in (SYS / "bus/pci/drivers" / driver).iterdir() if ":" in path.name]
     assert len(bound) == functions
 
@@ -31,7 +31,7 @@ def test_virtio_scsi_has_two_queues() -> None:
     assert sorted(path.name for path in (SYS / "block" / disk / "mq").iterdir()) == ["0", "1"]
 
 
-def test_every_scsi_host_serves_its_disks() -> None:
+def test_scsi_hosts_serve_disks() -> None:
     drivers = ["megaraid_sas", "mptsas", "sym53c8xx", "vmw_pvscsi", "virtio_scsi", "ahci"]
     found = Counter({driver: len(scsi_disks(driver)) for driver in drivers})
     assert found == {
@@ -44,7 +44,7 @@ def test_every_scsi_host_serves_its_disks() -> None:
     }
 
 
-def test_megaraid_has_a_sata_ssd_and_a_spinning_sas_disk() -> None:
+def test_megaraid_has_ssd_and_hdd() -> None:
     found = {
         (cat(f"block/{disk}/device/vendor").strip(), cat(f"block/{disk}/queue/rotational"))
         for disk in scsi_disks("megaraid_sas")
@@ -52,12 +52,12 @@ def test_megaraid_has_a_sata_ssd_and_a_spinning_sas_disk() -> None:
     assert found == {("ATA", "0"), ("SEAGATE", "1")}
 
 
-def test_mptsas_has_a_sas_transport_with_an_ssd_and_a_spinning_disk() -> None:
+def test_mptsas_has_ssd_and_hdd() -> None:
     assert len(list((SYS / "class/sas_end_device").iterdir())) == 2
     assert {cat(f"block/{disk}/queue/rotational") for disk in scsi_disks("mptsas")} == {"0", "1"}
 
 
-def test_the_shared_namespace_has_two_hidden_paths_and_one_head() -> None:
+def test_shared_namespace_has_two_paths() -> None:
     hidden = [disk for disk in disks() if cat(f"block/{disk}/hidden") == "1"]
     heads = [disk for disk in disks() if (SYS / "block" / disk).resolve().match("*/nvme-subsys*/*")]
     assert len(hidden) == 2
@@ -65,7 +65,7 @@ def test_the_shared_namespace_has_two_hidden_paths_and_one_head() -> None:
     assert heads[0] in {path.replace("c0", "").replace("c1", "") for path in hidden}
 
 
-def test_the_lone_nvme_drive_has_a_pcie_link() -> None:
+def test_lone_nvme_has_pcie_link() -> None:
     speeds = [
         path.read_text().strip()
         for path in SYS.glob("class/nvme/*/device/current_link_speed")
@@ -74,7 +74,7 @@ def test_the_lone_nvme_drive_has_a_pcie_link() -> None:
     assert speeds
 
 
-def test_reads_find_data(tmp_path: Path) -> None:
+def test_reads_return_data(tmp_path: Path) -> None:
     for disk in [disk for disk in disks() if disk.startswith(("sd", "nvme"))]:
         if cat(f"block/{disk}/hidden") == "0":
             with Path("/dev", disk).open("rb") as device:
@@ -82,7 +82,7 @@ def test_reads_find_data(tmp_path: Path) -> None:
                 assert any(device.read(4096)), disk
 
 
-def test_scsi_debug_makes_the_disks_asked_for(scsi_debug: Callable[..., list[str]]) -> None:
+def test_scsi_debug_makes_requested_disks(scsi_debug: Callable[..., list[str]]) -> None:
     before = set(disks())
     made = scsi_debug(max_luns=4, dev_size_mb=8)
     assert len(made) == 4
@@ -90,12 +90,12 @@ def test_scsi_debug_makes_the_disks_asked_for(scsi_debug: Callable[..., list[str
 
 
 @pytest.mark.parametrize("program", ["fio", "nvme", "lsscsi", "multipath", "strace", "bpftrace"])
-def test_the_guest_has(program: str) -> None:
+def test_guest_has_program(program: str) -> None:
     assert subprocess.run(["which", program], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("unit", ["tuned", "irqbalance", "multipathd"])
-def test_nothing_else_tunes_or_assembles(unit: str) -> None:
+def test_competing_units_are_inactive(unit: str) -> None:
     state = subprocess.run(
         ["systemctl", "is-active", unit], capture_output=True, text=True, check=False
     )

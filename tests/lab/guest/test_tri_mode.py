@@ -21,7 +21,7 @@ def one_profile() -> Iterator[None]:
     configure("")
 
 
-def test_the_card_is_found_by_its_name_and_document() -> None:
+def test_card_reports_name_and_document() -> None:
     document = hbatune("list", "--json").json
     [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
     assert card["product"] == "Broadcom eHBA 9600-24i"
@@ -31,19 +31,19 @@ def test_the_card_is_found_by_its_name_and_document() -> None:
     assert "16 GT/s x8" in shown
 
 
-def test_every_drive_is_of_its_kind() -> None:
+def test_drives_have_expected_kind() -> None:
     assert len(tri_mode.disks()) == 7
     assert found() == expected()
 
 
-def test_everything_is_applied_once_and_put_back(tmp_path: Path) -> None:
+def test_apply_is_idempotent_and_reversible(tmp_path: Path) -> None:
     def again() -> None:
         assert writes("apply", "--profile", "oltp", "--no-probe", log=tmp_path / "strace") == []
 
     apply_and_back(again)
 
 
-def test_drives_are_treated_by_their_kind() -> None:
+def test_drives_are_planned_by_kind() -> None:
     rows = hbatune("diff", "--profile", "oltp").code, hbatune("diff", "--profile", "oltp", "--json")
     code, plan = rows
     assert code == 1
@@ -58,7 +58,7 @@ def test_drives_are_treated_by_their_kind() -> None:
         assert not plan.rows(target=disk, setting="queue_depth", state="drift")
 
 
-def test_a_flat_host_is_planned_and_put_back_as_well() -> None:
+def test_flat_host_applies_and_reverts() -> None:
     """Firmware that offers multipath: no SAS transport class, all drives on channel 0."""
     with Card() as card:
         card.set("multipath", "on")
@@ -79,7 +79,7 @@ def cat_address(disk: str) -> list[str]:
     return (Path("/sys/block") / disk / "device").resolve().name.split(":")
 
 
-def test_polled_queues_have_vectors_that_nobody_moves() -> None:
+def test_polled_vectors_are_not_moved() -> None:
     with loaded(poll_queues=1):
         document = hbatune("list", "--json").json
         [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
@@ -92,7 +92,7 @@ def test_polled_queues_have_vectors_that_nobody_moves() -> None:
         assert "free, never fires" in hbatune("list").out
 
 
-def test_a_driver_that_is_loaded_again_is_tuned_again() -> None:
+def test_reloaded_driver_is_tuned() -> None:
     assert applied().code == 0
     wanted = tri_mode.depths()
     with loaded():

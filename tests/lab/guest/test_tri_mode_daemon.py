@@ -52,9 +52,7 @@ def nothing_given_up() -> None:
 
 
 @pytest.mark.deadline(600)
-def test_resets_of_the_controller_are_repaired_each_time(
-    card: Card, wanted: dict[str, int]
-) -> None:
+def test_repeated_resets_are_repaired(card: Card, wanted: dict[str, int]) -> None:
     with Journal() as journal, busy(*wanted):
         for _ in range(TIMES):
             card.fail()
@@ -64,9 +62,7 @@ def test_resets_of_the_controller_are_repaired_each_time(
 
 
 @pytest.mark.deadline(600)
-def test_what_the_firmware_says_anew_without_an_event_is_repaired_each_time(
-    card: Card, wanted: dict[str, int]
-) -> None:
+def test_silent_firmware_updates_are_repaired(card: Card, wanted: dict[str, int]) -> None:
     with Journal() as journal, busy(*wanted):
         for _ in range(TIMES):
             card.inform()
@@ -75,9 +71,7 @@ def test_what_the_firmware_says_anew_without_an_event_is_repaired_each_time(
     nothing_given_up()
 
 
-def test_a_drive_that_is_plugged_in_is_tuned_and_one_that_is_pulled_is_forgotten(
-    card: Card, wanted: dict[str, int]
-) -> None:
+def test_hotplug_tunes_and_forgets_drive(card: Card, wanted: dict[str, int]) -> None:
     before = set(disks())
     card.plug(7, f"{SAS},serial=HOT7")
     while not (new := set(disks()) - before):
@@ -94,9 +88,7 @@ def test_a_drive_that_is_plugged_in_is_tuned_and_one_that_is_pulled_is_forgotten
 
 
 @pytest.mark.deadline(600)
-def test_a_full_drive_is_said_and_left_to_the_drivers_ramp(
-    card: Card, wanted: dict[str, int]
-) -> None:
+def test_full_drive_follows_driver_ramp(card: Card, wanted: dict[str, int]) -> None:
     disk = tri_mode.of("SEAGATE")[0]
     with restarted(f'[site]\nexclude = ["vda", "vdb"]\n{QUICK}'), Journal() as journal:
         card.set("full_at", 8)

@@ -113,7 +113,7 @@ def head(controller: str) -> str:
     return found
 
 
-def test_times_and_paths_are_set_read_back_and_put_back(times: None, array: str) -> None:
+def test_timeouts_and_iopolicy_round_trip(times: None, array: str) -> None:
     before = everything()
     whole = head(array)
     [drive] = [disk for disk in nvme_queues() if re.fullmatch(r"nvme\d+n\d+", disk)]
@@ -137,7 +137,7 @@ def test_times_and_paths_are_set_read_back_and_put_back(times: None, array: str)
     assert everything() == before
 
 
-def test_a_vendors_advice_is_shown_then_followed_then_put_back(array: str) -> None:
+def test_followed_vendor_advice_is_reverted(array: str) -> None:
     before = everything()
     whole = head(array)
     configure('[site]\nvendors = "advise"\n')

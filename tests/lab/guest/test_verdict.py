@@ -47,7 +47,7 @@ def compared(words: tuple[str, ...], lun: str) -> Done:
 
 
 @pytest.mark.deadline(600)
-def test_a_depth_cut_is_called_regressed_and_is_reverted(lun: str) -> None:
+def test_regressed_depth_cut_is_reverted(lun: str) -> None:
     done = compared(profile("cut", "queue_depth", CUT), lun)
     assert done.code == 1, done.err
     assert done.row(lun, "queue_depth")["outcome"] == "reverted"
@@ -66,7 +66,7 @@ def test_a_depth_cut_is_called_regressed_and_is_reverted(lun: str) -> None:
 
 
 @pytest.mark.deadline(600)
-def test_what_changes_nothing_is_unchanged_or_cannot_be_told(lun: str) -> None:
+def test_neutral_change_shows_no_effect(lun: str) -> None:
     # Read-ahead is not for direct I/O.
     now = int(cat(lun, "queue/read_ahead_kb"))
     done = compared(profile("same", "read_ahead_kb", 2 * now), lun)
@@ -77,7 +77,7 @@ def test_what_changes_nothing_is_unchanged_or_cannot_be_told(lun: str) -> None:
 
 
 @pytest.mark.deadline(600)
-def test_a_depth_raised_to_128_is_called_improved(lun: str) -> None:
+def test_depth_raise_to_128_improves(lun: str) -> None:
     # 400 and 1,600 a second, which emulated CPUs do on a host under load, too.
     NDELAY.write_text(str(4 * SERVICE_NS))
     put(lun, "device/queue_depth", "32")
@@ -109,7 +109,7 @@ def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
 
 
 @pytest.mark.deadline(600)
-def test_a_neighbour_that_starts_halfway_ends_the_comparison(lun: str) -> None:
+def test_neighbour_halfway_ends_comparison(lun: str) -> None:
     # In the fork that applies, which takes it along when it ends.
     starting = at_run(9, lambda: neighbour(lun))
     done = hbatune("apply", *profile("cut", "queue_depth", CUT), "--json", lun, prepare=starting)
@@ -122,7 +122,7 @@ def test_a_neighbour_that_starts_halfway_ends_the_comparison(lun: str) -> None:
 
 
 @pytest.mark.deadline(600)
-def test_a_cache_that_warms_up_between_the_runs_is_no_effect(lun: str) -> None:
+def test_warming_cache_has_no_effect(lun: str) -> None:
     now = int(cat(lun, "queue/read_ahead_kb"))
     NDELAY.write_text(str(3 * SERVICE_NS))
     warm = at_run(4, lambda: NDELAY.write_text(str(SERVICE_NS)))
@@ -134,7 +134,7 @@ def test_a_cache_that_warms_up_between_the_runs_is_no_effect(lun: str) -> None:
 
 
 @pytest.mark.parametrize("runs", [1, 4])
-def test_killed_between_two_runs_of_a_verdict_rollback_restores(lun: str, runs: int) -> None:
+def test_rollback_recovers_killed_verdict_run(lun: str, runs: int) -> None:
     before = everything()
 
     def prepare() -> None:
@@ -160,7 +160,7 @@ def test_killed_between_two_runs_of_a_verdict_rollback_restores(lun: str, runs: 
 
 
 @pytest.mark.deadline(1200)
-def test_killed_at_every_boundary_of_the_switching_rollback_restores(lun: str) -> None:
+def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
     before = everything()
     words = ("apply", *profile("cut", "queue_depth", CUT), lun)
 

@@ -100,7 +100,7 @@ def load(disk: str, depth: int, seconds: float) -> dict[str, Any]:
 
 
 @pytest.mark.deadline(900)
-def test_its_p99_is_that_of_fio(scsi_debug: Callable[..., list[str]]) -> None:
+def test_p99_matches_fio(scsi_debug: Callable[..., list[str]]) -> None:
     """A queue that is twice full: from issue to completion is half of what fio waits."""
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SLOW_NS)
     put(disk, "device/queue_depth", "32")
@@ -176,7 +176,7 @@ def with_a_knee(disk: str, depth: int) -> None:
 
 
 @pytest.mark.deadline(600)
-def test_load_raises_each_alert_once_and_its_end_clears_it_once(
+def test_load_raises_and_clears_alerts(
     scsi_debug: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SLOW_NS)
@@ -217,7 +217,7 @@ def test_timeouts_raise_one_alert(scsi_debug: Callable[..., list[str]], tmp_path
 
 
 @pytest.mark.deadline(600)
-def test_the_service_measures_within_its_bounds() -> None:
+def test_latency_service_respects_limits() -> None:
     configure("[watch]\nlatency_seconds = 2\n")
     command = shutil.which("hbatune") or sys.executable
     template = f"{UNIT.name}.j2"

@@ -83,9 +83,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_disk_that_holds_something_is_not_written_to(
-    state: str, scsi_debug: Callable[..., list[str]]
-) -> None:
+def test_occupied_disk_is_not_written(state: str, scsi_debug: Callable[..., list[str]]) -> None:
     [disk] = scsi_debug(max_luns=1, dev_size_mb=16)
     node = f"/dev/{disk}"
     with ExitStack() as stack:
@@ -100,7 +98,7 @@ def test_a_disk_that_holds_something_is_not_written_to(
     run("wipefs", "--all", "--quiet", node)
 
 
-def test_an_empty_disk_is_written_to_only_where_that_was_asked_for(
+def test_empty_disk_writes_need_destructive(
     scsi_debug: Callable[..., list[str]],
 ) -> None:
     [disk] = scsi_debug(max_luns=1, dev_size_mb=16)
@@ -126,7 +124,7 @@ def contents() -> Iterator[None]:
 
 
 @pytest.mark.deadline(900)
-def test_commands_that_only_read_change_no_byte(contents: None, tmp_path: Path) -> None:
+def test_read_only_commands_change_nothing(contents: None, tmp_path: Path) -> None:
     disk = next(disk for disk in disks() if disk.startswith("sd"))
     for words in (
         ("list",),
@@ -143,7 +141,7 @@ def test_commands_that_only_read_change_no_byte(contents: None, tmp_path: Path) 
         assert done.code in (0, 1), done.err
 
 
-def test_oltp3_has_the_mix_of_the_documents(scsi_debug: Callable[..., list[str]]) -> None:
+def test_oltp3_has_documented_mix(scsi_debug: Callable[..., list[str]]) -> None:
     [disk] = scsi_debug(max_luns=1, dev_size_mb=64)
     before = counted(disk)
     # Long enough, on a slow machine too, that the look whether the disk is empty is lost in it.
@@ -189,7 +187,7 @@ def test_rates_obey_littles_law(scsi_debug: Callable[..., list[str]]) -> None:
         assert settings["queue_depth"] == queue
 
 
-def test_a_probe_of_depths_that_is_killed_is_put_back_by_rollback(
+def test_rollback_recovers_killed_depth_probe(
     scsi_debug: Callable[..., list[str]],
 ) -> None:
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
@@ -204,7 +202,7 @@ def test_a_probe_of_depths_that_is_killed_is_put_back_by_rollback(
     assert cat(disk, "device/queue_depth") == str(DEPTH)
 
 
-def test_an_nvme_drive_says_how_warm_it_was() -> None:
+def test_nvme_probe_reports_temperature() -> None:
     disk = next(disk for disk in disks() if disk.startswith("nvme") and "c" not in disk[4:])
     done = hbatune("probe", "qd1", "--runtime", "0.5", "--json", disk)
     [first, _] = [run["outcome"] for run in done.json["runs"]]

@@ -52,7 +52,7 @@ def after(disks: list[str], happen: Callable[[Journal], None]) -> dict[str, int]
 
 
 @pytest.mark.deadline(3600)
-def test_of_a_thousand_events_none_is_lost() -> None:
+def test_thousand_events_lose_none() -> None:
     with loaded_scsi_debug(**LUN) as disks, running(QUIET), without_rules():
 
         def stopped_meanwhile(journal: Journal) -> None:

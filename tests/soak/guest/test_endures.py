@@ -51,7 +51,7 @@ def announce(disks: list[str], count: int) -> None:
 
 
 @pytest.mark.deadline(14_400)
-def test_nothing_grows(scsi_debug: Callable[..., list[str]]) -> None:
+def test_daemon_resources_stay_constant(scsi_debug: Callable[..., list[str]]) -> None:
     disks = scsi_debug(**LUN)
     with running(CONFIG), Journal() as journal:
         announce(disks, EVENTS // 10)

@@ -14,7 +14,7 @@ MARGIN = 1.1
 
 
 @pytest.mark.deadline(3600)
-def test_the_sweep_of_depths_over_fibre_channel(tmp_path: Path) -> None:
+def test_fibre_channel_sweep_bounds_inflight(tmp_path: Path) -> None:
     """How fast the emulated CPU serves both ends is no truth; what may be in flight is one."""
     with fabric(tmp_path, paths=1, luns=1, vendor="DGC", model="RAID 5") as array:
         [disk] = array.disks()

@@ -137,7 +137,7 @@ def kib(unit: str) -> int:
 
 
 @pytest.mark.deadline(7200)
-def test_what_appears_is_right_nearly_as_soon_as_by_tuned() -> None:
+def test_hotplug_matches_tuned_speed() -> None:
     with_rules, found, tuned = in_turns(
         (installed, what_both_hear),
         (without_udev, what_the_daemon_hears),

@@ -16,7 +16,7 @@ SWITCH = ("apply", "--profile", "throughput", "--no-probe")
 
 
 @pytest.mark.deadline(3600)
-def test_killed_at_two_hundred_instants_rollback_restores() -> None:
+def test_rollback_recovers_200_kills() -> None:
     before = everything()
     began = time.monotonic()
     assert hbatune(*APPLY).code == 0
@@ -48,7 +48,7 @@ def test_killed_at_two_hundred_instants_rollback_restores() -> None:
 
 @pytest.mark.deadline(3600)
 @pytest.mark.parametrize("killed", [("rollback",), SWITCH], ids=["rollback", "switch"])
-def test_killed_in_a_rollback_or_a_switch_of_profile_rollback_restores(
+def test_killed_rollback_or_switch_recovers(
     killed: tuple[str, ...],
 ) -> None:
     before = everything()

@@ -26,7 +26,7 @@ def spent(pid: int) -> float:
 
 
 @pytest.mark.deadline(7200)
-def test_every_one_of_224_drives_is_set_kept_and_put_back() -> None:
+def test_224_drives_apply_and_revert() -> None:
     before = everything()
     assert len(tri_mode.disks()) == DRIVES
     began = time.monotonic()

@@ -38,9 +38,7 @@ PICTURES = (
 
 
 @pytest.mark.deadline(3600)
-def test_each_picture_of_the_documents_is_in_the_report_of_what_was_measured(
-    scsi_debug: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_report_has_every_picture(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
     disk, other = scsi_debug(max_luns=2, dev_size_mb=64, delay=0, ndelay=5_000_000)
     for words in (
         ("depth-sweep", disk),

@@ -14,7 +14,7 @@ LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 
 
 @pytest.mark.deadline(7200)
-def test_an_hour_after_a_rollback_nothing_was_set() -> None:
+def test_rollback_holds_one_hour() -> None:
     differed: dict[int, dict[str, str]] = {}
     with loaded_scsi_debug(**LUN):
         [lun] = scsi_disks("scsi_debug")

@@ -90,9 +90,7 @@ def true_p99_ms(disk: str, scheduler: str) -> float:
 
 
 @pytest.mark.deadline(7200)
-def test_where_schedulers_are_alike_none_wins(
-    scsi_debug: Callable[..., list[str]], free: str
-) -> None:
+def test_equal_schedulers_have_no_winner(scsi_debug: Callable[..., list[str]], free: str) -> None:
     """Every command takes the same time, and there is room for all at once."""
     [disk] = scsi_debug(max_luns=1, dev_size_mb=64, delay=0, ndelay=SERVICE_NS)
     words, scores = searched(disk, free)
@@ -102,7 +100,7 @@ def test_where_schedulers_are_alike_none_wins(
 
 
 @pytest.mark.deadline(7200)
-def test_on_a_serialised_disk_the_better_scheduler_is_named(serial: str, free: str) -> None:
+def test_better_scheduler_is_named(serial: str, free: str) -> None:
     truth = {name: true_p99_ms(serial, name) for name in ("none", "mq-deadline")}
     put(serial, "queue/scheduler", "none")
     words, scores = searched(serial, free)

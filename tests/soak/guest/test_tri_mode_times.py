@@ -37,7 +37,7 @@ def seconds_while(wrong: Callable[[], bool]) -> float:
 
 
 @pytest.mark.deadline(1800)
-def test_depths_are_right_again_in_time(wanted: dict[str, int]) -> None:
+def test_depths_are_repaired_promptly(wanted: dict[str, int]) -> None:
     resets, late, news = [], [], []
 
     def wrong() -> bool:

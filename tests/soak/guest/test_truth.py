@@ -14,7 +14,7 @@ SECONDS = SERVICE_NS / 1e9
 
 
 @pytest.mark.deadline(1800)
-def test_the_queue_depth_experiment_obeys_depth_over_time(
+def test_iops_obey_depth_over_time(
     scsi_debug: Callable[..., list[str]],
 ) -> None:
     """Up to depth 64, of the device alone: nothing sorts its I/O, and next to nothing is merged."""

@@ -120,9 +120,7 @@ def _proving(pairs: int) -> Proving:
 
 @pytest.mark.deadline(14_400)
 @pytest.mark.parametrize(("name", "pairs"), [("", DEFAULT_PAIRS), ("_by_default", MIN_PAIRS)])
-def test_a_setting_with_itself_is_hardly_ever_told_from_itself(
-    lun: str, name: str, pairs: int
-) -> None:
+def test_identical_setting_is_rarely_distinguished(lun: str, name: str, pairs: int) -> None:
     words, ratios = compared(lun, SERVICE_NS, THEMSELVES, pairs)
     alarms = words["improved"] + words["regressed"]
     kept(
@@ -137,7 +135,7 @@ def test_a_setting_with_itself_is_hardly_ever_told_from_itself(
 
 
 @pytest.mark.deadline(3600)
-def test_fifteen_percent_of_service_time_are_told(lun: str) -> None:
+def test_15_percent_slowdown_is_detected(lun: str) -> None:
     words, ratios = compared(lun, SERVICE_NS * 115 // 100, SLOWER)
     kept(
         "a service time 15 % longer",
@@ -150,7 +148,7 @@ def test_fifteen_percent_of_service_time_are_told(lun: str) -> None:
 
 
 @pytest.mark.deadline(7200)
-def test_a_depth_cut_is_reverted_nearly_always(lun: str) -> None:
+def test_depth_cut_is_reliably_reverted(lun: str) -> None:
     words: Counter[str] = Counter()
     choice = profile("cut", "queue_depth", 8)
     for _ in range(CUTS):
@@ -169,7 +167,7 @@ def test_a_depth_cut_is_reverted_nearly_always(lun: str) -> None:
     ("name", "depths", "told"),
     [("raised", (32, 128), "improved, written"), ("lowered", (128, 32), "regressed, reverted")],
 )
-def test_an_apply_alone_tells_a_depth_of_32_from_one_of_128(
+def test_apply_distinguishes_depths_32_128(
     deep_lun: str, name: str, depths: tuple[int, int], told: str
 ) -> None:
     words: Counter[str] = Counter()
@@ -198,7 +196,7 @@ def deep_lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
 
 
 @pytest.mark.deadline(7200)
-def test_a_cache_that_warms_up_is_no_effect(lun: str) -> None:
+def test_warming_cache_has_no_effect(lun: str) -> None:
     words = _spoiled(lun, Warming)
     what = "a setting with itself while a cache warms up"
     kept(what, name="verdicts_warming", comparisons=SPOILED, words=dict(words))
@@ -206,7 +204,7 @@ def test_a_cache_that_warms_up_is_no_effect(lun: str) -> None:
 
 
 @pytest.mark.deadline(7200)
-def test_a_neighbour_from_halfway_is_no_effect(lun: str) -> None:
+def test_midway_neighbour_has_no_effect(lun: str) -> None:
     words = _spoiled(lun, lambda: Neighbour(lun))
     what = "a setting with itself, with a neighbour from halfway"
     kept(what, name="verdicts_beside", comparisons=SPOILED, words=dict(words))
