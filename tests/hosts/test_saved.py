@@ -14,16 +14,23 @@ from tests.lab.wheel import CHECKOUT
 # Of every third disk the database knows a value that a rule saved, of the others only what udev
 # itself keeps there.
 SCRIPT = """
-import json, sys from pathlib import Path from hbatune.facts.machine import gather_machine from
-hbatune.facts.udev import find_marked_disks, read_saved_texts endpoints = [each for each in
-gather_machine(["size"]).endpoints if each.device_node][: int(sys.argv[1])] data =
-Path("/run/udev/data") data.mkdir(parents=True) for number, each in enumerate(endpoints): device =
-Path(each.sysfs, "dev").read_text().strip() ours = f"E:HBATUNE_SEEN={number +
-1}\\nE:HBATUNE_WAS_NR_REQUESTS={number}\\n" text = f"I:{number + 1}\\nE:ID_SERIAL=x\\n" + (ours if
-number % 3 == 0 else "") + "V:1\\n" (data / f"b{device}").write_text(text) found =
-read_saved_texts(endpoints) ids = [each.id for each in endpoints] assert sorted(find_marked_disks())
-== sorted(each.sysfs for each in endpoints if each.id in found) print(json.dumps({ids.index(id):
-[it.texts, it.appeared] for id, it in found.items()}))
+import json, sys
+from pathlib import Path
+from hbatune.facts.machine import gather_machine
+from hbatune.facts.udev import find_marked_disks, read_saved_texts
+count = int(sys.argv[1])
+endpoints = [each for each in gather_machine(["size"]).endpoints if each.device_node][:count]
+data = Path("/run/udev/data")
+data.mkdir(parents=True)
+for number, each in enumerate(endpoints):
+    device = Path(each.sysfs, "dev").read_text().strip()
+    ours = f"E:HBATUNE_SEEN={number + 1}\\nE:HBATUNE_WAS_NR_REQUESTS={number}\\n"
+    text = f"I:{number + 1}\\nE:ID_SERIAL=x\\n" + (ours if number % 3 == 0 else "") + "V:1\\n"
+    (data / f"b{device}").write_text(text)
+found = read_saved_texts(endpoints)
+ids = [each.id for each in endpoints]
+assert sorted(find_marked_disks()) == sorted(each.sysfs for each in endpoints if each.id in found)
+print(json.dumps({ids.index(id): [it.texts, it.appeared] for id, it in found.items()}))
 """
 
 

@@ -148,7 +148,7 @@ def test_runs_recheck_disk_contents(
 ) -> None:
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
     for module in (operation, running):
-        monkeypatch.setattr(module, "guarded", lambda subject, named: next(answers))
+        monkeypatch.setattr(module, "find_write_refusal", lambda subject, named: next(answers))
     monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
