@@ -21,37 +21,18 @@ from hbatune.text.plan_tables import (
     group_by_adapter,
     group_equal_rows,
 )
-from hbatune.text.tables import (
-    Cell,
-    Column,
-    Table,
-    make_id_column,
-    make_reason_column,
-    make_state_column,
-    make_value_column,
-)
+from hbatune.text.tables import Cell, Column, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_progress, show_table
 from hbatune.text.units import format_duration
 
-_WOULD = (
-    make_id_column("TARGET"),
-    make_id_column("SETTING"),
-    make_value_column("IS"),
-    make_value_column("WOULD GO BACK TO"),
-    make_reason_column("WHY NOT"),
-)
+_WOULD = make_columns("id TARGET | id SETTING | value IS | value WOULD GO BACK TO | reason WHY NOT")
 
 _NO_ROWS = {
     False: "Nothing to put back: the journal is empty.",
     True: "No values could be restored: their original values are lost.",
 }
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_id_column("SETTING"),
-    make_value_column("WAS"),
-    make_value_column("IS BACK AT"),
-    make_state_column("OUTCOME"),
-    make_reason_column("WHY"),
+_COLUMNS = make_columns(
+    "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
 )
 
 

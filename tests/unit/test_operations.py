@@ -133,9 +133,7 @@ def test_failed_write_releases_reserved_interrupt(
 
 
 @pytest.mark.usefixtures("placing")
-def test_fixed_interrupt_is_no_drift(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_fixed_interrupt_is_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
         return tuple(replace(row, state=State.FIXED, value=None) for row in plan.rows)
 
@@ -171,9 +169,7 @@ class Recorder(SilentReporter):
 
 
 @pytest.mark.usefixtures("placing")
-def test_rollback_notes_broken_configuration(
-    site: SiteFolder,
-) -> None:
+def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
     site.put("hbatune.toml", "[daemon\n")
     said = Recorder()
     done = roll_back_targets(Context(lock=make_context().lock, reporter=said))

@@ -26,13 +26,7 @@ from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.finding_text import format_finding
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
-from hbatune.text.tables import (
-    Table,
-    make_id_column,
-    make_reason_column,
-    make_state_column,
-    make_value_column,
-)
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 
 SCHEMA = "hbatune.check/1"
@@ -41,11 +35,8 @@ _NOUNS = {
     Severity.WARNING: ("warning",),
     Severity.ADVICE: ("piece of advice", "pieces of advice"),
 }
-_COLUMNS = (
-    make_state_column("SEVERITY"),
-    make_id_column("TARGET"),
-    make_reason_column("FOUND, AND WHAT TO DO", stacked=True),
-    make_value_column("SOURCE"),
+_COLUMNS = make_columns(
+    "state SEVERITY | id TARGET | paragraphs FOUND, AND WHAT TO DO | value SOURCE"
 )
 EXIT_FOUND = 1
 

@@ -46,27 +46,15 @@ from hbatune.text.plan_tables import (
     format_targets,
     format_value,
 )
-from hbatune.text.tables import (
-    Table,
-    make_id_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
 SCHEMA = "hbatune.explain/1"
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
 
-_RULES = (
-    make_state_column(""),
-    make_id_column("RULE"),
-    make_text_column("WHEN"),
-    make_value_column("VALUE"),
-    make_text_column("BECAUSE"),
-    make_value_column("SOURCE"),
-    make_value_column("FILE"),
+_RULES = make_columns(
+    "state | id RULE | text WHEN | value VALUE | text BECAUSE | value SOURCE | value FILE"
 )
 
 
@@ -222,10 +210,7 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
 
 
 def _explain_adapters(
-    situation: Situation,
-    setting: str | None,
-    rows: Mapping[tuple[str, str], Row],
-    matcher: Matcher,
+    situation: Situation, setting: str | None, rows: Mapping[tuple[str, str], Row], matcher: Matcher
 ) -> Iterator[Explained]:
     """Yield settings that a rule specifies for requested adapters without such a parameter."""
     requested_ids = situation.ids or frozenset()
@@ -282,8 +267,7 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
     }
     profile = situation.profile.name
     for names, target in fold_rows(
-        bare,
-        lambda target: (target.near, traits_by_id[target.id], target.evidence),
+        bare, lambda target: (target.near, traits_by_id[target.id], target.evidence)
     ):
         if target.reason is not None:
             print_line(

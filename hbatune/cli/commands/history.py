@@ -18,27 +18,14 @@ from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.probe_tables import describe_knee, describe_stale, format_load, format_shape
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_reason_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
 from hbatune.text.units import format_digits
 from hbatune.text.verdict_tables import format_metric_change
 
-_COLUMNS = (
-    make_id_column("WHEN"),
-    make_id_column("TARGET"),
-    make_reason_column("WHAT"),
-    make_number_column("IOPS"),
-    make_number_column("MEAN µs"),
-    make_number_column("P99 µs"),
-    make_value_column("THE LAST TIME"),
-    make_reason_column("VERDICT"),
+_COLUMNS = make_columns(
+    "id WHEN | id TARGET | reason WHAT | number IOPS | number MEAN µs | number P99 µs | "
+    "value THE LAST TIME | reason VERDICT"
 )
 
 

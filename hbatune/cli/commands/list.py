@@ -40,34 +40,16 @@ from hbatune.text import documents
 from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Cell,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
-_ENDPOINT = (
-    make_id_column("TARGET"),
-    make_value_column("ADDRESS"),
-    make_value_column("WHAT"),
-    make_value_column("IN USE"),
-    make_number_column("SIZE"),
-    make_value_column("VENDOR"),
-    make_value_column("MODEL"),
-    make_id_column("ID"),
+_ENDPOINT = make_columns(
+    "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | "
+    "value VENDOR | value MODEL | id ID"
 )
 _GIB = 1 << 30
 _TIB = 1 << 40
-_INTERRUPTS = (
-    make_id_column("INTERRUPTS"),
-    make_value_column("FOR"),
-    make_value_column("PLACED BY"),
-    make_value_column("ON CPUS"),
-)
+_INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
 SUMMARY = "the adapters and endpoints of this machine"
 GROUP = "look"
@@ -112,10 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _select_chosen(machine: Machine, chosen: ChosenTargets) -> Machine:
     """Return the machine reduced to the selected targets."""
     return replace(
-        machine,
-        adapters=chosen.adapters,
-        endpoints=chosen.endpoints,
-        vectors=chosen.vectors,
+        machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
     )
 
 
@@ -161,10 +140,7 @@ def _gather_facts(names: Collection[str]) -> Machine:
 
 
 def _show_adapter(
-    adapter: Adapter | None,
-    target: str | None,
-    endpoints: list[Endpoint],
-    vectors: list[Vector],
+    adapter: Adapter | None, target: str | None, endpoints: list[Endpoint], vectors: list[Vector]
 ) -> None:
     """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:

@@ -58,14 +58,7 @@ from hbatune.text.probe_tables import (
     format_load,
     show_curves,
 )
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 from hbatune.text.units import format_digits
 
@@ -76,17 +69,9 @@ CUSTOM_WORKLOAD = "custom"
 MAX_RUNTIME_S = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
 
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_value_column("PATTERN"),
-    make_number_column("BLOCK"),
-    make_number_column("DEPTH"),
-    make_number_column("IOPS"),
-    make_number_column("GB/s"),
-    make_number_column("MEAN µs"),
-    make_number_column("P99 µs"),
-    make_number_column("IOPS/CPU %"),
-    make_text_column("NOTE"),
+_COLUMNS = make_columns(
+    "id TARGET | value PATTERN | number BLOCK | number DEPTH | number IOPS | "
+    "number GB/s | number MEAN µs | number P99 µs | number IOPS/CPU % | text NOTE"
 )
 
 
@@ -351,12 +336,7 @@ def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> Non
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
-    columns = [
-        make_id_column("WORKLOAD"),
-        make_number_column("RUNS"),
-        make_text_column("WHAT"),
-        make_value_column("SOURCES"),
-    ]
+    columns = make_columns("id WORKLOAD | number RUNS | text WHAT | value SOURCES")
     table = Table(columns)
     for workload in workloads:
         table.rows.append(

@@ -19,14 +19,7 @@ from hbatune.policy.profile import (
     Source,
 )
 from hbatune.text.basic_output import add_pager
-from hbatune.text.tables import (
-    Table,
-    make_id_column,
-    make_reason_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 from hbatune.text.units import format_percent
 
@@ -73,14 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ProfilesDocument(config.profile, listed))
         return 0
-    table = Table(
-        [
-            make_id_column("PROFILE"),
-            make_state_column("ACTIVE"),
-            make_value_column("FROM"),
-            make_text_column("FOR"),
-        ]
-    )
+    table = Table(make_columns("id PROFILE | state ACTIVE | value FROM | text FOR"))
     table.rows = [
         [
             profile.name,
@@ -107,14 +93,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     print_line("Of the rules that match an endpoint, the last one decides a setting.")
     print_line()
     table = Table(
-        [
-            make_id_column("RULE"),
-            make_text_column("WHEN"),
-            make_id_column("SETTING"),
-            make_value_column("VALUE"),
-            make_text_column("BECAUSE"),
-            make_value_column("SOURCE"),
-        ]
+        make_columns("id RULE | text WHEN | id SETTING | value VALUE | text BECAUSE | value SOURCE")
     )
     table.rows = [
         [
@@ -138,13 +117,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     if profile.options:
         print_heading("Options of drivers' modules, with --module-options only")
         table = Table(
-            [
-                make_id_column("RULE"),
-                make_id_column("OPTION"),
-                make_value_column("VALUE"),
-                make_reason_column("BECAUSE"),
-                make_value_column("SOURCE"),
-            ]
+            make_columns("id RULE | id OPTION | value VALUE | reason BECAUSE | value SOURCE")
         )
         table.rows = [
             [option.name, option.setting, format_effect(option), option.because, option.source]

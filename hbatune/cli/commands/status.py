@@ -22,10 +22,7 @@ _NOT_RUNNING_TEXT = "The daemon is not running: `systemctl start hbatune` starts
 
 SUMMARY = "how the daemon is doing"
 GROUP = "look"
-EXAMPLES = (
-    ("hbatune status", "for people"),
-    ("hbatune status --json", "for a monitoring agent"),
-)
+EXAMPLES = (("hbatune status", "for people"), ("hbatune status --json", "for a monitoring agent"))
 
 NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 """The parsed form of a command line without arguments (``cli.command``)."""
