@@ -67,15 +67,9 @@ def run(args: argparse.Namespace) -> int:
         show_json(ProfilesDocument(config.profile, listed))
         return 0
     table = Table(make_columns("id PROFILE | state ACTIVE | value FROM | text FOR"))
-    table.rows = [
-        [
-            profile.name,
-            "yes" if profile.name == config.profile else "",
-            str(profile.origin),
-            profile.title,
-        ]
-        for profile in listed
-    ]
+    for profile in listed:
+        active = "yes" if profile.name == config.profile else ""
+        table.rows.append([profile.name, active, str(profile.origin), profile.title])
     show_table(table)
     return 0
 
@@ -83,11 +77,10 @@ def run(args: argparse.Namespace) -> int:
 def _show_profile(profile: Profile, *, as_json: bool) -> int:
     sources_by_id = installed_library().sources()
     rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
-    cited = {
-        rule.source: sources_by_id[rule.source] for rule in rules if rule.source in sources_by_id
-    }
+    cited = {rule.source: sources_by_id.get(rule.source) for rule in rules}
+    sources = tuple(source for source in cited.values() if source is not None)
     if as_json:
-        show_json(ProfileDocument(profile, tuple(cited.values())))
+        show_json(ProfileDocument(profile, sources))
         return 0
     print_heading(f"{profile.name}: {profile.title}")
     print_line("Of the rules that match an endpoint, the last one decides a setting.")
@@ -95,17 +88,9 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     table = Table(
         make_columns("id RULE | text WHEN | id SETTING | value VALUE | text BECAUSE | value SOURCE")
     )
-    table.rows = [
-        [
-            rule.name,
-            format_conditions(rule.when),
-            rule.setting,
-            format_effect(rule),
-            rule.because,
-            rule.source,
-        ]
-        for rule in profile.rules
-    ]
+    for rule in profile.rules:
+        cells = [rule.name, format_conditions(rule.when), rule.setting, format_effect(rule)]
+        table.rows.append([*cells, rule.because, rule.source])
     show_table(table)
     print_line()
     allowed = profile.tolerance
@@ -116,17 +101,15 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     print_line()
     if profile.options:
         print_heading("Options of drivers' modules, with --module-options only")
-        table = Table(
-            make_columns("id RULE | id OPTION | value VALUE | reason BECAUSE | value SOURCE")
-        )
-        table.rows = [
-            [option.name, option.setting, format_effect(option), option.because, option.source]
-            for option in profile.options
-        ]
+        columns = make_columns("id RULE | id OPTION | value VALUE | reason BECAUSE | value SOURCE")
+        table = Table(columns)
+        for option in profile.options:
+            cells = [option.name, option.setting, format_effect(option)]
+            table.rows.append([*cells, option.because, option.source])
         show_table(table)
         print_line()
     print_heading("Sources")
-    for source in cited.values():
+    for source in sources:
         print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
 
