@@ -5,3 +5,6 @@ room that reads sysfs, ``act`` the only one that writes, and ``plan`` does neith
 """
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+"""As in typing, whose import takes 1.7 ms: too long for ``hbatune status``. mypy knows the name."""

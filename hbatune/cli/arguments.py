@@ -35,35 +35,32 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
     Without ``defaults``, an option that is not given does not change an earlier value. The parser
     of a command needs this, since it runs after the main parser.
     """
-
     import argparse
-
-    def default(value: object) -> object:
-        return value if defaults else argparse.SUPPRESS
 
     group = parser.add_argument_group(GLOBAL_OPTIONS)
     group.add_argument("-h", "--help", action="help", help="show this help")
-    group.add_argument(
-        "-H",
-        "--host",
-        metavar="USER@HOST",
-        default=default(None),
-        help="run the command on that host, over ssh; hbatune has to be installed there, and "
-        "files that are named are files there",
-    )
-    group.add_argument(
-        "--color",
-        metavar="WHEN",
-        choices=COLORS,
-        default=default(None),
-        help="auto (on a terminal, unless NO_COLOR is set), always or never",
-    )
-    group.add_argument(
-        "--quiet",
-        action="store_true",
-        default=default(False),
-        help="print warnings and errors only; the exit code tells the rest",
-    )
+    purpose = "run the command on that host, over ssh; hbatune has to be installed there, and "
+    purpose += "files that are named are files there"
+    host = group.add_argument("-H", "--host", metavar="USER@HOST", help=purpose)
+    purpose = "auto (on a terminal, unless NO_COLOR is set), always or never"
+    color = group.add_argument("--color", metavar="WHEN", choices=COLORS, help=purpose)
+    purpose = "print warnings and errors only; the exit code tells the rest"
+    quiet = group.add_argument("--quiet", action="store_true", help=purpose)
+    if not defaults:
+        for option in (host, color, quiet):
+            option.default = argparse.SUPPRESS
+
+
+def add_flag(parser: "argparse._ActionsContainer", name: str, purpose: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(name, action="store_true", help=purpose)
+
+
+def add_path(
+    parser: "argparse._ActionsContainer", name: str, purpose: str, metavar: str = "FILE"
+) -> None:
+    """Add a file or a directory: an option, or an argument if the name has no hyphens."""
+    parser.add_argument(name, metavar=metavar, type=Path, help=purpose)
 
 
 def add_profile(parser: "argparse.ArgumentParser") -> None:
@@ -73,59 +70,44 @@ def add_profile(parser: "argparse.ArgumentParser") -> None:
 
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
     """Add the targets; without any, the command is for all targets."""
-    parser.add_argument(
-        "targets",
-        metavar="TARGET",
-        nargs="*",
-        help=f"{purpose}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
-        "(irq27) or a stable id; "
-        "without any, everything",
-    )
+    purpose += ": a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt (irq27) or "
+    purpose += "a stable id; without any, everything"
+    parser.add_argument("targets", metavar="TARGET", nargs="*", help=purpose)
 
 
 def add_allow_reset(parser: "argparse.ArgumentParser") -> None:
     """Add --allow-reset."""
-    parser.add_argument(
-        "--allow-reset",
-        action="store_true",
-        help="write also what resets an adapter, so that its link goes down and comes back",
-    )
+    purpose = "write also what resets an adapter, so that its link goes down and comes back"
+    add_flag(parser, "--allow-reset", purpose)
 
 
 def add_json(parser: "argparse.ArgumentParser") -> None:
     """Add --json."""
-    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
+    add_flag(parser, "--json", "print JSON to standard output")
 
 
 def add_snapshot(parser: "argparse.ArgumentParser") -> None:
     """Add --snapshot."""
-    parser.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        type=Path,
-        help="look at the host that `hbatune snapshot` wrote to FILE, not at this machine",
-    )
+    purpose = "look at the host that `hbatune snapshot` wrote to FILE, not at this machine"
+    add_path(parser, "--snapshot", purpose)
 
 
 def add_module_options(parser: "argparse.ArgumentParser") -> None:
     """Add --module-options."""
-    parser.add_argument(
-        "--module-options",
-        action="store_true",
-        help="options of drivers' modules as well, which the next load of a module changes; for "
-        "the adapter under the root disk only where it is named",
-    )
+    purpose = "options of drivers' modules as well, which the next load of a module changes; for "
+    purpose += "the adapter under the root disk only where it is named"
+    add_flag(parser, "--module-options", purpose)
+
+
+def add_force(parser: "argparse.ArgumentParser") -> None:
+    """Add --force, for a command whose main output is a file."""
+    add_flag(parser, "--force", "take the place of a file that exists")
 
 
 def add_root(parser: "argparse.ArgumentParser") -> None:
     """Add --root."""
-    parser.add_argument(
-        "--root",
-        metavar="DIR",
-        type=Path,
-        default=Path("/"),
-        help="the root of an image, not of the running system",
-    )
+    purpose = "the root of an image, not of the running system"
+    parser.add_argument("--root", metavar="DIR", type=Path, default=Path("/"), help=purpose)
 
 
 def make_seconds_type(minimum: float | None = None) -> Callable[[str], float]:

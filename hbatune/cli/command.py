@@ -9,12 +9,12 @@ from contextlib import suppress
 from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
+from hbatune import TYPE_CHECKING
 from hbatune.cli import COMMANDS
 from hbatune.cli.streams import finish_output
 from hbatune.errors import ExitCode, HbatuneError
 from hbatune.text.basic_output import page_output, set_output_options
 
-TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 

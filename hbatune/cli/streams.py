@@ -11,10 +11,9 @@ import os
 import sys
 from contextlib import suppress
 
+from hbatune import TYPE_CHECKING
 from hbatune.errors import ExitCode
 
-# As in typing, whose import takes a third of the interpreter's start time.
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 

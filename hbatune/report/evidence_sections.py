@@ -60,9 +60,7 @@ def make_changes_section(data: ReportData) -> PageSection:
     """Return the section: changed settings, reverted settings, and the remaining plan."""
     blocks = [
         _make_change_block(
-            "Set",
-            "Settings that hbatune has changed since this host was booted",
-            _list_set(data),
+            "Set", "Settings that hbatune has changed since this host was booted", _list_set(data)
         ),
         _make_change_block(
             "Tried and put back", "Settings that cost more than they gave", _list_reverted(data)

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 
-TYPE_CHECKING = False  # the import of typing takes 1.7 ms
+from hbatune import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from typing import Literal
 

@@ -28,17 +28,7 @@ from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.finding_text import format_finding
 from hbatune.text.plan_tables import fold_names, format_value
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Column,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_reason_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Column, ColumnKind, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
 from hbatune.text.units import (
     format_change,
@@ -119,13 +109,7 @@ def with_text(finding: FleetFinding) -> FleetFindingEntry:
 
 def show_audit(audit: Audit) -> None:
     """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
-    names = (
-        make_id_column("HOST"),
-        make_value_column("HERE"),
-        make_value_column("USUAL"),
-        make_number_column("HOSTS"),
-        make_text_column("DIFFERS IN"),
-    )
+    names = make_columns("id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN")
     odd = [
         [
             outlier.host,
@@ -139,7 +123,7 @@ def show_audit(audit: Audit) -> None:
     _show_section("Odd among alike hosts", names, odd)
     _show_section(
         "Like no other, or too few to compare",
-        (make_id_column("HOST"), make_text_column("ADAPTERS, AND THE NEAREST GROUP")),
+        make_columns("id HOST | text ADAPTERS, AND THE NEAREST GROUP"),
         [
             [lone.host, (format_adapters(lone.adapters), describe_nearest(lone))]
             for lone in audit.lone
@@ -147,19 +131,9 @@ def show_audit(audit: Audit) -> None:
     )
     _show_section(
         "What drifts",
-        (
-            *(
-                make_id_column("SETTING"),
-                make_value_column("CURRENT"),
-                make_value_column("WANTED"),
-                make_value_column("PROFILE"),
-            ),
-            *(
-                make_number_column("HOSTS"),
-                make_number_column("TARGETS"),
-                make_text_column("ON"),
-                make_value_column("SOURCE"),
-            ),
+        make_columns(
+            "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
+            "number TARGETS | text ON | value SOURCE"
         ),
         [
             [
@@ -171,12 +145,9 @@ def show_audit(audit: Audit) -> None:
     )
     _show_section(
         "Findings",
-        (
-            *(make_state_column("SEVERITY"), make_id_column("CHECK"), make_number_column("HOSTS")),
-            *(
-                make_reason_column("ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO", stacked=True),
-                make_value_column("SOURCE"),
-            ),
+        make_columns(
+            "state SEVERITY | id CHECK | number HOSTS | "
+            "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
         ),
         [
             _make_finding_row(with_text(finding))
@@ -186,13 +157,7 @@ def show_audit(audit: Audit) -> None:
     )
     _show_section(
         "What there is",
-        (
-            make_id_column("WHAT"),
-            make_value_column("OF"),
-            make_value_column("VALUE"),
-            make_number_column("COUNT"),
-            make_number_column("HOSTS"),
-        ),
+        make_columns("id WHAT | value OF | value VALUE | number COUNT | number HOSTS"),
         [
             [
                 str(stock.what),
@@ -206,7 +171,7 @@ def show_audit(audit: Audit) -> None:
     )
     _show_section(
         "Not audited",
-        (make_id_column("FILE"), make_text_column("WHY")),
+        make_columns("id FILE | text WHY"),
         [[snapshot.file, snapshot.reason] for snapshot in audit.unusable],
     )
     print_line(summarise_audit(audit))
@@ -479,14 +444,10 @@ def _name_sides(comparison: HostComparison) -> tuple[str, str]:
 
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
-    table = Table(
-        [
-            make_id_column("WHAT"),
-            make_value_column(names[0]),
-            make_value_column(names[1]),
-            make_reason_column("OF, AND WHY IT MATTERS"),
-        ]
-    )
+    fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
+    # The names of hosts are from their snapshots.
+    sides = [Column(name, ColumnKind.VALUE) for name in names]
+    table = Table([fact, *sides, reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
         why = (difference.subject, f"{_explain_difference(difference)}{source}")
@@ -507,35 +468,15 @@ def _format_side(values: Sequence[Valued]) -> str:
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
-    table = Table(
-        [
-            *(
-                make_id_column("WORKLOAD"),
-                make_number_column(f"P99 {names[0]}"),
-                make_number_column(f"P99 {names[1]}"),
-            ),
-            *(
-                make_number_column("CHANGE"),
-                make_number_column("IOPS"),
-                make_number_column("IOPS"),
-                make_reason_column("OF"),
-            ),
-        ]
+    workload, *others = make_columns(
+        "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
     )
+    p99s = [Column(f"P99 {name}", ColumnKind.VALUE, right=True) for name in names]
+    table = Table([workload, *p99s, *others])
     for result in results:
-        table.rows.append(
-            [
-                *(
-                    format_workload(result.workload),
-                    format_latency(result.first.p99_us),
-                    format_latency(result.second.p99_us),
-                ),
-                *(
-                    format_change(result.p99_ratio),
-                    format_rate(result.first.iops),
-                    format_rate(result.second.iops),
-                ),
-                result.subject,
-            ]
-        )
+        first, second = result.first, result.second
+        cells = [format_workload(result.workload)]
+        cells += [format_latency(first.p99_us), format_latency(second.p99_us)]
+        cells += [format_change(result.p99_ratio), format_rate(first.iops)]
+        table.rows.append([*cells, format_rate(second.iops), result.subject])
     return table

@@ -1,15 +1,27 @@
 """Notes on incomplete work of an earlier run. Every command prints them, so none stays hidden."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from hbatune.act.journal import Entry, Journal, LostError, find_unknown_ids
 from hbatune.act.lock import Claim
 from hbatune.act.rollback_record import RollbackRecords, UnreadableRecordError
+from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
 from hbatune.text.terminal import print_note
+
+if TYPE_CHECKING:
+    from hbatune.operations.situation import Situation  # heavy, and the daemon needs only names
+
+
+def print_situation(situation: "Situation") -> None:
+    """Print the incomplete work of an earlier run, and names and settings that are ignored."""
+    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+    print_unmatched(situation.unmatched)
+    print_not_understood(situation.not_understood)
 
 
 def print_leftovers(
@@ -20,12 +32,33 @@ def print_leftovers(
     ``records`` are the rollback records. ``stuck`` are the claims of its workers that still wait
     in the kernel.
     """
-    _report_damaged(records)
-    _report_losses(journal)
-    _report_interrupted(journal)
-    _report_stuck(stuck)
+    if records.damaged:
+        _print_error(UnreadableRecordError(records.damaged))
+    if journal.losses:
+        _print_error(LostError(journal.losses))
+    run = journal.run
+    if run is not None and not run.process.alive():
+        print_note(
+            f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: settings may "
+            "be half-way; `hbatune rollback` restores what was there, `hbatune apply` completes it"
+        )
+    for claim in stuck:
+        print_note(
+            f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
+            "to write; its settings are left alone until its I/O ends"
+        )
     _report_doubts(journal, machine, stuck)
-    _report_unknown_ids(journal, records, machine)
+    # Targets that an earlier version rolled back and that can no longer be identified.
+    for id in find_unknown_ids(journal, records, machine):
+        print_note(
+            f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
+            "number that has changed since, so that no target of this machine is left alone for "
+            "it: `hbatune rollback TARGET` excludes the right one"
+        )
+
+
+def _print_error(error: HbatuneError) -> None:
+    print_note(f"{error.message}; {error.hint}")
 
 
 def print_unmatched(names: Iterable[UnmatchedName]) -> None:
@@ -44,49 +77,6 @@ def print_not_understood(settings: Iterable[str]) -> None:
     if names := ", ".join(settings):
         print_note(
             f"the host's rules for {names} are left out: they are of a newer hbatune than this"
-        )
-
-
-def _report_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machine) -> None:
-    """Print targets that an earlier version rolled back and that can no longer be identified."""
-    for id in find_unknown_ids(journal, records, machine):
-        print_note(
-            f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
-            "number that has changed since, so that no target of this machine is left alone for "
-            "it: `hbatune rollback TARGET` excludes the right one"
-        )
-
-
-def _report_damaged(records: RollbackRecords) -> None:
-    """Print an error if the rollback record cannot be read."""
-    if records.damaged:
-        error = UnreadableRecordError(records.damaged)
-        print_note(f"{error.message}; {error.hint}")
-
-
-def _report_losses(journal: Journal) -> None:
-    """Print an error if the journal has lost original values."""
-    if journal.losses:
-        error = LostError(journal.losses)
-        print_note(f"{error.message}; {error.hint}")
-
-
-def _report_interrupted(journal: Journal) -> None:
-    """Print a note if the last run was interrupted."""
-    run = journal.run
-    if run is not None and not run.process.alive():
-        print_note(
-            f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: settings may "
-            "be half-way; `hbatune rollback` restores what was there, `hbatune apply` completes it"
-        )
-
-
-def _report_stuck(stuck: Iterable[Claim]) -> None:
-    """Print the disks on which an earlier write is still waiting."""
-    for claim in stuck:
-        print_note(
-            f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
-            "to write; its settings are left alone until its I/O ends"
         )
 
 
@@ -109,15 +99,10 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
 
 def _report_doubt(entry: Entry, current: Value | None) -> None:
     """Print whether one late write took effect."""
+    late = f"{entry.target}: the late write of {entry.setting}"
     if current == entry.value:
-        print_note(
-            f"{entry.target}: the late write of {entry.setting} has landed: it is {current} now"
-        )
+        print_note(f"{late} has landed: it is {current} now")
     elif current == entry.before:
-        print_note(
-            f"{entry.target}: the late write of {entry.setting} never landed: it is {current} still"
-        )
+        print_note(f"{late} never landed: it is {current} still")
     else:
-        print_note(
-            f"{entry.target}: the late write of {entry.setting} is in doubt: it is {current} now"
-        )
+        print_note(f"{late} is in doubt: it is {current} now")

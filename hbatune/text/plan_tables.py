@@ -14,23 +14,11 @@ from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.advice import Advice, Stance
 from hbatune.plan.rows import Plan, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_reason_column,
-    make_state_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_id_column("SETTING"),
-    make_value_column("NOW"),
-    make_value_column("ADVISED"),
-    make_state_column("STANCE"),
-    make_reason_column("WHY", stacked=True),
+_COLUMNS = make_columns(
+    "id TARGET | id SETTING | value NOW | value ADVISED | state STANCE | paragraphs WHY"
 )
 _STANCES = {
     Stance.AGREES: "agrees",
@@ -305,14 +293,9 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
         key=lambda folded_row: natural_key(folded_row[0][0]),
     )
     table = Table(
-        [
-            make_id_column("TARGET"),
-            make_id_column("SETTING"),
-            make_value_column("CURRENT"),
-            make_value_column("WANTED"),
-            make_state_column("STATE"),
-            make_reason_column("WHY"),
-        ]
+        make_columns(
+            "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
+        )
     )
     table.rows = [
         [

@@ -41,7 +41,7 @@ from hbatune.probe.result import (
 )
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import Table, make_id_column, make_number_column, make_value_column
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import Field, format_csv, make_printable, print_line, show_table
 from hbatune.text.units import (
     format_digits,
@@ -58,14 +58,9 @@ if TYPE_CHECKING:
 
 
 READS_ONLY_NOTE = "The probe only reads: it cannot see how writes queue."
-_TAILS = (
-    make_id_column("TARGET"),
-    make_number_column("DEPTH"),
-    make_value_column(""),
-    make_number_column("P50 µs"),
-    make_number_column("P95 µs"),
-    make_number_column("P99 µs"),
-    make_number_column("P99.9 µs"),
+_TAILS = make_columns(
+    "id TARGET | number DEPTH | value | number P50 µs | number P95 µs | number P99 µs | "
+    "number P99.9 µs"
 )
 _SKIPS = {
     Skip.NO_FIO: "fio is not installed",

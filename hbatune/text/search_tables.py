@@ -25,14 +25,7 @@ from hbatune.settings.setting import Value
 from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.text.basic_output import format_count
 from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_table
 from hbatune.text.units import (
     format_change,
@@ -42,13 +35,8 @@ from hbatune.text.units import (
     format_rate,
 )
 
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_value_column("SETTING"),
-    make_value_column("IN FORCE"),
-    make_value_column("BEST"),
-    make_state_column("ANSWER"),
-    make_text_column("WHY"),
+_COLUMNS = make_columns(
+    "id TARGET | value SETTING | value IN FORCE | value BEST | state ANSWER | text WHY"
 )
 BETTER, AS_GOOD, CANNOT_TELL = "better", "as good as what you have", "cannot tell"
 _DEPTH_WORDS = {

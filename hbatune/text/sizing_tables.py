@@ -8,15 +8,7 @@ from hbatune.policy.budget import MAX_LUN_DEPTH
 from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
 from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_block_size, format_digits, format_percent, format_rate
 
@@ -82,15 +74,7 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
         print_line("no drive, link or adapter that a document has a figure for.")
         return
     table = Table(
-        [
-            *(
-                make_state_column("STATE"),
-                make_id_column("WHAT"),
-                make_number_column("HAS"),
-                make_number_column("NEEDS"),
-            ),
-            *(make_text_column("OF"), make_value_column("SOURCE")),
-        ]
+        make_columns("state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE")
     )
     table.rows = [
         [
@@ -109,14 +93,7 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
 def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
     """Print the maximum depth of each path to a LUN, with each step of the calculation."""
     print_heading("Depth of each path to a LUN")
-    table = Table(
-        [
-            make_id_column("WHAT"),
-            make_number_column("IS"),
-            make_text_column("BECAUSE"),
-            make_value_column("SOURCE"),
-        ]
-    )
+    table = Table(make_columns("id WHAT | number IS | text BECAUSE | value SOURCE"))
     hbas = format_count(array.hbas, "adapter") + f" on {format_count(array.fabrics, 'fabric')}"
     ports = format_count(array.ports, "port")
     spread = "all at once" if array.selector.spreads else "one at a time"
@@ -170,20 +147,10 @@ def format_load(load: WantedLoad) -> str:
 
 def _make_media_table(needs: Needs) -> Table:
     table = Table(
-        [
-            *(
-                make_id_column("DRIVES"),
-                make_number_column("COUNT"),
-                make_number_column("PATHS"),
-                make_number_column("EACH"),
-            ),
-            *(
-                make_number_column("P99 MS"),
-                make_state_column("P99"),
-                make_text_column("IN FLIGHT ON EACH"),
-                make_value_column("SOURCE"),
-            ),
-        ]
+        make_columns(
+            "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
+            "text IN FLIGHT ON EACH | value SOURCE"
+        )
     )
     table.rows = [
         [
@@ -229,14 +196,7 @@ def _describe_in_flight(need: MediumNeed) -> str:
 
 
 def _make_link_table(links: Sequence[LinkNeed]) -> Table:
-    table = Table(
-        [
-            make_id_column("LINK"),
-            make_number_column("COUNT"),
-            make_number_column("GB/S EACH"),
-            make_value_column("SOURCE"),
-        ]
-    )
+    table = Table(make_columns("id LINK | number COUNT | number GB/S EACH | value SOURCE"))
     table.rows = [
         [f"Gen{e.gen} x{e.width}", str(e.links), f"{e.each:.2f}", e.source] for e in links
     ]
@@ -245,16 +205,10 @@ def _make_link_table(links: Sequence[LinkNeed]) -> Table:
 
 def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
     table = Table(
-        [
-            *(
-                make_id_column("CARD"),
-                make_value_column("SLOT"),
-                make_value_column("RAID"),
-                make_number_column("PAIRS"),
-                make_number_column("USES"),
-            ),
-            *(make_text_column("DRIVES, ABOUT"), make_value_column("SOURCE")),
-        ]
+        make_columns(
+            "id CARD | value SLOT | value RAID | number PAIRS | number USES | "
+            "text DRIVES, ABOUT | value SOURCE"
+        )
     )
     table.rows = [
         [

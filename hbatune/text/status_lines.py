@@ -17,20 +17,14 @@ from hbatune.text.basic_output import (
     format_second,
 )
 from hbatune.text.daemon_messages import describe_ramp, format_status_line
-from hbatune.text.tables import Table, make_id_column, make_reason_column, make_value_column
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, show_table
 
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
 
 
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_id_column("SETTING"),
-    make_value_column("CURRENT"),
-    make_value_column("WANTED"),
-    make_reason_column("WHY NOT"),
-)
+_COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
 
 _WHY = {
     Handled.FAILED: "it could not be set",

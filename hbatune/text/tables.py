@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 COLUMN_GAP = 2
 """Characters between two columns, and between a title and its text."""
@@ -78,34 +79,27 @@ class Column(Struct, frozen=True):
         return self.kind is ColumnKind.PROSE
 
 
-def make_id_column(title: str) -> Column:
-    """Return a column that identifies its rows."""
-    return Column(title, ColumnKind.IDENTITY)
+_COLUMN_TYPES = {
+    "id": Column("", ColumnKind.IDENTITY),
+    "value": Column("", ColumnKind.VALUE),
+    "number": Column("", ColumnKind.VALUE, right=True),
+    "state": Column("", ColumnKind.STATE),
+    "text": Column("", ColumnKind.PROSE),
+    "reason": Column("", ColumnKind.PROSE, once=True),
+    "paragraphs": Column("", ColumnKind.PROSE, stacked=True, once=True),
+}
 
 
-def make_value_column(title: str) -> Column:
-    """Return a column of values."""
-    return Column(title, ColumnKind.VALUE)
+def make_columns(heads: str) -> tuple[Column, ...]:
+    """Return columns from a line with their types and titles: ``id TARGET | value CURRENT``.
 
-
-def make_number_column(title: str) -> Column:
-    """Return a column of numbers."""
-    return Column(title, ColumnKind.VALUE, right=True)
-
-
-def make_state_column(title: str) -> Column:
-    """Return a column of states."""
-    return Column(title, ColumnKind.STATE)
-
-
-def make_text_column(title: str) -> Column:
-    """Return a column of sentences."""
-    return Column(title, ColumnKind.PROSE)
-
-
-def make_reason_column(title: str, *, stacked: bool = False) -> Column:
-    """Return a column of sentences that several rows may share."""
-    return Column(title, ColumnKind.PROSE, stacked=stacked, once=True)
+    ``text`` is prose of one row. Several rows may share a ``reason`` or the last ``paragraphs``.
+    """
+    columns = []
+    for head in heads.split(" | "):
+        type_name, _, title = head.partition(" ")
+        columns.append(replace(_COLUMN_TYPES[type_name], title=title))
+    return tuple(columns)
 
 
 Cell = str | Sequence[str]

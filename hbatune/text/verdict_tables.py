@@ -23,15 +23,7 @@ from hbatune.text.probe_tables import (
     explain_missing_result,
     format_shape,
 )
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Cell,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_state_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_change, format_duration, format_percent
 
@@ -40,11 +32,8 @@ if TYPE_CHECKING:
 
 
 METRIC_NAMES = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_value_column("WHAT"),
-    make_state_column("VERDICT"),
-    *(make_number_column(metric) for metric in METRIC_NAMES.values()),
+_COLUMNS = make_columns(
+    "id TARGET | value WHAT | state VERDICT | number IOPS | number mean | number p99"
 )
 
 

@@ -10,15 +10,7 @@ from msgspec import Struct
 
 from hbatune.facts.names import natural_key
 from hbatune.text.basic_output import make_console
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Line,
-    StyledText,
-    Table,
-    make_id_column,
-    make_number_column,
-    wrap_text,
-)
+from hbatune.text.tables import EMPTY_CELL, Line, StyledText, Table, make_columns, wrap_text
 from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
 from hbatune.text.units import format_percent
 from hbatune.watch.alerts import AlertChange, AlertCondition
@@ -27,17 +19,9 @@ from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 SCHEMA = "hbatune.watch/1"
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_number_column("IOPS"),
-    make_number_column("MB/S"),
-    make_number_column("MEAN MS"),
-    make_number_column("P99"),
-    make_number_column("P99.9"),
-    make_number_column("GOAL"),
-    make_number_column("IN FLIGHT"),
-    make_number_column("KNEE"),
-    make_number_column("BUSY"),
+_COLUMNS = make_columns(
+    "id TARGET | number IOPS | number MB/S | number MEAN MS | number P99 | "
+    "number P99.9 | number GOAL | number IN FLIGHT | number KNEE | number BUSY"
 )
 _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 

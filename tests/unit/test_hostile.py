@@ -18,7 +18,7 @@ from hbatune.plan.make import make_plan
 from hbatune.policy.profile import Exactly
 from hbatune.text import terminal
 from hbatune.text.apply_document import make_plan_document
-from hbatune.text.tables import Table, make_id_column, make_text_column, measure_width
+from hbatune.text.tables import Column, ColumnKind, Table, make_columns, measure_width
 from hbatune.text.terminal import make_printable, print_heading, print_line, print_note, show_table
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_plan import profile
@@ -80,7 +80,8 @@ def test_piped_output_is_plain_text(text: str) -> None:
     with redirect_stdout(out), redirect_stderr(err):
         show_table(
             Table(
-                [make_id_column(text), make_text_column("B")], [[text, text], [(text, text), text]]
+                [Column(text, ColumnKind.IDENTITY), *make_columns("text B")],
+                [[text, text], [(text, text), text]],
             )
         )
         print_heading(text)
@@ -97,10 +98,7 @@ def test_terminal_tables_preserve_text(text: str, width: int) -> None:
     with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
         show_table(
-            Table(
-                [make_id_column("A"), make_text_column("B")],
-                [[text, text], [(text, "x"), (text, text)]],
-            )
+            Table(make_columns("id A | text B"), [[text, text], [(text, "x"), (text, text)]])
         )
         print_heading(text)
         print_line(text, hang=4)
@@ -113,9 +111,7 @@ def test_terminal_tables_preserve_text(text: str, width: int) -> None:
     assert "".join(make_printable(text).split()) in "".join(shown.split())
 
 
-def test_messages_wrap_only_on_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_messages_wrap_only_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     for stream, lines in ((Terminal(), 3), (io.StringIO(), 1)):
         with redirect_stderr(stream):

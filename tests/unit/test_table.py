@@ -17,24 +17,14 @@ from hbatune.text.tables import (
     ColumnKind,
     Table,
     format_table,
-    make_id_column,
-    make_number_column,
-    make_reason_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
+    make_columns,
     measure_width,
     wrap_text,
 )
 
 ROW = ("sda", "nr_requests", "256", "1023", "drift", "more requests can be merged (D0-2)")
-COLUMNS = (
-    make_id_column("TARGET"),
-    make_id_column("SETTING"),
-    make_number_column("CURRENT"),
-    make_number_column("WANTED"),
-    make_state_column("STATE"),
-    make_reason_column("WHY"),
+COLUMNS = make_columns(
+    "id TARGET | id SETTING | number CURRENT | number WANTED | state STATE | reason WHY"
 )
 
 
@@ -112,7 +102,7 @@ def test_terminal_shares_equal_prose() -> None:
 
 
 def test_paragraphs_share_only_end() -> None:
-    columns = (make_id_column("TARGET"), make_reason_column("FOUND"))
+    columns = make_columns("id TARGET | reason FOUND")
     rows: list[Sequence[Cell]] = [("sda", ("3 errors", "look")), ("sdb", ("4 errors", "look"))]
     found = [line.strip() for line in text(Table(columns, rows), 12)]
     joined = " ".join(found)
@@ -122,22 +112,22 @@ def test_paragraphs_share_only_end() -> None:
 
 def test_lists_wrap_between_names() -> None:
     names = ("oradata01", "oradata02", "oradata03", "redo a")
-    lines = text(Table((make_id_column("TARGET"), make_value_column("N")), [(names, "1")]), 26)
+    lines = text(Table(make_columns("id TARGET | value N"), [(names, "1")]), 26)
     assert lines == ["TARGET                   N", "oradata01 oradata02      1", "oradata03 redo a"]
 
 
 def test_pipe_output_has_no_width() -> None:
     rows: list[Sequence[Cell]] = [(("sda", "sdb"), ("limit", "why " * 50 + "end"))]
-    lines = text(Table((make_id_column("TARGET"), make_text_column("WHY")), rows), None)
+    lines = text(Table(make_columns("id TARGET | text WHY"), rows), None)
     assert len(lines) == 2
     assert lines[1].startswith("sda sdb  limit; why why")
-    stacked = Table((make_id_column("TARGET"), make_reason_column("WHY", stacked=True)), rows)
+    stacked = Table(make_columns("id TARGET | paragraphs WHY"), rows)
     assert len(text(stacked, None)) == 3
 
 
 def test_wide_characters_count_double() -> None:
     rows: list[Sequence[Cell]] = [("日本", "1"), ("e\u0301", "2")]
-    lines = text(Table((make_id_column("A"), make_number_column("N")), rows), 40)
+    lines = text(Table(make_columns("id A | number N"), rows), 40)
     assert [measure_width(line) for line in lines] == [7, 7, 7]
 
 
@@ -233,7 +223,7 @@ def test_wrapping_preserves_characters(words: list[str], width: int) -> None:
 
 
 def test_prose_column_has_minimum_width() -> None:
-    columns = (make_id_column("TARGET"), make_text_column("WHY"))
+    columns = make_columns("id TARGET | text WHY")
     rows: list[Sequence[Cell]] = [("x" * 40, "word " * 40)]
     for width in range(45, 120):
         lines = text(Table(columns, rows), width)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hbatune.act import paths
 from hbatune.agent.client import find_daemon
-from hbatune.cli.arguments import (
-    add_allow_reset,
-    add_json,
-    add_module_options,
-    add_profile,
-    add_targets,
-    require_root,
-)
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
 from hbatune.operations.apply import ApplyRequest, ApplyResult, ComparisonRequest, apply_profile
 from hbatune.operations.situation import survey_machine
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.text.leftovers import print_leftovers, print_unmatched
+from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_rows, show_skipped, summarise_outcomes, summarise_states
 from hbatune.text.terminal import print_line, print_note, show_json
 
@@ -43,41 +35,24 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
-    add_targets(parser, "what to tune")
-    add_profile(parser)
-    parser.add_argument("--dry-run", action="store_true", help="show the plan and write nothing")
-    parser.add_argument("--once", action="store_true", help="leave the active profile as it is")
-    parser.add_argument("--no-probe", action="store_true", help="do not measure what it does")
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="compare for longer, and so more surely: see [probe] of hbatune.toml",
-    )
-    parser.add_argument(
-        "--keep-worse",
-        action="store_true",
-        help="leave what turns out to be worse as it was set; exit 1 all the same",
-    )
-    parser.add_argument(
-        "--file",
-        metavar="DIR",
-        type=Path,
-        help="measure the disk that this folder is on through a file made there, with writes",
-    )
-    parser.add_argument(
-        "--destructive",
-        action="store_true",
-        help="measure with writes on the disks that are named, which have to be empty",
-    )
-    parser.add_argument(
-        "--probe-shared", action="store_true", help="measure fc and iscsi endpoints, too"
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="every LUN on its own line, and what was right, too"
-    )
-    add_allow_reset(parser)
-    add_module_options(parser)
-    add_json(parser)
+    arguments.add_targets(parser, "what to tune")
+    arguments.add_profile(parser)
+    arguments.add_flag(parser, "--dry-run", "show the plan and write nothing")
+    arguments.add_flag(parser, "--once", "leave the active profile as it is")
+    arguments.add_flag(parser, "--no-probe", "do not measure what it does")
+    purpose = "compare for longer, and so more surely: see [probe] of hbatune.toml"
+    arguments.add_flag(parser, "--verify", purpose)
+    purpose = "leave what turns out to be worse as it was set; exit 1 all the same"
+    arguments.add_flag(parser, "--keep-worse", purpose)
+    purpose = "measure the disk that this folder is on through a file made there, with writes"
+    arguments.add_path(parser, "--file", purpose, "DIR")
+    purpose = "measure with writes on the disks that are named, which have to be empty"
+    arguments.add_flag(parser, "--destructive", purpose)
+    arguments.add_flag(parser, "--probe-shared", "measure fc and iscsi endpoints, too")
+    arguments.add_flag(parser, "--all", "every LUN on its own line, and what was right, too")
+    arguments.add_allow_reset(parser)
+    arguments.add_module_options(parser)
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     _check_options(args)
     if args.dry_run:
         return _show_plan(args)
-    require_root("apply")
+    arguments.require_root("apply")
     request = ApplyRequest(
         profile=args.profile,
         targets=tuple(args.targets),
@@ -114,12 +89,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_options(args: argparse.Namespace) -> None:
     """Raise UsageError for options that contradict each other."""
-    for option, is_given in (
-        ("--verify", args.verify),
-        ("--keep-worse", args.keep_worse),
-        ("--file", args.file is not None),
-        ("--destructive", args.destructive),
-    ):
+    probing = {
+        "--verify": args.verify,
+        "--keep-worse": args.keep_worse,
+        "--file": args.file is not None,
+        "--destructive": args.destructive,
+    }
+    for option, is_given in probing.items():
         if is_given and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
     if args.destructive and args.file is not None:
@@ -147,20 +123,24 @@ def _show_plan(args: argparse.Namespace) -> int:
         show_skipped(plan.left_alone)
         print_line(summarise_states(plan, rows))
         print_line("Nothing was written.")
-    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    print_unmatched(situation.unmatched)
+    print_situation(situation)
     # After the plan is shown, because its rows explain why memory is insufficient.
     require_affordable(plan)
     return 0
 
 
 def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
-    plan, rows, situation = applied.plan, applied.rows, applied.situation
+    plan, rows, machine = applied.plan, applied.rows, applied.situation.machine
     verified = applied.verified
     if args.json:
-        _show_document(applied)
+        from hbatune.operations.verify import VerificationResult
+        from hbatune.text.apply_document import make_plan_document
+
+        verified = verified or VerificationResult(rows)
+        standings = _compare_results(applied)
+        show_json(make_plan_document(plan, rows, machine, verified, standings))
         return
-    show_rows(rows, situation.machine, unfold=args.all)
+    show_rows(rows, machine, unfold=args.all)
     show_skipped(plan.left_alone)
     if verified is not None:
         _show_measured(applied, verified)
@@ -170,16 +150,6 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
         print_line(
             f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back."
         )
-
-
-def _show_document(applied: ApplyResult) -> None:
-    from hbatune.operations.verify import VerificationResult
-    from hbatune.text.apply_document import make_plan_document
-
-    verified = applied.verified or VerificationResult(applied.rows)
-    standings = _compare_results(applied)
-    machine = applied.situation.machine
-    show_json(make_plan_document(applied.plan, applied.rows, machine, verified, standings))
 
 
 def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
@@ -201,5 +171,8 @@ def _compare_results(applied: ApplyResult) -> dict[str, Standing]:
     from hbatune.text.probe_tables import find_standing
 
     machine, profile = applied.situation.machine, applied.situation.profile
-    pairs = ((result.target, find_standing(result, machine, profile)) for result in applied.results)
-    return {target: standing for target, standing in pairs if standing is not None}
+    standings = {}
+    for result in applied.results:
+        if (standing := find_standing(result, machine, profile)) is not None:
+            standings[result.target] = standing
+    return standings

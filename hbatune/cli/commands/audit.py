@@ -2,29 +2,18 @@
 
 import argparse
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
-from hbatune.cli.arguments import add_json, add_profile, make_number_type, save_named
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
-from hbatune.errors import UsageError
+from hbatune.errors import ExitCode, UsageError
+from hbatune.fleet import hosts
 from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
-from hbatune.fleet.hosts import (
-    MAX_PROCESSES,
-    SNAPSHOT_SUFFIXES,
-    HostAudit,
-    UnusableSnapshot,
-    audit_host,
-    list_snapshot_files,
-    read_hosts,
-)
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.text.basic_output import add_pager
-from hbatune.text.fleet_tables import make_audit_document, show_audit
+from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, show_audit
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_note, show_csv, show_json
-
-EXIT_FOUND = 1
 
 SUMMARY = "many hosts by their snapshots: who drifts, and who is odd"
 GROUP = "look"
@@ -37,40 +26,21 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `audit`."""
-    endings = " or ".join(SNAPSHOT_SUFFIXES)
-    parser.add_argument(
-        "paths",
-        metavar="FILE",
-        nargs="*",
-        type=Path,
-        help="what `hbatune snapshot` wrote on each host, or a folder with files whose names end "
-        f"in {endings}; without any, this host alone",
-    )
-    add_profile(parser)
-    add_json(parser)
-    parser.add_argument(
-        "--csv", action="store_true", help="print one table of comma-separated values"
-    )
-    parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write one HTML page as well, to look at"
-    )
-    parser.add_argument(
-        "--metrics",
-        metavar="FILE",
-        type=Path,
-        help="write metrics for Prometheus as well, for node_exporter's textfile collector; they "
-        "take the place of those before",
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="let --html take the place of a file that exists"
-    )
-    parser.add_argument(
-        "--processes",
-        metavar="N",
-        type=make_number_type(1),
-        help=f"read so many snapshots at once; without it, one for each CPU, "
-        f"{MAX_PROCESSES} at most",
-    )
+    purpose = "what `hbatune snapshot` wrote on each host, or a folder with files whose names end "
+    purpose += f"in {' or '.join(hosts.SNAPSHOT_SUFFIXES)}; without any, this host alone"
+    parser.add_argument("paths", metavar="FILE", nargs="*", type=Path, help=purpose)
+    arguments.add_profile(parser)
+    arguments.add_json(parser)
+    arguments.add_flag(parser, "--csv", "print one table of comma-separated values")
+    arguments.add_path(parser, "--html", "write one HTML page as well, to look at")
+    purpose = "write metrics for Prometheus as well, for node_exporter's textfile collector; they "
+    purpose += "take the place of those before"
+    arguments.add_path(parser, "--metrics", purpose)
+    arguments.add_flag(parser, "--force", "let --html take the place of a file that exists")
+    purpose = "read so many snapshots at once; without it, one for each CPU, "
+    purpose += f"{hosts.MAX_PROCESSES} at most"
+    number = arguments.make_number_type(1)
+    parser.add_argument("--processes", metavar="N", type=number, help=purpose)
     add_pager(parser)
 
 
@@ -78,24 +48,26 @@ def run(args: argparse.Namespace) -> int:
     """Print the audit; exit 1 if any host drifts or any file could not be audited."""
     if args.json and args.csv:
         raise UsageError("--json and --csv both print to standard output: name one of them")
-    fleet_audit = audit_fleet(_audit_hosts(args))
+    if args.paths:
+        files = hosts.list_snapshot_files(args.paths)
+        fleet_audit = audit_fleet(hosts.read_hosts(files, args.profile, processes=args.processes))
+    else:
+        snapshot = take_snapshot(make_context())
+        fleet_audit = audit_fleet([hosts.audit_host(snapshot, "this host", args.profile)])
     if not fleet_audit.hosts:
-        raise UsageError(
-            _explain_empty(fleet_audit), hint="`hbatune snapshot FILE` takes one on a host"
-        )
+        problem = _explain_empty(fleet_audit)
+        raise UsageError(problem, hint="`hbatune snapshot FILE` takes one on a host")
     if args.html is not None:
         from hbatune.render import render_template  # here, as it imports the template engine
         from hbatune.report.fleet_page import make_fleet_page
 
         html = render_template("templates", "fleet.html.j2", page=make_fleet_page(fleet_audit))
-        save_named(args.html, html.encode(), over=args.force)
+        arguments.save_named(args.html, html.encode(), over=args.force)
     if args.metrics is not None:
-        save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)
+        arguments.save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)
     if args.json:
         show_json(make_audit_document(fleet_audit))
     elif args.csv:
-        from hbatune.text.fleet_tables import format_audit_csv
-
         show_csv(format_audit_csv(fleet_audit))
     else:
         show_audit(fleet_audit)
@@ -103,14 +75,7 @@ def run(args: argparse.Namespace) -> int:
         for unusable in fleet_audit.unusable:
             print_note(f"{unusable.file!r}: {unusable.reason}")
     print_not_understood(fleet_audit.not_understood)
-    return EXIT_FOUND if fleet_audit.drifting or fleet_audit.unusable else 0
-
-
-def _audit_hosts(args: argparse.Namespace) -> Iterable[HostAudit | UnusableSnapshot]:
-    if args.paths:
-        files = list_snapshot_files(args.paths)
-        return read_hosts(files, args.profile, processes=args.processes)
-    return [audit_host(take_snapshot(make_context()), "this host", args.profile)]
+    return ExitCode.FOUND if fleet_audit.drifting or fleet_audit.unusable else 0
 
 
 def _explain_empty(fleet_audit: Audit) -> str:

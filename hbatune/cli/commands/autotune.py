@@ -1,14 +1,13 @@
 """`hbatune autotune`: search the best depth and settings of disks; save only with --write."""
 
 import argparse
-from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.cli.arguments import add_json, add_profile, make_seconds_type, require_root
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.autotune import AutotuneRequest, AutotuneResult, search_disks
+from hbatune.operations.autotune import AutotuneRequest, search_disks
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.search.tournament import DiskSearchResult
 from hbatune.text.search_tables import show_autotuned
@@ -43,28 +42,16 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `autotune`."""
     parser.add_argument("targets", metavar="TARGET", nargs="+", help="a disk, adapter or stable id")
-    add_profile(parser)
-    parser.add_argument(
-        "--minutes",
-        metavar="N",
-        type=make_seconds_type(),
-        help="the longest that it may take in all",
-    )
-    parser.add_argument(
-        "--file",
-        metavar="DIR",
-        type=Path,
-        help="judge schedulers, too: beside a writer to a file made in this folder on the disk",
-    )
-    parser.add_argument(
-        "--destructive",
-        action="store_true",
-        help="judge schedulers, too: by writes to the disks that are named, which have to be empty",
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="write a rule of the site for what is better"
-    )
-    add_json(parser)
+    arguments.add_profile(parser)
+    seconds = arguments.make_seconds_type()
+    purpose = "the longest that it may take in all"
+    parser.add_argument("--minutes", metavar="N", type=seconds, help=purpose)
+    purpose = "judge schedulers, too: beside a writer to a file made in this folder on the disk"
+    arguments.add_path(parser, "--file", purpose, "DIR")
+    purpose = "judge schedulers, too: by writes to the disks that are named, which have to be empty"
+    arguments.add_flag(parser, "--destructive", purpose)
+    arguments.add_flag(parser, "--write", "write a rule of the site for what is better")
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--minutes must be above 0 and at most {MAX_MINUTES:.0f}")
     if args.file is not None and args.destructive:
         raise UsageError("--file takes the place of --destructive", hint="name one or the other")
-    require_root("autotune")
+    arguments.require_root("autotune")
     request = AutotuneRequest(
         targets=tuple(args.targets),
         profile=args.profile,
@@ -84,18 +71,15 @@ def run(args: argparse.Namespace) -> int:
     )
     done = search_disks(make_context(), request)
     if args.json:
-        show_json(_make_document(done))
+        machine, profile = done.situation.machine, done.situation.profile.name
+        document = AutotuneDocument(
+            hostname=machine.hostname,
+            kernel=machine.kernel,
+            profile=profile,
+            disks=done.disks,
+            rules=done.rules,
+        )
+        show_json(document)
     else:
         show_autotuned(done)
     return 0 if done.complete else 1
-
-
-def _make_document(done: AutotuneResult) -> AutotuneDocument:
-    machine = done.situation.machine
-    return AutotuneDocument(
-        hostname=machine.hostname,
-        kernel=machine.kernel,
-        profile=done.situation.profile.name,
-        disks=done.disks,
-        rules=done.rules,
-    )

@@ -6,7 +6,6 @@ It changes no setting. Run by root, it stores the error counters, to report incr
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +14,9 @@ from hbatune.act import paths
 from hbatune.act.marks import save_counted
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean, run_checks
-from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
-from hbatune.errors import UsageError
+from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.health import retain_observations
 from hbatune.operations.situation import make_snapshot_situation, resolve_target_name
 from hbatune.operations.snapshot import get_error_counters, make_check_input, take_snapshot
@@ -26,13 +25,7 @@ from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.finding_text import format_finding
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
-from hbatune.text.tables import (
-    Table,
-    make_id_column,
-    make_reason_column,
-    make_state_column,
-    make_value_column,
-)
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 
 SCHEMA = "hbatune.check/1"
@@ -41,13 +34,9 @@ _NOUNS = {
     Severity.WARNING: ("warning",),
     Severity.ADVICE: ("piece of advice", "pieces of advice"),
 }
-_COLUMNS = (
-    make_state_column("SEVERITY"),
-    make_id_column("TARGET"),
-    make_reason_column("FOUND, AND WHAT TO DO", stacked=True),
-    make_value_column("SOURCE"),
+_COLUMNS = make_columns(
+    "state SEVERITY | id TARGET | paragraphs FOUND, AND WHAT TO DO | value SOURCE"
 )
-EXIT_FOUND = 1
 
 
 class FindingEntry(Struct, frozen=True):
@@ -85,17 +74,13 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
-    add_targets(parser, "what to check")
-    add_profile(parser)
-    add_json(parser)
+    arguments.add_targets(parser, "what to check")
+    arguments.add_profile(parser)
+    arguments.add_json(parser)
     add_pager(parser)
-    add_snapshot(parser)
-    parser.add_argument(
-        "--since",
-        metavar="OLD",
-        type=Path,
-        help="with --snapshot: an earlier one of the same host, to say which counters rose",
-    )
+    arguments.add_snapshot(parser)
+    purpose = "with --snapshot: an earlier one of the same host, to say which counters rose"
+    arguments.add_path(parser, "--since", purpose, "OLD")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -119,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(make_check_document(inputs, findings))
     else:
         _show_findings(inputs, findings)
-    return 0 if is_clean(findings) else EXIT_FOUND
+    return 0 if is_clean(findings) else ExitCode.FOUND
 
 
 def read_check_input(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
@@ -140,7 +125,7 @@ def make_check_document(inputs: CheckInput, findings: Iterable[Finding]) -> Chec
         hostname=inputs.machine.hostname,
         kernel=inputs.machine.kernel,
         profile=inputs.profile.name if inputs.profile else None,
-        findings=tuple(_make_entry(finding) for finding in findings),
+        findings=tuple(map(_make_entry, findings)),
     )
 
 
@@ -159,13 +144,12 @@ def _make_entry(finding: Finding) -> FindingEntry:
 
 
 def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
-    entries = (_make_entry(finding) for finding in findings)
+    entries = map(_make_entry, findings)
     folded = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
-    table = Table(_COLUMNS)
     # The same advice is shown once for all its findings of one severity.
-    for targets, entry in group_equal_rows(
-        folded, lambda folded_entry: (folded_entry[1].severity, folded_entry[1].advice)
-    ):
+    groups = group_equal_rows(folded, lambda item: (item[1].severity, item[1].advice))
+    table = Table(_COLUMNS)
+    for targets, entry in groups:
         paragraphs = (entry.evidence, f"→ {entry.advice}")
         table.rows.append([str(entry.severity), fold_names(targets), paragraphs, entry.source])
     if table.rows:
@@ -177,12 +161,10 @@ def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
 
 
 def _summarise_findings(findings: Sequence[Finding]) -> str:
-    counted = Counter(finding.severity for finding in findings)
+    counts = Counter(finding.severity for finding in findings)
     if is_clean(tuple(findings)):
-        return f"Clean: nothing above info ({counted[Severity.INFO]} worth knowing)."
-    grave = (
-        format_count(counted[severity], *_NOUNS[severity])
-        for severity in _NOUNS
-        if counted[severity]
-    )
-    return f"Found: {', '.join(grave)}."
+        return f"Clean: nothing above info ({counts[Severity.INFO]} worth knowing)."
+    parts = [
+        format_count(counts[grade], *nouns) for grade, nouns in _NOUNS.items() if counts[grade]
+    ]
+    return f"Found: {', '.join(parts)}."

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hbatune.act import paths
-from hbatune.cli.arguments import add_json
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
-from hbatune.errors import HbatuneError, UsageError
+from hbatune.errors import ExitCode, HbatuneError, UsageError
 from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
@@ -16,8 +16,6 @@ from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import add_pager
 from hbatune.text.fleet_tables import make_compare_document, show_comparison
 from hbatune.text.terminal import print_note, show_json
-
-EXIT_DIFFERENT = 1
 
 SUMMARY = "two hosts side by side, or one at two times: what differs"
 GROUP = "look"
@@ -30,26 +28,15 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compare`."""
+    arguments.add_path(parser, "first", "what `hbatune snapshot` wrote: the host to go by", "FIRST")
+    purpose = "the snapshot of the host that is asked about; without it, this host"
+    parser.add_argument("second", metavar="SECOND", nargs="?", type=Path, help=purpose)
+    purpose = "a copy of a host's history.json, to compare what was measured, too: that of the "
+    purpose += "first host, then, given again, of the second; this host's own is known"
     parser.add_argument(
-        "first", metavar="FIRST", type=Path, help="what `hbatune snapshot` wrote: the host to go by"
+        "--history", metavar="FILE", action="append", type=Path, default=[], help=purpose
     )
-    parser.add_argument(
-        "second",
-        metavar="SECOND",
-        nargs="?",
-        type=Path,
-        help="the snapshot of the host that is asked about; without it, this host",
-    )
-    parser.add_argument(
-        "--history",
-        metavar="FILE",
-        action="append",
-        type=Path,
-        default=[],
-        help="a copy of a host's history.json, to compare what was measured, too: that of the "
-        "first host, then, given again, of the second; this host's own is known",
-    )
-    add_json(parser)
+    arguments.add_json(parser)
     add_pager(parser)
 
 
@@ -61,14 +48,13 @@ def run(args: argparse.Namespace) -> int:
     with_this_host = args.second is None
     second = take_snapshot(make_context()) if with_this_host else load_snapshot(args.second)
     one_host = first.machine.hostname == second.machine.hostname
-    comparison = compare_hosts(
-        first, second, _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
-    )
+    results = _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
+    comparison = compare_hosts(first, second, results)
     if args.json:
         show_json(make_compare_document(comparison))
     else:
         show_comparison(comparison)
-    return EXIT_DIFFERENT if comparison.differences else 0
+    return ExitCode.FOUND if comparison.differences else 0
 
 
 def _load_results(

@@ -47,21 +47,17 @@ def run(args: "argparse.Namespace") -> int:
         spare=paths.DAEMON_LOCK_SPARE,
         hint="`hbatune status` says how it is doing",
     ):
-        _run_daemon()
+        by = detect_manager()
+        good = LastGoodConfiguration(installed_library().site, _load_policy)
+        source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
+        reporter = JournalReporter(by)
+        watch_for_faults(["daemon"], reporter.met_fault)
+        last = _load_last_status()
+        monitor = MetricsMonitor(() if last is None else last.alerts)
+        # After a restart, alerts and retries continue and are not reported again.
+        open = () if last is None else last.open
+        DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
     return 0
-
-
-def _run_daemon() -> None:
-    by = detect_manager()
-    good = LastGoodConfiguration(installed_library().site, _load_policy)
-    source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
-    reporter = JournalReporter(by)
-    watch_for_faults(["daemon"], reporter.met_fault)
-    last = _load_last_status()
-    monitor = MetricsMonitor(() if last is None else last.alerts)
-    # After a restart, alerts and retries continue and are not reported again.
-    open = () if last is None else last.open
-    DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
 
 
 def _load_policy() -> Policy:

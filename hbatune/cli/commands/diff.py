@@ -2,21 +2,14 @@
 
 import argparse
 
-from hbatune.cli.arguments import (
-    add_json,
-    add_module_options,
-    add_profile,
-    add_snapshot,
-    add_targets,
-)
+from hbatune.cli import arguments
+from hbatune.errors import ExitCode
 from hbatune.operations.situation import survey_machine
 from hbatune.plan.rows import State
 from hbatune.text.basic_output import add_pager
-from hbatune.text.leftovers import print_leftovers, print_not_understood, print_unmatched
+from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_rows, show_skipped, summarise_states
 from hbatune.text.terminal import print_line, show_json
-
-EXIT_DRIFT = 1
 
 SUMMARY = "what differs from a profile"
 GROUP = "look"
@@ -29,15 +22,13 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `diff`."""
-    add_targets(parser, "what to compare")
-    add_profile(parser)
-    add_module_options(parser)
-    add_json(parser)
+    arguments.add_targets(parser, "what to compare")
+    arguments.add_profile(parser)
+    arguments.add_module_options(parser)
+    arguments.add_json(parser)
     add_pager(parser)
-    add_snapshot(parser)
-    parser.add_argument(
-        "--all", action="store_true", help="every LUN on its own line, and what is right, too"
-    )
+    arguments.add_snapshot(parser)
+    arguments.add_flag(parser, "--all", "every LUN on its own line, and what is right, too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,7 +56,5 @@ def run(args: argparse.Namespace) -> int:
             show_advice(advice, unfold=args.all)
         show_skipped(plan.left_alone)
         print_line(summarise_states(plan, rows))
-    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    print_unmatched(situation.unmatched)
-    print_not_understood(situation.not_understood)
-    return EXIT_DRIFT if any(row.state is State.DRIFT for row in rows) else 0
+    print_situation(situation)
+    return ExitCode.FOUND if any(row.state is State.DRIFT for row in rows) else 0

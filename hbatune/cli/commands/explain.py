@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.cli.arguments import add_json, add_profile, add_snapshot
+from hbatune.cli import arguments
 from hbatune.cli.commands.profiles import format_conditions, format_effect
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
@@ -36,7 +36,7 @@ from hbatune.policy.profile import Match, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import add_pager, format_count
-from hbatune.text.leftovers import print_leftovers, print_not_understood, print_unmatched
+from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import (
     describe_skipped,
     fold_rows,
@@ -46,27 +46,15 @@ from hbatune.text.plan_tables import (
     format_targets,
     format_value,
 )
-from hbatune.text.tables import (
-    Table,
-    make_id_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
 SCHEMA = "hbatune.explain/1"
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
 
-_RULES = (
-    make_state_column(""),
-    make_id_column("RULE"),
-    make_text_column("WHEN"),
-    make_value_column("VALUE"),
-    make_text_column("BECAUSE"),
-    make_value_column("SOURCE"),
-    make_value_column("FILE"),
+_RULES = make_columns(
+    "state | id RULE | text WHEN | value VALUE | text BECAUSE | value SOURCE | value FILE"
 )
 
 
@@ -124,34 +112,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
     )
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
-    add_profile(parser)
-    add_json(parser)
+    arguments.add_profile(parser)
+    arguments.add_json(parser)
     add_pager(parser)
-    add_snapshot(parser)
+    arguments.add_snapshot(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the cited documents."""
     if args.setting is not None and args.setting not in SETTINGS:
-        raise UsageError(
-            f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
-            hint=suggest_nearest(args.setting, SETTINGS),
-        )
+        problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
+        raise UsageError(problem, hint=suggest_nearest(args.setting, SETTINGS))
     situation = survey_machine(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
     explained = list(_explain_settings(situation, args.setting))
-    bare = [] if args.setting is not None else list(_find_without_rules(situation, explained))
+    bare = []
+    if args.setting is None:
+        bare = list(_find_without_rules(situation, explained))
     if args.setting is not None and not explained:
         kind = SETTINGS[args.setting].on
-        raise UsageError(
-            f"{args.setting} is a setting of a {kind}, and {args.target} has none",
-            hint="name the adapter, by its PCI address for one",
-        )
+        problem = f"{args.setting} is a setting of a {kind}, and {args.target} has none"
+        raise UsageError(problem, hint="name the adapter, by its PCI address for one")
     sources_by_id = installed_library().sources()
     cited = {source for explanation in explained for source in _collect_sources(explanation)}
     sources = tuple(source for id, source in sources_by_id.items() if id in cited)
-    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    print_unmatched(situation.unmatched)
-    print_not_understood(situation.not_understood)
+    print_situation(situation)
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0
@@ -229,13 +213,9 @@ def _explain_adapters(
 ) -> Iterator[Explained]:
     """Yield settings that a rule specifies for requested adapters without such a parameter."""
     requested_ids = situation.ids or frozenset()
-    adapters = {
-        adapter.target: adapter
-        for adapter in situation.machine.adapters
-        if adapter.target in requested_ids
-    }
+    adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for (id, name), row in rows.items():
-        if id in adapters and setting in (None, name):
+        if id in adapters and id in requested_ids and setting in (None, name):
             matched = matcher.decide(build_adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
             rules = tuple(rule for rule in matched if rule.setting == name)
             yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
@@ -277,34 +257,24 @@ def _find_without_rules(
 
 def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
     """Print the targets without a matching rule, and the nearest rules once for equal targets."""
-    traits_by_id = {
-        target.id: target_traits for target, target_traits in _select_targets(situation)
-    }
+    traits_by_id = {target.id: traits for target, traits in _select_targets(situation)}
     profile = situation.profile.name
-    for names, target in fold_rows(
-        bare,
-        lambda target: (target.near, traits_by_id[target.id], target.evidence),
-    ):
+    folded = fold_rows(bare, lambda item: (item.near, traits_by_id[item.id], item.evidence))
+    for names, target in folded:
+        targets = format_targets(names)
         if target.reason is not None:
-            print_line(
-                f"{format_targets(names)}: {describe_skipped(target.reason, target.evidence)}",
-                hang=2,
-            )
-        print_line(
-            f"{format_targets(names)}: no rule of profile {profile} matches, so nothing is set"
-        )
+            print_line(f"{targets}: {describe_skipped(target.reason, target.evidence)}", hang=2)
+        print_line(f"{targets}: no rule of profile {profile} matches, so nothing is set")
         if not target.near:
             print_line("  nearest   the profile has no rule for anything of this kind")
         for near in target.near:
+            rule, traits = near.rule, traits_by_id[target.id]
             # The conditions that do not hold, in the format of a rule's conditions.
-            asks = format_conditions(
-                Match(**{name: getattr(near.rule.when, name) for name in near.unmet})
-            )
-            actual = ", ".join(
-                _describe_trait(traits_by_id[target.id], name) for name in near.unmet
-            )
+            unmet = {name: getattr(rule.when, name) for name in near.unmet}
+            actual = ", ".join(_describe_trait(traits, name) for name in near.unmet)
             print_line(
-                f"  nearest   {near.rule.name} ({near.rule.setting}) is for {asks}; here: {actual}"
+                f"  nearest   {rule.name} ({rule.setting}) is for "
+                f"{format_conditions(Match(**unmet))}; here: {actual}"
             )
         print_line()
 
@@ -312,9 +282,8 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
 def _describe_trait(target_traits: Traits, condition: str) -> str:
     """Return a trait of a target in the format of a rule's condition."""
     if condition == "link":
-        return (
-            f"link gen {format_value(target_traits.gen)}, width {format_value(target_traits.width)}"
-        )
+        gen, width = format_value(target_traits.gen), format_value(target_traits.width)
+        return f"link gen {gen}, width {width}"
     return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 
 
@@ -361,19 +330,6 @@ class _Index:
             yield from list_depth_facts(explained.budget, self.endpoints[explained.id])
 
 
-def _make_rule_cells(rule: Rule, last: Rule) -> list[str]:
-    decides = "decides" if rule is last else ""
-    cells = [
-        rule.name,
-        format_conditions(rule.when),
-        format_effect(rule),
-        rule.because,
-        rule.source,
-        rule.file,
-    ]
-    return [decides, *cells]
-
-
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
     setting = SETTINGS[explained.setting]
     print_heading(f"{format_targets(names)} {setting.name}: {setting.summary}")
@@ -402,8 +358,12 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     for advice in explained.advice:
         _print_fact("advice", format_advice(advice))
     if explained.rules:
-        last = explained.rules[-1]
-        show_table(Table(_RULES, [_make_rule_cells(rule, last) for rule in explained.rules]))
+        table = Table(_RULES)
+        for rule in explained.rules:
+            decides = "decides" if rule is explained.rules[-1] else ""
+            cells = [decides, rule.name, format_conditions(rule.when), format_effect(rule)]
+            table.rows.append([*cells, rule.because, rule.source, rule.file])
+        show_table(table)
     else:
         _print_fact("rules", "no rule of the profile matches this setting of this target")
     print_line()

@@ -7,10 +7,7 @@ from hbatune.cli.parser import format_help_page
 
 SUMMARY = "the help of hbatune, or of one command"
 GROUP = "look"
-EXAMPLES = (
-    ("hbatune help", "the list of commands"),
-    ("hbatune help apply", "the options of one"),
-)
+EXAMPLES = (("hbatune help", "the list of commands"), ("hbatune help apply", "the options of one"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

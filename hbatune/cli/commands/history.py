@@ -1,13 +1,12 @@
 """`hbatune history`: the results of this machine, with stale ones marked."""
 
 import argparse
-import time
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.cli.arguments import add_json, add_targets
+from hbatune.cli import arguments
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
@@ -17,28 +16,21 @@ from hbatune.policy.chosen import load_configuration
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.text.basic_output import add_pager, format_count
-from hbatune.text.probe_tables import describe_knee, describe_stale, format_load, format_shape
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_reason_column,
-    make_value_column,
+from hbatune.text.probe_tables import (
+    describe_knee,
+    describe_stale,
+    format_history_csv,
+    format_load,
+    format_shape,
 )
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
-from hbatune.text.units import format_digits
+from hbatune.text.units import format_digits, format_time
 from hbatune.text.verdict_tables import format_metric_change
 
-_COLUMNS = (
-    make_id_column("WHEN"),
-    make_id_column("TARGET"),
-    make_reason_column("WHAT"),
-    make_number_column("IOPS"),
-    make_number_column("MEAN µs"),
-    make_number_column("P99 µs"),
-    make_value_column("THE LAST TIME"),
-    make_reason_column("VERDICT"),
+_COLUMNS = make_columns(
+    "id WHEN | id TARGET | reason WHAT | number IOPS | number MEAN µs | number P99 µs | "
+    "value THE LAST TIME | reason VERDICT"
 )
 
 
@@ -63,11 +55,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
-    add_targets(parser, "whose results to show")
-    add_json(parser)
-    parser.add_argument(
-        "--csv", action="store_true", help="print every run as comma-separated values"
-    )
+    arguments.add_targets(parser, "whose results to show")
+    arguments.add_json(parser)
+    arguments.add_flag(parser, "--csv", "print every run as comma-separated values")
     add_pager(parser)
 
 
@@ -79,15 +69,12 @@ def run(args: argparse.Namespace) -> int:
     deadline = load_configuration().act.deadline_seconds
     machine = gather_machine((), deadline=deadline)
     wanted = _resolve_ids(args.targets, machine, records)
-    entries = list_entries(
-        [record for record in records if wanted is None or record.id in wanted], machine
-    )
+    chosen = [record for record in records if wanted is None or record.id in wanted]
+    entries = list_entries(chosen, machine)
     if args.json:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
     if args.csv:
-        from hbatune.text.probe_tables import format_history_csv  # rarely needed
-
         show_csv(format_history_csv(entries))
         return 0
     if not entries:
@@ -125,20 +112,13 @@ def _make_cells(entry: HistoryEntry) -> list[str]:
     record = entry.record
     measured = record.result or record.together
     figures = None if measured is None else measured.figures
-    values = (
-        [EMPTY_CELL] * 3
-        if figures is None
-        else [format_digits(number) for number in (figures.iops, figures.mean_us, figures.p99_us)]
-    )
-    time_text = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.time))
-    return [
-        time_text,
-        record.target,
-        _describe_record(record),
-        *values,
-        _describe_previous(entry),
-        _describe_verdict(entry),
-    ]
+    metrics = [EMPTY_CELL] * 3
+    if figures is not None:
+        metrics = [
+            format_digits(value) for value in (figures.iops, figures.mean_us, figures.p99_us)
+        ]
+    first = [format_time(record.time), record.target, _describe_record(record)]
+    return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry)]
 
 
 def _describe_record(record: Record) -> str:
@@ -166,20 +146,22 @@ def _describe_previous(entry: HistoryEntry) -> str:
 
 
 def _describe_verdict(entry: HistoryEntry) -> str:
-    proof, knee = entry.record.proof, entry.record.knee
+    record = entry.record
+    proof, knee = record.proof, record.knee
     if knee is not None:
         return describe_knee(knee)
-    if entry.record.together is not None:
-        limit = f"limit: {entry.record.together.bottleneck}"
-        return ", ".join([limit, *(("stale",) if entry.stale else ())])
-    if proof is None:
-        better = [
+    if record.together is not None:
+        parts = [f"limit: {record.together.bottleneck}"]
+    elif proof is None:
+        parts = [
             f"{setting.setting} {setting.after} is better than {setting.before}"
-            for setting in entry.record.settings
+            for setting in record.settings
         ]
-        return ", ".join([*better, *(("stale",) if entry.stale else ())]) or EMPTY_CELL
-    words = [str(proof.verdict.word)]
-    words += [format_metric_change(change) for change in proof.verdict.changes if change.beyond][:1]
-    if entry.record.reverted:
-        words.append(f"{' '.join(entry.record.reverted)} reverted")
-    return ", ".join([*words, *(("stale",) if entry.stale else ())])
+    else:
+        beyond = [change for change in proof.verdict.changes if change.beyond]
+        parts = [str(proof.verdict.word), *map(format_metric_change, beyond[:1])]
+        if record.reverted:
+            parts.append(f"{' '.join(record.reverted)} reverted")
+    if entry.stale:
+        parts.append("stale")
+    return ", ".join(parts) or EMPTY_CELL

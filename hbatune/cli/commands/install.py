@@ -5,7 +5,7 @@ import difflib
 from pathlib import Path
 
 from hbatune.boot.placement import ROOT, find_differing, join_root, read_content
-from hbatune.cli.arguments import add_module_options, add_root, require_root, resolve_root
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
 from hbatune.operations.install import InstallResult, PreparedFiles, install_profile, prepare_files
@@ -22,17 +22,15 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `install`."""
-    parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
-    add_root(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what would be placed and place nothing"
-    )
-    add_module_options(parser)
+    arguments.add_profile(parser)
+    arguments.add_root(parser)
+    arguments.add_flag(parser, "--dry-run", "show what would be placed and place nothing")
+    arguments.add_module_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Install the files and start the daemon; exit 1 if it does not start."""
-    root = resolve_root(args.root)
+    root = arguments.resolve_root(args.root)
     live = root == ROOT
     if args.module_options and not live:
         raise UsageError("--module-options looks at this machine's adapters, not at an image's")
@@ -40,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         _show_changes(root, prepare_files(make_context(), root, args.profile))
         return 0
     if live:
-        require_root("install")
+        arguments.require_root("install")
     done = install_profile(make_context(), root, args.profile, module_options=args.module_options)
     _print_report(root, done)
     return 0 if done.complete else 1

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from hbatune.act import lock, paths, rollback_record
 from hbatune.act.paths import Paths
-from hbatune.cli.arguments import add_json, add_snapshot, add_targets
+from hbatune.cli import arguments
 from hbatune.facts import names
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.machine import gather_machine
@@ -26,7 +25,7 @@ from hbatune.facts.model import (
     Vector,
 )
 from hbatune.facts.names import NaturalKey, natural_key
-from hbatune.facts.targets import ChosenTargets, choose_targets
+from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import (
     describe_wait,
     find_unreadable,
@@ -36,38 +35,20 @@ from hbatune.operations.situation import (
 from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.chosen import load_configuration
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text import documents
 from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Cell,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
-_ENDPOINT = (
-    make_id_column("TARGET"),
-    make_value_column("ADDRESS"),
-    make_value_column("WHAT"),
-    make_value_column("IN USE"),
-    make_number_column("SIZE"),
-    make_value_column("VENDOR"),
-    make_value_column("MODEL"),
-    make_id_column("ID"),
+_ENDPOINT = make_columns(
+    "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | "
+    "value VENDOR | value MODEL | id ID"
 )
 _GIB = 1 << 30
 _TIB = 1 << 40
-_INTERRUPTS = (
-    make_id_column("INTERRUPTS"),
-    make_value_column("FOR"),
-    make_value_column("PLACED BY"),
-    make_value_column("ON CPUS"),
-)
+_INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
 SUMMARY = "the adapters and endpoints of this machine"
 GROUP = "look"
@@ -80,10 +61,10 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
-    add_targets(parser, "what to list")
-    add_json(parser)
+    arguments.add_targets(parser, "what to list")
+    arguments.add_json(parser)
     add_pager(parser)
-    add_snapshot(parser)
+    arguments.add_snapshot(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,9 +76,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         names = [resolve_target_name(name) for name in args.targets]
         machine = _gather_facts(names)
-    machine = _select_chosen(machine, choose_targets(machine, names))
+    chosen = choose_targets(machine, names)
+    machine = replace(
+        machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
+    )
     if args.json:
-        show_json(documents.make_facts_document(machine))
+        show_json(make_facts_document(machine))
         return 0
     by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
     for endpoint in machine.endpoints:
@@ -109,31 +93,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _select_chosen(machine: Machine, chosen: ChosenTargets) -> Machine:
-    """Return the machine reduced to the selected targets."""
-    return replace(
-        machine,
-        adapters=chosen.adapters,
-        endpoints=chosen.endpoints,
-        vectors=chosen.vectors,
-    )
-
-
 def make_interrupt_table(vectors: Iterable[Vector]) -> Table:
     """Return a table of an adapter's interrupts, with equal ones on one line."""
-    groups: dict[_Group, list[Vector]] = {}
+    groups: dict[tuple[Role, str], list[Vector]] = {}
     for vector in vectors:
-        groups.setdefault(_make_group(vector), []).append(vector)
+        groups.setdefault((vector.role, _describe_placement(vector)), []).append(vector)
     table = Table(_INTERRUPTS)
-    table.rows = [
-        [
-            fold_names([vector.target for vector in members]),
-            str(group.role),
-            group.placed_by,
-            format_value(_join_cpus(members) or None),
-        ]
-        for group, members in groups.items()
-    ]
+    for (role, placement), members in groups.items():
+        targets = fold_names([vector.target for vector in members])
+        table.rows.append(
+            [targets, str(role), placement, format_value(_join_cpus(members) or None)]
+        )
     return table
 
 
@@ -161,10 +131,7 @@ def _gather_facts(names: Collection[str]) -> Machine:
 
 
 def _show_adapter(
-    adapter: Adapter | None,
-    target: str | None,
-    endpoints: list[Endpoint],
-    vectors: list[Vector],
+    adapter: Adapter | None, target: str | None, endpoints: list[Endpoint], vectors: list[Vector]
 ) -> None:
     """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:
@@ -208,16 +175,11 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
 
 
 def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
-    return [
-        endpoint.target,
-        endpoint.address or format_value(endpoint.controller),
-        _describe_role(endpoint),
-        (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL,
-        _format_size(endpoint.size),
-        endpoint.vendor or EMPTY_CELL,
-        endpoint.model or EMPTY_CELL,
-        endpoint.id,
-    ]
+    address = endpoint.address or format_value(endpoint.controller)
+    uses = (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
+    texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL, endpoint.id]
+    size = _format_size(endpoint.size)
+    return [endpoint.target, address, _describe_role(endpoint), uses, size, *texts]
 
 
 def _describe_role(endpoint: Endpoint) -> Cell:
@@ -251,20 +213,14 @@ def _format_size(size: int | Missing) -> str:
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-class _Group(NamedTuple):
-    role: Role
-    placed_by: str
-
-
-def _make_group(vector: Vector) -> _Group:
+def _describe_placement(vector: Vector) -> str:
     if vector.role is Role.POLLED:
-        return _Group(vector.role, "free, never fires")
+        return "free, never fires"
     if vector.role is not Role.DATA:
-        return _Group(vector.role, "free, left alone")
+        return "free, left alone"
     if not vector.managed:
-        return _Group(vector.role, "free to move")
-    placement = "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
-    return _Group(vector.role, placement)
+        return "free to move"
+    return "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
 
 
 def _join_cpus(vectors: Sequence[Vector]) -> str:

@@ -6,20 +6,12 @@ It only reads. Workloads that write require --destructive and the name of an emp
 import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.cli.arguments import (
-    add_json,
-    add_profile,
-    make_number_type,
-    make_seconds_type,
-    make_size_type,
-    require_root,
-)
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
@@ -37,7 +29,7 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
-from hbatune.probe.result import Figures, Pattern, ProbeResult, Skipped, Workload
+from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult
 from hbatune.probe.workloads import (
@@ -58,14 +50,7 @@ from hbatune.text.probe_tables import (
     format_load,
     show_curves,
 )
-from hbatune.text.tables import (
-    EMPTY_CELL,
-    Table,
-    make_id_column,
-    make_number_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 from hbatune.text.units import format_digits
 
@@ -76,17 +61,9 @@ CUSTOM_WORKLOAD = "custom"
 MAX_RUNTIME_S = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
 
-_COLUMNS = (
-    make_id_column("TARGET"),
-    make_value_column("PATTERN"),
-    make_number_column("BLOCK"),
-    make_number_column("DEPTH"),
-    make_number_column("IOPS"),
-    make_number_column("GB/s"),
-    make_number_column("MEAN µs"),
-    make_number_column("P99 µs"),
-    make_number_column("IOPS/CPU %"),
-    make_text_column("NOTE"),
+_COLUMNS = make_columns(
+    "id TARGET | value PATTERN | number BLOCK | number DEPTH | number IOPS | "
+    "number GB/s | number MEAN µs | number P99 µs | number IOPS/CPU % | text NOTE"
 )
 
 
@@ -136,53 +113,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
     parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
-    parser.add_argument(
-        "--destructive",
-        action="store_true",
-        help="let a workload write to the disks that are named, which have to be empty",
-    )
-    parser.add_argument(
-        "--file",
-        metavar="DIR",
-        type=Path,
-        help="probe a file made in this folder, and not a disk: the filesystem is measured, too",
-    )
-    own_group = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
-    own_group.add_argument(
-        "--depth", metavar="N", type=make_number_type(1, 4096), help="I/Os in flight of each job"
-    )
-    own_group.add_argument(
-        "--block",
-        metavar="SIZE",
-        type=make_size_type(MAX_BLOCK_SIZE),
-        help="bytes of an I/O, as 8k or 1m",
-    )
-    own_group.add_argument(
-        "--mix",
-        metavar="PERCENT",
-        type=make_number_type(0, 100),
-        help="the share of reads: 100, or fewer and writes",
-    )
-    own_group.add_argument(
-        "--jobs", metavar="N", type=make_number_type(1, 256), help="how many do so at once"
-    )
-    own_group.add_argument(
-        "--rate",
-        metavar="IOPS",
-        type=make_number_type(1, 100_000_000),
-        help="begin so many I/Os each second, whether earlier ones have ended or not",
-    )
-    parser.add_argument(
-        "--runtime", metavar="SECONDS", type=make_seconds_type(), help="measured time of a run"
-    )
-    parser.add_argument(
-        "--together",
-        action="store_true",
-        help="then all disks of an adapter at once, and what holds them back: disks, link, CPU, "
-        "or the adapter itself",
-    )
-    add_profile(parser)
-    add_json(parser)
+    purpose = "let a workload write to the disks that are named, which have to be empty"
+    arguments.add_flag(parser, "--destructive", purpose)
+    purpose = "probe a file made in this folder, and not a disk: the filesystem is measured, too"
+    arguments.add_path(parser, "--file", purpose, "DIR")
+    group = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
+    depth, rate = arguments.make_number_type(1, 4096), arguments.make_number_type(1, 100_000_000)
+    percent, jobs = arguments.make_number_type(0, 100), arguments.make_number_type(1, 256)
+    size = arguments.make_size_type(MAX_BLOCK_SIZE)
+    rate_purpose = "begin so many I/Os each second, whether earlier ones have ended or not"
+    for option, metavar, parse, purpose in (
+        ("--depth", "N", depth, "I/Os in flight of each job"),
+        ("--block", "SIZE", size, "bytes of an I/O, as 8k or 1m"),
+        ("--mix", "PERCENT", percent, "the share of reads: 100, or fewer and writes"),
+        ("--jobs", "N", jobs, "how many do so at once"),
+        ("--rate", "IOPS", rate, rate_purpose),
+    ):
+        group.add_argument(option, metavar=metavar, type=parse, help=purpose)
+    seconds = arguments.make_seconds_type()
+    purpose = "measured time of a run"
+    parser.add_argument("--runtime", metavar="SECONDS", type=seconds, help=purpose)
+    purpose = "then all disks of an adapter at once, and what holds them back: disks, link, CPU, "
+    purpose += "or the adapter itself"
+    arguments.add_flag(parser, "--together", purpose)
+    arguments.add_profile(parser)
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -191,31 +146,41 @@ def run(args: argparse.Namespace) -> int:
     if own_workload is None and args.workload is None:
         _list_workloads(load_workloads(installed_library()), as_json=args.json)
         return 0
-    if own_workload is not None:
+    if own_workload is not None and args.workload is not None:
         # There is no workload's name, so every argument is a target.
-        args.targets = [*([] if args.workload is None else [args.workload]), *args.targets]
+        args.targets = [args.workload, *args.targets]
     chosen = own_workload or find_workload(args.workload, installed_library())
     if args.runtime is not None and not 0 < args.runtime <= MAX_RUNTIME_S:
         raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")
-    workloads = [_set_runtime(workload, args.runtime) for workload in chosen.runs]
+    workloads = list(chosen.runs)
+    if args.runtime is not None:
+        workloads = [replace(workload, runtime=args.runtime) for workload in workloads]
+    together = None
     if args.file is not None:
         _check_file_request(args, chosen)
-        context, together = make_context(), None
+        context = make_context()
         done = probe_file(context, args.file, workloads)
     else:
         _check_request(args, chosen)
         context = make_context()
         done = probe_disks(context, workloads, args.targets, args.profile)
-        together = probe_together(context, done, args.targets) if args.together else None
-    standings = _compare_results(list_results(done.runs), done.machine, done.profile)
+        if args.together:
+            together = probe_together(context, done, args.targets)
     sweeps = list_depth_sweeps(list_results(done.runs))
     # Knees are stored with the results, because the windows they are computed from are not.
     knees = [SweepKnee(sweep.results[-1], sweep.queue_depth, sweep.knee) for sweep in sweeps]
-    together_results = () if together is None else together.results
-    keep_probed(context, chosen.name, done, knees, together_results)
-    return _print_report(
-        chosen, done.runs, sweeps, standings, done.profile, as_json=args.json, together=together
-    )
+    keep_probed(context, chosen.name, done, knees, () if together is None else together.results)
+    standings = _compare_results(list_results(done.runs), done.machine, done.profile)
+    if args.json:
+        show_json(_make_document(chosen, done.runs, sweeps, standings, together))
+    else:
+        _show_runs(done.runs)
+        show_curves(sweeps)
+        profile = done.profile.name if done.profile else ""
+        _print_conclusions(done.runs, standings, profile, together)
+    is_complete = together is None or bool(together.results and not together.failed)
+    has_results = all(isinstance(run.outcome, ProbeResult) for run in done.runs)
+    return 0 if done.runs and has_results and is_complete else 1
 
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
@@ -225,15 +190,14 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
         return None
     names = {workload.name for workload in load_workloads(installed_library())}
     if args.workload in names:
-        raise UsageError(
-            f"--depth, --block, --mix, --jobs and --rate are a workload of your own, beside "
-            f"{args.workload}",
-            hint="leave its name out, or write a file: docs/probing.md",
-        )
+        problem = "--depth, --block, --mix, --jobs and --rate are a workload of your own, beside "
+        hint = "leave its name out, or write a file: docs/probing.md"
+        raise UsageError(f"{problem}{args.workload}", hint=hint)
     usual = Workload()
     reads = 100 if args.mix is None else args.mix
+    pattern = {0: Pattern.RANDOM_WRITE, 100: Pattern.RANDOM_READ}.get(reads, Pattern.RANDOM_MIX)
     workload = Workload(
-        pattern=_choose_pattern(reads),
+        pattern=pattern,
         block_size=args.block or usual.block_size,
         depth=args.depth or (DEFAULT_MAX_WAITING if args.rate else usual.depth),
         jobs=args.jobs or usual.jobs,
@@ -243,21 +207,13 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     return NamedWorkload(CUSTOM_WORKLOAD, format_load(workload), (), (workload,))
 
 
-def _choose_pattern(reads: int) -> Pattern:
-    if reads in (0, 100):
-        return Pattern.RANDOM_READ if reads else Pattern.RANDOM_WRITE
-    return Pattern.RANDOM_MIX
-
-
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     """Raise UsageError for a request that is invalid for every disk."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
-        raise UsageError(
-            f"{chosen.name} writes, and destroys what is on a disk",
-            hint="name an empty disk and --destructive, or a workload that only reads",
-        )
+        hint = "name an empty disk and --destructive, or a workload that only reads"
+        raise UsageError(f"{chosen.name} writes, and destroys what is on a disk", hint=hint)
     if args.together and any(workload.queue_depth for workload in chosen.runs):
         raise UsageError(
             f"--together takes a workload that sets nothing, and {chosen.name} sets the depth of a "
@@ -270,7 +226,7 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
         )
     # Such a run sets the queue depth of the LUN, which is a write to sysfs.
     if any(workload.queue_depth for workload in chosen.runs):
-        require_root(f"probe {chosen.name}")
+        arguments.require_root(f"probe {chosen.name}")
 
 
 def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
@@ -283,46 +239,42 @@ def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
 
 
-def _print_report(
+def _make_document(
     chosen: NamedWorkload,
     runs: Sequence[Measured],
     sweeps: Sequence[DepthSweep],
     standings: Mapping[str, tuple[ProbeResult, Standing]],
-    profile: Profile | None,
-    *,
-    as_json: bool,
-    together: Together | None = None,
-) -> int:
-    if as_json:
-        host = os.uname()
-        bends = tuple(Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in sweeps)
-        by_target = {target: standing for target, (_, standing) in standings.items()}
-        show_json(
-            ProbeDocument(
-                *(chosen.name, chosen.sources, host.nodename, host.release, tuple(runs), bends),
-                standings=by_target,
-                together=None if together is None else together.results,
-            )
-        )
-    else:
-        _show_runs(runs)
-        show_curves(sweeps)
-        for result, standing in standings.values():
-            for line in describe_standing(result, standing, profile.name if profile else ""):
-                print_line(line)
-        for line in describe_mixes(list_results(runs)):
-            print_line(line)
-        for line in () if together is None else describe_together(together):
-            print_line(line)
-        for line in _yield_caveats(runs):
-            print_line(line)
-    is_complete = together is None or bool(together.results and not together.failed)
-    measured = runs and all(isinstance(run.outcome, ProbeResult) for run in runs)
-    return 0 if measured and is_complete else 1
+    together: Together | None,
+) -> ProbeDocument:
+    host = os.uname()
+    return ProbeDocument(
+        workload=chosen.name,
+        sources=chosen.sources,
+        hostname=host.nodename,
+        kernel=host.release,
+        runs=tuple(runs),
+        knees=tuple(Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in sweeps),
+        standings={target: standing for target, (_, standing) in standings.items()},
+        together=None if together is None else together.results,
+    )
 
 
-def _set_runtime(workload: Workload, runtime: float | None) -> Workload:
-    return workload if runtime is None else replace(workload, runtime=runtime)
+def _print_conclusions(
+    runs: Sequence[Measured],
+    standings: Mapping[str, tuple[ProbeResult, Standing]],
+    profile: str,
+    together: Together | None,
+) -> None:
+    """Print the comparisons with reference values, the costs of mixes, and the reservations."""
+    lines: list[str] = []
+    for result, standing in standings.values():
+        lines += describe_standing(result, standing, profile)
+    lines += describe_mixes(list_results(runs))
+    if together is not None:
+        lines += describe_together(together)
+    lines += _yield_caveats(runs)
+    for line in lines:
+        print_line(line)
 
 
 def _compare_results(
@@ -334,12 +286,11 @@ def _compare_results(
         current = best.get(result.target)
         if current is None or _measure_distance(result) < _measure_distance(current):
             best[result.target] = result
-    compared = {
-        target: (result, find_standing(result, machine, profile)) for target, result in best.items()
-    }
-    return {
-        target: (result, stood) for target, (result, stood) in compared.items() if stood is not None
-    }
+    standings = {}
+    for target, result in best.items():
+        if (standing := find_standing(result, machine, profile)) is not None:
+            standings[target] = (result, standing)
+    return standings
 
 
 def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
@@ -351,62 +302,45 @@ def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> Non
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
-    columns = [
-        make_id_column("WORKLOAD"),
-        make_number_column("RUNS"),
-        make_text_column("WHAT"),
-        make_value_column("SOURCES"),
-    ]
+    columns = make_columns("id WORKLOAD | number RUNS | text WHAT | value SOURCES")
     table = Table(columns)
     for workload in workloads:
-        table.rows.append(
-            [workload.name, str(len(workload.runs)), workload.title, ", ".join(workload.sources)]
-        )
+        runs, sources = str(len(workload.runs)), ", ".join(workload.sources)
+        table.rows.append([workload.name, runs, workload.title, sources])
     show_table(table)
 
 
 def _show_runs(runs: Sequence[Measured]) -> None:
     table = Table(_COLUMNS)
     for run in runs:
-        workload, outcome = run.workload, run.outcome
-        if not isinstance(outcome, ProbeResult):
-            outcome_text = "not probed" if isinstance(outcome, Skipped) else "failed"
-            table.rows.append(
-                [
-                    outcome.target,
-                    *[EMPTY_CELL] * 8,
-                    f"{outcome_text}: {explain_missing_result(outcome)}",
-                ]
-            )
+        outcome = run.outcome
+        if isinstance(outcome, ProbeResult):
+            table.rows.append(_make_cells(run.workload, outcome))
             continue
-        figures = outcome.figures
-        rates = (figures.iops, figures.bandwidth / 1e9)
-        measured = (*rates, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
-        words = describe_doubt(outcome) or _describe_writer(figures)
-        mixed = (
-            f" {workload.reads}/{100 - workload.reads}"
-            if workload.pattern is Pattern.RANDOM_MIX
-            else ""
-        )
-        depth_text = f" of {workload.queue_depth}" if workload.queue_depth else ""
-        rate = f" at {workload.rate}/s" if workload.rate else ""
-        shape = [
-            f"{workload.pattern}{mixed}{rate}",
-            str(workload.block_size),
-            f"{workload.issued}{depth_text}",
-        ]
-        cells = [
-            format_digits(measurement) if measurement else EMPTY_CELL for measurement in measured
-        ]
-        table.rows.append([outcome.target, *shape, *cells, words])
+        prefix = "not probed" if isinstance(outcome, Skipped) else "failed"
+        note = f"{prefix}: {explain_missing_result(outcome)}"
+        table.rows.append([outcome.target, *[EMPTY_CELL] * 8, note])
     show_table(table)
 
 
-def _describe_writer(figures: Figures) -> str:
-    """Return the rate of a run's background writer as text, or an empty string."""
-    if figures.written_beside is None:
-        return ""
-    return f"beside a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
+def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
+    pattern, depth = str(workload.pattern), str(workload.issued)
+    if workload.pattern is Pattern.RANDOM_MIX:
+        pattern += f" {workload.reads}/{100 - workload.reads}"
+    if workload.rate:
+        pattern += f" at {workload.rate}/s"
+    if workload.queue_depth:
+        depth += f" of {workload.queue_depth}"
+    figures = result.figures
+    values = [figures.iops, figures.bandwidth / 1e9, figures.mean_us, figures.p99_us]
+    cells = [
+        format_digits(value) if value else EMPTY_CELL
+        for value in (*values, figures.iops_per_cpu_percent)
+    ]
+    note = describe_doubt(result)
+    if not note and figures.written_beside is not None:
+        note = f"beside a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
+    return [result.target, pattern, str(workload.block_size), depth, *cells, note]
 
 
 def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:

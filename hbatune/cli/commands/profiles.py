@@ -19,14 +19,7 @@ from hbatune.policy.profile import (
     Source,
 )
 from hbatune.text.basic_output import add_pager
-from hbatune.text.tables import (
-    Table,
-    make_id_column,
-    make_reason_column,
-    make_state_column,
-    make_text_column,
-    make_value_column,
-)
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 from hbatune.text.units import format_percent
 
@@ -73,23 +66,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ProfilesDocument(config.profile, listed))
         return 0
-    table = Table(
-        [
-            make_id_column("PROFILE"),
-            make_state_column("ACTIVE"),
-            make_value_column("FROM"),
-            make_text_column("FOR"),
-        ]
-    )
-    table.rows = [
-        [
-            profile.name,
-            "yes" if profile.name == config.profile else "",
-            str(profile.origin),
-            profile.title,
-        ]
-        for profile in listed
-    ]
+    table = Table(make_columns("id PROFILE | state ACTIVE | value FROM | text FOR"))
+    for profile in listed:
+        active = "yes" if profile.name == config.profile else ""
+        table.rows.append([profile.name, active, str(profile.origin), profile.title])
     show_table(table)
     return 0
 
@@ -97,36 +77,20 @@ def run(args: argparse.Namespace) -> int:
 def _show_profile(profile: Profile, *, as_json: bool) -> int:
     sources_by_id = installed_library().sources()
     rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
-    cited = {
-        rule.source: sources_by_id[rule.source] for rule in rules if rule.source in sources_by_id
-    }
+    cited = {rule.source: sources_by_id.get(rule.source) for rule in rules}
+    sources = tuple(source for source in cited.values() if source is not None)
     if as_json:
-        show_json(ProfileDocument(profile, tuple(cited.values())))
+        show_json(ProfileDocument(profile, sources))
         return 0
     print_heading(f"{profile.name}: {profile.title}")
     print_line("Of the rules that match an endpoint, the last one decides a setting.")
     print_line()
     table = Table(
-        [
-            make_id_column("RULE"),
-            make_text_column("WHEN"),
-            make_id_column("SETTING"),
-            make_value_column("VALUE"),
-            make_text_column("BECAUSE"),
-            make_value_column("SOURCE"),
-        ]
+        make_columns("id RULE | text WHEN | id SETTING | value VALUE | text BECAUSE | value SOURCE")
     )
-    table.rows = [
-        [
-            rule.name,
-            format_conditions(rule.when),
-            rule.setting,
-            format_effect(rule),
-            rule.because,
-            rule.source,
-        ]
-        for rule in profile.rules
-    ]
+    for rule in profile.rules:
+        cells = [rule.name, format_conditions(rule.when), rule.setting, format_effect(rule)]
+        table.rows.append([*cells, rule.because, rule.source])
     show_table(table)
     print_line()
     allowed = profile.tolerance
@@ -137,23 +101,15 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     print_line()
     if profile.options:
         print_heading("Options of drivers' modules, with --module-options only")
-        table = Table(
-            [
-                make_id_column("RULE"),
-                make_id_column("OPTION"),
-                make_value_column("VALUE"),
-                make_reason_column("BECAUSE"),
-                make_value_column("SOURCE"),
-            ]
-        )
-        table.rows = [
-            [option.name, option.setting, format_effect(option), option.because, option.source]
-            for option in profile.options
-        ]
+        columns = make_columns("id RULE | id OPTION | value VALUE | reason BECAUSE | value SOURCE")
+        table = Table(columns)
+        for option in profile.options:
+            cells = [option.name, option.setting, format_effect(option)]
+            table.rows.append([*cells, option.because, option.source])
         show_table(table)
         print_line()
     print_heading("Sources")
-    for source in cited.values():
+    for source in sources:
         print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
 

@@ -1,12 +1,11 @@
 """`hbatune report`: write an HTML page with the changes, their effects, and charts."""
 
 import argparse
-from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
-from hbatune.cli.arguments import add_profile, add_snapshot, save_named
+from hbatune.cli import arguments
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.operations.situation import peek_journal, require_readable, survey_machine
@@ -33,22 +32,14 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="the HTML file to make")
-    add_profile(parser)
-    add_snapshot(parser)
-    parser.add_argument(
-        "--history",
-        metavar="FILE",
-        type=Path,
-        help="results to show instead of this machine's own: a copy of another's history.json",
-    )
-    parser.add_argument(
-        "--csv",
-        metavar="FILE",
-        type=Path,
-        help="also write the values of all pictures, as comma-separated values",
-    )
-    parser.add_argument("--force", action="store_true", help="take the place of a file that exists")
+    arguments.add_path(parser, "file", "the HTML file to make")
+    arguments.add_profile(parser)
+    arguments.add_snapshot(parser)
+    purpose = "results to show instead of this machine's own: a copy of another's history.json"
+    arguments.add_path(parser, "--history", purpose)
+    purpose = "also write the values of all pictures, as comma-separated values"
+    arguments.add_path(parser, "--csv", purpose)
+    arguments.add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,16 +48,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     report = make_page(_gather_data(args))
     html = render_template("templates", "report.html.j2", page=report)
-    save_named(args.file, html.encode(), over=args.force)
+    arguments.save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in report.sections if not section.blocks]
-    sections, size = (
-        format_count(len(report.sections), "section"),
-        format_count(len(html.encode()), "byte"),
-    )
+    sections = format_count(len(report.sections), "section")
+    size = format_count(len(html.encode()), "byte")
     print_line(f"{args.file}: {sections}, {size}.")
     if args.csv is not None:
         text = format_values_csv(report)
-        save_named(args.csv, text.encode(), over=args.force)
+        arguments.save_named(args.csv, text.encode(), over=args.force)
         print_line(f"{args.csv}: {format_count(text.count(chr(10)) - 1, 'value')}.")
     if empty:
         print_line(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
@@ -74,44 +63,33 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gather_data(args: argparse.Namespace) -> ReportData:
-    records = _load_records(args)
-    active = (
-        load_configuration().profile
-        if args.snapshot is None
-        else load_snapshot(args.snapshot).policy.active
-    )
-    if args.profile is None and active is None:
-        return _gather_without_profile(args, records)
-    situation = survey_machine(args.profile, (), snapshot=args.snapshot)
-    print_not_understood(situation.not_understood)
-    return ReportData(
-        machine=situation.machine,
-        profile=situation.profile,
-        plan=situation.plan(),
-        journal=situation.journal,
-        records=records,
-        yardsticks=installed_library().yardsticks(),
-        recorded=args.snapshot is not None,
-    )
-
-
-def _gather_without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
-    """Return the data without an active profile: after a rollback, or before the first apply."""
-    if args.snapshot is None:
+    """Return the data; there is no plan without an active profile, as after a rollback."""
+    records, snapshot = _load_records(args), args.snapshot
+    if snapshot is None:
+        active = load_configuration().profile
+    else:
+        active = load_snapshot(snapshot).policy.active
+    profile = plan = None
+    if args.profile is not None or active is not None:
+        situation = survey_machine(args.profile, (), snapshot=snapshot)
+        print_not_understood(situation.not_understood)
+        machine, profile, journal = situation.machine, situation.profile, situation.journal
+        plan = situation.plan()
+    elif snapshot is None:
         machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
         require_readable(Paths())
         journal = peek_journal(paths.JOURNAL, machine)
     else:
-        machine = load_snapshot(args.snapshot).machine
+        machine = load_snapshot(snapshot).machine
         journal = Journal(machine.boot_id)
     return ReportData(
         machine=machine,
-        profile=None,
-        plan=None,
+        profile=profile,
+        plan=plan,
         journal=journal,
         records=records,
         yardsticks=installed_library().yardsticks(),
-        recorded=args.snapshot is not None,
+        recorded=snapshot is not None,
     )
 
 

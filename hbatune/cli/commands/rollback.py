@@ -6,7 +6,7 @@ from collections import Counter
 from msgspec import Struct
 
 from hbatune.act.journal import Loss
-from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.operations.rollback import preview_rollback, roll_back_targets
 from hbatune.plan.rows import Restored
@@ -40,12 +40,10 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
-    add_targets(parser, "what to put back")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what would go back and write nothing"
-    )
-    add_allow_reset(parser)
-    add_json(parser)
+    arguments.add_targets(parser, "what to put back")
+    arguments.add_flag(parser, "--dry-run", "show what would go back and write nothing")
+    arguments.add_allow_reset(parser)
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             show_preview(planned.rows, planned.machine, lost=bool(planned.losses))
         return 0
-    require_root("rollback")
+    arguments.require_root("rollback")
     done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
     if args.json:
         show_json(_make_document(done.rows, done.losses))

@@ -6,41 +6,26 @@ D2-7.
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from hbatune import loader
-from hbatune.cli.arguments import add_json, add_snapshot, make_number_type
-from hbatune.errors import UsageError
+from hbatune.cli import arguments
+from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import ArrayModel, installed_library
 from hbatune.shipped import find_shipped
-from hbatune.sizing.needs import (
-    WantedLoad,
-    WatchedMoment,
-    find_busiest_load,
-    find_needs,
-    load_sizing,
-    make_load,
-)
-from hbatune.sizing.shortfall import (
-    Selector,
-    SharedArray,
-    can_carry,
-    compare_host,
-    count_array_adapters,
-    count_array_luns,
-    find_depth,
-)
+from hbatune.sizing import needs, shortfall
+from hbatune.sizing.needs import WantedLoad, WatchedMoment
+from hbatune.sizing.shortfall import Selector, SharedArray
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import add_pager
 from hbatune.text.sizing_tables import SizeDocument, show_depth, show_host, show_needs
 from hbatune.text.terminal import print_line, show_json
 
-EXIT_SHORT = 1
 DEFAULT_HEADROOM = 30
 """The default percentage that stays free: the middle of D0-9's 20 to 40."""
 
@@ -58,135 +43,101 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `size`."""
-    wanted = parser.add_argument_group("a load")
-    wanted.add_argument("--iops", metavar="N", type=_parse_rate, help="I/Os per second: 200k, 1.1M")
-    wanted.add_argument("--gb-per-s", metavar="N", type=_parse_amount, help="GB per second")
-    wanted.add_argument(
-        "--block",
-        metavar="SIZE",
-        type=_parse_block,
-        help="bytes of each I/O (4K; 1M without --iops)",
-    )
-    wanted.add_argument(
+    load = parser.add_argument_group("a load")
+    for option, metavar, parse, purpose in (
+        ("--iops", "N", _parse_rate, "I/Os per second: 200k, 1.1M"),
+        ("--gb-per-s", "N", _parse_amount, "GB per second"),
+        ("--block", "SIZE", _parse_block, "bytes of each I/O (4K; 1M without --iops)"),
+    ):
+        load.add_argument(option, metavar=metavar, type=parse, help=purpose)
+    load.add_argument(
         "--reads", metavar="P", type=_parse_percent, default=100, help="percent of reads (100)"
     )
-    wanted.add_argument(
-        "--p99", metavar="MS", type=_parse_amount, help="the p99 that is wanted, in ms"
+    purpose = "the p99 that is wanted, in ms"
+    load.add_argument("--p99", metavar="MS", type=_parse_amount, help=purpose)
+    purpose = f"percent of everything that stays free ({DEFAULT_HEADROOM}; 20 to 40 are wise)"
+    load.add_argument(
+        "--headroom", metavar="P", type=_parse_headroom, default=DEFAULT_HEADROOM, help=purpose
     )
-    wanted.add_argument(
-        "--headroom",
-        metavar="P",
-        type=_parse_headroom,
-        default=DEFAULT_HEADROOM,
-        help=f"percent of everything that stays free ({DEFAULT_HEADROOM}; 20 to 40 are wise)",
-    )
-    wanted.add_argument(
-        "--watch",
-        metavar="FILE",
-        type=Path,
-        help="the load in what `hbatune watch --json` printed: that of its busiest moment",
-    )
+    purpose = "the load in what `hbatune watch --json` printed: that of its busiest moment"
+    arguments.add_path(load, "--watch", purpose)
     array = parser.add_argument_group("an array that hosts share")
-    array.add_argument(
-        "--hosts",
-        metavar="N",
-        type=_parse_count,
-        help="hosts that share its ports; asks for the depth",
-    )
-    array.add_argument(
-        "--port-limit",
-        metavar="N",
-        type=_parse_count,
-        help="commands that a port takes of all hosts",
-    )
-    array.add_argument(
-        "--lun-limit", metavar="N", type=_parse_count, help="commands that it takes for each LUN"
-    )
-    array.add_argument(
-        "--array", metavar="NAME", help="its make, whose limits are known: vnx, hitachi, svc"
-    )
-    array.add_argument(
-        "--data-drives",
-        metavar="N",
-        type=_parse_count,
-        help="drives with the data of a LUN (4 of 4+1)",
-    )
-    array.add_argument(
-        "--luns",
-        metavar="N",
-        type=_parse_count,
-        help="LUNs of each host; without it, those of this one",
-    )
-    array.add_argument(
-        "--hbas",
-        metavar="N",
-        type=_parse_count,
-        help="adapters of each host; else those of this one",
-    )
-    array.add_argument(
-        "--ports",
-        metavar="N",
-        type=_parse_count,
-        default=1,
-        help="ports that each adapter sees (1)",
-    )
-    array.add_argument(
-        "--fabrics",
-        metavar="N",
-        type=_parse_count,
-        default=1,
-        help="fabrics that the adapters are on; those on one see the same ports (1)",
-    )
+    number = arguments.make_number_type(1)
+    for option, purpose in (
+        ("--hosts", "hosts that share its ports; asks for the depth"),
+        ("--port-limit", "commands that a port takes of all hosts"),
+        ("--lun-limit", "commands that it takes for each LUN"),
+    ):
+        array.add_argument(option, metavar="N", type=number, help=purpose)
+    purpose = "its make, whose limits are known: vnx, hitachi, svc"
+    array.add_argument("--array", metavar="NAME", help=purpose)
+    for option, purpose in (
+        ("--data-drives", "drives with the data of a LUN (4 of 4+1)"),
+        ("--luns", "LUNs of each host; without it, those of this one"),
+        ("--hbas", "adapters of each host; else those of this one"),
+    ):
+        array.add_argument(option, metavar="N", type=number, help=purpose)
+    for option, purpose in (
+        ("--ports", "ports that each adapter sees (1)"),
+        ("--fabrics", "fabrics that the adapters are on; those on one see the same ports (1)"),
+    ):
+        array.add_argument(option, metavar="N", type=number, default=1, help=purpose)
+    purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
+    purpose += "option) or failover"
     array.add_argument(
         "--selector",
         choices=[str(selector) for selector in Selector],
         default=str(Selector.SERVICE_TIME),
         metavar="HOW",
-        help="how multipath chooses a path: round-robin, queue-length, service-time (without this "
-        "option) or failover",
+        help=purpose,
     )
-    add_snapshot(parser)
-    add_json(parser)
+    arguments.add_snapshot(parser)
+    arguments.add_json(parser)
     add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the requirements of the load; exit 1 if the host cannot carry it."""
-    figures = load_sizing(find_shipped("rules"))
-    wanted = _make_load(args)
-    if wanted is None and args.hosts is None:
-        raise UsageError(
-            "neither a load nor an array is given",
-            hint="--iops, --gb-per-s or --watch for a load, --hosts for an array",
-        )
-    machine = _gather_machine(args)
-    yardsticks, headroom = installed_library().yardsticks(), args.headroom / 100
-    needs = None if wanted is None else find_needs(wanted, headroom, yardsticks, figures)
-    resources = compare_host(needs, machine) if needs is not None else ()
-    array = None if args.hosts is None else _make_array(args, machine)
-    depth = None if array is None else find_depth(array)
-    if args.json:
-        show_json(SizeDocument(needs=needs, host=resources, array=array, depth=depth))
+    figures = needs.load_sizing(find_shipped("rules"))
+    load = _make_load(args)
+    if load is None and args.hosts is None:
+        hint = "--iops, --gb-per-s or --watch for a load, --hosts for an array"
+        raise UsageError("neither a load nor an array is given", hint=hint)
+    if args.snapshot is not None:
+        machine = load_snapshot(args.snapshot).machine
     else:
-        if needs is not None:
-            show_needs(needs)
+        machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
+    required, array, depth = None, None, None
+    resources: tuple[shortfall.ResourceComparison, ...] = ()
+    if load is not None:
+        yardsticks = installed_library().yardsticks()
+        required = needs.find_needs(load, args.headroom / 100, yardsticks, figures)
+        resources = shortfall.compare_host(required, machine)
+    if args.hosts is not None:
+        array = _make_array(args, machine)
+        depth = shortfall.find_depth(array)
+    if args.json:
+        show_json(SizeDocument(needs=required, host=resources, array=array, depth=depth))
+    else:
+        if required is not None:
+            show_needs(required)
             show_host(resources, machine.hostname)
         if array is not None and depth is not None:
-            if needs is not None:
+            if required is not None:
                 print_line()
             show_depth(array, depth)
-    return EXIT_SHORT if can_carry(resources) is False else 0
+    return ExitCode.FOUND if shortfall.can_carry(resources) is False else 0
 
 
 def _make_load(args: argparse.Namespace) -> WantedLoad | None:
     if args.watch is not None:
         if args.iops is not None or args.gb_per_s is not None:
             raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
-        moment = find_busiest_load(_read_moments(args.watch))
+        moment = needs.find_busiest_load(_read_moments(args.watch))
         return WantedLoad(moment.iops, moment.gb_per_s, moment.block, moment.reads, args.p99)
     if args.iops is None and args.gb_per_s is None:
         return None
-    return make_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
+    return needs.make_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
 
 
 def _read_moments(path: Path) -> Iterator[WatchedMoment]:
@@ -197,44 +148,32 @@ def _read_moments(path: Path) -> Iterator[WatchedMoment]:
         raise UsageError(f"{str(path)!r}: {error}") from error
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-    for place, line in enumerate(data.splitlines(), 1):
+    for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
         try:
             loader.require_bounded(line, loader.FOREIGN_BOUNDS)
             moment = loader.decode(line, WatchedMoment)
         except UnusableFileError as error:
-            raise UsageError(
-                f"{str(path)!r}, line {place}: not what `hbatune watch --json` prints: {error}"
-            ) from error
+            problem = f"not what `hbatune watch --json` prints: {error}"
+            raise UsageError(f"{str(path)!r}, line {number}: {problem}") from error
         if moment.schema != WATCH_SCHEMA:
-            raise UsageError(
-                f"{str(path)!r}, line {place}: has schema {moment.schema}, not {WATCH_SCHEMA}"
-            )
+            problem = f"has schema {moment.schema}, not {WATCH_SCHEMA}"
+            raise UsageError(f"{str(path)!r}, line {number}: {problem}")
         yield moment
 
 
-def _gather_machine(args: argparse.Namespace) -> Machine:
-    if args.snapshot is not None:
-        return load_snapshot(args.snapshot).machine
-    return gather_machine((), deadline=load_configuration().act.deadline_seconds)
-
-
 def _make_array(args: argparse.Namespace, machine: Machine) -> SharedArray:
-    luns = args.luns or count_array_luns(machine)
-    hbas = args.hbas or count_array_adapters(machine)
+    luns = args.luns or shortfall.count_array_luns(machine)
+    hbas = args.hbas or shortfall.count_array_adapters(machine)
     for option, count, noun in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
         if not count:
-            raise UsageError(
-                f"{machine.hostname} has no {noun} of a shared array to go by",
-                hint=f"say how many each host has: {option}",
-            )
+            problem = f"{machine.hostname} has no {noun} of a shared array to go by"
+            raise UsageError(problem, hint=f"say how many each host has: {option}")
     model = None if args.array is None else _find_model(args.array)
     if model is not None and model.per_data_drive and args.data_drives is None:
-        raise UsageError(
-            f"the limit of a LUN of {model.name} depends on its drives",
-            hint="say how many hold its data: --data-drives",
-        )
+        problem = f"the limit of a LUN of {model.name} depends on its drives"
+        raise UsageError(problem, hint="say how many hold its data: --data-drives")
     return SharedArray(
         hosts=args.hosts,
         luns=luns,
@@ -299,6 +238,3 @@ def _parse_percent(text: str, limit: int = 100) -> int:
 
 def _parse_headroom(text: str) -> int:
     return _parse_percent(text, 99)  # at 100 % free, no capacity would remain
-
-
-_parse_count: Callable[[str], int] = make_number_type(1)

@@ -1,9 +1,8 @@
 """`hbatune snapshot`: save all facts about this host to one small file. It needs no root."""
 
 import argparse
-from pathlib import Path
 
-from hbatune.cli.arguments import save_named
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.snapshot.anonymous import anonymise_snapshot
@@ -21,20 +20,17 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `snapshot`."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="the file to make")
-    parser.add_argument(
-        "--anonymous",
-        action="store_true",
-        help="leave out serial numbers, world-wide names, host names and mount points",
-    )
-    parser.add_argument("--force", action="store_true", help="take the place of a file that exists")
+    arguments.add_path(parser, "file", "the file to make")
+    purpose = "leave out serial numbers, world-wide names, host names and mount points"
+    arguments.add_flag(parser, "--anonymous", purpose)
+    arguments.add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
     snapshot = take_snapshot(make_context())
     data = encode_snapshot(anonymise_snapshot(snapshot) if args.anonymous else snapshot)
-    save_named(args.file, data, over=args.force)
+    arguments.save_named(args.file, data, over=args.force)
     adapters = format_count(len(snapshot.machine.adapters), "adapter")
     endpoints = format_count(len(snapshot.machine.endpoints), "endpoint")
     print_line(f"{args.file}: {adapters}, {endpoints}, {format_count(len(data), 'byte')}.")

@@ -4,16 +4,18 @@ import os
 import sys
 import time
 
+from hbatune import TYPE_CHECKING
 from hbatune.act import paths
 from hbatune.errors import ExitCode, UsageError
+from hbatune.text import basic_output
 
-TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from hbatune.agent.brief import Brief
     from hbatune.agent.status import DaemonHealth, Status
+    from hbatune.probe.history import Record
 
 # LSB's code for this is 3, which every hbatune command uses if another one is running.
 NOT_RUNNING = ExitCode.NO_DAEMON
@@ -22,10 +24,7 @@ _NOT_RUNNING_TEXT = "The daemon is not running: `systemctl start hbatune` starts
 
 SUMMARY = "how the daemon is doing"
 GROUP = "look"
-EXAMPLES = (
-    ("hbatune status", "for people"),
-    ("hbatune status --json", "for a monitoring agent"),
-)
+EXAMPLES = (("hbatune status", "for people"), ("hbatune status --json", "for a monitoring agent"))
 
 NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 """The parsed form of a command line without arguments (``cli.command``)."""
@@ -34,10 +33,9 @@ NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add the arguments of `status`."""
     from hbatune.cli.arguments import add_json
-    from hbatune.text.basic_output import add_pager
 
     add_json(parser)
-    add_pager(parser)
+    basic_output.add_pager(parser)
 
 
 def run(args: "argparse.Namespace") -> int:
@@ -50,20 +48,14 @@ def run(args: "argparse.Namespace") -> int:
         from hbatune.agent.brief import read_brief
 
         if (summary := read_brief(paths.STATUS)) is not None:
-            _print_brief(summary)
+            # The same form as that of ``status_lines``.
+            line = basic_output.describe_tuned(summary.profile, summary.endpoints)
+            print(f"{line[0].upper()}{line[1:]}.")
+            print(basic_output.describe_running(summary.since, summary.passes, summary.written))
+            if summary.last is not None:
+                print(basic_output.describe_last_pass(*summary.last))
             return 0
     return _print_status(as_json=args.json)
-
-
-def _print_brief(summary: "Brief") -> None:
-    """Print the status of a healthy daemon, in the same form as ``status_lines``."""
-    from hbatune.text.basic_output import describe_last_pass, describe_running, describe_tuned
-
-    line = describe_tuned(summary.profile, summary.endpoints)
-    print(f"{line[0].upper()}{line[1:]}.")
-    print(describe_running(summary.since, summary.passes, summary.written))
-    if summary.last is not None:
-        print(describe_last_pass(*summary.last))
 
 
 def _say_not_running() -> None:
@@ -87,39 +79,31 @@ def _is_absent(path: "Path") -> bool:
 
 
 def _print_status(*, as_json: bool) -> int:
-    from hbatune.agent.status import (
-        DaemonHealth,
-        DaemonState,
-        assess_health,
-        load_last_status,
-        load_status,
-    )
+    from hbatune.agent import status as daemon
     from hbatune.processes import is_stopped, read_clock_id
 
-    status = load_status(paths.STATUS)
-    health = DaemonHealth(DaemonState.NOT_RUNNING)
+    status = daemon.load_status(paths.STATUS)
+    health = daemon.DaemonHealth(daemon.DaemonState.NOT_RUNNING)
     if status is not None:
         stopped = is_stopped(status.process.pid)
-        health = assess_health(
-            status, clock=read_clock_id(), current_time=time.monotonic(), stopped=stopped
-        )
-    elif (previous := load_last_status(paths.STATUS)) is not None:
+        clock, time_now = read_clock_id(), time.monotonic()
+        health = daemon.assess_health(status, clock=clock, current_time=time_now, stopped=stopped)
+    elif (previous := daemon.load_last_status(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
         from hbatune.text.status_document import StatusDocument, read_latest_verdicts
         from hbatune.text.terminal import show_json
 
-        show_json(
-            StatusDocument(
-                running=status is not None,
-                well=health.good,
-                state=health.state,
-                stalls=health.stalls,
-                ages=health.ages,
-                status=status,
-                verdicts=read_latest_verdicts(),
-            )
+        document = StatusDocument(
+            running=status is not None,
+            well=health.good,
+            state=health.state,
+            stalls=health.stalls,
+            ages=health.ages,
+            status=status,
+            verdicts=read_latest_verdicts(),
         )
+        show_json(document)
     elif status is None:
         _say_not_running()
     else:
@@ -131,7 +115,8 @@ def _print_status(*, as_json: bool) -> int:
 
 def _require_visible(status: "Status") -> None:
     """Raise UsageError if this process cannot tell whether the daemon of the status runs."""
-    if not _can_see_processes():
+    # Whether this user can see root's processes (proc(5): hidepid).
+    if not os.access("/proc/1/stat", os.R_OK):
         raise UsageError(
             "this user may not see the processes of others (hidepid of /proc), and so not whether "
             "the daemon runs",
@@ -150,16 +135,9 @@ def _require_visible(status: "Status") -> None:
 def _show_details(status: "Status", health: "DaemonHealth") -> None:
     from hbatune.text.status_lines import show_status
 
-    if _is_absent(paths.HISTORY):
-        show_status(status, health, ())
-        return
-    from hbatune.text.status_document import (
-        read_latest_verdicts,  # slow to import, like the history
-    )
+    verdicts: Sequence[Record] = ()
+    if not _is_absent(paths.HISTORY):
+        from hbatune.text.status_document import read_latest_verdicts  # slow, like the history
 
-    show_status(status, health, read_latest_verdicts())
-
-
-def _can_see_processes() -> bool:
-    """Return whether this user can see root's processes (proc(5): hidepid)."""
-    return os.access("/proc/1/stat", os.R_OK)
+        verdicts = read_latest_verdicts()
+    show_status(status, health, verdicts)

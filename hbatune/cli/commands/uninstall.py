@@ -5,7 +5,7 @@ import argparse
 from msgspec import Struct
 
 from hbatune.boot.placement import ROOT
-from hbatune.cli.arguments import add_json, add_root, require_root, resolve_root
+from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
 from hbatune.operations.install import Removal, preview_removal, remove_installation
@@ -36,21 +36,16 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
-    add_root(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what would be taken away and take nothing"
-    )
-    add_json(parser)
-    parser.add_argument(
-        "--keep-values",
-        action="store_true",
-        help="leave the settings as they are until the next boot; nothing knows the old ones then",
-    )
+    arguments.add_root(parser)
+    arguments.add_flag(parser, "--dry-run", "show what would be taken away and take nothing")
+    arguments.add_json(parser)
+    purpose = "leave the settings as they are until the next boot; nothing knows the old ones then"
+    arguments.add_flag(parser, "--keep-values", purpose)
 
 
 def run(args: argparse.Namespace) -> int:
     """Restore the values and remove the files; exit 1 if any remain."""
-    root = resolve_root(args.root)
+    root = arguments.resolve_root(args.root)
     if args.json and not args.dry_run:
         raise UsageError("--json shows what would go: it goes with --dry-run")
     if args.dry_run:
@@ -61,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             _show_planned(planned)
         return 0
     if root == ROOT:
-        require_root("uninstall")
+        arguments.require_root("uninstall")
     if not remove_installation(make_context(), root, keep_values=args.keep_values):
         return 1
     print_line("hbatune is not installed here any more.")

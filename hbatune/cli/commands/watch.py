@@ -13,14 +13,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.cli.arguments import (
-    add_json,
-    add_profile,
-    add_targets,
-    make_number_type,
-    make_seconds_type,
-    require_root,
-)
+from hbatune.cli import arguments
 from hbatune.cli.streams import flush_output
 from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather_machine
@@ -59,34 +52,28 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `watch`."""
-    add_targets(parser, "what to watch")
-    add_profile(parser)
-    add_json(parser)
+    arguments.add_targets(parser, "what to watch")
+    arguments.add_profile(parser)
+    arguments.add_json(parser)
+    seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
+    purpose = f"seconds between two readings ({DEFAULT_INTERVAL_S:g})"
     parser.add_argument(
-        "--interval",
-        metavar="S",
-        type=make_seconds_type(MIN_INTERVAL_S),
-        default=DEFAULT_INTERVAL_S,
-        help=f"seconds between two readings ({DEFAULT_INTERVAL_S:g})",
+        "--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S, help=purpose
     )
-    parser.add_argument(
-        "--count",
-        metavar="N",
-        type=make_number_type(1),
-        help="end after so many readings, not at Ctrl-C",
-    )
-    parser.add_argument(
-        "--collect",
-        action="store_true",
-        help="measure latencies with bpftrace, for `watch` and the daemon to read; prints nothing",
-    )
+    purpose = "end after so many readings, not at Ctrl-C"
+    parser.add_argument("--count", metavar="N", type=number, help=purpose)
+    purpose = "measure latencies with bpftrace, for `watch` and the daemon to read; prints nothing"
+    arguments.add_flag(parser, "--collect", purpose)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show readings until their number is reached or Ctrl-C is pressed: both are success."""
     try:
         if args.collect:
-            _collect_latencies()
+            from hbatune.watch.latency import collect_latencies  # it imports the template engine
+
+            arguments.require_root("watch --collect")
+            collect_latencies(paths.LATENCY, load_configuration().watch)
         else:
             _show_readings(args, Clock())
     except KeyboardInterrupt:
@@ -94,22 +81,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _collect_latencies() -> None:
-    from hbatune.watch.latency import collect_latencies  # here, as it imports the template engine
-
-    require_root("watch --collect")
-    collect_latencies(paths.LATENCY, load_configuration().watch)
-
-
 def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     config = load_configuration()
     machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
     chosen = _select_subjects(_make_subjects(machine, args.profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
-    sampler, watch = (
-        Sampler(find_sampled_places(machine), every=args.interval),
-        Watcher(paced, chosen),
-    )
+    sampler = Sampler(find_sampled_places(machine), every=args.interval)
+    watch = Watcher(paced, chosen)
     if not load_latencies(paths.LATENCY).intervals:
         print_note(_explain_no_p99())
     with _open_view(args, machine) as show:
