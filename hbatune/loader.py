@@ -275,10 +275,7 @@ _STRING = rb'"[^"]*"?'
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Return whether JSON nests deeper than ``MAX_DEPTH``; invalid JSON may, before its error.
-
-    Without recursion, and without a step for each character.
-    """
+    """Return whether JSON nests too deep, without recursion or a step for each character."""
     if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return False
     # Remove escaped quotes, then all but quotes and brackets, and then strings.

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
@@ -158,14 +159,11 @@ def with_udev_baselines(
                 endpoint.id, endpoint.target, endpoint.adapter, name, before, diskseq=diskseq
             )
             entries.setdefault(entry.key, entry)
-    return msgspec.structs.replace(recorded, entries=tuple(entries.values()))
+    return replace(recorded, entries=tuple(entries.values()))
 
 
 def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
-    """Remember that the saved values of these endpoints, which were just restored, are spent.
-
-    Raises OSError if that cannot be written: they would be used as baselines again.
-    """
+    """Mark these saved values as spent, or raise OSError: they would be used as baselines again."""
     marks = {_name_saved_mark(id, record) for id, record in read_saved_texts(endpoints).items()}
     spent_marks = _load_spent(spent)
     if marks - spent_marks:

@@ -38,10 +38,7 @@ _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 
 
 class CompiledRules(Struct, frozen=True):
-    """The sections of a rules file, the settings that it may set, and those left to the daemon.
-
-    ``left`` has pairs of a setting's description and the reason.
-    """
+    """The sections of a rules file, its settings, and those left to the daemon, with reasons."""
 
     profile: str
     sections: tuple[RuleSection, ...]
@@ -231,10 +228,7 @@ def _write_wishes(step: _Step) -> RuleSection:
 
 
 def _set_wish(rule: Rule, text: str, is_left: bool) -> RuleLine:
-    """Return the parts that set a wish, and for the scheduler whether the daemon decides.
-
-    ``is_left`` means that the daemon decides. Writes of nr_requests depend on that (``lines``).
-    """
+    """Return the parts that set a wish, and for the scheduler whether the daemon decides it."""
     wished = set_property(make_wish_property(rule.setting), text)
     if rule.setting != SCHEDULER:
         return (wished,)

@@ -67,10 +67,7 @@ class UdevCondition(NamedTuple):
 
 
 def build_condition(criteria: Match) -> UdevCondition:
-    """Return the condition of a rule's ``when`` for a disk that is not a path of a map.
-
-    udev tunes only such disks.
-    """
+    """Return the condition of a rule's ``when`` for the disks that udev tunes: no paths of maps."""
     if criteria.kind and Kind.DISK not in criteria.kind:
         return UdevCondition((), ())
     if criteria.multipath and Multipath.NONE not in criteria.multipath:
@@ -139,10 +136,7 @@ def _find_doubts() -> tuple[tuple[Protocol, ...], ...]:
 
 
 def _match_or_unknown(name: str, words: list[str]) -> UdevCondition:
-    """Return the condition on a property that may be unknown.
-
-    If it is, the rule may or may not be for the disk.
-    """
+    """Return the condition on a property that may be unknown: then udev cannot decide."""
     condition = _match_words(name, words, (*words, UNKNOWN))
     return condition if words else UdevCondition((), condition.possible)
 

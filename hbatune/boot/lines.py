@@ -114,10 +114,7 @@ def escape_glob(text: str) -> str:
 
 
 def make_globs_below(number: int) -> str:
-    """Return globs that match the decimal numbers below ``number``, since there is no ``<``.
-
-    Numbers as the kernel prints them, without leading zeros.
-    """
+    """Return globs that match the decimal numbers below ``number``: udev has no ``<``."""
     digits, globs = str(number), list[str]()
     for length in range(1, len(digits)):  # fewer digits
         globs.append("[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1))
@@ -175,10 +172,7 @@ def make_write_sections(values: Values) -> Iterator[RuleSection]:
 
 
 def _save_values(values: Values) -> Iterator[RuleLine]:
-    """Yield the lines that save a value, before a wanted setting changes it.
-
-    The value is saved only if no baseline exists.
-    """
+    """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
         saved, path = make_property_name(name), table.find_setting(name).path
         unsaved = (match_attribute(path, "?*"), match_property(saved, ""))

@@ -75,10 +75,7 @@ class ManifestError(HbatuneError):
 
 
 def load_installed(root: Path, manifest_path: Path) -> Manifest | None:
-    """Return the manifest of a root, or None if nothing is installed. Raises ``ManifestError``.
-
-    An unreadable manifest is an error: without a manifest every file would look foreign.
-    """
+    """Return the manifest of a root, or None. ManifestError: without it all files look foreign."""
     path = join_root(root, manifest_path)
     hint = "it says which files `hbatune install` has placed"
     bounds, error = loader.STATE_BOUNDS, ManifestError
@@ -123,10 +120,7 @@ def hash_data(data: bytes) -> str:
 
 
 class Piece(Struct, frozen=True):
-    """A file to install: its path on the machine that it is for, and its text.
-
-    The text of a symbolic ``link`` is its target.
-    """
+    """A file to install: its path on its machine, and its text, or the target of a ``link``."""
 
     path: Path
     text: str
