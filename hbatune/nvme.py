@@ -54,10 +54,7 @@ class Answer(Struct, frozen=True):
 
 
 def find_node(name: str, number: str) -> str:
-    """Return the device node of the controller ``name``, with the number in its ``dev`` file.
-
-    Raises OSError if there is no such node, or if it is another device's.
-    """
+    """Return the device node of the controller; OSError if it is missing or another device's."""
     path = f"/dev/{name}"
     status = os.stat(path)
     # A name in /dev may be stale or created manually. The number determines which controller
@@ -71,11 +68,7 @@ def find_node(name: str, number: str) -> str:
 def submit(
     path: str, opcode: int, *, cdw10: int, cdw11: int = 0, data: "array.array[int] | None" = None
 ) -> Answer:
-    """Send one admin command to the controller and return its answer.
-
-    ``data`` is filled with the data that the command transfers. Raises OSError if the kernel
-    refuses.
-    """
+    """Send an admin command, which may fill ``data``; return the answer. Raises OSError."""
     address, length = (0, 0) if data is None else (data.buffer_info()[0], len(data) * data.itemsize)
     words = (cdw10, cdw11, 0, 0, 0, 0)
     command = bytearray(

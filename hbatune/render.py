@@ -48,10 +48,7 @@ class UnsafeNameError(ValueError):
 
 
 def fio_filename(path: str) -> str:
-    """Return an absolute path as the value of fio's ``filename=``, where ':' separates two files.
-
-    Raises ``UnsafeNameError`` for a path that a job file cannot contain.
-    """
+    """Return a path for fio's ``filename=``, which splits at ':'. Raises ``UnsafeNameError``."""
     if not re.fullmatch(_FIO_SAFE, str(path)):  # str() makes jinja2's Undefined raise its name
         raise UnsafeNameError(path)
     return path.replace(":", "\\:")

@@ -12,7 +12,7 @@ one. A rollback that was recorded during the run cancels every later write.
 import errno
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct, msgpack
 
@@ -20,7 +20,6 @@ from hbatune import nvme
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import names
 from hbatune.facts.attributes import (
-    ABSENT,
     EXEMPT_FEATURE,
     FEATURE_PREFIX,
     find_device_node,
@@ -147,8 +146,7 @@ class ChainWriter:
         self._guard = guard
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Execute the steps in their order and yield the encoded result of each
-        (``decode_result``).
+        """Execute the steps in their order and yield the encoded result of each.
 
         An exception ends the worker. Before that, the interrupted step gets its result.
         """
@@ -166,7 +164,6 @@ class ChainWriter:
 
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
-    """Return the result of the step that an exception has interrupted."""
     number = error.errno if isinstance(error, OSError) else None
     reason = "" if number else f" ({error or type(error).__name__})"
     if device is not None and device.has_written:
@@ -197,10 +194,18 @@ class _Device:
         self._busy = False
         self.has_written = False
         self._settings = {step.setting: find_setting(step.setting) for step in chain.steps}
-        kinds = self._settings.values()
-        names = [path for kind in kinds for path in (kind.path, *kind.needs)]
-        names += [kind.path for kind in map(find_setting, self._find_reset_settings()) if kind.kept]
+        self._resettable = {name for kind in self._settings.values() for name in kind.resets}
+        names: list[str] = []
+        for kind in self._settings.values():
+            names += (kind.path, *kind.needs)
+        # Also the settings that the steps may reset and that are not steps themselves.
+        for name in self._resettable - self._settings.keys() - {SCHEDULER_TUNABLES}:
+            if find_setting(name).kept:
+                names.append(find_setting(name).path)
         names += [path for path, _ in chain.identity]
+        # Only the writes of a block device must respect limits and maps.
+        kinds = map(find_target_kind, self._settings)
+        self._is_block_device = TargetKind.ENDPOINT in kinds
         if self._is_block_device:
             names.append(HOLDER_UUIDS)
         self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(names)))
@@ -213,8 +218,7 @@ class _Device:
         """Execute the steps in their order, and yield the result of each."""
         # Once for the chain, right before its first write: names such as `sda` are reused at
         # hotplug.
-        replaced = self.replaced()
-        moved = self.moved()
+        replaced, moved = self.replaced(), self.moved()
         self._conflicts = self.conflicts()
         failed: set[str] = set()
         for step in self._chain.steps:
@@ -223,9 +227,7 @@ class _Device:
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
-            elif cause := next(
-                (name for name in find_setting(step.setting).hangs_on if name in failed), None
-            ):
+            elif cause := _find_first(find_setting(step.setting).hangs_on, failed):
                 reason = f"{cause} could not be set"
                 result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
             elif moved:
@@ -245,11 +247,12 @@ class _Device:
 
     def replaced(self) -> bool:
         """Return whether the device was replaced after the plan was made."""
-        texts = ((self._found.get(path), text) for path, text in self._chain.identity)
-        # Only another text proves another device; a file that cannot be read proves nothing.
-        return any(
-            isinstance(attribute, Attribute) and attribute.text != text for attribute, text in texts
-        )
+        for path, text in self._chain.identity:
+            attribute = self._found.get(path)
+            # Only another text proves another device; a file that cannot be read proves nothing.
+            if isinstance(attribute, Attribute) and attribute.text != text:
+                return True
+        return False
 
     def moved(self) -> str | None:
         """Return why the plan no longer fits if the device has joined, left or changed a map."""
@@ -267,13 +270,13 @@ class _Device:
 
         The reset would overwrite them, so comparing them before their own write would be too late.
         """
-        reset = {name for kind in self._settings.values() for name in kind.resets}
         conflicts = {}
         for step in self._chain.steps:
             kind = self._settings[step.setting]
-            value = kind.read(self._found) if is_among(step.setting, reset) else ABSENT
-            if not isinstance(value, Missing) and has_changed(kind, step, value):
-                conflicts[step.setting] = value
+            if is_among(step.setting, self._resettable):
+                value = kind.read(self._found)
+                if not isinstance(value, Missing) and has_changed(kind, step, value):
+                    conflicts[step.setting] = value
         return conflicts
 
     def do(self, step: Step) -> WriteResult:
@@ -293,13 +296,12 @@ class _Device:
             return WriteResult(step.setting, Outcome.KEPT, found=current)
         if current == step.value:
             # Right already: either no write is needed, or an earlier write set it.
-            return WriteResult(
-                step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=current
-            )
-        lost = next((name for name in self._conflicts if is_among(name, kind.resets)), None)
-        if lost is not None:
-            reason = f"it would reset {lost}, which was changed to {self._conflicts[lost]}"
-            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
+            outcome = Outcome.WRITTEN if disturbed else Outcome.KEPT
+            return WriteResult(step.setting, outcome, found=current)
+        for lost, value in self._conflicts.items():
+            if is_among(lost, kind.resets):
+                reason = f"it would reset {lost}, which was changed to {value}"
+                return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
         if (illegal := self._find_violation(step, current)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=illegal)
         self._reset.update(kind.resets)
@@ -325,16 +327,11 @@ class _Device:
             if not isinstance(current, Missing):
                 yield WriteResult(name, Outcome.KEPT, found=current, effect=True)
 
-    def _find_reset_settings(self) -> set[str]:
-        """Return the settings that the steps may reset and that are not steps themselves."""
-        reset = {name for kind in self._settings.values() for name in kind.resets}
-        return reset - self._settings.keys() - {SCHEDULER_TUNABLES}
-
     def _find_violation(self, step: Step, current: Value) -> str | None:
         """Return why the value must not be written now, although it was planned."""
         if not self._is_block_device:
             return None
-        if step.setting in _UNDER_SCHEDULER and self._reset:
+        if step.setting == "nr_requests" and self._reset:
             # A write of this chain may have switched the scheduler, and the limit depends on it.
             self._reread_value(find_setting("scheduler"))
         scheduler = find_scheduler(self._found)
@@ -405,11 +402,6 @@ class _Device:
         """Return why a rollback forbids the next write, or None."""
         return self._guard.objection(self._chain.id)
 
-    @property
-    def _is_block_device(self) -> bool:
-        """Whether the target is a block device, whose writes must respect limits and maps."""
-        return any(find_target_kind(name) is TargetKind.ENDPOINT for name in self._settings)
-
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
         text = reread_attribute(self._chain.sysfs, kind.path)
@@ -417,8 +409,8 @@ class _Device:
         return kind.read(self._found)
 
 
-_UNDER_SCHEDULER = ("nr_requests",)
-"""Settings with limits that depend on the current scheduler."""
+def _find_first(names: Iterable[str], failed: Collection[str]) -> str | None:
+    return next((name for name in names if name in failed), None)
 
 
 def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
@@ -458,11 +450,9 @@ def has_changed(kind: Setting, step: Step, current: Value) -> bool:
     """Return whether an administrator or another tool has changed the value since the plan."""
     if step.expected is None or current in (step.expected, step.value):
         return False
-    match current, step.expected:
-        case int(), int() if kind.ramps:
-            return abs(current - step.expected) > step.ramped
-        case _:
-            return True
+    if kind.ramps and isinstance(current, int) and isinstance(step.expected, int):
+        return abs(current - step.expected) > step.ramped
+    return True
 
 
 def is_above(current: Value | Missing, value: Value) -> bool:
@@ -471,10 +461,7 @@ def is_above(current: Value | Missing, value: Value) -> bool:
 
 
 def _set_feature(sysfs: str, path: str, text: str) -> str | None:
-    """Set an NVMe feature (``feature/08``) until the controller's next reset; return its refusal.
-
-    The refusal is the controller's text. Raises OSError if the kernel refuses.
-    """
+    """Set an NVMe feature until the next reset; return the controller's refusal. Raises OSError."""
     # The node is found through one descriptor, so a reused name cannot lead to another device.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

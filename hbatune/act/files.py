@@ -23,15 +23,11 @@ indefinitely.
 READABLE_MODE = 0o644
 """Mode of the files that hbatune writes for commands of users other than root."""
 
-_ACCESS_LIST = "system.posix_acl_access"
-"""The extended attribute that holds a file's access list (acl(5))."""
+_ACCESS_LIST = "system.posix_acl_access"  # the extended attribute of acl(5)
 
 
 def make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
-    """Create the directory and its parents with this mode, ignoring the umask.
-
-    Existing directories are not changed. Raises OSError if that fails.
-    """
+    """Create the directory and its parents with this mode, ignoring the umask. Raises OSError."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -68,10 +64,7 @@ def replace(
 
 
 def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
-    """Replace a file that may be an administrator's.
-
-    An existing file keeps its mode, owner and access list; ``mode`` is for a new one.
-    """
+    """Replace a file; an administrator's existing one keeps mode, owner and access list."""
     make_folder(path.parent, folder_mode)
     _put_file(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
@@ -148,34 +141,37 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
     return True
 
 
-def _put_file(path: Path, data: bytes, mode: int, like: Path | None) -> None:
-    """Write ``data`` to a file next to ``path``, sync it, and rename it to ``path``."""
+def _put_file(
+    path: Path, data: bytes, mode: int, like: Path | None, *, exclusive: bool = False
+) -> None:
+    """Write ``data`` to a file next to ``path``, sync it, and rename it to ``path``.
+
+    It has this mode, or the mode, owner and access list of the file ``like``.
+    """
     # An unpredictable name: no planted link is followed, and no other writer's file is used.
     descriptor, temporary = _make_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            _set_access(descriptor, mode, like)
+            if like is not None:
+                status = like.stat(follow_symlinks=False)
+                # Owner before mode: chown(2) may clear mode bits.
+                os.fchown(descriptor, status.st_uid, status.st_gid)
+                mode = stat.S_IMODE(status.st_mode)
+            os.fchmod(descriptor, mode)
+            if like is not None:
+                with suppress(OSError):  # no access list, or a file system without them
+                    os.setxattr(descriptor, _ACCESS_LIST, os.getxattr(like, _ACCESS_LIST))
             os.fsync(descriptor)
-        os.rename(temporary, path)
-    except OSError:
+        if exclusive:
+            _link_exclusively(temporary, path)
+        else:
+            os.rename(temporary, path)
+    except BaseException:
         with suppress(OSError):  # half a file would occupy space on a full disk
             os.unlink(temporary)
         raise
-
-
-def _set_access(descriptor: int, mode: int, like: Path | None) -> None:
-    """Set the mode of a file, or copy mode, owner and access list from the file ``like``."""
-    if like is None:
-        os.fchmod(descriptor, mode)
-        return
-    status = like.stat(follow_symlinks=False)
-    # Owner before mode: chown(2) may clear mode bits.
-    os.fchown(descriptor, status.st_uid, status.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-    with suppress(OSError):  # no access list, or a file system without them
-        os.setxattr(descriptor, _ACCESS_LIST, os.getxattr(like, _ACCESS_LIST))
 
 
 @contextmanager
@@ -201,9 +197,8 @@ def publish(path: Path, data: bytes, *, mode: int) -> None:
     exist and may be another user's: a link at the temporary file's path is not followed. Raises
     OSError if that fails.
     """
+    # A fixed name: a crash leaves one stale file at most, and the next call removes it.
     temporary = path.with_name(f".{path.name}.new")
-    # A fixed name, unlike mkstemp's: a crash leaves one stale file at most, and the next call
-    # removes it.
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -231,21 +226,8 @@ def save(path: Path, data: bytes, *, over: bool) -> None:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 raise FileExistsError(f"{path} is not a regular file")
             before = path
-    descriptor, temporary = _make_temporary(path)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            _set_access(descriptor, 0o644, before)
-            os.fsync(descriptor)
-        if over:
-            os.rename(temporary, path)
-        else:
-            _link_exclusively(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+    _put_file(path, data, 0o644, before, exclusive=not over)
+    sync_folder(path.parent)
 
 
 def _link_exclusively(temporary: str, path: Path) -> None:
@@ -259,6 +241,8 @@ def _link_exclusively(temporary: str, path: Path) -> None:
         # A file system without hard links: reserve the name with an empty file, then replace that.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         os.rename(temporary, path)
+    else:
+        os.unlink(temporary)
 
 
 Signature = tuple[int, int, int, int] | None
@@ -286,10 +270,7 @@ def read_signature(path: Path) -> Signature:
 
 
 def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
-    """Put ``data`` at this offset of a file and make it durable. A missing file is created.
-
-    A crash may leave a part of it. Raises OSError if that fails.
-    """
+    """Put ``data`` at an offset, durably; a crash may leave a part of it. Raises OSError."""
     is_new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
@@ -343,10 +324,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def empty_folder(folder: Path, *, keep: str) -> None:
-    """Remove everything in the directory, which may be absent, except the file ``keep``.
-
-    Raises FolderError.
-    """
+    """Remove everything in the directory, if it exists, except ``keep``. Raises FolderError."""
     try:
         paths = sorted(folder.iterdir())
     except FileNotFoundError:

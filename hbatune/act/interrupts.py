@@ -85,10 +85,7 @@ def _request_rescan(irqbalance: Irqbalance) -> None:
 
 
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
-    """Remember the interrupts that were planned to be moved and turned out to be immovable.
-
-    Raises OSError if that cannot be written: the next run takes them for drift again.
-    """
+    """Remember planned interrupts that proved immovable, so no run plans them again. OSError."""
     planned = {(row.id, row.setting) for row in plan.drift}
     fixed = (row for row in rows if row.state is State.FIXED)
     remembered = _load_ids(path)
@@ -109,7 +106,4 @@ def with_immovable(machine: Machine, path: Path) -> Machine:
 
 
 def _load_ids(path: Path) -> frozenset[str]:
-    try:
-        return loader.load(path, frozenset[str], loader.STATE_BOUNDS)
-    except (OSError, UnusableFileError):
-        return frozenset()
+    return loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])

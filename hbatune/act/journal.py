@@ -1,18 +1,10 @@
 """The journal of original values. A baseline is durable before the first write and never replaced.
 
 An entry is one setting of one endpoint with its value before hbatune first changed it in this boot.
-Values of another boot mean nothing: a reboot has restored the kernel's defaults.
-
-The journal is one JSON file, and next to it a log of later changes, one per line. The daemon
-appends to the log after an event (``kept_journal``), so one event does not rewrite all entries.
-Every other change, and each full scan of the daemon, rewrites the file and removes the log. Each
-line names the file that it changes: a log that a crash has left with a newer file is ignored. An
-incomplete last line is ignored too: no device was written after it.
-
-Each line of both has a checksum, and each state a sequence number (``journal_format``). If either
-proves that original values of this boot are lost, the journal has all others and a ``Loss``. After
-that no value is recorded as a baseline, because it may be hbatune's. A rollback that restores and
-reports the remaining values can end this state (``settle``).
+Values of another boot mean nothing: a reboot has restored the kernel's defaults. The journal is one
+JSON file, and next to it a log of later changes (``Change``), one per line. Each line of both has a
+checksum, and each state a sequence number (``journal_format``), which prove a ``Loss``. The journal
+then has all other values.
 """
 
 import os
@@ -24,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import loader
@@ -50,7 +43,7 @@ _LOG_ROOM = 32 << 10
 machine would rewrite the journal."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(Struct, frozen=True):
     """The baseline of one setting.
 
     ``value`` is the value that hbatune set, or None if a write to another setting may have changed
@@ -101,11 +94,12 @@ class LossKind(StrEnum):
     DAMAGED = "damaged"
 
 
-class Loss(msgspec.Struct, frozen=True):
+class Loss(Struct, frozen=True):
     """Original values of this boot that the ``file`` has lost.
 
     ``lines`` are the numbers of damaged lines. ``about`` names the targets and settings that can
-    still be read in them.
+    still be read in them. After a loss no value is recorded as a baseline, because it may be
+    hbatune's, until a rollback has restored and reported the others (``settle``).
     """
 
     kind: LossKind
@@ -113,24 +107,9 @@ class Loss(msgspec.Struct, frozen=True):
     lines: tuple[int, ...] = ()
     about: str = ""
 
-    def __str__(self) -> str:
-        match self.kind:
-            case LossKind.MISSING:
-                return f"the journal {self.file} is missing"
-            case LossKind.OLDER:
-                return f"the journal {self.file} is older than the last one of this boot"
-            case LossKind.DAMAGED:
-                numbers = ", ".join(map(str, self.lines))
-                lines = f"line {numbers} is" if len(self.lines) == 1 else f"lines {numbers} are"
-                about = f" ({self.about})" if self.about else ""
-                return f"{self.file}: {lines} damaged{about}"
 
-
-class Run(msgspec.Struct, frozen=True):
-    """A run that changes the machine; it is in the journal until it has ended.
-
-    ``started`` is in seconds since the epoch.
-    """
+class Run(Struct, frozen=True):
+    """A run in progress that changes the machine; ``started`` is in seconds since the epoch."""
 
     command: str
     profile: str | None
@@ -138,7 +117,7 @@ class Run(msgspec.Struct, frozen=True):
     started: float
 
 
-class Journal(msgspec.Struct, frozen=True):
+class Journal(Struct, frozen=True):
     """The baselines of one boot, the run in progress, and the reverted values.
 
     ``reverted`` are values that cost too much. They are not tried until an apply names their
@@ -173,38 +152,33 @@ class Journal(msgspec.Struct, frozen=True):
             # The first baseline stays: a later run changes only the value that was set.
             first = entries.setdefault(entry.key, entry)
             if entry.value is not None and first.value != entry.value:
-                changed = msgspec.structs.replace(first, value=entry.value, former=first.value)
-                entries[entry.key] = changed
-        return msgspec.structs.replace(self, entries=tuple(entries.values()), run=run)
+                entries[entry.key] = replace(first, value=entry.value, former=first.value)
+        return replace(self, entries=tuple(entries.values()), run=run)
 
     def ended(self, entries: Iterable[Entry]) -> "Journal":
         """Return the journal with these entries and no run in progress."""
-        return msgspec.structs.replace(self, entries=tuple(entries), run=None)
+        return replace(self, entries=tuple(entries), run=None)
 
     def disowning(self, keys: Iterable[tuple[str, str]]) -> "Journal":
-        """Return the journal in which the values of these settings are no longer hbatune's.
-
-        Their baselines stay.
-        """
-        disowned = set(keys)
-        entries = (
-            msgspec.structs.replace(entry, **DISOWNED_FIELDS) if entry.key in disowned else entry
-            for entry in self.entries
-        )
-        return msgspec.structs.replace(self, entries=tuple(entries))
+        """Return the journal in which these values are no longer hbatune's; the baselines stay."""
+        entries = {entry.key: entry for entry in self.entries}
+        for key in entries.keys() & set(keys):
+            entries[key] = replace(entries[key], **DISOWNED_FIELDS)
+        return replace(self, entries=tuple(entries.values()))
 
     def trying(self, ids: Collection[str] | None) -> "Journal":
         """Return the journal in which reverted values of these ids, or of all, may be tried."""
-        retained = tuple(
-            value for value in self.reverted if ids is not None and value.id not in ids
-        )
-        return msgspec.structs.replace(self, reverted=retained)
+        retained = () if ids is None else (v for v in self.reverted if v.id not in ids)
+        return replace(self, reverted=tuple(retained))
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(Struct, frozen=True):
     """A line of the log: the changed entries, the keys of the removed ones (``gone``), and the run.
 
-    ``of`` is the digest of the file that it changes, ``base`` its sequence number.
+    The daemon appends one after an event (``kept_journal``), so an event does not rewrite all
+    entries. Every other change, and each full scan of the daemon, rewrites the file and removes the
+    log. ``of`` is the digest of the file that a line changes, ``base`` its sequence number: a log
+    that a crash has left with a newer file is ignored.
     """
 
     of: str
@@ -215,7 +189,7 @@ class Change(msgspec.Struct, frozen=True):
     sequence: int = 0
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _Header(Struct, frozen=True):
     """The fields that a journal of any version has."""
 
     schema: str
@@ -231,43 +205,55 @@ class UnreadableJournalError(JournalError):
     """The file cannot be read."""
 
     def __init__(self, path: Path, error: Exception) -> None:
-        super().__init__(
-            f"the journal {path} cannot be read: {error}",
-            hint="make it readable: only it has the original values of this boot",
-        )
+        hint = "make it readable: only it has the original values of this boot"
+        super().__init__(f"the journal {path} cannot be read: {error}", hint=hint)
+
+
+class UnwritableJournalError(JournalError):
+    """The file, or its log, cannot be written."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        hint = "make room or make it writable: without it nothing could be put back"
+        super().__init__(f"the journal {path} cannot be written: {error.strerror}", hint=hint)
 
 
 class LostError(JournalError):
     """Original values of this boot are lost."""
 
     def __init__(self, losses: Iterable[Loss]) -> None:
+        evidence: list[str] = []
+        for loss in losses:
+            numbers = ", ".join(map(str, loss.lines))
+            if loss.kind is LossKind.MISSING:
+                evidence.append(f"the journal {loss.file} is missing")
+            elif loss.kind is LossKind.OLDER:
+                evidence.append(f"the journal {loss.file} is older than the last one of this boot")
+            else:
+                lines = f"line {numbers} is" if len(loss.lines) == 1 else f"lines {numbers} are"
+                about = f" ({loss.about})" if loss.about else ""
+                evidence.append(f"{loss.file}: {lines} damaged{about}")
         super().__init__(
-            f"{', '.join(map(str, losses))}: original values are lost",
+            f"{', '.join(evidence)}: original values are lost",
             hint="`hbatune rollback` restores the values that are still recorded; a reboot "
             "restores all",
         )
 
 
-class _Set(msgspec.Struct, frozen=True):
-    """The fields of an entry about the value that was set."""
-
+class _SetEntry(Struct, frozen=True):
     setting: str
     value: Value | None = None
     effect: Value | None = None
 
 
-class _SetValues(msgspec.Struct, frozen=True):
+class _SetValues(Struct, frozen=True):
     """A journal, read only for the settings that were set."""
 
     boot_id: str
-    entries: tuple[_Set, ...] = ()
+    entries: tuple[_SetEntry, ...] = ()
 
 
 def list_changed_settings(path: Path, boot_id: str) -> frozenset[str]:
-    """Return the settings that hbatune has changed in this boot.
-
-    Raises UnreadableJournalError: without them a plan would omit values that it has to restore.
-    """
+    """Return the settings that hbatune has changed in this boot. Raises UnreadableJournalError."""
     try:
         stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
         journal = loader.decode(stored.document, _SetValues)
@@ -278,6 +264,7 @@ def list_changed_settings(path: Path, boot_id: str) -> frozenset[str]:
     except (FileNotFoundError, PermissionError):
         return frozenset()
     except (OSError, UnusableFileError) as error:
+        # Without them a plan would omit values that it has to restore.
         raise UnreadableJournalError(path, error) from error
     changed = (entry for entry in journal.entries if (entry.value, entry.effect) != (None, None))
     return frozenset(entry.setting for entry in changed)
@@ -289,7 +276,7 @@ def find_log(path: Path) -> Path:
     return path.with_suffix(".log")
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(Struct, frozen=True):
     """The content of the journal's file: the intact part as a JSON ``document``, and the loss."""
 
     data: bytes
@@ -359,12 +346,12 @@ def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss
     if not damaged:
         return None
     text = b"\n".join(line for _, line in damaged)
-    names = (
-        ", ".join(dict.fromkeys(name.decode() for name in re.findall(pattern, text)[:_NAMED]))
-        for pattern in (rb'"target":"([\w:.!-]+)"', rb'"setting":"([\w/]+)"')
-    )
+    about: list[str] = []
+    for pattern in (rb'"target":"([\w:.!-]+)"', rb'"setting":"([\w/]+)"'):
+        if names := dict.fromkeys(re.findall(pattern, text)[:_NAMED]):
+            about.append(b", ".join(names).decode())
     lines = tuple(number for number, _ in damaged)[:_NAMED]
-    return Loss(LossKind.DAMAGED, str(path), lines, " ".join(filter(None, names)))
+    return Loss(LossKind.DAMAGED, str(path), lines, " ".join(about))
 
 
 def _read_changes(
@@ -384,7 +371,9 @@ def _read_changes(
         line = text.strip()
         if not line:
             continue
-        unsealed = _strip_checksum(line)
+        # Earlier versions wrote no checksums.
+        earlier = journal_format.CHECKSUM_FIELD not in line and b'"base":' not in line
+        unsealed = line if earlier else journal_format.unseal(line)
         parts = journal_format.find_intact_objects(line, b"of") if unsealed is None else [unsealed]
         intact = [change for part in parts if (change := _decode_first(part, Change))]
         if any(not _belongs_to(change, stored) for change in intact):
@@ -398,12 +387,6 @@ def _read_changes(
     return changes, _describe_damage(find_log(path), damaged)
 
 
-def _strip_checksum(line: bytes) -> bytes | None:
-    """Return a line of the log, or None if it is damaged; earlier versions wrote no checksums."""
-    earlier = journal_format.CHECKSUM_FIELD not in line and b'"base":' not in line
-    return line if earlier else journal_format.unseal(line)
-
-
 def _belongs_to(change: Change, stored: _Stored) -> bool:
     """Return whether a change is of this file, and not of the one before it."""
     if not change.base:  # as by earlier versions
@@ -413,17 +396,6 @@ def _belongs_to(change: Change, stored: _Stored) -> bool:
 
 def _get_last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:
     return max((stored.sequence, *(change.sequence for change in changes)))
-
-
-def _apply_changes(journal: Journal, changes: Iterable[Change]) -> Journal:
-    """Return the journal after these changes."""
-    entries, run = {entry.key: entry for entry in journal.entries}, journal.run
-    for change in changes:
-        for key in change.gone:
-            entries.pop(key, None)
-        entries |= {entry.key: entry for entry in change.entries}
-        run = change.run
-    return replace(journal, entries=tuple(entries.values()), run=run)
 
 
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
@@ -470,7 +442,14 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     if not losses and traced is not None and traced > sequence:
         losses += older
     losses = list(dict.fromkeys((*journal.losses, *losses)))
-    return replace(_apply_changes(journal, changes), losses=tuple(losses), sequence=sequence), None
+    journal = replace(journal, losses=tuple(losses), sequence=sequence)
+    entries = {entry.key: entry for entry in journal.entries}
+    for change in changes:
+        for key in change.gone:
+            entries.pop(key, None)
+        entries |= {entry.key: entry for entry in change.entries}
+        journal = replace(journal, run=change.run)
+    return replace(journal, entries=tuple(entries.values())), None
 
 
 def save(
@@ -514,18 +493,12 @@ def save(
             # A rollback is recorded before it restores, even on a full disk.
             rollback_record.reserve_space(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
-        raise JournalError(
-            f"the journal {path} cannot be written: {error.strerror}",
-            hint="make room or make it writable: without it nothing could be put back",
-        ) from error
+        raise UnwritableJournalError(path, error) from error
     return data
 
 
 def settle(path: Path, boot_id: str) -> None:
-    """Forget the losses, once a rollback has restored all other values and reported them.
-
-    Raises JournalError.
-    """
+    """Forget the losses, which a rollback has reported. Raises JournalError."""
     recorded, _ = load(path, boot_id)
     if recorded.losses:
         save(path, replace(recorded, losses=()))
@@ -546,10 +519,7 @@ def _keep_damaged(path: Path) -> None:
 
 
 def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
-    """Return the journal's present content, or nothing if it cannot be read or is older.
-
-    ``over`` is the content if it is known.
-    """
+    """Return the present content (``over`` if known), or nothing if it is unreadable or older."""
     with suppress(OSError, UnusableFileError):
         data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes) if over is None else over
         stored = _parse_content(path, data, boot_id)
@@ -560,10 +530,7 @@ def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
 
 
 def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
-    """Return this boot's journal with current ids, and an earlier boot's if the file holds one.
-
-    Raises JournalError as ``load`` does.
-    """
+    """Return this boot's journal with current ids, and an earlier boot's, as ``load`` does."""
     recorded, earlier = load(path, machine.boot_id)
     return with_current_ids(recorded, Renaming(machine)), earlier
 
@@ -579,25 +546,19 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
         current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
         # Two former ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
-    excluded = (lasting for id in recorded.excluded for lasting in renaming.that_lasts(id))
-    reverted = (
-        replace(value, id=id) for value in recorded.reverted for id in renaming.that_lasts(value.id)
-    )
-    return replace(
-        recorded,
-        entries=tuple(entries.values()),
-        excluded=tuple(dict.fromkeys(excluded)),
-        reverted=tuple(dict.fromkeys(reverted)),
-    )
+    excluded, reverted = dict[str, None](), dict[RevertedValue, None]()
+    for id in recorded.excluded:
+        excluded |= dict.fromkeys(renaming.that_lasts(id))
+    for value in recorded.reverted:
+        reverted |= {replace(value, id=id): None for id in renaming.that_lasts(value.id)}
+    kept = tuple(entries.values())
+    return replace(recorded, entries=kept, excluded=tuple(excluded), reverted=tuple(reverted))
 
 
 def update_record_ids(
     recorded: Journal, records: RollbackRecords, machine: Machine
 ) -> RollbackRecords:
-    """Return the rollback records with current ids.
-
-    Rollbacks that an earlier version recorded in the journal are included.
-    """
+    """Return the rollback records, and those in an earlier version's journal, with current ids."""
     if not (records.ids or records.lifted or recorded.excluded):
         return records
     renaming = Renaming(machine)
@@ -611,12 +572,7 @@ def update_record_ids(
 def find_unknown_ids(
     recorded: Journal, records: RollbackRecords, machine: Machine
 ) -> tuple[str, ...]:
-    """Return recorded ids in a former format that match no target of this machine.
-
-    They were to exclude a target from tuning, and now protect no target.
-    """
-    ids = (
-        *update_record_ids(recorded, records, machine).ids,
-        *(value.id for value in recorded.reverted),
-    )
+    """Return recorded ids in a former format that match no target: they protect nothing now."""
+    ids = [*update_record_ids(recorded, records, machine).ids]
+    ids += [value.id for value in recorded.reverted]
     return find_unmapped(ids, list_targets(machine)) if ids else ()

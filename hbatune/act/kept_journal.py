@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files, journal, journal_format
 from hbatune.act.files import Signature
-from hbatune.act.journal import (
-    Change,
-    Entry,
-    Journal,
-    JournalError,
-    Loss,
-    UnreadableJournalError,
-)
+from hbatune.act.journal import Change, Entry, Journal, Loss
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
@@ -37,17 +30,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class KeptJournal:
-    """This boot's journal. Mutable: it follows the writes of this process and of others.
-
-    Call ``refresh`` first.
-    """
+    """This boot's journal, which follows the writes of all processes. Call ``refresh`` first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[Signature, Signature] | None = None
         self._journal = Journal("")
         self._entries: dict[str, dict[str, Entry]] = {}
-        self._settings: frozenset[str] = frozenset()
+        self.settings: frozenset[str] = frozenset()  # that hbatune has changed in this boot
         self._of, self._base, self._sequence = "", 0, 0
         self._records: RollbackRecords | None = None
         self._longest = 0
@@ -56,10 +46,7 @@ class KeptJournal:
         self._new: set[str] = set()
 
     def refresh(self, machine: Callable[[], Machine]) -> None:
-        """Read the journal again if it was changed; ids are those in the current ``machine``.
-
-        Raises JournalError if it cannot be read.
-        """
+        """Read the journal again, with current ids, if it was changed. Raises JournalError."""
         signatures = self._read_signatures()
         if signatures == self._seen:
             return
@@ -94,11 +81,6 @@ class KeptJournal:
         return lost
 
     @property
-    def settings(self) -> frozenset[str]:
-        """The settings that hbatune has changed in this boot."""
-        return self._settings
-
-    @property
     def is_logged(self) -> bool:
         """Whether there is a log."""
         return journal.find_log(self._path).exists()
@@ -109,17 +91,13 @@ class KeptJournal:
         return replace(self._journal, entries=tuple(entries))
 
     def save(self, part: Journal, ids: Iterable[str], *, keep_room: bool = False) -> None:
-        """Make the entries of these targets, which are a part of the journal, durable.
-
-        ``keep_room`` and JournalError are as for ``journal.save``.
-        """
+        """Make these targets' entries durable; ``keep_room`` and errors as ``journal.save``."""
         old = {entry.key: entry for id in ids for entry in self._entries.get(id, {}).values()}
         new = {entry.key: entry for entry in part.entries}
         changed = tuple(entry for key, entry in new.items() if old.get(key) != entry)
         removed = tuple(key for key in old if key not in new)
-        is_other_changed = replace(part, entries=(), run=None) != replace(
-            self._journal, entries=(), run=None
-        )
+        current = replace(self._journal, entries=(), run=None)
+        is_other_changed = replace(part, entries=(), run=None) != current
         # A run that sets recorded values again changes no entry: the present journal is enough to
         # restore.
         if not (changed or removed or is_other_changed) and self._journal.run in (part.run, None):
@@ -164,10 +142,7 @@ class KeptJournal:
         try:
             files.write_at(log, self._end, line + padding, mode=files.READABLE_MODE)
         except OSError as error:
-            raise JournalError(
-                f"the journal {log} cannot be written: {error.strerror}",
-                hint="make room or make it writable: without it nothing could be put back",
-            ) from error
+            raise journal.UnwritableJournalError(log, error) from error
         self._end += len(line)
 
     def _apply_change(self, changed: Iterable[Entry], removed: Iterable[tuple[str, str]]) -> None:
@@ -176,37 +151,30 @@ class KeptJournal:
         for entry in changed:
             self._entries.setdefault(entry.id, {})[entry.setting] = entry
             if (entry.value, entry.effect) != (None, None):
-                self._settings |= {entry.setting}
+                self.settings |= {entry.setting}
 
     def _merge_entries(self, part: Journal) -> Journal:
-        entries = tuple(
-            entry for by_setting in self._entries.values() for entry in by_setting.values()
-        )
-        return replace(part, entries=entries)
+        entries: list[Entry] = []
+        for by_setting in self._entries.values():
+            entries += by_setting.values()
+        return replace(part, entries=tuple(entries))
 
     def _adopt(self, recorded: Journal) -> None:
-        self._entries = {}
-        for entry in recorded.entries:
-            self._entries.setdefault(entry.id, {})[entry.setting] = entry
+        self._entries, self.settings = {}, frozenset()
+        self._apply_change(recorded.entries, ())
         self._journal = replace(recorded, entries=(), sequence=0)
-        self._settings = frozenset(
-            entry.setting
-            for entry in recorded.entries
-            if (entry.value, entry.effect) != (None, None)
-        )
         try:
             data = loader.read_bytes(self._path, loader.STATE_BOUNDS.bytes)
         except FileNotFoundError:
             data = b""
         except (OSError, UnusableFileError) as error:
-            raise UnreadableJournalError(self._path, error) from error
+            raise journal.UnreadableJournalError(self._path, error) from error
         self._of = files.compute_digest(data)
         self._base = self._sequence = journal.read_sequence(data)
         # A rollback on a full disk writes the file and its log into the reserved space. An entry
         # takes up to an eighth more in the file than in the log, for its checksum.
-        self._longest = min(
-            MAX_LOG_BYTES, (files.count_reserved_bytes(self._path) - len(data)) * 7 // 8
-        )
+        reserved = files.count_reserved_bytes(self._path) - len(data)
+        self._longest = min(MAX_LOG_BYTES, reserved * 7 // 8)
         self._end, self._new = 0, set()
         self._appendable = self._base > 0
 

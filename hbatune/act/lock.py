@@ -1,19 +1,8 @@
 """The lock of the machine, held targets, and the claims of workers.
 
 One hbatune at a time changes the machine. ``Lock`` keeps a second run, or a second daemon, out.
-
-``HeldTargets`` names the targets that a run is switching, so the daemon does not repair them. Each
-process writes the ids of its targets into a small file on a memory file system. The file of a
-process that has ended holds nothing.
-
-A claim is the target that a worker writes to. A later run then knows what a stuck worker may set. A
-worker can hang in the kernel and outlive its run, so the claims are in a file, which the parent of
-the workers writes. It is on a memory file system: no claim has to survive a reboot, since no worker
-does. Each worker has a slot in it. The slots are allocated before the first write to a device, so a
-file system that is full later cannot prevent a claim.
-
-A claim never prevents a write. Without the file, for example on a read-only /run, only the parent
-knows its workers, and the next run finds a stuck one by its deadline.
+``HeldTargets`` names the targets that a run is switching, so the daemon does not repair them. A
+claim is the target that a worker writes to: a later run then knows what a stuck worker may set.
 """
 
 import errno
@@ -23,10 +12,9 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -110,12 +98,7 @@ class Lock:
         with suppress(OSError):  # not empty
             self._path.parent.rmdir()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _locked_paths.discard(self._path)
         self._close()
 
@@ -143,9 +126,11 @@ class Lock:
     def _take(self, path: Path, descriptor: int) -> None:
         self._descriptors[path] = descriptor
         while not _try_lock(descriptor):
-            if (holder := _find_holder(descriptor)) is not None:
-                command = describe_process(holder)
-                raise LockedError(holder, self._does, holder=command, hint=self._hint)
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
+            if kind != fcntl.F_UNLCK:  # else it was released just now
+                command = describe_process(pid)
+                raise LockedError(pid, self._does, holder=command, hint=self._hint)
 
     def _has_its_names(self) -> bool:
         """Return whether each path leads to its locked file, and a path without one to no file.
@@ -188,10 +173,7 @@ class LockFileError(HbatuneError):
 
 
 def _open_file(path: Path, *, make: bool = True) -> int:
-    """Open the file, creating it if it is missing. On a read-only file system only for reading.
-
-    Raises OSError.
-    """
+    """Open the file, or create it; only for reading on a read-only file system. Raises OSError."""
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
         if make:
@@ -227,13 +209,6 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _find_holder(descriptor: int) -> int | None:
-    """Return the holder of the lock, 0 if it is in another container, or None if it is free now."""
-    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
-    return None if kind == fcntl.F_UNLCK else int(pid)
-
-
 class Hold(msgspec.Struct, frozen=True):
     """A process and the ids of the targets that it is switching."""
 
@@ -246,7 +221,10 @@ class HoldError(HbatuneError):
 
 
 class HeldTargets:
-    """This process's hold on some targets."""
+    """This process's hold on some targets: a small file with their ids on a memory file system.
+
+    The file of a process that has ended holds nothing.
+    """
 
     def __init__(self, folder: Path, ids: Iterable[str]) -> None:
         self._path = folder / str(os.getpid())
@@ -270,19 +248,17 @@ class HeldTargets:
 
 def read_held_ids(folder: Path) -> frozenset[str]:
     """Return the ids that living processes hold."""
-    return frozenset(id for hold in _read_holds(folder) if hold.process.alive() for id in hold.ids)
-
-
-def _read_holds(folder: Path) -> Iterator[Hold]:
     try:
-        paths = sorted(folder.iterdir())
+        paths = list(folder.iterdir())
     except (FileNotFoundError, PermissionError):
-        return
+        return frozenset()
+    ids: set[str] = set()
     for path in paths:
-        try:
-            yield loader.load(path, Hold, loader.SMALL_BOUNDS)
-        except (OSError, UnusableFileError):
-            continue  # just released, or another program's file
+        # None if it was just released, or is another program's file.
+        hold = loader.load_or(path, None, loader.SMALL_BOUNDS, Hold)
+        if hold is not None and hold.process.alive():
+            ids.update(hold.ids)
+    return frozenset(ids)
 
 
 _SLOT_BYTES = 1024
@@ -308,7 +284,11 @@ class Claim(msgspec.Struct, frozen=True):
 class ClaimTable:
     """The claims of this process's workers, at most ``slots`` at a time. Only under the lock.
 
-    Slots of living workers of earlier runs are not used.
+    A worker can hang in the kernel and outlive its run, so the claims are in a file. It is on a
+    memory file system: like the workers, no claim has to survive a reboot. The slots are allocated
+    before the first write to a device, so a file system that is full later cannot prevent a claim.
+    Without the file, for example on a read-only /run, the next run finds a stuck worker by its
+    deadline: a claim never prevents a write.
     """
 
     def __init__(self, path: Path, slots: int) -> None:
@@ -375,8 +355,21 @@ def settle_claims(path: Path, *, patience: float) -> list[Claim]:
     """
     claims = find_outstanding_claims(path)
     for claim in claims:
-        _kill(claim.process)
-    _wait([claim.process for claim in claims], patience)
+        with suppress(ProcessLookupError):
+            os.kill(claim.pid, signal.SIGKILL)
+    due = time.monotonic() + patience
+    for claim in claims:
+        try:
+            # Not a child of this process, so waitpid(2) cannot be used.
+            descriptor = os.pidfd_open(claim.pid)
+        except OSError:  # it has ended, or there is no free descriptor
+            continue
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(max(0.0, due - time.monotonic()) * 1000)
+        finally:
+            os.close(descriptor)
     return [claim for claim in claims if claim.process.alive()]
 
 
@@ -393,26 +386,3 @@ def _read_slots(path: Path) -> list[tuple[int, Claim]]:
             with suppress(UnusableFileError):
                 claims.append((start // _SLOT_BYTES, loader.decode(text, Claim)))
     return claims
-
-
-def _kill(process: Process) -> None:
-    try:
-        os.kill(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _wait(processes: Iterable[Process], patience: float) -> None:
-    due = time.monotonic() + patience
-    for process in processes:
-        try:
-            # Not a child of this process, so waitpid(2) cannot be used.
-            descriptor = os.pidfd_open(process.pid)
-        except OSError:  # it has ended, or there is no free descriptor
-            continue
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(max(0.0, due - time.monotonic()) * 1000)
-        finally:
-            os.close(descriptor)

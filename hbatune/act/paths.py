@@ -5,6 +5,8 @@
 
 from pathlib import Path
 
+from msgspec import Struct, field
+
 RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
@@ -46,42 +48,33 @@ IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
 
 
-class Paths:
+class Paths(Struct, frozen=True, kw_only=True):
     """The files that an operation reads and writes, as one value, fixed at creation.
 
     Paths that are not given are this module's at that time: tests change them.
     """
 
-    run: Path
-    state: Path
-    daemon_lock: Path
-    daemon_lock_spare: Path
-    claims: Path
-    holds: Path
-    locked: Path
-    seen: Path
-    replacing: Path
-    units: Path
-    udev_rules: Path
-    modprobe: Path
-    journal: Path
-    history: Path
-    counters: Path
-    manifest: Path
-    spent: Path
-    rollbacks: Path
-    rollbacks_now: Path
-    hands_off: Path
-    hands_off_now: Path
-    hands_off_targets: Path
-    irqs: Path
-    irq_policy: Path
-
-    def __init__(self, **paths: Path) -> None:
-        defaults = {name: globals()[name.upper()] for name in type(self).__annotations__}
-        if unknown := paths.keys() - defaults.keys():
-            raise TypeError(f"no such files: {unknown}")
-        vars(self).update(defaults | paths)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} is fixed")
+    run: Path = field(default_factory=lambda: RUN)
+    state: Path = field(default_factory=lambda: STATE)
+    daemon_lock: Path = field(default_factory=lambda: DAEMON_LOCK)
+    daemon_lock_spare: Path = field(default_factory=lambda: DAEMON_LOCK_SPARE)
+    claims: Path = field(default_factory=lambda: CLAIMS)
+    holds: Path = field(default_factory=lambda: HOLDS)
+    locked: Path = field(default_factory=lambda: LOCKED)
+    seen: Path = field(default_factory=lambda: SEEN)
+    replacing: Path = field(default_factory=lambda: REPLACING)
+    units: Path = field(default_factory=lambda: UNITS)
+    udev_rules: Path = field(default_factory=lambda: UDEV_RULES)
+    modprobe: Path = field(default_factory=lambda: MODPROBE)
+    journal: Path = field(default_factory=lambda: JOURNAL)
+    history: Path = field(default_factory=lambda: HISTORY)
+    counters: Path = field(default_factory=lambda: COUNTERS)
+    manifest: Path = field(default_factory=lambda: MANIFEST)
+    spent: Path = field(default_factory=lambda: SPENT)
+    rollbacks: Path = field(default_factory=lambda: ROLLBACKS)
+    rollbacks_now: Path = field(default_factory=lambda: ROLLBACKS_NOW)
+    hands_off: Path = field(default_factory=lambda: HANDS_OFF)
+    hands_off_now: Path = field(default_factory=lambda: HANDS_OFF_NOW)
+    hands_off_targets: Path = field(default_factory=lambda: HANDS_OFF_TARGETS)
+    irqs: Path = field(default_factory=lambda: IRQS)
+    irq_policy: Path = field(default_factory=lambda: IRQ_POLICY)

@@ -263,10 +263,7 @@ def _plan_rollback(
 
 
 def _find_holders(machine: Machine) -> dict[str, Target]:
-    """Return, by id, all targets and all interrupts.
-
-    An interrupt that hbatune has moved may carry no data now. It is then no longer a target.
-    """
+    """Return, by id, all targets and all interrupts: a moved one may carry no data now."""
     return {vector.id: make_target(vector) for vector in machine.vectors} | list_targets(machine)
 
 

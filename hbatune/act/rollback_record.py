@@ -221,10 +221,7 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
 
 
 def reserve_space(state: Path, ids: Iterable[str]) -> None:
-    """Reserve the space in the state directory that a rollback of these ids by name may need.
-
-    Raises OSError if the disk is full.
-    """
+    """Reserve the space for a rollback of these ids by name. Raises OSError if the disk is full."""
     folder = state / ROLLBACKS.name
     _make_folder(folder)
     size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)

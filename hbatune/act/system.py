@@ -82,10 +82,7 @@ def enable(*, restart: bool) -> ToolResult | None:
 
 
 def disable(*units: str) -> ToolResult | None:
-    """Stop the services, and the additional ``units``, and do not start them at boot.
-
-    Returns None if systemd does not run.
-    """
+    """Stop the services, also at boot, with these ``units``; None if systemd does not run."""
     if not has_systemd():
         return None
     return _run_tool("systemctl", "disable", "--now", UNIT, LATENCY, *units, seconds=STOP_S)
@@ -237,10 +234,7 @@ def read_module_options(path: Path) -> dict[tuple[str, str], str]:
 
 
 def write_module_options(path: Path, text: str) -> int | None:
-    """Write the text, durably, and return None, or the errno of the refusal.
-
-    A file with this text is not changed.
-    """
+    """Write the text, durably, unless the file has it; return None or the errno of the refusal."""
     try:
         if not files.has_content(path, text.encode()):
             files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)

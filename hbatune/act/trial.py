@@ -14,10 +14,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-import msgspec
+from msgspec.structs import replace
 
 from hbatune.act import journal
 from hbatune.act.chain import Step, WriteResult, has_changed, is_above
@@ -76,11 +75,12 @@ def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
     blk_mq_update_nr_requests). A setting that disrupts the I/O of an entire adapter cannot be
     switched either.
     """
-    return not any(
-        find_setting(row.setting).disrupts
-        or (row.setting == "nr_requests" and _is_below_tags(machine, row, before))
-        for row in rows
-    )
+    for row in rows:
+        if find_setting(row.setting).disrupts:
+            return False
+        if row.setting == "nr_requests" and _is_below_tags(machine, row, before):
+            return False
+    return True
 
 
 def _is_below_tags(machine: Machine, row: Row, before: Values) -> bool:
@@ -119,9 +119,7 @@ class Trial:
         self._machine = machine
         self._known = list_targets(machine)
         # A stopped trial must still restore everything, so it ignores the stop.
-        self._means = msgspec.structs.replace(
-            means, stop=lambda: False, progress=lambda chain: None
-        )
+        self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
         self._held = HeldTargets(holds, (row.id for row in self.rows))
         self._sides = {Side.BEFORE: _group_by_target(before)}
         self._now: dict[str, dict[str, Value]] = {}
@@ -139,18 +137,12 @@ class Trial:
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         # Held before the first switch. Otherwise the daemon would repair the values of one side as
         # drift.
-        self._journal = recorded.begun(
-            Run(self._command, None, find_this_process(), time.time()), ()
-        )
+        run = Run(self._command, None, find_this_process(), time.time())
+        self._journal = recorded.begun(run, ())
         _hold_and_save(self._held, self._means, self._journal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             # Also after an exception: a trial ends with everything as applied.
             conflicts = len(self._conflicts)
@@ -173,9 +165,8 @@ class Trial:
         changed by others fails until the end of the trial.
         """
         plans = self._plan_restores(keys, side)
-        report = execute_chains(
-            [plan.chain for plan in plans if plan.chain is not None], self._means
-        )
+        chains = [plan.chain for plan in plans if plan.chain is not None]
+        report = execute_chains(chains, self._means)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome is Outcome.CONFLICT and result.found is not None:
@@ -186,11 +177,8 @@ class Trial:
         for plan in plans:
             for name, reason in plan.refused.items():
                 report.results[plan.id, name] = WriteResult(name, Outcome.REFUSED, said=reason)
-        failed = {
-            key: result
-            for key, result in report.results.items()
-            if result.outcome not in DONE_OUTCOMES
-        }
+        results = report.results.items()
+        failed = {key: result for key, result in results if result.outcome not in DONE_OUTCOMES}
         return failed | {key: self._conflicts[key] for key in keys if key in self._conflicts}
 
     def _note_conflict(self, id: str, result: WriteResult) -> None:
@@ -204,7 +192,8 @@ class Trial:
             return
         self._conflicts[id, result.setting] = result
         for side in self._sides.values():
-            side[id] = _drop_resets(side.get(id, {}), result.setting) | {result.setting: value}
+            unaffected = _exclude_values(side.get(id, {}), find_setting(result.setting).resets)
+            side[id] = unaffected | {result.setting: value}
 
     def revert(self, keys: Collection[Key]) -> dict[Key, WriteResult]:
         """Restore these settings permanently; return the results of failed ones."""
@@ -215,11 +204,11 @@ class Trial:
     def _is_kernel_change(self, id: str, name: str, last: Value, current: Value) -> bool:
         target = self._known[id]
         raw = read_raw({target.directory: (name,)}, self._means.deadline, self._means.worker_pool)
-        full = _has_queue_full_errors(
-            parse_error_count(target.attributes), parse_error_count(raw[target.directory])
-        )
+        before, errors = target.attributes, raw[target.directory]
+        full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
         baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
-        return _is_kernel_change(self._machine, id, name, (last, current), baseline, full=full)
+        values = (last, current)
+        return _is_kernel_change(self._machine, (id, name), values, baseline, full=full)
 
     def _plan_restores(self, keys: Collection[Key], side: Side) -> list[RestorePlan]:
         names: dict[str, list[str]] = {}
@@ -237,13 +226,11 @@ class Trial:
 
     def _record_reverted(self) -> Journal:
         """Return the journal with the reverted values, so no later run sets them again."""
-        tried = {
-            RevertedValue(row.id, row.setting, row.value): None
-            for row in self.rows
-            if (row.id, row.setting) in self._reverted and row.value is not None
-        }
         reverted = dict.fromkeys(self._journal.reverted)
-        return msgspec.structs.replace(self._journal, reverted=tuple(reverted | tried))
+        for row in self.rows:
+            if (row.id, row.setting) in self._reverted and row.value is not None:
+                reverted[RevertedValue(row.id, row.setting, row.value)] = None
+        return replace(self._journal, reverted=tuple(reverted))
 
     @property
     def _applied(self) -> set[Key]:
@@ -253,9 +240,9 @@ class Trial:
     def _update_entry(self, entry: Entry) -> Entry | None:
         """Return the entry after the trial, or None for a setting that has its baseline again."""
         if entry.key in self._stuck:
-            return msgspec.structs.replace(entry, doubt=self._stuck[entry.key])
+            return replace(entry, doubt=self._stuck[entry.key])
         if entry.key in self._conflicts:
-            return msgspec.structs.replace(entry, **DISOWNED_FIELDS)
+            return replace(entry, **DISOWNED_FIELDS)
         if entry.key in self._applied:
             return entry
         restored = {name for id, name in self._reverted if id == entry.id}
@@ -277,10 +264,8 @@ def _select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[
     return {name: value for name, value in values.items() if is_among(name, names)}
 
 
-def _drop_resets(values: Mapping[str, Value], name: str) -> dict[str, Value]:
-    """Return the values without the settings that a write to this one resets."""
-    resets = find_setting(name).resets
-    return {key: value for key, value in values.items() if not is_among(key, resets)}
+def _exclude_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
+    return {name: value for name, value in values.items() if not is_among(name, names)}
 
 
 def _has_queue_full_errors(before: int | None, current: int | None) -> bool:
@@ -289,19 +274,14 @@ def _has_queue_full_errors(before: int | None, current: int | None) -> bool:
 
 
 def _is_kernel_change(
-    machine: Machine,
-    id: str,
-    name: str,
-    values: tuple[Value, Value],
-    baseline: Value | None,
-    *,
-    full: bool,
+    machine: Machine, key: Key, values: tuple[Value, Value], baseline: Value | None, *, full: bool
 ) -> bool:
     """Return whether the kernel or the driver changed a value from the first to the second.
 
     The kernel lowers a depth after a ``full`` queue (drivers/scsi/scsi.c: scsi_track_queue_full).
     Some drivers set their own value again (``Family.resets``), which is the baseline.
     """
+    id, name = key
     if full and find_setting(name).ramps and is_above(*values):
         return True
     family = next((endpoint.family for endpoint in machine.endpoints if endpoint.id == id), "")
@@ -334,9 +314,7 @@ class Experiment:
         self._settings = tuple(settings)
         self._command = command
         # A stopped experiment must still restore its settings, so it ignores the stop.
-        self._means = msgspec.structs.replace(
-            means, stop=lambda: False, progress=lambda chain: None
-        )
+        self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
         self._held = HeldTargets(holds, (id,))
         self._journal = Journal(machine.boot_id)
         self._before: dict[str, Value] = {}
@@ -370,25 +348,19 @@ class Experiment:
         _hold_and_save(self._held, self._means, self._journal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             # Also after an exception: the original values are restored before the hold ends.
             if not self._stuck:
                 self._read_settings()
             report = self._apply_goal(self._before)
-            results = {name: result for (_, name), result in report.results.items()}
-            self.failed = {
-                name: result
-                for name, result in results.items()
+            self.failed = {}
+            for name, result in ((key[1], result) for key, result in report.results.items()):
                 # Behind a stuck write nothing is tried, but most settings were never changed.
-                if result.outcome not in DONE_OUTCOMES
-                and (result.outcome is not Outcome.STUCK or is_among(name, self._written))
-            } | self._conflicts
+                is_unchanged = result.outcome is Outcome.STUCK and not is_among(name, self._written)
+                if result.outcome not in DONE_OUTCOMES and not is_unchanged:
+                    self.failed[name] = result
+            self.failed |= self._conflicts
             updated = (self._update_entry(entry, report) for entry in self._journal.entries)
             entries = [entry for entry in updated if entry is not None]
             journal.save(self._means.journal, self._journal.ended(entries))
@@ -408,12 +380,8 @@ class Experiment:
             self._read_settings()
         if self._conflicts:
             return {name: WriteResult(name, Outcome.CONFLICT) for name in values} | self._conflicts
-        reset = list_affected_settings(
-            name for name, value in values.items() if value != self._before[name]
-        )
-        unaffected = {
-            name: value for name, value in self._before.items() if not is_among(name, reset)
-        }
+        changed = [name for name, value in values.items() if value != self._before[name]]
+        unaffected = _exclude_values(self._before, list_affected_settings(changed))
         report = self._apply_goal({**unaffected, **values})
         return {name: report.results[self._target.id, name] for name in values}
 
@@ -421,37 +389,32 @@ class Experiment:
         """Read the settings, and note the changes that others have made since the last write."""
         names, directory = list_affected_settings(self._settings), self._target.directory
         raw = read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[directory]
-        current = {
-            name: value for name, value in parse_values(raw).items() if is_among(name, names)
-        }
+        current = _select_values(parse_values(raw), names)
         if current.get(SCHEDULER) != self._before.get(SCHEDULER):
             # Tunables of a scheduler that only the experiment has set are removed with it.
-            tunables = {name for name in current if name.startswith(SCHEDULER_TUNABLES)}
-            self._now = {name: value for name, value in self._now.items() if name not in tunables}
+            for name in current:
+                if name.startswith(SCHEDULER_TUNABLES):
+                    self._now.pop(name, None)
         before, self._errors = self._errors, parse_error_count(raw)
         full = _has_queue_full_errors(before, self._errors)
-        for name in sorted(
-            current.keys() & self._now.keys(), key=lambda name: find_setting(name).order
-        ):
-            values = self._now[name], current[name]
-            if (
-                # A value that the change of another setting has reset is not a decision.
-                not is_among(name, list_affected_settings(self._conflicts))
-                and has_changed(find_setting(name), Step(name, values[0], values[0]), values[1])
-                and not self._is_kernel_change(name, values, full=full)
-            ):
-                self._note_conflict(WriteResult(name, Outcome.CONFLICT, found=values[1]))
+        comparable = current.keys() & self._now.keys()
+        for name in sorted(comparable, key=lambda name: find_setting(name).order):
+            last, value, baseline = self._now[name], current[name], self._baselines.get(name)
+            # A value that the change of another setting has reset is not a decision.
+            if is_among(name, list_affected_settings(self._conflicts)):
+                continue
+            if not has_changed(find_setting(name), Step(name, last, last), value):
+                continue
+            key, values = (self._target.id, name), (last, value)
+            if not _is_kernel_change(self._machine, key, values, baseline, full=full):
+                self._note_conflict(WriteResult(name, Outcome.CONFLICT, found=value))
         self._now = current
-
-    def _is_kernel_change(self, name: str, values: tuple[Value, Value], *, full: bool) -> bool:
-        baseline = self._baselines.get(name)
-        return _is_kernel_change(self._machine, self._target.id, name, values, baseline, full=full)
 
     def _note_conflict(self, result: WriteResult) -> None:
         """Exclude a value that others have set, and its effects, from the end of the experiment."""
         assert result.found is not None
         self._conflicts[result.setting] = result
-        unaffected = _drop_resets(self._before, result.setting)
+        unaffected = _exclude_values(self._before, find_setting(result.setting).resets)
         self._before = unaffected | {result.setting: result.found}
 
     def _apply_goal(self, goal: Mapping[str, Value]) -> Report:
@@ -475,37 +438,32 @@ class Experiment:
 
     def _note_written(self, report: Report) -> None:
         """Note the values that the writes have left; a reset value that was not read is unknown."""
-        results = {name: result for (_, name), result in report.results.items()}
-        for name, result in results.items():
+        written, read = list[str](), dict[str, Value]()
+        for (_, name), result in report.results.items():
             last = self._now.get(name)
             if result.outcome is Outcome.CONFLICT and result.found not in (None, last):
                 self._note_conflict(result)
-        reset = list_affected_settings(
-            name for name, result in results.items() if result.outcome not in _UNWRITTEN
-        )
+            if result.outcome not in (Outcome.KEPT, Outcome.CONFLICT, Outcome.CANCELLED):
+                written.append(name)
+            if result.found is not None:
+                read[name] = result.found
+        reset = list_affected_settings(written)
         self._written.update(reset)
-        unread = {name: value for name, value in self._now.items() if not is_among(name, reset)}
-        read = {name: result.found for name, result in results.items() if result.found is not None}
-        self._now = unread | read
+        self._now = _exclude_values(self._now, reset) | read
 
     def _update_entry(self, entry: Entry, report: Report) -> Entry | None:
         """Return the entry after the experiment, or None for a setting with its earlier value."""
         if entry.key in report.stuck:
-            return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
+            return replace(entry, doubt=report.stuck[entry.key])
         # Entries that were in the journal before are an earlier run's and stay.
         was_recorded = entry.key in self._known
-        if entry.id == self._target.id and is_among(
-            entry.setting, list_affected_settings(self._conflicts)
-        ):
+        affected = list_affected_settings(self._conflicts)
+        if entry.id == self._target.id and is_among(entry.setting, affected):
             is_changed = was_recorded or is_among(entry.setting, self._written)
-            return msgspec.structs.replace(entry, **DISOWNED_FIELDS) if is_changed else None
+            return replace(entry, **DISOWNED_FIELDS) if is_changed else None
         result = report.results.get(entry.key)
         is_restored = not report.stuck and (result is None or result.outcome in DONE_OUTCOMES)
         return None if is_restored and not was_recorded else entry
-
-
-_UNWRITTEN = frozenset({Outcome.KEPT, Outcome.CONFLICT, Outcome.CANCELLED})
-"""Outcomes of steps that were not written."""
 
 
 def _hold_and_save(targets: HeldTargets, means: Means, recorded: Journal) -> None:

@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import PurePath
 from types import MappingProxyType
 
-import msgspec
 from msgspec.structs import replace
 
 from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult
@@ -219,12 +218,10 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
             # A write to another setting may reset one that was right, so it can also be a step.
             result = report.results.get((row.id, row.setting))
             done.append(
-                msgspec.structs.replace(row, outcome=Outcome.KEPT)
-                if result is None
-                else _add_outcome(row, result)
+                replace(row, outcome=Outcome.KEPT) if result is None else _add_outcome(row, result)
             )
         elif row.taken_over:
-            done.append(msgspec.structs.replace(row, outcome=Outcome.CONFLICT))
+            done.append(replace(row, outcome=Outcome.CONFLICT))
         elif row.state is State.DRIFT:
             done.append(_add_outcome(row, report.results[row.id, row.setting]))
         else:
@@ -235,10 +232,7 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
 def _report_followers(
     plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
 ) -> Iterator[Row]:
-    """Yield a row for each write that no row of the plan requires.
-
-    They are of settings that a planned restore of a baseline resets, and that are restored with it.
-    """
+    """Yield a row for each write without a row in the plan: of what a restored baseline resets."""
     planned = {(row.id, row.setting) for row in plan.rows}
     current = {entry.key: entry.before for entry in before}
     for chain in chains:
@@ -286,8 +280,8 @@ def _add_outcome(row: Row, result: WriteResult) -> Row:
     """
     if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
-        return msgspec.structs.replace(row, state=State.FIXED, value=None, limit=limit)
-    return msgspec.structs.replace(
+        return replace(row, state=State.FIXED, value=None, limit=limit)
+    return replace(
         row,
         limit=result.said or row.limit,
         outcome=result.outcome,
@@ -318,10 +312,7 @@ def _build_chains(
 
 
 def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
-    """Yield the writes that the rows of one target require.
-
-    A setting that is right already is written again if another write resets it.
-    """
+    """Yield the writes of the rows of one target, also of right ones that other writes reset."""
     reset = list_affected_settings(row.setting for row in rows if row.state is State.DRIFT)
     scheduler = _get_planned_scheduler(target, rows)
     for row in rows:
@@ -376,10 +367,7 @@ def build_chain(target: Target, steps: Iterable[Step]) -> Chain:
 def read_baselines(
     chains: Iterable[Chain], wanted: Mapping[Key, Value | None], means: Means
 ) -> list[Entry]:
-    """Return the current values of all settings that the chains may change, directly or by a reset.
-
-    A setting that cannot be read or set gets no entry: it could not be restored either.
-    """
+    """Return the current values of all settings that the chains may change and that can be set."""
     entries: list[Entry] = []
     names = {
         chain: list_affected_settings(step.setting for step in chain.steps) for chain in chains
@@ -432,10 +420,7 @@ def read_current_values(
     worker_pool: WorkerPool | None = None,
     already: Mapping[str, Attributes] = MappingProxyType({}),
 ) -> dict[str, dict[str, Value]]:
-    """Return, by sysfs directory, the typed values of these settings that can be set.
-
-    A directory is not read if ``already`` has all its files.
-    """
+    """Return, by directory, the values that can be set; ``already`` are read attributes."""
     names = {directory: tuple(settings) for directory, settings in wanted.items()}
     cached = {
         directory: already[directory]
@@ -467,10 +452,7 @@ def read_raw(
 
 
 def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
-    """Return whether these files were read.
-
-    Tunables are read together, each scheduler has others, and ``none`` has no tunables.
-    """
+    """Return whether these files were read, tunables together: each scheduler has others."""
     tunables = find_scheduler(attributes) == NO_VECTORS or any(
         path.startswith(SCHEDULER_TUNABLES) for path in attributes
     )
@@ -542,7 +524,7 @@ def _select_entries(
         if key not in restored and entry.known:
             reset.setdefault(entry.id, set()).update(find_setting(entry.setting).resets)
     return [
-        msgspec.structs.replace(entry, **DISOWNED_FIELDS) if key in restored else entry
+        replace(entry, **DISOWNED_FIELDS) if key in restored else entry
         for key, entry in updated.items()
         if key not in restored or is_among(entry.setting, reset.get(entry.id, ()))
     ]
@@ -558,7 +540,7 @@ def _is_restored(key: Key, entry: Entry, report: Report) -> bool:
 def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
     """Return the entry after the run, with the value that hbatune has set, if any."""
     if entry.key in report.stuck:
-        return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
+        return replace(entry, doubt=report.stuck[entry.key])
     entry = _clear_doubt(entry)
     result = report.results.get(entry.key)
     if result is None or (result.effect and result.found == entry.value):
@@ -566,18 +548,18 @@ def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry
     former = None if recorded is None else recorded.value
     remaining = None if result.found == entry.before else result.found
     if result.effect:
-        return msgspec.structs.replace(entry, value=None, former=None, effect=remaining)
+        return replace(entry, value=None, former=None, effect=remaining)
     if result.outcome in DONE_OUTCOMES:
-        return msgspec.structs.replace(entry, former=None, effect=None)
+        return replace(entry, former=None, effect=None)
     # Not tried, or refused without effect: the device still has the value of an earlier run.
     if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
-        return msgspec.structs.replace(entry, value=former, former=None)
+        return replace(entry, value=former, former=None)
     if result.found is None:
         return entry  # not read back: the device may have either value, and both stay hbatune's
     if result.outcome is Outcome.CONFLICT:
         # Changed by others since the plan: not hbatune's value, but the baseline stays.
-        return msgspec.structs.replace(entry, **DISOWNED_FIELDS)
-    return msgspec.structs.replace(entry, value=None, former=None, effect=remaining)
+        return replace(entry, **DISOWNED_FIELDS)
+    return replace(entry, value=None, former=None, effect=remaining)
 
 
 def _may_differ(step: Step, result: WriteResult) -> bool:
@@ -597,4 +579,4 @@ def _clear_doubt(entry: Entry) -> Entry:
     """Return the entry without its doubt if the worker that was writing it has ended."""
     if entry.doubt is None or entry.doubt.alive():
         return entry
-    return msgspec.structs.replace(entry, doubt=None)
+    return replace(entry, doubt=None)

@@ -11,31 +11,13 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.boot import conditions, lines
-from hbatune.boot.conditions import (
-    DISKS,
-    FAMILY,
-    PROTOCOL,
-    STORAGE,
-    UdevCondition,
-    build_condition,
-    has_name_criteria,
-)
+from hbatune.boot.conditions import UdevCondition, build_condition
 from hbatune.boot.lines import (
-    END_LABEL,
-    SCHEDULER_LEFT,
+    END,
     RuleLine,
-    RulePart,
     RuleSection,
     exclude_key,
-    jump_to,
-    make_import_section,
-    make_label,
-    make_line,
-    make_skip_sections,
     make_wish_property,
-    make_write_sections,
-    match_attribute,
-    match_disks,
     match_key,
     match_property,
     set_property,
@@ -51,16 +33,12 @@ from hbatune.render import render_template
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
 
-_DEPTH = SETTINGS[QUEUE_DEPTH].path
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_is_depth_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
 
 
 class CompiledRules(Struct, frozen=True):
-    """The sections of a rules file, the settings that it may set, and those left to the daemon.
-
-    ``left`` has pairs of a setting's description and the reason.
-    """
+    """The sections of a rules file, its settings, and those left to the daemon, with reasons."""
 
     profile: str
     sections: tuple[RuleSection, ...]
@@ -84,51 +62,34 @@ def compile_rules(
     """
     steps = [_compile_rule(rule, room=room) for rule in profile.rules if _is_for_disks(rule)]
     # A map has names that udev's globs cannot express: if any is excluded, all maps are skipped.
-    mapped = not (site.exclude or excluded or reverted) and any(map(_sets_maps, steps))
+    sets_maps = any(step.maps is True and step.text is not None for step in steps)
+    mapped = sets_maps and not (site.exclude or excluded or reverted)
     values = _collect_values(steps, mapped=mapped)
-    inexact = _list_inexact(steps, mapped=mapped)
-    for_daemon = tuple(
-        dict.fromkeys((*_list_elsewhere(profile), *inexact, *_list_site_dependent(site, values)))
-    )
-    criteria = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
-    linked = {family for criterion in criteria for family in criterion.family}
-    always = (RuleSection("Whole disks only.", tuple(_select_disks())), make_import_section())
-    end = RuleSection("", (make_label(END_LABEL),))
+    for_daemon = [
+        (rule.setting, "is not set on a disk")
+        for rule in profile.rules
+        if not _is_for_disks(rule) and not isinstance(rule.effect, Leave)
+    ]
+    for_daemon += _list_inexact(steps, mapped=mapped)
+    for_daemon += _list_site_dependent(site, values)
+    sections = list(_select_disks())
     # Even a profile that sets nothing keeps the marks and baselines of its predecessor.
-    if not values:
-        return CompiledRules(profile.name, (*always, end), (), for_daemon)
-    sections = (
-        *always,
-        RuleSection("Hands off: everything was rolled back.", tuple(_end_after_rollback())),
-        lines.make_seen_section(paths.SEEN),
-        RuleSection(
-            "Only as a disk appears: nothing that an administrator set later is undone.",
-            (
-                *([lines.match_activated_map()] if mapped else []),
-                make_line(exclude_key("ACTION", "add"), jump_to(END_LABEL)),
-                make_line(match_property(lines.KNOWN_PROPERTY, "1"), jump_to(END_LABEL)),
-                *lines.mark_seen(),
-            ),
-        ),
-        *make_skip_sections(
-            site,
-            excluded,
-            [value.id for value in reverted],
-            asks_for_names=any(_depends_on_names(step) for step in steps),
-        ),
-        *conditions.make_class_sections(linked),
-        *(_write_wishes(step) for step in steps if step.condition.possible),
-        *_clear_wishes(site, reverted, values),
-        *(
-            [lines.make_maps_section(map(_wish_for_maps, filter(_may_set_maps, steps)), values)]
-            if mapped
-            else []
-        ),
-        *make_write_sections(values),
-        end,
-    )
+    if values:
+        sections += _skip_disks(site, excluded, reverted, steps, mapped=mapped)
+        linked: set[str] = set()
+        for step in steps:
+            if step.rule.when.link != LinkMatch():
+                linked.update(step.rule.when.family)
+        sections += conditions.make_class_sections(linked)
+        sections += [_write_wishes(step) for step in steps if step.condition.possible]
+        sections += _clear_wishes(site, reverted, values)
+        if mapped:
+            wishes = [_wish_for_maps(step) for step in steps if step.maps is not False]
+            sections.append(lines.make_maps_section(wishes, values))
+        sections += lines.make_write_sections(values)
+    sections.append(RuleSection("", (lines.make_label(lines.END_LABEL),)))
     filled = tuple(section for section in sections if section.lines)
-    return CompiledRules(profile.name, filled, tuple(values), for_daemon)
+    return CompiledRules(profile.name, filled, tuple(values), tuple(dict.fromkeys(for_daemon)))
 
 
 def format_rules(compiled: CompiledRules) -> str:
@@ -146,8 +107,8 @@ class _Step(Struct, frozen=True):
     rule: Rule
     condition: UdevCondition
     maps: bool | None
-    text: str | None
-    why: str | None
+    text: str | None = None
+    why: str | None = None
 
 
 def _is_for_disks(rule: Rule) -> bool:
@@ -157,41 +118,26 @@ def _is_for_disks(rule: Rule) -> bool:
 def _compile_rule(rule: Rule, *, room: bool) -> _Step:
     criteria, of_maps = build_condition(rule.when), lines.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
-        return _Step(rule, criteria, of_maps, None, None)
+        return _Step(rule, criteria, of_maps)
+    setting = SETTINGS[rule.setting]
+    value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
+    reason = None
     # Written if there is a scheduler, since the scheduler allocates the requests.
-    takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
-    text, reason = (None, _NO_ROOM) if takes_memory and not room else _get_text(rule)
-    return _Step(rule, criteria, of_maps, text, reason)
-
-
-def _sets_maps(step: _Step) -> bool:
-    return step.maps is True and step.text is not None
-
-
-def _may_set_maps(step: _Step) -> bool:
-    return step.maps is not False
+    if setting.udev is UdevWriter.SCHEDULED and not room:
+        reason = "the memory of the requests is nearly used up, and udev cannot add it up"
+    elif value is None or isinstance(value, bool):
+        reason = "udev cannot see what is within a limit"
+    elif isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
+        reason = "udev cannot see whether it would be lowered"
+    elif isinstance(value, int):
+        # Rounded like the kernel does: udev compares this text with the file's later content.
+        value -= value % setting.step
+    return _Step(rule, criteria, of_maps, None if reason else str(value), reason)
 
 
 def _wish_for_maps(step: _Step) -> RuleLine:
     text = step.text if step.maps and step.text is not None else ""
-    return make_line(*_set_wish(step.rule, text, is_left=step.maps is None or step.why is not None))
-
-
-_NO_ROOM = "the memory of the requests is nearly used up, and udev cannot add it up"
-
-
-def _get_text(rule: Rule) -> tuple[str | None, str | None]:
-    """Return the text that udev writes for the rule, or the reason why it writes nothing."""
-    value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
-    if value is None or isinstance(value, bool):
-        return None, "udev cannot see what is within a limit"
-    setting = SETTINGS[rule.setting]
-    if isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
-        return None, "udev cannot see whether it would be lowered"
-    if isinstance(value, int):
-        # Rounded like the kernel does: udev compares this text with the file's later content.
-        value -= value % setting.step
-    return str(value), None
+    return _set_wish(step.rule, text, is_left=step.maps is None or step.why is not None)
 
 
 def _collect_values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[str]]:
@@ -202,12 +148,6 @@ def _collect_values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[s
             if step.text not in texts:
                 texts.append(step.text)
     return values
-
-
-def _list_elsewhere(profile: Profile) -> Iterator[tuple[str, str]]:
-    for rule in profile.rules:
-        if not _is_for_disks(rule) and not isinstance(rule.effect, Leave):
-            yield rule.setting, "is not set on a disk"
 
 
 def _list_inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str]]:
@@ -234,80 +174,91 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
 
 
-def _depends_on_names(step: _Step) -> bool:
-    return has_name_criteria(step.rule.when)
+def _select_disks() -> Iterator[RuleSection]:
+    whole_disks = (
+        (match_key("ACTION", "remove"), END),
+        (exclude_key("SUBSYSTEM", "block"), END),
+        (exclude_key("ENV", "disk", "DEVTYPE"), END),
+        (exclude_key("KERNEL", f"{conditions.DISKS}|{lines.MAP_NAMES}"), END),
+        # An initramfs has neither a journal nor a record of rollbacks to obey.
+        (match_key("TEST", "/etc/initrd-release"), END),
+    )
+    yield RuleSection("Whole disks only.", whole_disks)
+    yield lines.make_import_section()
 
 
-def _select_disks() -> Iterator[RuleLine]:
-    yield make_line(match_key("ACTION", "remove"), jump_to(END_LABEL))
-    yield make_line(exclude_key("SUBSYSTEM", "block"), jump_to(END_LABEL))
-    yield make_line(exclude_key("ENV", "disk", "DEVTYPE"), jump_to(END_LABEL))
-    yield make_line(exclude_key("KERNEL", f"{DISKS}|{lines.MAP_NAMES}"), jump_to(END_LABEL))
-    # An initramfs has neither a journal nor a record of rollbacks to obey.
-    yield make_line(match_key("TEST", "/etc/initrd-release"), jump_to(END_LABEL))
-
-
-def _end_after_rollback() -> Iterator[RuleLine]:
-    """Yield the lines that end the rules after a rollback, in case it failed to remove the file."""
-    for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
-        yield make_line(match_key("TEST", str(mark)), jump_to(END_LABEL))
+def _skip_disks(
+    site: Site,
+    excluded: Collection[str],
+    reverted: Iterable[RevertedValue],
+    steps: Iterable[_Step],
+    *,
+    mapped: bool,
+) -> Iterator[RuleSection]:
+    # In case a rollback failed to remove the file.
+    marks = (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+    rolled_back = tuple((match_key("TEST", str(mark)), END) for mark in marks)
+    yield RuleSection("Hands off: everything was rolled back.", rolled_back)
+    yield lines.make_seen_section(paths.SEEN)
+    new: list[RuleLine] = [lines.match_activated_map()] if mapped else []
+    new.append((exclude_key("ACTION", "add"), END))
+    new.append((match_property(lines.KNOWN_PROPERTY, "1"), END))
+    new += lines.mark_seen()
+    title = "Only as a disk appears: nothing that an administrator set later is undone."
+    yield RuleSection(title, tuple(new))
+    ids = [value.id for value in reverted]
+    has_names = any(step.rule.when.vendor or step.rule.when.model for step in steps)
+    yield from lines.make_skip_sections(site, excluded, ids, asks_for_names=has_names)
 
 
 def _write_wishes(step: _Step) -> RuleSection:
     """Return the lines that note the wish of one rule: the last one overrides, as in the plan."""
     criteria = step.condition
-    lines: list[RuleLine] = []
+    wishes: list[RuleLine] = []
     # First every disk that the rule may apply to loses the wish of an earlier rule. Then the disks
     # that it certainly applies to get this one's. A doubtful case is left to the daemon.
     if step.text is None or not criteria.exact:
         is_left = not criteria.exact or step.why is not None
-        lines += (
-            make_line(*parts, *_set_wish(step.rule, "", is_left)) for parts in criteria.possible
-        )
+        no_wish = _set_wish(step.rule, "", is_left)
+        wishes += [(*parts, *no_wish) for parts in criteria.possible]
     if step.text is not None:
-        lines += (
-            make_line(*parts, *_set_wish(step.rule, step.text, False)) for parts in criteria.sure
-        )
-    return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
+        wish = _set_wish(step.rule, step.text, False)
+        wishes += [(*parts, *wish) for parts in criteria.sure]
+    return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(wishes))
 
 
-def _set_wish(rule: Rule, text: str, is_left: bool) -> tuple[RulePart, ...]:
-    """Return the parts that set a wish, and for the scheduler whether the daemon decides.
-
-    ``is_left`` means that the daemon decides. Writes of nr_requests depend on that (``lines``).
-    """
+def _set_wish(rule: Rule, text: str, is_left: bool) -> RuleLine:
+    """Return the parts that set a wish, and for the scheduler whether the daemon decides it."""
     wished = set_property(make_wish_property(rule.setting), text)
     if rule.setting != SCHEDULER:
         return (wished,)
-    return wished, set_property(SCHEDULER_LEFT, "1" if is_left else "0")
+    return wished, set_property(lines.SCHEDULER_LEFT, "1" if is_left else "0")
 
 
 def _clear_wishes(
     site: Site, reverted: Collection[RevertedValue], values: Collection[str]
 ) -> Iterator[RuleSection]:
-    depth = set_property(make_wish_property(QUEUE_DEPTH), "")
-    lines: list[RuleLine] = []
+    no_depth = set_property(make_wish_property(QUEUE_DEPTH), "")
+    depths: list[RuleLine] = []
     if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _is_depth_plain(family))
-        lines.append(make_line(exclude_key("ENV", safe, FAMILY), depth))
+        depths.append((exclude_key("ENV", safe, conditions.FAMILY), no_depth))
         # Another rule has disabled native command queuing (plan/make.py).
-        lines.append(
-            make_line(match_property(PROTOCOL, Protocol.SATA), match_attribute(_DEPTH, "1"), depth)
-        )
+        unqueued = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, "1")
+        sata = match_property(conditions.PROTOCOL, Protocol.SATA)
+        depths.append((sata, unqueued, no_depth))
         if site.array:
-            lines.append(make_line(match_property(STORAGE, Storage.ARRAY), depth))
+            depths.append((match_property(conditions.STORAGE, Storage.ARRAY), no_depth))
         if site.members:
-            lines.append(make_line(match_property(PROTOCOL, f"*{Protocol.VOLUME}*"), depth))
-    yield RuleSection("Depths that only the daemon can judge.", tuple(lines))
-    yield RuleSection(
-        "Tried, measured, and put back.",
-        tuple(
-            make_line(*parts, set_property(make_wish_property(value.setting), ""))
-            for value in reverted
-            if value.setting in values
-            for parts in match_disks(value.id)
-        ),
-    )
+            volume = match_property(conditions.PROTOCOL, f"*{Protocol.VOLUME}*")
+            depths.append((volume, no_depth))
+    yield RuleSection("Depths that only the daemon can judge.", tuple(depths))
+    tried: list[RuleLine] = []
+    for value in reverted:
+        if value.setting in values:
+            no_wish = set_property(make_wish_property(value.setting), "")
+            tried += [(*parts, no_wish) for parts in lines.match_disks(value.id)]
+    yield RuleSection("Tried, measured, and put back.", tuple(tried))
 
 
 def _is_depth_plain(family: Family) -> bool:

@@ -1,19 +1,7 @@
 """The lines of a udev rules file (udev(7)), and the events and disks to which they apply.
 
-A line has matches and assignments. A disk's current values are saved before the first write. udev
-reads an attribute once in an event and remembers it, so a value that an earlier line has changed
-still looks unchanged. Settings that such a write resets are therefore always written.
-
-An `add` event does not mean that a disk is new, since udev can announce all disks again. A disk
-counts as seen once these rules have run for it, which udev's database keeps until the kernel
-removes the disk, or once hbatune has marked its sequence number (``act.marks``). The database
-outlives the switch from an initramfs, which does not have these rules. A disk found there is new at
-its first `add` after the switch.
-
-A dm-multipath map is tuned when it is activated or gets another table, which is a `change` event.
-Its protocol and medium follow from its paths, which udev does not know. udev applies only rules
-with the single condition of being a map. The visible heads of native NVMe multipath stay with the
-daemon.
+udev reads an attribute once in an event and remembers it, so a value that an earlier line has
+changed still looks unchanged. Settings that such a write resets are therefore always written.
 
 The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
 exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
@@ -21,7 +9,6 @@ exactly, the rules skip more disks than necessary; the daemon tunes the remainin
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -34,20 +21,9 @@ from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.facts.udev import SEEN_PROPERTY
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Match, Multipath
+from hbatune.settings import table
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import (
-    ASYNC_DEPTH,
-    SCHEDULER_TUNABLES,
-    SETTINGS,
-    Cause,
-    find_setting,
-    find_target_kind,
-    list_affected_settings,
-    make_property_name,
-)
-
-END_LABEL = "hbatune_end"
-"""The label at the end of the file: a line that goes there skips the device."""
+from hbatune.settings.table import ASYNC_DEPTH, SETTINGS, list_affected_settings, make_property_name
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
 _WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
@@ -75,10 +51,8 @@ class RulePart(Struct, frozen=True):
     name: str | None = None
 
 
-class RuleLine(Struct, frozen=True):
-    """A rule: its parts, matches first."""
-
-    parts: tuple[RulePart, ...]
+RuleLine = tuple[RulePart, ...]
+"""A rule: its parts, matches first."""
 
 
 class RuleSection(Struct, frozen=True):
@@ -86,11 +60,6 @@ class RuleSection(Struct, frozen=True):
 
     title: str
     lines: tuple[RuleLine, ...]
-
-
-def make_line(*parts: RulePart) -> RuleLine:
-    """Return the parts as one rule."""
-    return RuleLine(parts)
 
 
 def match_key(key: str, value: str, name: str | None = None) -> RulePart:
@@ -105,22 +74,17 @@ def exclude_key(key: str, value: str, name: str | None = None) -> RulePart:
 
 def match_attribute(path: str, value: str) -> RulePart:
     """Match an attribute of the disk; a missing one matches nothing."""
-    return match_key("ATTR", value, path)
+    return RulePart("ATTR", "==", value, path)
 
 
 def match_property(name: str, value: str) -> RulePart:
     """Match a property of the event; an unset property is empty."""
-    return match_key("ENV", value, name)
+    return RulePart("ENV", "==", value, name)
 
 
 def set_property(name: str, value: str) -> RulePart:
     """Set a property; one whose name begins with a dot is not kept in udev's database."""
     return RulePart("ENV", "=", value, name)
-
-
-def write_attribute(path: str, value: str) -> RulePart:
-    """Write to an attribute of the disk."""
-    return RulePart("ATTR", "=", value, path)
 
 
 def jump_to(label: str) -> RulePart:
@@ -130,7 +94,13 @@ def jump_to(label: str) -> RulePart:
 
 def make_label(name: str) -> RuleLine:
     """Return the destination of a ``jump_to``, a separate rule."""
-    return RuleLine((RulePart("LABEL", "=", name),))
+    return (RulePart("LABEL", "=", name),)
+
+
+END_LABEL = "hbatune_end"
+"""The label at the end of the file."""
+END = jump_to(END_LABEL)
+"""Skips the device."""
 
 
 def is_plain(text: str) -> bool:
@@ -144,28 +114,16 @@ def escape_glob(text: str) -> str:
 
 
 def make_globs_below(number: int) -> str:
-    """Return globs that match the decimal numbers below ``number``, since there is no ``<``.
-
-    Numbers as the kernel prints them, without leading zeros.
-    """
-    digits = str(number)
-    globs = [
-        "[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1)
-        for length in range(1, len(digits))
-    ]  # fewer digits
+    """Return globs that match the decimal numbers below ``number``: udev has no ``<``."""
+    digits, globs = str(number), list[str]()
+    for length in range(1, len(digits)):  # fewer digits
+        globs.append("[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1))
     for position, digit in enumerate(digits):
-        minimum = 1 if position == 0 and len(digits) > 1 else 0
-        if int(digit) > minimum:
-            globs.append(
-                digits[:position]
-                + _match_digits(minimum, int(digit) - 1)
-                + "[0-9]" * (len(digits) - position - 1)
-            )
+        low, high = 1 if position == 0 and len(digits) > 1 else 0, int(digit) - 1
+        if low <= high:
+            digit_glob = str(low) if low == high else f"[{low}-{high}]"
+            globs.append(digits[:position] + digit_glob + "[0-9]" * (len(digits) - position - 1))
     return "|".join(globs)
-
-
-def _match_digits(low: int, high: int) -> str:
-    return str(low) if low == high else f"[{low}-{high}]"
 
 
 def make_wish_property(name: str) -> str:
@@ -179,10 +137,9 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     The only scheduler tunable saved is async_depth: no other one may change while the scheduler
     stays, and a switch of the scheduler replaces all of them.
     """
-    names = list_affected_settings(
-        values
-    )  # not only the written ones: a scheduler switch resets others
-    return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
+    # Not only the written ones: a scheduler switch resets others.
+    names = list_affected_settings(values)
+    return tuple(ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in names)
 
 
 def make_import_section() -> RuleSection:
@@ -191,135 +148,92 @@ def make_import_section() -> RuleSection:
     Without them any event would drop them. They cover all settings, since an earlier profile may
     have saved others.
     """
-    disks = (name for name in SETTINGS if find_target_kind(name) is TargetKind.ENDPOINT)
-    names = (SEEN_PROPERTY, *map(make_property_name, (*disks, ASYNC_DEPTH)))
-    lines = (make_line(RulePart("IMPORT", "==", name, "db")) for name in names)
+    disks = [name for name in SETTINGS if table.find_target_kind(name) is TargetKind.ENDPOINT]
+    names = [SEEN_PROPERTY, *map(make_property_name, disks), make_property_name(ASYNC_DEPTH)]
     title = "That it was seen and what was there before, through every later event."
-    return RuleSection(title, tuple(lines))
+    return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
 
 def make_write_sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
-    yield RuleSection("Nothing to set: nothing to save.", tuple(_check_wishes(values)))
+    checks = [
+        (match_property(make_wish_property(n), "?*"), set_property(_ANY, "1")) for n in values
+    ]
+    unwished = (exclude_key("ENV", "1", _ANY), END)
+    yield RuleSection("Nothing to set: nothing to save.", (*checks, unwished))
     yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
     # udev executes assignments in the order of the text. An nr_requests before the scheduler would
     # be reset by it.
     ordered = sorted(values, key=lambda name: SETTINGS[name].order)
-    yield RuleSection(
-        "In order: one write undoes what another one resets.",
-        tuple(
-            rule_line
-            for name in ordered
-            for rule_line in _write_setting(name, sorted(values[name]), ordered)
-        ),
-    )
-
-
-def _check_wishes(values: Values) -> Iterator[RuleLine]:
-    for name in values:
-        yield make_line(match_property(make_wish_property(name), "?*"), set_property(_ANY, "1"))
-    yield make_line(exclude_key("ENV", "1", _ANY), jump_to(END_LABEL))
+    writes: list[RuleLine] = []
+    for name in ordered:
+        writes += _write_setting(name, sorted(values[name]), ordered)
+    yield RuleSection("In order: one write undoes what another one resets.", tuple(writes))
 
 
 def _save_values(values: Values) -> Iterator[RuleLine]:
-    """Yield the lines that save a value, before a wanted setting changes it.
-
-    The value is saved only if no baseline exists.
-    """
+    """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
-        property_name, path = make_property_name(name), find_setting(name).path
-        unsaved = (match_attribute(path, "?*"), match_property(property_name, ""))
+        saved, path = make_property_name(name), table.find_setting(name).path
+        unsaved = (match_attribute(path, "?*"), match_property(saved, ""))
         for cause in values:
             if name in list_saved_settings((cause,)):
-                yield make_line(
-                    match_property(make_wish_property(cause), "?*"),
-                    *unsaved,
-                    set_property(property_name, f"$attr{{{path}}}"),
-                )
+                wished = match_property(make_wish_property(cause), "?*")
+                yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
 
 
 def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:
+    setting, path, wish = SETTINGS[name], SETTINGS[name].path, make_wish_property(name)
+    queued = set_property(QUEUED_PROPERTY, "1")
     for text in texts:
-        match SETTINGS[name].udev:
+        wanted, write = match_property(wish, text), RulePart("ATTR", "=", text, path)
+        match setting.udev:
             case UdevWriter.BRACKETED:
-                yield from _write_scheduler(name, text, planned)
+                if text != "none":
+                    # If it is not listed yet, the write loads its module; a rule cannot see
+                    # whether it did.
+                    yield wanted, match_attribute(path, f"*{text}*"), queued
+                yield wanted, *_exclude_active(path, text), write, *_flag_resets(name, planned)
             case UdevWriter.LOWER:
-                yield make_line(
-                    match_property(make_wish_property(name), text),
-                    _match_attr(name, make_globs_below(int(text))),
-                    _write_attr(name, text),
-                )
+                yield wanted, match_attribute(path, make_globs_below(int(text))), write
             case UdevWriter.SCHEDULED:
-                yield from _write_if_different(
-                    name, text, planned, match_property(QUEUED_PROPERTY, "1")
-                )
+                needs = (match_property(QUEUED_PROPERTY, "1"),)
+                yield from _write_if_different(name, text, planned, needs)
             case UdevWriter.DIFFERENT:
-                yield from _write_if_different(name, text, planned)
-    if SETTINGS[name].udev is UdevWriter.BRACKETED:
-        yield from _detect_scheduler(name)
-
-
-def _write_scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[RuleLine]:
-    wanted, path = match_property(make_wish_property(name), text), SETTINGS[name].path
-    if text != "none":
-        # If it is not listed yet, the write loads its module; a rule cannot see whether it did.
-        yield make_line(
-            wanted, match_attribute(path, f"*{text}*"), set_property(QUEUED_PROPERTY, "1")
-        )
-    differs_now = (
-        match_attribute(path, f"*{escape_glob('[')}*"),
-        exclude_key("ATTR", _match_active(text), path),
-    )
-    yield make_line(wanted, *differs_now, _write_attr(name, text), *_flag_resets(name, planned))
-
-
-def _detect_scheduler(name: str) -> Iterator[RuleLine]:
-    """Yield the line that detects whether a disk has a scheduler that no rule changes."""
-    path = SETTINGS[name].path
-    active = (
-        match_attribute(path, f"*{escape_glob('[')}*"),
-        exclude_key("ATTR", _match_active("none"), path),
-    )
-    settled = (
-        match_property(make_wish_property(name), ""),
-        exclude_key("ENV", "1", SCHEDULER_LEFT),
-    )
-    yield make_line(*settled, *active, set_property(QUEUED_PROPERTY, "1"))
+                yield from _write_if_different(name, text, planned, ())
+    if setting.udev is UdevWriter.BRACKETED:
+        # Detects whether a disk has a scheduler that no rule changes.
+        settled = (match_property(wish, ""), exclude_key("ENV", "1", SCHEDULER_LEFT))
+        yield *settled, *_exclude_active(path, "none"), queued
 
 
 def _write_if_different(
-    name: str, text: str, planned: Sequence[str], *needs: RulePart
+    name: str, text: str, planned: Sequence[str], needs: RuleLine
 ) -> Iterator[RuleLine]:
-    wanted, exists = match_property(make_wish_property(name), text), _match_attr(name, "?*")
-    resets = _flag_resets(name, planned)
     path, limit_path = SETTINGS[name].path, SETTINGS[name].most_in
     if limit_path:
         needs = (*needs, exclude_key("ATTR", make_globs_below(int(text)), limit_path))
-    yield make_line(
-        *needs, wanted, exists, exclude_key("ATTR", text, path), _write_attr(name, text), *resets
-    )
+    needs = (*needs, match_property(make_wish_property(name), text))
+    write = RulePart("ATTR", "=", text, path)
+    differs = (match_attribute(path, "?*"), exclude_key("ATTR", text, path))
+    yield *needs, *differs, write, *_flag_resets(name, planned)
     # udev remembers the old text: a value that an earlier write has reset looks right, and the line
     # above skips it.
     if any(name in SETTINGS[setting_name].resets for setting_name in planned):
-        was_reset = (_match_attr(name, text), match_property(f"{_RESET}{name.upper()}", "1"))
-        yield make_line(*needs, wanted, *was_reset, _write_attr(name, text))
+        was_reset = match_property(f"{_RESET}{name.upper()}", "1")
+        yield *needs, match_attribute(path, text), was_reset, write
 
 
-def _flag_resets(name: str, planned: Sequence[str]) -> tuple[RulePart, ...]:
-    resets = (reset for reset in SETTINGS[name].resets if reset in planned)
+def _flag_resets(name: str, planned: Sequence[str]) -> RuleLine:
+    resets = [reset for reset in SETTINGS[name].resets if reset in planned]
     return tuple(set_property(f"{_RESET}{reset.upper()}", "1") for reset in resets)
 
 
-def _match_active(scheduler: str) -> str:
-    return f"*{escape_glob('[')}{scheduler}]*"
-
-
-def _match_attr(name: str, globs: str) -> RulePart:
-    return match_key("ATTR", globs, SETTINGS[name].path)
-
-
-def _write_attr(name: str, text: str) -> RulePart:
-    return write_attribute(SETTINGS[name].path, text)
+def _exclude_active(path: str, scheduler: str) -> RuleLine:
+    """Match if the disk has schedulers, and another one is active."""
+    bracket = escape_glob("[")
+    active = exclude_key("ATTR", f"*{bracket}{scheduler}]*", path)
+    return match_attribute(path, f"*{bracket}*"), active
 
 
 KNOWN_PROPERTY = ".HBATUNE_KNOWN"
@@ -340,29 +254,39 @@ _ODD = "*[!] -[^-~]*"
 
 
 def make_seen_section(marks: Path) -> RuleSection:
-    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory."""
-    set_known = set_property(KNOWN_PROPERTY, "1")
+    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory.
+
+    An `add` event does not mean that a disk is new, since udev can announce all disks again. A disk
+    counts as seen once these rules have run for it, which udev's database keeps until the kernel
+    removes the disk, or once hbatune has marked its sequence number (``act.marks``). The database
+    outlives the switch from an initramfs, which does not have these rules. A disk found there is
+    new at its first `add` after the switch.
+    """
+    known = set_property(KNOWN_PROPERTY, "1")
     # udev substitutes only in the value of a TEST match. Without a number it would name the
     # directory.
     marked = match_key("TEST", f"{marks}/$env{{{_NUMBER}}}")
     lines = (
-        make_line(match_property(SEEN_PROPERTY, "?*"), set_known),
-        make_line(match_property(_NUMBER, "?*"), marked, set_known),
+        (match_property(SEEN_PROPERTY, "?*"), known),
+        (match_property(_NUMBER, "?*"), marked, known),
     )
     return RuleSection("Whether this very disk was seen before.", lines)
 
 
 def mark_seen() -> Iterator[RuleLine]:
     """Yield the lines that mark the disk as seen, by its number, or without one on old kernels."""
-    yield make_line(set_property(SEEN_PROPERTY, f"$env{{{_NUMBER}}}"))
-    yield make_line(match_property(SEEN_PROPERTY, ""), set_property(SEEN_PROPERTY, "unnumbered"))
+    yield (set_property(SEEN_PROPERTY, f"$env{{{_NUMBER}}}"),)
+    yield match_property(SEEN_PROPERTY, ""), set_property(SEEN_PROPERTY, "unnumbered")
 
 
-MAPS, TUNE = "hbatune_maps", "hbatune_tune"
+_MAPS, _TUNE = "hbatune_maps", "hbatune_tune"
 MAP_NAMES = "dm-*"
 """The kernel's names of maps."""
-PATH_EVENT = match_property("DM_ACTION", "PATH_*")
-"""Matches an event about one path (drivers/md/dm-uevent.c), which loads no table."""
+_SKIP_ZONED = (
+    match_attribute("queue/zoned", "?*"),
+    exclude_key("ATTR", "none", "queue/zoned"),
+    END,
+)
 
 
 def is_for_maps(criteria: Match) -> bool | None:
@@ -385,43 +309,30 @@ def match_activated_map() -> RuleLine:
     device-mapper's rules set DM_ACTIVATION: a plain `change` does not have it, but the `add` of a
     map that the initramfs has activated does (dmsetup's 55-dm.rules).
     """
-    event = (
-        match_key("ACTION", "add|change"),
-        match_property("DM_ACTIVATION", "1"),
-        match_property("DM_UUID", f"{MULTIPATH_UUID}*"),
-    )
-    return make_line(match_key("KERNEL", MAP_NAMES), *event, jump_to(MAPS))
+    kernel, action = match_key("KERNEL", MAP_NAMES), match_key("ACTION", "add|change")
+    uuid = match_property("DM_UUID", f"{MULTIPATH_UUID}*")
+    return kernel, action, match_property("DM_ACTIVATION", "1"), uuid, jump_to(_MAPS)
 
 
 def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
-    """Return the lines of maps, which disks skip; both continue after them.
+    """Return the lines of dm-multipath maps, which disks skip; both continue after them.
 
-    For a known map, only the ``settings`` that a new table resets are wished for.
+    A map is tuned when it is activated or gets another table, which is a `change` event. For a
+    known map, only the ``settings`` that a new table resets are wished for. A map's protocol and
+    medium follow from its paths, which udev does not know. udev applies only rules with the single
+    condition of being a map. The visible heads of native NVMe multipath stay with the daemon.
     """
-    zoned = make_line(
-        match_attribute("queue/zoned", "?*"),
-        exclude_key("ATTR", "none", "queue/zoned"),
-        jump_to(END_LABEL),
-    )
-    is_known = match_property(KNOWN_PROPERTY, "1")
-    # A coldplug, and a path that failed or returned: neither loads a table.
-    same = (
-        make_line(is_known, match_key("ACTION", "add"), jump_to(END_LABEL)),
-        make_line(is_known, PATH_EVENT, jump_to(END_LABEL)),
-    )
-    unaffected = (name for name in settings if Cause.LOADED not in SETTINGS[name].reset_by)
-    unwished = [set_property(make_wish_property(name), "") for name in unaffected]
-    lines = (
-        make_line(jump_to(TUNE)),
-        make_label(MAPS),
-        *same,
-        *mark_seen(),
-        zoned,
-        *wishes,
-        *([make_line(is_known, *unwished)] if unwished else []),
-        make_label(TUNE),
-    )
-    return RuleSection("Maps, as they are activated.", lines)
+    known = match_property(KNOWN_PROPERTY, "1")
+    lines: list[RuleLine] = [(jump_to(_TUNE),), make_label(_MAPS)]
+    # Coldplug, and a path that failed or returned (drivers/md/dm-uevent.c): neither loads a table.
+    lines.append((known, match_key("ACTION", "add"), END))
+    lines.append((known, match_property("DM_ACTION", "PATH_*"), END))
+    lines += (*mark_seen(), _SKIP_ZONED, *wishes)
+    unaffected = [name for name in settings if table.Cause.LOADED not in SETTINGS[name].reset_by]
+    if unaffected:
+        lines.append((known, *(set_property(make_wish_property(name), "") for name in unaffected)))
+    lines.append(make_label(_TUNE))
+    return RuleSection("Maps, as they are activated.", tuple(lines))
 
 
 def make_skip_sections(
@@ -432,39 +343,36 @@ def make_skip_sections(
     ``reverted`` are ids that later lines match (``match_disks``). ``asks_for_names`` is whether any
     rule depends on a drive's vendor or model.
     """
-    yield RuleSection(
-        "Hands off: maps and their paths, what is zoned, what has no medium.",
-        (
-            make_line(match_key("DEVPATH", "/devices/virtual/*"), jump_to(END_LABEL)),
-            make_line(match_property("DM_MULTIPATH_DEVICE_PATH", "1"), jump_to(END_LABEL)),
-            make_line(
-                match_attribute("queue/zoned", "?*"),
-                exclude_key("ATTR", "none", "queue/zoned"),
-                jump_to(END_LABEL),
-            ),
-            make_line(
-                match_attribute("removable", "1"), match_attribute("size", "0"), jump_to(END_LABEL)
-            ),
-        ),
+    lines: tuple[RuleLine, ...] = (
+        (match_key("DEVPATH", "/devices/virtual/*"), END),
+        (match_property("DM_MULTIPATH_DEVICE_PATH", "1"), END),
+        _SKIP_ZONED,
+        (match_attribute("removable", "1"), match_attribute("size", "0"), END),
     )
+    title = "Hands off: maps and their paths, what is zoned, what has no medium."
+    yield RuleSection(title, lines)
     if asks_for_names:
-        yield RuleSection(
-            "Hands off: a name that is not all plain, which globs would read otherwise.",
-            (
-                *(
-                    make_line(match_attribute(path, glob), jump_to(END_LABEL))
-                    for path in ("device/vendor", "device/model")
-                    for glob in (_ODD, " *")
-                ),
-            ),
-        )
-    yield RuleSection(
-        "Which disks have a world-wide name.", tuple(_mark_named(site, excluded, reverted))
-    )
-    yield RuleSection("Excluded in [site], or rolled back.", tuple(_exclude_disks(site, excluded)))
+        odd: list[RuleLine] = []
+        for path in ("device/vendor", "device/model"):
+            odd += [(match_attribute(path, glob), END) for glob in (_ODD, " *")]
+        title = "Hands off: a name that is not all plain, which globs would read otherwise."
+        yield RuleSection(title, tuple(odd))
+    skipped, wishless = list[RuleLine](), list[RuleLine]()
+    for name in site.exclude:
+        skipped += _match_named_disks(name)
+    for id in excluded:
+        skipped += match_disks(id)
+    for id in reverted:
+        wishless += match_disks(id)
+    marks: list[RuleLine] = []
+    if any(part.name == _WWID for line in (*skipped, *wishless) for part in line):
+        marks = [(match_attribute(path, "?*"), set_property(_WWID, "1")) for path in _WWIDS]
+    yield RuleSection("Which disks have a world-wide name.", tuple(marks))
+    lines = tuple((*parts, END) for parts in dict.fromkeys(skipped))
+    yield RuleSection("Excluded in [site], or rolled back.", lines)
 
 
-def match_disks(id: str) -> Iterator[tuple[RulePart, ...]]:
+def match_disks(id: str) -> Iterator[RuleLine]:
     """Yield matches for at least the disk with this id, in any boot: by its name and adapter.
 
     udev cannot see a name that is not world-wide. In that case every disk of that adapter without a
@@ -478,30 +386,14 @@ def match_disks(id: str) -> Iterator[tuple[RulePart, ...]]:
         yield exclude_key("ENV", "1", _WWID), *adapter_match
 
 
-def _match_adapter(id: str) -> tuple[RulePart, ...]:
+def _match_adapter(id: str) -> RuleLine:
     """Return a match for the adapter in an id, or nothing if udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
     is_unknown = "@" not in id or _NO_DEVICE.fullmatch(adapter)
     return () if is_unknown else (match_key("KERNELS", _ignore_case(adapter)),)
 
 
-def _mark_named(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[RuleLine]:
-    """Yield the lines that mark disks with a world-wide name, if any other line depends on it."""
-    ids = (*excluded, *reverted)
-    matches = chain.from_iterable((*map(_match_disks, site.exclude), *map(match_disks, ids)))
-    if any(part.name == _WWID for parts in matches for part in parts):
-        for path in _WWIDS:
-            yield make_line(match_attribute(path, "?*"), set_property(_WWID, "1"))
-
-
-def _exclude_disks(site: Site, excluded: Collection[str]) -> Iterator[RuleLine]:
-    """Yield lines that skip at least these disks."""
-    matches = (*map(_match_disks, site.exclude), *map(match_disks, excluded))
-    for parts in dict.fromkeys(chain.from_iterable(matches)):
-        yield make_line(*parts, jump_to(END_LABEL))
-
-
-def _match_disks(name: str) -> Iterator[tuple[RulePart, ...]]:
+def _match_named_disks(name: str) -> Iterator[RuleLine]:
     """Yield matches for at least the disks with this name in [site]."""
     stable, adapter_match = extract_stable_part(name), _match_adapter(name)
     digits = normalise_name(stable)
@@ -526,12 +418,11 @@ def _match_disks(name: str) -> Iterator[tuple[RulePart, ...]]:
 
 def _ignore_case(text: str) -> str:
     """Return a glob that matches at least the text, in upper or lower case."""
-    return "".join(
-        f"[{char.lower()}{char.upper()}]"
-        if char.isascii() and char.isalpha()
-        else _match_loosely(char)
-        for char in text
-    )
+    glob = ""
+    for char in text:
+        is_letter = char.isascii() and char.isalpha()
+        glob += f"[{char.lower()}{char.upper()}]" if is_letter else _match_loosely(char)
+    return glob
 
 
 def _match_loosely(text: str) -> str:

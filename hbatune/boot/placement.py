@@ -46,22 +46,18 @@ class Manifest(Struct, frozen=True):
     folders: tuple[str, ...] = ()
     schema: str = SCHEMA
 
-    def of(self, path: Path) -> PlacedFile | None:
-        """Return the entry of the file installed at this path, or None."""
-        return next((file for file in self.placed if file.path == str(path)), None)
+    def list_sums(self, path: Path) -> tuple[str, ...] | None:
+        """Return the sums of the file installed at this path, or None if it is not hbatune's."""
+        return next((file.sums for file in self.placed if file.path == str(path)), None)
 
     def having(self, placed: Iterable[PlacedFile], folders: Iterable[str] = ()) -> "Manifest":
         """Return the manifest with these files added; a file that it has gets further sums."""
         sums_by_path = {file.path: file.sums for file in self.placed}
         for file in placed:
-            sums_by_path[file.path] = tuple(
-                dict.fromkeys((*sums_by_path.get(file.path, ()), *file.sums))
-            )
-        return replace(
-            self,
-            placed=tuple(PlacedFile(path, sums) for path, sums in sums_by_path.items()),
-            folders=tuple(dict.fromkeys((*self.folders, *folders))),
-        )
+            sums = dict.fromkeys((*sums_by_path.get(file.path, ()), *file.sums))
+            sums_by_path[file.path] = tuple(sums)
+        files = tuple(PlacedFile(path, sums) for path, sums in sums_by_path.items())
+        return Manifest(files, tuple(dict.fromkeys((*self.folders, *folders))), self.schema)
 
     def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
         """Return the manifest in which these files have only the given sums."""
@@ -71,31 +67,19 @@ class Manifest(Struct, frozen=True):
     def without(self, paths: Iterable[str]) -> "Manifest":
         """Return the manifest without these paths."""
         removed = set(paths)
-        remaining = tuple(file for file in self.placed if file.path not in removed)
-        return replace(self, placed=remaining)
+        return replace(self, placed=tuple(f for f in self.placed if f.path not in removed))
 
 
 class ManifestError(HbatuneError):
     """The manifest cannot be read."""
 
 
-def load_manifest(path: Path) -> Manifest | None:
-    """Return the manifest, or None if nothing is installed. Raises ``ManifestError``.
-
-    An unreadable manifest is an error: without a manifest every file would look foreign.
-    """
-    try:
-        manifest = loader.load(path, Manifest, loader.STATE_BOUNDS)
-    except FileNotFoundError:
-        return None
-    except (OSError, UnusableFileError) as error:
-        raise ManifestError(
-            f"{path} cannot be read: {error}",
-            hint="it says which files `hbatune install` has placed",
-        ) from error
-    if manifest.schema != SCHEMA:
-        raise ManifestError(f"{path} is of schema {manifest.schema}, not {SCHEMA}")
-    return manifest
+def load_installed(root: Path, manifest_path: Path) -> Manifest | None:
+    """Return the manifest of a root, or None. ManifestError: without it all files look foreign."""
+    path = join_root(root, manifest_path)
+    hint = "it says which files `hbatune install` has placed"
+    bounds, error = loader.STATE_BOUNDS, ManifestError
+    return loader.StateFile("", Manifest, SCHEMA, bounds, error, hint, sudo=False).load(path)
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
@@ -136,10 +120,7 @@ def hash_data(data: bytes) -> str:
 
 
 class Piece(Struct, frozen=True):
-    """A file to install: its path on the machine that it is for, and its text.
-
-    The text of a symbolic ``link`` is its target.
-    """
+    """A file to install: its path on its machine, and its text, or the target of a ``link``."""
 
     path: Path
     text: str
@@ -180,16 +161,10 @@ def join_root(root: Path, path: Path) -> Path:
     return target
 
 
-def load_installed(root: Path, manifest_path: Path) -> Manifest | None:
-    """Return the manifest of a root, or None if nothing is installed."""
-    return load_manifest(join_root(root, manifest_path))
-
-
 def find_differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces that are missing, or installed with another text."""
-    return [
-        piece for piece in pieces if hash_file(join_root(root, piece.path)) not in piece.placed.sums
-    ]
+    pairs = ((piece, hash_file(join_root(root, piece.path))) for piece in pieces)
+    return [piece for piece, current_sum in pairs if current_sum not in piece.placed.sums]
 
 
 def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path]:
@@ -198,31 +173,40 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
     Raises ForeignError before any change if a path has a file that is not hbatune's. Raises
     InstallError if a file cannot be written, after undoing all changes.
     """
-    existing = load_installed(root, manifest_path)
+    existing, record = load_installed(root, manifest_path), join_root(root, manifest_path)
     before = existing or Manifest()
     new = find_differing(root, pieces)
-    if foreign := [piece.path for piece in new if _is_foreign(root, before, piece.path)]:
+    foreign = []
+    for piece in new:
+        current_sum = hash_file(join_root(root, piece.path))
+        if current_sum is not None and current_sum not in (before.list_sums(piece.path) or ()):
+            foreign.append(piece.path)
+    if foreign:
         raise ForeignError(foreign)
-    folders = _find_missing_folders(root, (manifest_path, *(piece.path for piece in new)))
+    folders: dict[str, None] = {}
+    for path in (manifest_path, *(piece.path for piece in new)):
+        missing = [folder for folder in path.parents if not join_root(root, folder).is_dir()]
+        folders |= dict.fromkeys(map(str, reversed(missing)))
     begun = before.having((piece.placed for piece in pieces), folders)
     # Before the first file: if killed at any instant, `uninstall` identifies every file as
     # hbatune's.
     try:
-        save_manifest(join_root(root, manifest_path), begun)
+        save_manifest(record, begun)
     except OSError as error:
-        raise _make_error(join_root(root, manifest_path), error) from error
+        raise _make_error(record, error) from error
     done: list[tuple[Piece, bytes | None]] = []
     for piece in new:
+        path = join_root(root, piece.path)
         try:
             # Noted before the write, so a partly failed one is undone as well.
-            done.append((piece, read_content(join_root(root, piece.path))))
-            _write_piece(join_root(root, piece.path), piece)
+            done.append((piece, read_content(path)))
+            _write_piece(path, piece)
         except OSError as error:
             _undo(root, done, begun)
-            _save_or_drop(join_root(root, manifest_path), existing)
-            raise _make_error(join_root(root, piece.path), error) from error
+            _save_or_drop(record, existing)
+            raise _make_error(path, error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    _save_or_drop(join_root(root, manifest_path), begun.settled(piece.placed for piece in pieces))
+    _save_or_drop(record, begun.settled(piece.placed for piece in pieces))
     return [piece.path for piece in new]
 
 
@@ -262,9 +246,8 @@ def remove_files(
     # other order, files would remain that hbatune no longer identifies as its own.
     remaining = manifest.without(map(str, removed))
     if removed:
-        _save_or_drop(
-            join_root(root, manifest_path), remaining if retained or only is not None else None
-        )
+        keeps_files = retained or only is not None
+        _save_or_drop(join_root(root, manifest_path), remaining if keeps_files else None)
     return RemovedFiles(tuple(removed), tuple(retained), manifest.folders)
 
 
@@ -281,9 +264,9 @@ def remove_empty_folders(root: Path, folders: Sequence[str]) -> None:
 def is_changed(root: Path, manifest_path: Path, path: Path) -> bool:
     """Return whether the file installed at this path has changed since."""
     manifest = load_installed(root, manifest_path)
-    entry = manifest.of(path) if manifest else None
+    sums = manifest.list_sums(path) if manifest else None
     current_sum = hash_file(join_root(root, path))
-    return entry is not None and current_sum is not None and current_sum not in entry.sums
+    return sums is not None and current_sum is not None and current_sum not in sums
 
 
 def record_file(root: Path, manifest_path: Path, path: Path) -> None:
@@ -304,20 +287,6 @@ def record_file(root: Path, manifest_path: Path, path: Path) -> None:
             save_manifest(join_root(root, manifest_path), updated)
     except OSError as error:
         raise InstallError(f"{manifest_path} cannot be written: {error.strerror}") from error
-
-
-def _is_foreign(root: Path, manifest: Manifest, path: Path) -> bool:
-    current_sum = hash_file(join_root(root, path))
-    entry = manifest.of(path)
-    return current_sum is not None and (entry is None or current_sum not in entry.sums)
-
-
-def _find_missing_folders(root: Path, paths: Iterable[Path]) -> list[str]:
-    missing: dict[str, None] = {}
-    for path in paths:
-        above = [folder for folder in path.parents if not join_root(root, folder).is_dir()]
-        missing.update(dict.fromkeys(map(str, reversed(above))))
-    return list(missing)
 
 
 def _write_piece(path: Path, piece: Piece) -> None:

@@ -387,9 +387,9 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
         _require_kept_values()
     finished = True
     placed = placement.load_installed(root, paths.manifest)
-    if placed is not None and placed.of(paths.units / system.UNIT):
+    if placed is not None and placed.list_sums(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
-        timer = placed.of(paths.units / system.AUDIT_TIMER)
+        timer = placed.list_sums(paths.units / system.AUDIT_TIMER)
         finished = _report_failure(
             context, system.disable(*([system.AUDIT_TIMER] if timer else []))
         )

@@ -42,10 +42,7 @@ class Worker(Struct, eq=False):
         return self.started
 
     def do(self, work: object, task: object) -> None:
-        """Send it a task, together with the function for it, unless it has that already.
-
-        Raises BrokenPipeError if it has died.
-        """
+        """Send it a task, and the function unless it has that; BrokenPipeError if it has died."""
         function = () if self.work is work else ((False, work),)
         # In one write: at each write the kernel may give the CPU to the worker.
         _send(self.tasks, *function, (True, task))
@@ -60,10 +57,7 @@ class Worker(Struct, eq=False):
 
 
 class WorkerPool:
-    """Worker processes for several pools, one after another: a fork costs more than most tasks.
-
-    Leaving the context kills the idle ones; each pool kills its busy ones.
-    """
+    """Worker processes for several pools, one after another: a fork costs more than most tasks."""
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []

@@ -62,8 +62,8 @@ class Event:
         return (self.root / "sys/class/block" / self.disk).resolve()
 
     def _line(self, line: RuleLine) -> str | None:
-        matches = [part for part in line.parts if part.op != "=" and part.key not in _PARENTS]
-        parents = [part for part in line.parts if part.key in _PARENTS]
+        matches = [part for part in line if part.op != "=" and part.key not in _PARENTS]
+        parents = [part for part in line if part.key in _PARENTS]
         later = {"TEST": 1, "IMPORT": 2}
         matches.sort(key=lambda part: later.get(part.key, 0))
         early = [part for part in matches if part.key not in later]
@@ -72,7 +72,7 @@ class Event:
         if not all(self._matches(part) for part in matches if part.key in later):
             return None
         target = None
-        for part in line.parts:
+        for part in line:
             if part.op == "=" and part.key == "GOTO":
                 target = part.value
             elif part.op == "=" and part.key == "ENV":
@@ -148,7 +148,7 @@ class Event:
 
 def _labelled(lines: Sequence[RuleLine], target: str) -> int:
     label = RulePart("LABEL", "=", target)
-    return next(number for number, line in enumerate(lines) if label in line.parts)
+    return next(number for number, line in enumerate(lines) if label in line)
 
 
 def _fits(part: RulePart, value: str) -> bool:

@@ -269,7 +269,7 @@ KINDS: dict[str, Try] = {
     "journal": _of_state(_a_journal, _read_journal),
     "status": _of_state(_a_status, _read_status),
     "latency": _of_state(_latencies, _read_latency),
-    "manifest": _of_state(_a_manifest, lambda path, _: placement.load_manifest(path)),
+    "manifest": _of_state(_a_manifest, lambda path, _: placement.load_installed(Path("/"), path)),
     "claim": _of_state(_claim, lambda path, _: lock.find_outstanding_claims(path)),
     "hold": _of_state(
         lambda: Hold(find_this_process(), tuple(_ids()[:9])),

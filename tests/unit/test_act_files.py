@@ -66,7 +66,7 @@ def test_rename_syncs_folder(
 def test_link_syncs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(monkeypatch)
     files.save(tmp_path / "report.html", DATA, over=False)
-    assert trace.calls[:3] == ["sync file", "link", "sync folder"]
+    assert trace.calls == ["sync file", "link", "unlink", "sync folder"]
 
 
 def test_removal_syncs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

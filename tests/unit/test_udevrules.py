@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hbatune.act import paths
 from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
 from hbatune.boot.conditions import build_condition
-from hbatune.boot.lines import RuleSection, escape_glob, make_globs_below, make_line, match_key
+from hbatune.boot.lines import RuleSection, escape_glob, make_globs_below, match_key
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import LimitScope, Site, SiteArray
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Profile, Rule
@@ -301,9 +301,7 @@ def test_unsafe_rule_value_is_refused(value: str) -> None:
         udev_value(value)
     with pytest.raises(UnsafeNameError):
         format_rules(
-            CompiledRules(
-                "p", (RuleSection("t", (make_line(match_key("KERNEL", value)),)),), (), ()
-            )
+            CompiledRules("p", (RuleSection("t", ((match_key("KERNEL", value),),)),), (), ())
         )
 
 
