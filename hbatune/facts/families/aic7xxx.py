@@ -3,20 +3,23 @@
 The id is ID_AHA_2940U of aic7xxx_pci.c, which the narrow and the wide card share.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
+from hbatune.facts.family import (
+    Depth,
+    Family,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Vectors,
+    assume_protocol,
+)
 from hbatune.facts.model import Protocol
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.SPI
-
 
 FAMILY = Family(
     name="aic7xxx",
     drivers=frozenset({"aic7xxx"}),
     products=(Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),),
-    protocol=_classify,
+    protocol=assume_protocol(Protocol.SPI),
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"),
     # The depth of every drive on every such card (aic7xxx_osm.c: ahc_linux_setup_tag_info_global);

@@ -2,7 +2,6 @@
 
 from hbatune.facts.family import (
     Coalescing,
-    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -38,7 +37,6 @@ FAMILY = Family(
         Coalescing(
             Mechanism.FIXED,
             "10 µs or 4 commands, in its first I/O accelerator mode",
-            EffectTime.AT_LOAD,
             "hpsa.c: hpsa_enter_performant_mode",
         ),
     ),

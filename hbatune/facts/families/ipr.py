@@ -9,13 +9,13 @@ from hbatune.facts.family import (
     Handler,
     Interrupts,
     Option,
-    Parameters,
     Product,
     Purpose,
     Trap,
     Vectors,
+    classify_by_channel,
 )
-from hbatune.facts.model import Endpoint, Host, Protocol, Role
+from hbatune.facts.model import Host, Protocol, Role
 
 _IBM = 0x1014
 _CROCODILE = 0x034A
@@ -28,14 +28,6 @@ _CCINS = {
 }
 _CACHELESS = {"57B4", "57C4"}  # D4, Benefits of 57B4 RAID SAS Adapter; Comparisons
 _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS of SIS-32
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VOLUME if evidence.channel in _VOLUMES else None
-
-
-def _get_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
-    return 6  # ipr.h: IPR_MAX_CMD_PER_LUN
 
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
@@ -56,8 +48,8 @@ FAMILY = Family(
         for ccin, (device, card) in _CCINS.items()
     ),
     firmware=("fw_version",),
-    protocol=_classify,
-    depth_default=_get_default_depth,
+    protocol=classify_by_channel(dict.fromkeys(_VOLUMES, Protocol.VOLUME)),
+    depth_default=lambda endpoint, parameters: 6,  # ipr.h: IPR_MAX_CMD_PER_LUN
     depth_trap=_find_depth_trap,
     interrupts=Interrupts(
         Vectors.FREE,

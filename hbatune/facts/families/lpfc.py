@@ -6,7 +6,6 @@ is a host attribute.
 
 from hbatune.facts.family import (
     Coalescing,
-    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -46,39 +45,13 @@ FAMILY = Family(
         (Handler(r"lpfc:sp", Role.ADMIN), Handler(r"lpfc:fp"), Handler(r"lpfc:\d+", managed=True)),
     ),
     coalescing=(
-        # SLI-4 only; SLI-3 returns EINVAL. With 0, the driver adapts the delay to the load; a fixed
-        # high rate is an interrupt storm.
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "lpfc_fcp_imax",
-            EffectTime.AT_ONCE,
-            "lpfc_attr.c: lpfc_fcp_imax_store",
-            low=5000,
-            high=5000000,
-            unit="interrupts/s",
-            least=0,
-        ),
-        # SLI-3, such as the LP10000.
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "lpfc_cr_delay",
-            EffectTime.AT_LINK_UP,
-            "lpfc_mbox.c: lpfc_config_link",
-            low=0,
-            high=63,
-            unit="ms",
-            least=0,
-        ),
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "lpfc_cr_count",
-            EffectTime.AT_LINK_UP,
-            "lpfc_mbox.c: lpfc_config_link",
-            low=1,
-            high=255,
-            unit="commands",
-            least=1,
-        ),
+        # 5,000 to 5,000,000 interrupts/s, on SLI-4 only; SLI-3 returns EINVAL. With 0, the driver
+        # adapts the delay to the load; a fixed high rate is an interrupt storm.
+        Coalescing(Mechanism.HOST_ATTRIBUTE, "lpfc_fcp_imax", "lpfc_attr.c: lpfc_fcp_imax_store"),
+        # SLI-3, such as the LP10000, takes both when it configures its link: 0 (off) to 63 ms, and
+        # 1 (off) to 255 commands.
+        Coalescing(Mechanism.HOST_ATTRIBUTE, "lpfc_cr_delay", "lpfc_mbox.c: lpfc_config_link"),
+        Coalescing(Mechanism.HOST_ATTRIBUTE, "lpfc_cr_count", "lpfc_mbox.c: lpfc_config_link"),
     ),
     options=(
         Option("lpfc_lun_queue_depth", Purpose.LUN_DEPTH, 1, 512),

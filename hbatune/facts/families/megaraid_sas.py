@@ -6,7 +6,6 @@ Device ids and chip names are from megaraid_sas.h; nothing in sysfs names the ca
 from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Coalescing,
-    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -78,15 +77,8 @@ FAMILY = Family(
         "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
-        Coalescing(
-            Mechanism.MODULE_OPTION,
-            "perf_mode",
-            EffectTime.AT_LOAD,
-            "megaraid_sas_base.c: megasas_init_fw",
-            low=0,
-            high=2,
-            least=2,
-        ),
+        # 0 to 2; 2 switches it off.
+        Coalescing(Mechanism.MODULE_OPTION, "perf_mode", "megaraid_sas_base.c: megasas_init_fw"),
     ),
     options=(
         Option("msix_vectors", Purpose.VECTORS, own=0),

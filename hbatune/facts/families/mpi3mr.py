@@ -4,7 +4,6 @@ Device ids are from mpi3mr_pci_id_table (mpi3mr_os.c). The driver contains no pr
 names by subsystem are from the PCI id database of 2023-04-10.
 """
 
-from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Family,
     Handler,
@@ -16,6 +15,7 @@ from hbatune.facts.family import (
     Trap,
     Vectors,
     always_share_tags,
+    classify_by_channel,
 )
 from hbatune.facts.model import Attribute, Protocol, Role
 
@@ -30,12 +30,7 @@ _CARDS = {
     0x46D0: "eHBA 9600-8i8e",
 }
 _DOCUMENTS = {0x4660: "05-50111-01 (D0)"}
-_VOLUMES = 1
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    """Classify devices on channel 1 as volumes; NVMe drives there report it (mpi3mr_os.c)."""
-    return Protocol.VOLUME if evidence.channel == _VOLUMES else None
+_VOLUMES = 1  # mpi3mr_os.c: the channel of volumes; NVMe drives on it report NVMe
 
 
 def _count_polled(parameters: Parameters, vectors: int) -> int:
@@ -61,7 +56,7 @@ FAMILY = Family(
         Product("Broadcom SAS5116", _LSI, 0x00B5),
     ),
     firmware=("version_fw",),
-    protocol=_classify,
+    protocol=classify_by_channel({_VOLUMES: Protocol.VOLUME}),
     depth_ramps=True,
     # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
     # call; it also sets the largest request of NVMe drives.

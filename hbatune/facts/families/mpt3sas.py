@@ -6,7 +6,6 @@ Device ids and chip names are from mpt3sas's mpi/mpi2_cnfg.h; ``board_name`` is 
 from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Coalescing,
-    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -16,6 +15,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    classify_by_channel,
     share_tags_of_several_queues,
 )
 from hbatune.facts.model import Host, Missing, Pci, Protocol
@@ -40,10 +40,6 @@ _SATA = 32  # mpt3sas_base.h: MPT3SAS_SATA_QUEUE_DEPTH
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    return _CHANNELS.get(evidence.channel) if evidence.channel is not None else None
-
-
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return 32 for SATA on chips before SAS3.5: the driver silently clamps to it.
 
@@ -60,7 +56,7 @@ FAMILY = Family(
     products=tuple(Product(f"Broadcom {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=_classify,
+    protocol=classify_by_channel(_CHANNELS),
     depth_cap=_limit_depth,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
@@ -76,10 +72,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.MODULE_OPTION,
             "perf_mode",
-            EffectTime.AT_LOAD,
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
-            low=0,
-            high=2,
         ),
     ),
     options=(

@@ -4,15 +4,19 @@ Unlike the other drivers of parallel SCSI, it allows writes to queue_depth. VMwa
 chip.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors, clamp_depth_at
+from hbatune.facts.family import (
+    Family,
+    Handler,
+    Interrupts,
+    Product,
+    Trap,
+    Vectors,
+    assume_protocol,
+    clamp_depth_at,
+)
 from hbatune.facts.model import Protocol
 
 _MAX_DEPTH = 64  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.SPI
 
 
 FAMILY = Family(
@@ -21,7 +25,7 @@ FAMILY = Family(
     products=(Product("LSI 53C1030", 0x1000, 0x0030),),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=_classify,
+    protocol=assume_protocol(Protocol.SPI),
     depth_cap=clamp_depth_at(_MAX_DEPTH),
     interrupts=Interrupts(
         Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)

@@ -3,7 +3,6 @@
 from hbatune.facts.family import (
     Coalescing,
     Depth,
-    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -32,11 +31,7 @@ FAMILY = Family(
         Coalescing(
             Mechanism.NVME_FEATURE,
             "feature 08h",
-            EffectTime.AT_ONCE,
             "NVMe base specification: Interrupt Coalescing",
-            low=0,
-            high=0xFFFF,
-            least=0,
         ),
     ),
     options=(

@@ -2,7 +2,6 @@
 
 from hbatune.facts.family import (
     Coalescing,
-    EffectTime,
     Family,
     Handler,
     Interrupts,
@@ -34,26 +33,10 @@ FAMILY = Family(
         ),
     ),
     coalescing=(
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "zio_timer",
-            EffectTime.AT_RESET,
-            "qla_attr.c: qla2x00_zio_timer_store",
-            low=100,
-            high=25500,
-            unit="µs",
-            least=100,
-        ),
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "zio",
-            EffectTime.AT_RESET,
-            "qla_attr.c: qla2x00_zio_store",
-            low=0,
-            high=1,
-            least=0,
-            resets_link=True,
-        ),
+        # Both take effect when the adapter is reset. The timer is 100 to 25,500 µs.
+        Coalescing(Mechanism.HOST_ATTRIBUTE, "zio_timer", "qla_attr.c: qla2x00_zio_timer_store"),
+        # 0 or 1; a write resets the link.
+        Coalescing(Mechanism.HOST_ATTRIBUTE, "zio", "qla_attr.c: qla2x00_zio_store"),
     ),
     options=(
         Option("ql2xmaxqdepth", Purpose.LUN_DEPTH),

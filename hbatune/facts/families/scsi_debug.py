@@ -1,12 +1,15 @@
 """The kernel's own simulated SCSI host."""
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Interrupts, Option, Parameters, Purpose, Vectors
+from hbatune.facts.family import (
+    Family,
+    Interrupts,
+    Option,
+    Parameters,
+    Purpose,
+    Vectors,
+    assume_protocol,
+)
 from hbatune.facts.model import Attribute, Protocol
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VIRTUAL
 
 
 def _shares_tags(parameters: Parameters, queues: int) -> bool:
@@ -18,7 +21,7 @@ def _shares_tags(parameters: Parameters, queues: int) -> bool:
 FAMILY = Family(
     name="scsi_debug",
     drivers=frozenset({"scsi_debug"}),
-    protocol=_classify,
+    protocol=assume_protocol(Protocol.VIRTUAL),
     depth_ramps=True,
     shares_tags=_shares_tags,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/scsi_debug.c"),

@@ -3,14 +3,17 @@
 Ids are from sym_defs.h: the SYM8751SP carries a 53C875, which other boards also carry.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
+from hbatune.facts.family import (
+    Depth,
+    Family,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Vectors,
+    assume_protocol,
+)
 from hbatune.facts.model import Protocol
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.SPI
-
 
 FAMILY = Family(
     name="sym53c8xx",
@@ -19,7 +22,7 @@ FAMILY = Family(
         Product("Symbios 53C875", 0x1000, 0x000F, document="Symbios SYM8751SP (D1)"),
         Product("LSI 53C895A", 0x1000, 0x0012),
     ),
-    protocol=_classify,
+    protocol=assume_protocol(Protocol.SPI),
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach"),
     # A depth of 0 or 1 means no tagged queuing; 64 is SYM_CONF_MAX_TAG (sym53c8xx.h).

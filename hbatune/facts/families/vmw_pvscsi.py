@@ -3,7 +3,6 @@
 The id is from vmw_pvscsi.h.
 """
 
-from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Family,
     Handler,
@@ -12,20 +11,16 @@ from hbatune.facts.family import (
     Product,
     Purpose,
     Vectors,
+    assume_protocol,
     read_host_depth,
 )
 from hbatune.facts.model import Protocol
-
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VIRTUAL
-
 
 FAMILY = Family(
     name="vmw_pvscsi",
     drivers=frozenset({"vmw_pvscsi"}),
     products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
-    protocol=_classify,
+    protocol=assume_protocol(Protocol.VIRTUAL),
     depth_default=read_host_depth,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe", (Handler(r"vmw_pvscsi"),)
