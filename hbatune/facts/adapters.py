@@ -12,31 +12,13 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from hbatune.facts.attributes import (
-    ABSENT,
-    Attributes,
-    get_text,
-    get_word,
-    make_unparsable,
-    parse_integer,
-    parse_leading_number,
-    read_attributes,
-)
+from hbatune.facts import attributes
+from hbatune.facts.attributes import ABSENT, Attributes, get_text, parse_integer
 from hbatune.facts.families import GENERIC, declared, family_of
 from hbatune.facts.family import Family, identify_product
 from hbatune.facts.health import Errors
 from hbatune.facts.ids import escape_text
-from hbatune.facts.model import (
-    Adapter,
-    Control,
-    Host,
-    Link,
-    Missing,
-    Module,
-    Pci,
-    Reason,
-    TargetKind,
-)
+from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
@@ -71,30 +53,19 @@ def _parse_total(function: Attributes, name: str, severity: str) -> int | Missin
         label, _, count = line.rpartition(" ")
         if label == f"TOTAL_ERR_{severity}" and count.isdecimal():
             return int(count)
-    return make_unparsable(counters)
+    return attributes.make_unparsable(counters)
 
 
+_LINK = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
 PCI_ATTRIBUTES = (
-    "class",
-    "vendor",
-    "device",
-    "subsystem_vendor",
-    "subsystem_device",
-    "numa_node",
-    "current_link_speed",
-    "current_link_width",
-    "max_link_speed",
-    "max_link_width",
+    *("class", "vendor", "device", "subsystem_vendor", "subsystem_device", "numa_node"),
+    *_LINK,
 )
 _HOST = ("proc_name", "can_queue", "cmd_per_lun", "nr_hw_queues")
 _CONTROLLER = ("queue_count", "transport")
 
 # In search order: a machine that has several of them uses the first.
-_REBUILD = {
-    "update-initramfs": "update-initramfs -u",
-    "dracut": "dracut --force",
-    "mkinitcpio": "mkinitcpio -P",
-}
+_REBUILD_COMMANDS = ("update-initramfs -u", "dracut --force", "mkinitcpio -P")
 
 
 def list_host_attributes(branches: "AdapterBranches") -> tuple[str, ...]:
@@ -151,75 +122,75 @@ def get_host_class_dir(directory: str) -> str:
     return f"{directory}/scsi_host/{get_kernel_name(directory)}"
 
 
+class ServingAdapter(Struct, frozen=True):
+    """The adapter of an endpoint, with its family."""
+
+    adapter: Adapter
+    family: Family
+
+    def host(self, directory: str | None) -> Host | None:
+        """Return the SCSI host with this sysfs directory."""
+        name = get_kernel_name(directory) if directory else None
+        return next((host for host in self.adapter.hosts if host.name == name), None)
+
+
 def build_adapter(
     target: str, group: AdapterBranches, survey: dict[str, Attributes]
-) -> tuple[Adapter, Family]:
+) -> ServingAdapter:
     """Build one adapter from the attributes of its PCI function, hosts and controller."""
     hosts = tuple(_build_host(directory, survey) for directory in group.hosts)
-    controller = group.first("controller")
+    controller, directory = group.first("controller"), group.first("pci")
     driver = _read_driver(group)
     proc_names = [host.proc_name for host in hosts if isinstance(host.proc_name, str)]
     # Over fabrics no device is bound to a driver, but there is a controller.
     family = family_of(driver or (controller and "nvme"), *proc_names)
-    directory = group.first("pci")
-    function = survey.get(directory, {}) if directory else {}
-    pci = _build_pci(get_kernel_name(directory), function) if directory else None
-    attributes = _get_attributes(group, survey)
-    product, document = _identify_product(family, pci, attributes)
-    return (
-        Adapter(
-            target=target,
-            family=family.name,
-            product=product,
-            document=document,
-            driver=driver or (proc_names[0] if proc_names else ABSENT),
-            pci=pci,
-            numa_node=_parse_numa_node(function),
-            link=_build_link(function),
-            driver_version=_read_version(
-                family, attributes, driver or next(iter(proc_names), None)
-            ),
-            firmware=_get_first(attributes, family.firmware),
-            hosts=hosts,
-            controller=get_kernel_name(controller) if controller else None,
-            hw_queues=_count_hw_queues(hosts, controller, survey),
-            transport=escape_text(get_word(attributes, "transport")) or None
-            if controller
-            else None,
-        ),
-        family,
-    )
-
-
-def _get_attributes(group: AdapterBranches, survey: dict[str, Attributes]) -> Attributes:
-    """Return the attributes of the controller or of the first host."""
-    controller = group.first("controller")
+    driver = driver or next(iter(proc_names), None)
+    function = survey.get(directory or "", {})
+    # The controller describes the adapter, or else its first host.
+    described_by = controller or next(map(get_host_class_dir, group.hosts), "")
+    values = survey.get(described_by, {})
+    hw_queues = hosts[0].hw_queues if hosts else ABSENT
     if controller:
-        return survey.get(controller, {})
-    return survey.get(get_host_class_dir(group.hosts[0]), {}) if group.hosts else {}
+        # nvme/host/pci.c: queue_count includes the admin queue.
+        count = parse_integer(values, "queue_count")
+        hw_queues = count - 1 if isinstance(count, int) and count else count
+    pci = _build_pci(get_kernel_name(directory), function) if directory else None
+    product, document = _identify_product(family, pci, values)
+    node = parse_integer(function, "numa_node")  # -1 if it is not known
+    adapter = Adapter(
+        target=target,
+        family=family.name,
+        product=product,
+        document=document,
+        driver=driver or ABSENT,
+        pci=pci,
+        numa_node=node if isinstance(node, int) and node >= 0 else None,
+        link=_build_link(function),
+        driver_version=_read_version(family, values, driver),
+        firmware=_get_first(values, family.firmware),
+        hosts=hosts,
+        controller=get_kernel_name(controller) if controller else None,
+        hw_queues=hw_queues,
+        transport=escape_text(attributes.get_word(values, "transport")) or None
+        if controller
+        else None,
+    )
+    return ServingAdapter(adapter, family)
 
 
 def _build_host(directory: str, survey: dict[str, Attributes]) -> Host:
-    attributes = survey.get(get_host_class_dir(directory), {})
-    proc_name = get_text(attributes, "proc_name")
+    values = survey.get(get_host_class_dir(directory), {})
+    proc_name = get_text(values, "proc_name")
     # The texts of hosts whose driver has no proc_name.
     if proc_name in ("(null)", "<NULL>", ""):
         proc_name = ABSENT
     return Host(
         name=get_kernel_name(directory),
         proc_name=proc_name,
-        can_queue=parse_integer(attributes, "can_queue"),
-        cmd_per_lun=parse_integer(attributes, "cmd_per_lun"),
-        hw_queues=parse_integer(attributes, "nr_hw_queues"),
+        can_queue=parse_integer(values, "can_queue"),
+        cmd_per_lun=parse_integer(values, "cmd_per_lun"),
+        hw_queues=parse_integer(values, "nr_hw_queues"),
     )
-
-
-def _read_driver(group: AdapterBranches) -> str | None:
-    for directory in (group.first("bound"), group.first("pci")):
-        with suppress(OSError):
-            if directory:
-                return get_kernel_name(os.readlink(f"{directory}/driver"))
-    return None
 
 
 def _build_pci(address: str, function: Attributes) -> Pci:
@@ -233,8 +204,16 @@ def _build_pci(address: str, function: Attributes) -> Pci:
     )
 
 
+def _read_driver(group: AdapterBranches) -> str | None:
+    for directory in (group.first("bound"), group.first("pci")):
+        with suppress(OSError):
+            if directory:
+                return get_kernel_name(os.readlink(f"{directory}/driver"))
+    return None
+
+
 def _identify_product(
-    family: Family, pci: Pci | None, attributes: Attributes
+    family: Family, pci: Pci | None, values: Attributes
 ) -> tuple[str | None, str | None]:
     """Return the product's name, and its name in the source documents.
 
@@ -242,7 +221,7 @@ def _identify_product(
     reports, and the name of the chip, which many products carry.
     """
     listed = identify_product(family.products, pci)
-    model = _get_first(attributes, family.model)
+    model = _get_first(values, family.model)
     name = escape_text(model) if isinstance(model, str) else None
     if listed is None:
         return name, None
@@ -250,20 +229,14 @@ def _identify_product(
     return (listed.name if exact or name is None else name), listed.document
 
 
-def _parse_numa_node(function: Attributes) -> int | None:
-    node = parse_integer(function, "numa_node")  # -1 if it is not known
-    return node if isinstance(node, int) and node >= 0 else None
-
-
 def _build_link(function: Attributes) -> Link | None:
     """Return the link; conventional PCI lacks these files (drivers/pci/pci-sysfs.c)."""
-    names = PCI_ATTRIBUTES[-4:]
-    if all(_is_absent(get_text(function, name)) for name in names):
+    if all(get_text(function, name) == ABSENT for name in _LINK):
         return None
     return Link(
-        speed=parse_leading_number(function, "current_link_speed"),
+        speed=attributes.parse_leading_number(function, "current_link_speed"),
         width=_parse_width(function, "current_link_width"),
-        max_speed=parse_leading_number(function, "max_link_speed"),
+        max_speed=attributes.parse_leading_number(function, "max_link_speed"),
         max_width=_parse_width(function, "max_link_width"),
     )
 
@@ -271,15 +244,11 @@ def _build_link(function: Attributes) -> Link | None:
 def _parse_width(function: Attributes, name: str) -> int | Missing:
     """Return lanes; functions that have no link report 0 or 255."""
     lanes = parse_integer(function, name)
-    return make_unparsable(str(lanes)) if lanes in (0, 255) else lanes
+    return attributes.make_unparsable(str(lanes)) if lanes in (0, 255) else lanes
 
 
-def _is_absent(value: object) -> bool:
-    return isinstance(value, Missing) and value.reason is Reason.ABSENT
-
-
-def _read_version(family: Family, attributes: Attributes, driver: str | None) -> str | Missing:
-    version = _get_first(attributes, family.version)
+def _read_version(family: Family, values: Attributes, driver: str | None) -> str | Missing:
+    version = _get_first(values, family.version)
     if isinstance(version, str) or driver is None:
         return version
     # A module's name has no dashes in sysfs. A built-in or unversioned module has no such file.
@@ -288,30 +257,22 @@ def _read_version(family: Family, attributes: Attributes, driver: str | None) ->
     return version
 
 
-def _get_first(attributes: Attributes, names: tuple[str, ...]) -> str | Missing:
+def _get_first(values: Attributes, names: tuple[str, ...]) -> str | Missing:
     """Return the first attribute that is not empty, or the reason why the last one is missing."""
     value: str | Missing = ABSENT
     for name in names:
-        value = get_text(attributes, name)
+        value = get_text(values, name)
         if isinstance(value, str) and value:
             return value
     return value if isinstance(value, Missing) else ABSENT
 
 
-def _count_hw_queues(
-    hosts: tuple[Host, ...], controller: str | None, survey: dict[str, Attributes]
-) -> int | Missing:
-    if controller:
-        # nvme/host/pci.c: queue_count includes the admin queue.
-        count = parse_integer(survey.get(controller, {}), "queue_count")
-        return count - 1 if isinstance(count, int) and count else count
-    return hosts[0].hw_queues if hosts else ABSENT
-
-
 def list_directories(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]:
     """Yield the directories of an adapter's controllers and hosts, with their types."""
-    for kind, directory in _iterate_devices(group):
-        yield kind, _get_attributes_dir(kind, directory)
+    for directory in group.controllers:
+        yield TargetKind.CONTROLLER, directory
+    for directory in group.hosts:
+        yield TargetKind.HOST, get_host_class_dir(directory)
 
 
 def build_controls(
@@ -322,9 +283,9 @@ def build_controls(
 ) -> Iterator[Control]:
     """Yield the controls of each adapter, with the attributes wanted for their type."""
     for adapter, group in groups.items():
-        for kind, device in _iterate_devices(group):
-            directory = _get_attributes_dir(kind, device)
+        for kind, directory in list_directories(group):
             values = survey.get(directory, {})
+            device = directory.partition("/scsi_host/")[0]
             is_host = kind is TargetKind.HOST
             yield Control(
                 target=get_kernel_name(device),
@@ -336,41 +297,25 @@ def build_controls(
             )
 
 
-def _iterate_devices(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]:
-    for directory in group.controllers:
-        yield TargetKind.CONTROLLER, directory
-    for directory in group.hosts:
-        yield TargetKind.HOST, directory
-
-
-def _get_attributes_dir(kind: TargetKind, device: str) -> str:
-    """Return the directory of the attributes of a controller or a host."""
-    return get_host_class_dir(device) if kind is TargetKind.HOST else device
-
-
 def read_modules(families: Iterable[Family]) -> tuple[Module, ...]:
     """Return the loaded modules of these families, with the options that each declares.
 
     A module without an option visible in sysfs (kernel/params.c) has no directory there.
     """
-    loaded = []
+    modules = []
     for family in families:
         directory = f"/sys/module/{family.name}"
-        names = tuple(option.name for option in family.options)
-        if names and os.path.isdir(directory):
-            wanted = tuple(f"parameters/{name}" for name in names)
-            values = read_attributes(directory, wanted)
-            loaded.append(
-                Module(
-                    family.name,
-                    {name: values[path] for name, path in zip(names, wanted, strict=True)},
-                )
-            )
-    return tuple(loaded)
+        if family.options and os.path.isdir(directory):
+            paths = tuple(f"parameters/{option.name}" for option in family.options)
+            values = attributes.read_attributes(directory, paths)
+            parameters = {path.removeprefix("parameters/"): values[path] for path in paths}
+            modules.append(Module(family.name, parameters))
+    return tuple(modules)
 
 
 def find_initramfs_command() -> str | None:
     """Return the command that rebuilds the initramfs here, or None if no known one is installed."""
     import shutil  # expensive, and rarely needed
 
-    return next((command for tool, command in _REBUILD.items() if shutil.which(tool)), None)
+    commands = (command for command in _REBUILD_COMMANDS if shutil.which(command.split()[0]))
+    return next(commands, None)

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, routes
-from hbatune.facts.adapters import AdapterBranches, build_controls, list_directories, read_modules
+from hbatune.facts.adapters import AdapterBranches, ServingAdapter, read_modules
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, find_mounts
-from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.ids import add_boot_suffix, find_duplicates
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
 from hbatune.facts.processors import read_cpu_list, read_processors
@@ -58,15 +57,22 @@ def build_machine(
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
     servers = {
-        target: ServingAdapter(*adapters.build_adapter(target, grouped, survey))
-        for target, grouped in adapters.group_branches(branches).items()
+        target: adapters.build_adapter(target, group, survey)
+        for target, group in adapters.group_branches(branches).items()
     }
-    # Attributes read only for classification are removed from the result.
-    select_requested = make_selector(request.requested)
     families = {server.family.name: server.family for server in servers.values()}
     disk_routes = Routes(branches, survey)
-    disks = build_disks(devices, survey, servers, select_requested, disk_routes)
-    loaded = read_modules(families.values())
+    by_name = build_endpoints(devices, survey, servers, request.requested, disk_routes)
+    points = find_mounts(devices.stack, devices.disks)
+    for name, endpoint in by_name.items():
+        holders = devices.stack.holders(name)
+        if holders or name in points:
+            by_name[name] = replace(endpoint, mounts=points.get(name, ()), holders=holders)
+    modules = read_modules(families.values())
+    local_cpus = {}
+    for target, group in groups.items():
+        if cpus := read_cpu_list(f"{group.first('pci')}/local_cpulist"):
+            local_cpus[target] = cpus
     uname = os.uname()
     return Machine(
         hostname=uname.nodename,
@@ -75,16 +81,12 @@ def build_machine(
         cpus=os.cpu_count() or 1,
         memory=_read_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
-        endpoints=_with_unique_ids(_build_endpoints(devices, survey, disks, select_requested)),
-        modules=loaded,
-        vectors=tuple(_iterate_vectors(devices, groups, servers, survey, loaded)),
-        controls=tuple(build_controls(groups, survey, request.of, disk_routes)),
+        endpoints=_with_unique_ids(tuple(by_name.values())),
+        modules=modules,
+        vectors=tuple(_iterate_vectors(devices, groups, servers, survey, modules)),
+        controls=tuple(adapters.build_controls(groups, survey, request.of, disk_routes)),
         processors=read_processors(),
-        local_cpus={
-            target: near
-            for target, grouped in groups.items()
-            if (near := read_cpu_list(f"{grouped.first('pci')}/local_cpulist"))
-        },
+        local_cpus=local_cpus,
     )
 
 
@@ -104,13 +106,7 @@ def list_requests(
     request: ReadRequest,
 ) -> dict[str, tuple[str, ...]]:
     """Return the attributes to read from each directory."""
-    requests: dict[str, tuple[str, ...]] = {}
-    for directory, place in devices.places.items():
-        requests[directory] = merge_names(endpoints.list_attributes(place), request.requested)
-        if place.branch.end_device:
-            requests[routes.find_end_device(place.branch.end_device)] = endpoints.PORT_ATTRIBUTES
-    for directory in devices.maps.values():
-        requests[directory] = merge_names(endpoints.MAP_ATTRIBUTES, request.requested)
+    requests = list_disk_requests(devices, request.requested)
     for branch in branches:
         if branch.pci:
             requests[branch.pci] = adapters.PCI_ATTRIBUTES
@@ -119,14 +115,30 @@ def list_requests(
     for server in adapters.group_branches(branches).values():
         names = adapters.list_host_attributes(server)
         requests |= {adapters.get_host_class_dir(host): names for host in server.hosts}
-    for directory, names in routes.list_route_attributes(branches).items():
-        requests[directory] = merge_names(requests.get(directory, ()), names)
-    for directory in _select_witnesses(devices).values():
-        requests[directory] = merge_names(requests[directory], (_QUEUES,))
-    for grouped in groups.values():
-        for kind, directory in list_directories(grouped):
-            requests[directory] = merge_names(requests[directory], tuple(request.of.get(kind, ())))
+    add_requests(requests, routes.list_route_attributes(branches))
+    add_requests(requests, dict.fromkeys(_select_witnesses(devices).values(), (_QUEUES,)))
+    for group in groups.values():
+        for kind, directory in adapters.list_directories(group):
+            add_requests(requests, {directory: tuple(request.of.get(kind, ()))})
     return requests
+
+
+def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the attributes to read from disks, maps and SAS ports, except those for routes."""
+    requests: dict[str, tuple[str, ...]] = {}
+    for directory, place in devices.places.items():
+        requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
+        if place.branch.end_device:
+            requests[routes.find_end_device(place.branch.end_device)] = endpoints.PORT_ATTRIBUTES
+    for directory in devices.maps.values():
+        requests[directory] = _merge_names(endpoints.MAP_ATTRIBUTES, requested)
+    return requests
+
+
+def add_requests(requests: dict[str, tuple[str, ...]], more: Mapping[str, tuple[str, ...]]) -> None:
+    """Add attributes to read, by directory."""
+    for directory, names in more.items():
+        requests[directory] = _merge_names(requests.get(directory, ()), names)
 
 
 def _select_witnesses(devices: Devices) -> dict[str, str]:
@@ -146,35 +158,32 @@ def _iterate_vectors(
     groups: Mapping[str, AdapterBranches],
     servers: Mapping[str, ServingAdapter],
     survey: Mapping[str, Attributes],
-    loaded: Iterable[Module],
+    modules: Iterable[Module],
 ) -> Iterator[Vector]:
     """Yield the interrupts of every adapter that is a PCI function."""
-    parameters = {module.name: module.parameters for module in loaded}
-    witnesses, tell = _select_witnesses(devices), has_read_only_modes()
-    for target, grouped in groups.items():
-        function = grouped.first("pci")
-        if function:
-            queues = survey.get(witnesses.get(target, ""), {})
-            served = [
-                value.text
-                for name, value in queues.items()
-                if name.endswith("/cpu_list") and isinstance(value, Attribute)
-            ]
-            adapter, family = servers[target].adapter, servers[target].family
-            yield from read_vectors(
-                target,
-                family.interrupts,
-                function,
-                served,
-                parameters.get(family.name, {}),
-                hw_queues=adapter.hw_queues,
-                modes_tell=tell,
-            )
+    parameters = {module.name: module.parameters for module in modules}
+    witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
+    for target, group in groups.items():
+        function, server = group.first("pci"), servers[target]
+        if not function:
+            continue
+        served = []
+        for name, value in survey.get(witnesses.get(target, ""), {}).items():
+            if name.endswith("/cpu_list") and isinstance(value, Attribute):
+                served.append(value.text)
+        yield from read_vectors(
+            target,
+            server.family.interrupts,
+            function,
+            served,
+            parameters.get(server.family.name, {}),
+            hw_queues=server.adapter.hw_queues,
+            modes_tell=modes_tell,
+        )
 
 
-@lru_cache(maxsize=64)
-def merge_names(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of both without duplicates: cached, since thousands of disks share a few."""
+@lru_cache(maxsize=64)  # thousands of disks share a few
+def _merge_names(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
@@ -197,79 +206,46 @@ def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attribut
     return lambda values: {name: values[name] for name in select_names(tuple(values))}
 
 
-def build_disks(
+def build_endpoints(
     devices: Devices,
     survey: Mapping[str, Attributes],
     servers: Mapping[str, ServingAdapter],
-    select_requested: Callable[[Attributes], Attributes],
+    requested: tuple[str, ...],
     disk_routes: Routes,
 ) -> dict[str, Endpoint]:
-    """Return the endpoints of all block devices with hardware behind them, by kernel name."""
-    disks = {}
+    """Return the disks, with paths marked, and then the maps, by kernel name.
+
+    They have only the ``requested`` attributes, and no holders or mount points.
+    """
+    select_requested = make_selector(requested)
+    by_name: dict[str, Endpoint] = {}
     for directory, place in devices.places.items():
         attributes = survey[directory]
-        if endpoints.has_medium(attributes):
-            branch = place.branch
-            # A drive's protocol is read at its SAS port, once for all LUNs behind it.
-            port = survey[routes.find_end_device(branch.end_device)] if branch.end_device else {}
-            evidence = endpoints.collect_evidence(
+        if not endpoints.has_medium(attributes):
+            continue
+        branch = place.branch
+        # A drive's protocol is read at its SAS port, once for all LUNs behind it.
+        port = survey[routes.find_end_device(branch.end_device)] if branch.end_device else {}
+        by_name[get_kernel_name(directory)] = endpoints.build_endpoint(
+            directory,
+            place,
+            attributes,
+            port,
+            servers.get(branch.adapter or ""),
+            endpoints.collect_evidence(
                 place, attributes, port, parallel=place.target in devices.parallel
-            )
-            server = servers.get(branch.adapter) if branch.adapter else None
-            disks[get_kernel_name(directory)] = endpoints.build_endpoint(
-                directory,
-                place,
-                attributes,
-                port,
-                server,
-                evidence,
-                select_requested(attributes),
-                disk_routes,
-            )
-    return disks
-
-
-def _build_endpoints(
-    devices: Devices,
-    survey: Mapping[str, Attributes],
-    disks: dict[str, Endpoint],
-    select_requested: Callable[[Attributes], Attributes],
-) -> tuple[Endpoint, ...]:
-    """Return all endpoints, as ``add_maps`` does, with their holders and mount points."""
-    endpoints = add_maps(devices, survey, disks, select_requested)
-    return tuple(_add_stack(devices, find_mounts(devices.stack, devices.disks), endpoints))
-
-
-def add_maps(
-    devices: Devices,
-    survey: Mapping[str, Attributes],
-    disks: Mapping[str, Endpoint],
-    select_requested: Callable[[Attributes], Attributes],
-) -> dict[str, Endpoint]:
-    """Return the disks, with paths marked, and then the maps, by kernel name."""
-    by_name, maps = dict(disks), {}
+            ),
+            select_requested(attributes),
+            disk_routes,
+        )
+    maps = {}
     for name, directory in devices.maps.items():
         paths = [by_name[lower] for lower in devices.stack.below[name] if lower in by_name]
-        maps[name] = endpoints.build_map(
-            directory, survey[directory], paths, select_requested(survey[directory])
-        )
+        attributes = survey[directory]
+        maps[name] = endpoints.build_map(directory, attributes, paths, select_requested(attributes))
         for path in paths:
             by_name[path.target] = replace(path, kind=Kind.PATH, map=name)
     return by_name | maps
-
-
-def _add_stack(
-    devices: Devices,
-    points: Mapping[str, tuple[str, ...]],
-    endpoints_by_name: Mapping[str, Endpoint],
-) -> Iterator[Endpoint]:
-    """Yield the endpoints with their holders and mount points."""
-    for name, endpoint in endpoints_by_name.items():
-        holders = devices.stack.holders(name)
-        if holders or name in points:
-            yield replace(endpoint, mounts=points.get(name, ()), holders=holders)
-        else:
-            yield endpoint
 
 
 def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
@@ -278,14 +254,12 @@ def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     Two drives can report the same name. Each then gets an id for this boot only, so one drive's
     baseline is never restored to the other.
     """
+    unique = list(endpoints)
     duplicates = find_duplicates(endpoint.id for endpoint in endpoints)
-    unique = []
-    for endpoint in endpoints:
+    for position, endpoint in enumerate(endpoints):
         if endpoint.id in duplicates:
             local_id = add_boot_suffix(endpoint.id, endpoint.address or endpoint.target)
-            unique.append(replace(endpoint, id=local_id))
-        else:
-            unique.append(endpoint)
+            unique[position] = replace(endpoint, id=local_id)
     return tuple(unique)
 
 

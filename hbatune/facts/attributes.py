@@ -62,7 +62,6 @@ _DEVICE = "device/"
 """A disk's link to the device that it is on."""
 
 _Adder = Callable[[Attributes, int, str], None]
-_Item = tuple[str, _Adder]
 _absent_names: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), "only root may ask the controller")
@@ -89,7 +88,8 @@ def read_attributes(
     try:
         directory = os.open(sysfs_dir, _OPEN)
     except OSError as error:
-        return dict.fromkeys(attributes, _convert_open_error(error))
+        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
+        return dict.fromkeys(attributes, Missing(reason, error.errno))
     try:
         safe, queue = _split(tuple(attributes))
         values: Attributes = {}
@@ -108,7 +108,11 @@ def read_attributes(
     # decides.
     if os.access(sysfs_dir, os.F_OK):
         return values
-    return {name: _mark_vanished(value) for name, value in values.items()}
+    for name, value in values.items():
+        # Only errors of a removed device: a deadline or a refusal is not changed.
+        if isinstance(value, Missing) and value.errno in _VANISHED_ERRNOS:
+            values[name] = Missing(Reason.VANISHED, value.errno)
+    return values
 
 
 def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
@@ -132,28 +136,30 @@ def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
 
 
 @lru_cache(maxsize=64)
-def _split(attributes: tuple[str, ...]) -> tuple[list[_Item], list[_Item]]:
-    """Split attributes by whether their read always returns or may hang."""
-    items = [(name, _select_adder(name)) for name in attributes]
-    queue = [item for item in items if item[0].startswith(_MAY_HANG)]
-    behind = [name for name, add in items if name.startswith(_DEVICE) and add is _add_file]
-    direct = [item for item in items if item not in queue and item[0] not in behind]
-    first = [(_DEVICE, partial(_add_behind, tuple(behind)))] if behind else []
-    return [*first, *direct], queue
-
-
-def _select_adder(name: str) -> _Adder:
-    """Return the function that reads this attribute, or all attributes of this pattern."""
-    if name.startswith(FEATURE_PREFIX):
-        return _add_feature
-    if "/*/" in name:
-        return _add_each
-    if name.endswith("/*"):
-        return _add_files
-    return _add_names if name.endswith("/") else _add_file
+def _split(attributes: tuple[str, ...]) -> tuple[list[tuple[str, _Adder]], ...]:
+    """Split attributes, with their readers, by whether their read always returns or may hang."""
+    safe: list[tuple[str, _Adder]] = []
+    queue: list[tuple[str, _Adder]] = []
+    behind: list[str] = []
+    for name in attributes:
+        add = _add_names if name.endswith("/") else _add_file
+        if name.startswith(FEATURE_PREFIX):
+            add = _add_feature
+        elif "*" in name:
+            add = _add_files
+        if name.startswith(_MAY_HANG):
+            queue.append((name, add))
+        elif name.startswith(_DEVICE) and add is _add_file:
+            behind.append(name)
+        else:
+            safe.append((name, add))
+    if behind:
+        safe.insert(0, (_DEVICE, partial(_add_behind, tuple(behind))))
+    return safe, queue
 
 
 def _check_health(directory: int, values: Attributes) -> Missing | None:
+    """Return why the queue would not answer, or None."""
     for name in _STATES:
         state = values.get(name) or _read_file(directory, name)
         if isinstance(state, Attribute):
@@ -170,23 +176,17 @@ def _describe_state(state: str) -> Missing:
 
 
 def _add_feature(values: Attributes, directory: int, name: str) -> None:
-    values[name] = read_nvme_feature(directory, name)
-
-
-def _add_each(values: Attributes, directory: int, name: str) -> None:
-    folder, _, leaf = name.partition("*/")
-    names = _list_names(directory, folder)
-    if isinstance(names, list):
-        for entry in sorted(names, key=lambda entry: (len(entry), entry)):
-            _add_file(values, directory, f"{folder}{entry}/{leaf}")
+    values[name] = _read_feature(directory, name)
 
 
 def _add_files(values: Attributes, directory: int, name: str) -> None:
-    folder = name[:-1]
+    """Read all files that a pattern such as ``queue/iosched/*`` or ``mq/*/cpu_list`` matches."""
+    folder, _, leaf = name.partition("*")
     names = _list_names(directory, folder)
     if isinstance(names, list):
-        for entry in names:
-            _add_file(values, directory, folder + entry)
+        # Numbered directories are in the order of their numbers.
+        for entry in sorted(names, key=lambda entry: (len(entry), entry)) if leaf else names:
+            _add_file(values, directory, f"{folder}{entry}{leaf}")
 
 
 def _add_names(values: Attributes, directory: int, name: str) -> None:
@@ -272,21 +272,8 @@ def _explain_error(name: str, error: OSError) -> Missing:
 
 
 def _convert_error(error: OSError) -> Missing:
-    if error.errno in _ABSENT_ERRNOS:
-        return ABSENT
-    return Missing(Reason.UNREADABLE, error.errno)
-
-
-def _convert_open_error(error: OSError) -> Missing:
-    reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
-    return Missing(reason, error.errno)
-
-
-def _mark_vanished(value: Attribute | Missing) -> Attribute | Missing:
-    # Only errors of a removed device: a deadline or a refusal is not changed.
-    if isinstance(value, Missing) and value.errno in _VANISHED_ERRNOS:
-        return Missing(Reason.VANISHED, value.errno)
-    return value
+    is_absent = error.errno in _ABSENT_ERRNOS
+    return ABSENT if is_absent else Missing(Reason.UNREADABLE, error.errno)
 
 
 def get_text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
@@ -353,17 +340,23 @@ def make_unparsable(value: str) -> Missing:
     return Missing(Reason.UNPARSABLE, text=value)
 
 
-def read_nvme_feature(directory: int, name: str) -> Attribute | Missing:
-    """Return the feature of the controller whose sysfs directory is open."""
+def _read_feature(directory: int, name: str) -> Attribute | Missing:
+    """Return the feature of the NVMe controller whose sysfs directory is open."""
     number = int(name.removeprefix(FEATURE_PREFIX), 16)
     try:
         path = find_device_node(directory)
         if number == EXEMPT_FEATURE:
-            return _read_exempt(path)
-        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
-        if answer.status:
-            return _convert_answer(answer)
-        return Attribute(str(answer.result), _is_changeable(path, number))
+            exempt_flags = read_exemptions(path)
+            if isinstance(exempt_flags, nvme.Answer):
+                return _convert_answer(exempt_flags)
+            vectors = (vector for vector, is_exempt in enumerate(exempt_flags) if is_exempt)
+            text = names.join_cpus(vectors) or "none"
+        else:
+            answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
+            if answer.status:
+                return _convert_answer(answer)
+            text = str(answer.result)
+        return Attribute(text, _is_changeable(path, number))
     except OSError as error:
         reason = Reason.ABSENT if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
         return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
@@ -384,14 +377,6 @@ def read_exemptions(path: str) -> list[bool] | nvme.Answer:
         if len(exempt) == names.MAX_CPUS:
             return nvme.Answer(nvme.INVALID_FIELD)
         exempt.append(bool(answer.result & _EXEMPT_BIT))
-
-
-def _read_exempt(path: str) -> Attribute | Missing:
-    exempt_flags = read_exemptions(path)
-    if isinstance(exempt_flags, nvme.Answer):
-        return _convert_answer(exempt_flags)
-    vectors = (number for number, exempt in enumerate(exempt_flags) if exempt)
-    return Attribute(names.join_cpus(vectors) or "none", _is_changeable(path, EXEMPT_FEATURE))
 
 
 def find_device_node(directory: int) -> str:

@@ -9,24 +9,16 @@ compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from msgspec import Struct
 
 from hbatune.errors import UsageError
+from hbatune.facts import routes
 from hbatune.facts.attributes import get_word, read_attributes
 from hbatune.facts.ids import escape_text
-from hbatune.facts.routes import (
-    MULTIPATH_UUID,
-    Branch,
-    Place,
-    get_kernel_name,
-    is_head,
-    is_virtual,
-    parse_branch,
-    parse_place,
-)
+from hbatune.facts.routes import Branch, Place, get_kernel_name
 
 _CLASS = "/sys/class"
 _LINK_PREFIX = "../../devices/"
@@ -68,18 +60,14 @@ def _resolve_link(folder: str, link: str) -> str:
 
 
 _DEV = "/dev/"
-
-SWAP = "[SWAP]"
-
-_MOUNTINFO = "/proc/self/mountinfo"
-_SWAPS = "/proc/swaps"
-_OCTAL = r"\\([0-7]{3})"
-_HIDDEN = r"(nvme\d+)c\d+(n\d+)$"
-
-_EXCLUDED_NAMES = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
-_UUID = "dm/uuid"
 _BLOCK = "/sys/class/block"
 """Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
+
+SWAP = "[SWAP]"
+_MOUNTINFO = "/proc/self/mountinfo"
+_SWAPS = "/proc/swaps"
+_EXCLUDED_NAMES = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
+_UUID = "dm/uuid"
 
 
 def is_link(name: str) -> bool:
@@ -140,16 +128,15 @@ class Stack:
         return disks
 
 
-def read_slaves(directory: str, disks: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the whole disks under a stacked device (dm, md, bcache)."""
-    folder = f"{directory}/slaves"
+def _list_disks(folder: str, disks: Mapping[str, str]) -> set[str]:
+    """Return the disks that the links in ``folder`` point to, directly or as partitions."""
     with suppress(OSError):
-        disk_names = (find_whole_disk(folder, entry, disks) for entry in os.listdir(folder))
-        return tuple(sorted({name for name in disk_names if name}))
-    return ()
+        names = (_find_whole_disk(folder, entry, disks) for entry in os.listdir(folder))
+        return {name for name in names if name}
+    return set()
 
 
-def find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
+def _find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
     """Return the disk that a link in ``folder`` points to, directly or as a partition."""
     if entry in disks:
         return entry
@@ -176,7 +163,7 @@ def find_hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, t
 
 def find_head(name: str) -> str | None:
     """Return the NVMe head of a hidden path, by their names, or None for other disks."""
-    hidden = name.startswith("nvme") and re.match(_HIDDEN, name)
+    hidden = name.startswith("nvme") and re.match(r"(nvme\d+)c\d+(n\d+)$", name)
     return hidden[1] + hidden[2] if hidden else None
 
 
@@ -184,7 +171,7 @@ def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, 
     """Return for each disk the mount points of it and of every device stacked on it."""
     points_by_disk: dict[str, set[str]] = defaultdict(set)
     # A filesystem on LVM on a map counts as mounted on the map, its paths and their disks.
-    for name, point in [*_list_mounted(disks), *_list_swapped(disks)]:
+    for name, point in _iterate_mounts(disks):
         for lower in stack.foundations(name):
             points_by_disk[lower].add(point)
     return {name: tuple(sorted(points)) for name, points in points_by_disk.items()}
@@ -200,27 +187,23 @@ def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
     return options
 
 
-def _list_mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (disk, mount point); proc(5) describes the format of mountinfo."""
+def _iterate_mounts(disks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield disks with mount points; proc(5) describes the format of mountinfo and swaps."""
     pools = _map_btrfs_members(disks)
-    disk_points = []
     for line in _read_lines(_MOUNTINFO):
         mount, _, filesystem = line.partition(" - ")
         fields, source = mount.split(" "), filesystem.split(" ")
         if len(fields) < 5 or len(source) < 2:
             continue
         # A btrfs has a separate device number, which belongs to no disk. Its source names the disk.
-        disk = find_whole_disk("/sys/dev/block", fields[2], disks) or _find_disk(source[1], disks)
+        disk = _find_whole_disk("/sys/dev/block", fields[2], disks) or _find_disk(source[1], disks)
         if disk:
-            point = _unescape(fields[4])
             members = pools.get(disk, {disk}) if source[0] == "btrfs" else {disk}
-            disk_points += [(member, point) for member in sorted(members)]
-    return disk_points
-
-
-def _list_swapped(disks: Mapping[str, str]) -> list[tuple[str, str]]:
-    nodes = (line.split()[0] for line in _read_lines(_SWAPS)[1:] if line.split())
-    return [(disk, SWAP) for node in nodes if (disk := _find_disk(node, disks))]
+            for member in members:
+                yield member, _unescape(fields[4])
+    for line in _read_lines(_SWAPS)[1:]:
+        if line.split() and (disk := _find_disk(line.split()[0], disks)):
+            yield disk, SWAP
 
 
 def _map_btrfs_members(disks: Mapping[str, str]) -> dict[str, set[str]]:
@@ -228,22 +211,18 @@ def _map_btrfs_members(disks: Mapping[str, str]) -> dict[str, set[str]]:
     pools: dict[str, set[str]] = {}
     with suppress(OSError):
         for entry in os.scandir("/sys/fs/btrfs"):
-            folder = f"{entry.path}/devices"
-            if os.path.isdir(folder):
-                disk_names = (find_whole_disk(folder, name, disks) for name in os.listdir(folder))
-                members = {name for name in disk_names if name}
-                for member in members:
-                    pools[member] = pools.get(member, set()) | members
+            members = _list_disks(f"{entry.path}/devices", disks)
+            for member in members:
+                pools[member] = pools.get(member, set()) | members
     return pools
 
 
 def _find_disk(node: str, disks: Mapping[str, str]) -> str | None:
     """Return the disk behind a device node, which may be a link such as /dev/mapper/NAME."""
-    if not node.startswith("/dev/"):
+    if not node.startswith(_DEV):
         return None
-    return find_whole_disk(
-        "/sys/class/block", get_kernel_name(os.path.realpath(_unescape(node))), disks
-    )
+    name = get_kernel_name(os.path.realpath(_unescape(node)))
+    return _find_whole_disk(_BLOCK, name, disks)
 
 
 def _read_lines(path: str) -> list[str]:
@@ -256,7 +235,7 @@ def _unescape(text: str) -> str:
     """Undo the octal escapes of blanks and similar characters (fs/proc_namespace.c: mangle)."""
     if "\\" not in text:
         return text
-    return re.sub(_OCTAL, lambda match: chr(int(match[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 class Devices(Struct, frozen=True):
@@ -291,18 +270,24 @@ def find_devices() -> Devices:
             hint="it is hidden in many containers: run hbatune on the host",
         )
     block = set(list_directories("block"))
-    partitions = {directory for directory in block if directory.rpartition("/")[0] in block}
-    disks = {get_kernel_name(directory): directory for directory in sorted(block - partitions)}
-    places = {d: parse_place(d) for name, d in disks.items() if can_be_endpoint(name, d)}
-    heads = {get_kernel_name(directory): directory for directory in places if is_head(directory)}
-    # Only virtual devices are stacked on others: the directory of a real disk need not be read.
-    slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
-    maps = {name: disks[name] for name in slaves if is_map(disks[name])}
+    whole = sorted(d for d in block if d.rpartition("/")[0] not in block)  # without partitions
+    disks = {get_kernel_name(directory): directory for directory in whole}
+    places, heads, slaves, maps = {}, {}, {}, {}
+    for name, directory in disks.items():
+        if routes.is_head(directory):
+            heads[name] = directory
+        elif can_be_endpoint(name, directory):
+            places[directory] = routes.parse_place(directory)
+        # Only virtual devices are stacked on others: the directory of a real disk need not be read.
+        elif routes.is_virtual(directory):
+            slaves[name] = tuple(sorted(_list_disks(f"{directory}/slaves", disks)))
+            if is_map(directory):
+                maps[name] = directory
     hosts = (name.rpartition("/scsi_host/")[0] for name in list_directories("scsi_host"))
-    servers = dict.fromkeys(parse_branch(d) for d in [*hosts, *list_directories("nvme")])
+    servers = dict.fromkeys(map(routes.parse_branch, [*hosts, *list_directories("nvme")]))
     return Devices(
         disks=disks,
-        places={d: disk_place for d, disk_place in places.items() if not is_head(d)},
+        places=places,
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
         parallel=frozenset(get_kernel_name(d) for d in list_directories("spi_transport")),
@@ -312,10 +297,10 @@ def find_devices() -> Devices:
 
 def can_be_endpoint(name: str, directory: str) -> bool:
     """Return whether the block device has hardware behind it and is neither optical nor floppy."""
-    return not is_virtual(directory) and name.rstrip("0123456789") not in _EXCLUDED_NAMES
+    return not routes.is_virtual(directory) and name.rstrip("0123456789") not in _EXCLUDED_NAMES
 
 
 def is_map(directory: str) -> bool:
     """Return whether a block device is a multipath map of device-mapper."""
     uuid = get_word(read_attributes(directory, (_UUID,)), _UUID)
-    return uuid.startswith(MULTIPATH_UUID)
+    return uuid.startswith(routes.MULTIPATH_UUID)

@@ -5,34 +5,15 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from msgspec import Struct
-
-from hbatune.facts import classify
-from hbatune.facts.attributes import (
-    ABSENT,
-    Attributes,
-    get_bytes,
-    get_text,
-    get_word,
-    make_unparsable,
-    parse_flag,
-    parse_integer,
-)
-from hbatune.facts.classify import (
-    Evidence,
-    describe_unknown,
-    has_sas_port,
-    parse_ncq_depth,
-    parse_rotation_rate,
-    parse_serial_number,
-)
+from hbatune.facts import attributes, classify
+from hbatune.facts.adapters import ServingAdapter
+from hbatune.facts.attributes import ABSENT, Attributes, get_bytes, get_text, get_word
+from hbatune.facts.classify import Evidence
 from hbatune.facts.families import GENERIC
 from hbatune.facts.families.ahci import ncq_off
-from hbatune.facts.family import Family
 from hbatune.facts.ids import escape_text, make_stable_name
 from hbatune.facts.model import (
     TAG_COUNT_FILE,
-    Adapter,
     Attribute,
     Endpoint,
     Host,
@@ -41,6 +22,7 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
     Storage,
+    get_fact,
 )
 from hbatune.facts.processors import read_command_line
 from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, find_port_name_file, get_kernel_name
@@ -61,64 +43,28 @@ _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAG_COUNT_FILE)
 _ALUA = ("device/access_state", "device/preferred_path")
 _ANA = "ana_state"  # drivers/nvme/host/multipath.c, for a hidden path
 _SCSI = (
-    "size",
-    "removable",
-    "device/state",
-    "device/type",
-    "device/vendor",
-    "device/model",
-    "device/rev",
-    "device/wwid",
-    "device/vpd_pg80",
-    "device/vpd_pgb1",
+    *("size", "removable", "device/state", "device/type", "device/vendor", "device/model"),
+    *("device/rev", "device/wwid", "device/vpd_pg80", "device/vpd_pgb1"),
     *_ALUA,
     *_QUEUE,
 )
 _TRANSLATED = (*_SCSI, "device/vpd_pg89")
 _FLAT = (*_TRANSLATED, "device/vpd_pg83", "device/raid_level", "device/sas_address")
 _NVME = (
-    "size",
-    "hidden",
-    "wwid",
-    "nsid",
-    "device/state",
-    "device/model",
-    "device/serial",
-    "device/firmware_rev",
-    "mq/",
-    _ANA,
+    *("size", "hidden", "wwid", "nsid", "device/state", "device/model", "device/serial"),
+    *("device/firmware_rev", "mq/", _ANA),
     *_QUEUE,
 )
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
 MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 _IDENTITY = (
-    "device/vendor",
-    "device/model",
-    "device/wwid",
-    "device/serial",
-    "device/vpd_pg80",
-    "device/vpd_pg83",
-    "device/raid_level",
-    "device/sas_address",
-    "wwid",
-    "dm/uuid",
+    *("device/vendor", "device/model", "device/wwid", "device/serial", "device/vpd_pg80"),
+    *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid"),
 )
 """The attributes of a block device that determine its id or its protocol."""
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages."""
-
-
-class ServingAdapter(Struct, frozen=True):
-    """The adapter of an endpoint, with its family."""
-
-    adapter: Adapter
-    family: Family
-
-    def host(self, directory: str | None) -> Host | None:
-        """Return the SCSI host with this sysfs directory."""
-        name = get_kernel_name(directory) if directory else None
-        return next((host for host in self.adapter.hosts if host.name == name), None)
 
 
 def list_attributes(place: Place) -> tuple[str, ...]:
@@ -151,16 +97,22 @@ def build_endpoint(
     port: Attributes,
     server: ServingAdapter | None,
     evidence: Evidence,
-    attributes: Attributes,
+    requested: Attributes,
     routes: Routes,
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
     name = get_kernel_name(directory)
     family = server.family if server else GENERIC
+    driver = server.adapter.driver if server else ABSENT
     host = server.host(place.branch.host) if server else None
     protocol = classify.classify_protocol(evidence, family.protocol)
     controller = place.branch.controller
     unread = _find_unread(survey, _IDENTITY) or _find_unread(port, PORT_ATTRIBUTES)
+    described: tuple[str, ...] = ()
+    if protocol is Protocol.UNKNOWN or unread:
+        driver_name = "unknown" if isinstance(driver, Missing) else driver
+        described = classify.describe_unknown(evidence, driver_name)
+    revision = get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
     return Endpoint(
         target=name,
         id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
@@ -171,59 +123,35 @@ def build_endpoint(
         medium=classify.classify_medium(evidence, protocol),
         vendor=escape_text(get_word(survey, "device/vendor")),
         model=escape_text(get_word(survey, "device/model")),
-        revision=escape_text(
-            get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
-        ),
+        revision=escape_text(revision),
         sysfs=directory,
         device_node=None if get_word(survey, "hidden") == "1" else _get_node(name),
         address=place.address,
         controller=get_kernel_name(controller) if controller else None,
         host=host,
         size=_get_size(survey),
-        rotational=parse_flag(survey, "queue/rotational"),
+        rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=_get_zoned(survey),
         state=get_text(survey, "device/state"),
-        tags=parse_integer(survey, TAG_COUNT_FILE),
+        tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else _count_hw_queues(survey),
         depth_cap=_limit_depth(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=protocol is Protocol.NVME and place.address is not None,
         storage=classify.classify_storage(evidence, protocol),
         ncq_depth=evidence.ncq_depth,
-        evidence=describe_unknown(evidence, _get_driver(server))
-        if protocol is Protocol.UNKNOWN or unread
-        else (),
+        evidence=described,
         unread=unread,
         paths=(),
         map=None,
         mounts=(),
         holders=(),
-        attributes=attributes,
+        attributes=requested,
         port=get_word(survey, find_port_name_file(place)) or None,
         access=_convert_refusal(get_text(survey, _ALUA[0] if place.address else _ANA)),
-        preferred=_convert_refusal(parse_flag(survey, _ALUA[1])),
-        diskseq=parse_integer(survey, DISKSEQ),
+        preferred=_convert_refusal(attributes.parse_flag(survey, _ALUA[1])),
+        diskseq=attributes.parse_integer(survey, DISKSEQ),
     )
-
-
-_ATA_PORT = r"/ata(\d+)/"
-
-
-def _find_ncq_off(place: Place) -> str | None:
-    if place.branch.transport != "ata":
-        return None
-    port = re.search(_ATA_PORT, f"{place.branch.host}/")
-    return ncq_off(read_command_line(), int(port[1])) if port else None
-
-
-def _get_driver(server: ServingAdapter | None) -> str:
-    driver = server.adapter.driver if server else None
-    return driver if isinstance(driver, str) else "unknown"
-
-
-def _describe_paths(paths: list[Endpoint]) -> tuple[str, ...]:
-    """Describe why a map's protocol is unknown: its paths differ, or it has no path."""
-    return tuple(f"path {path.target} is {path.protocol}" for path in paths) or ("without a path",)
 
 
 def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
@@ -239,7 +167,9 @@ def collect_evidence(
     place: Place, survey: Attributes, target: Attributes, *, parallel: bool
 ) -> Evidence:
     """Return the attributes of a block device and of its target port as evidence."""
-    rotational = parse_flag(survey, "queue/rotational")
+    rotational = attributes.parse_flag(survey, "queue/rotational")
+    is_ata = place.branch.transport == "ata"
+    port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
@@ -247,21 +177,21 @@ def collect_evidence(
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
-        raid_level=_get_text(survey, "device/raid_level"),
-        port_protocols=_get_text(target, PORT_ATTRIBUTES[0]),
+        raid_level=get_fact(get_text(survey, "device/raid_level")),
+        port_protocols=get_fact(get_text(target, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
-        sas_designator=has_sas_port(get_bytes(survey, "device/vpd_pg83")),
-        ncq_depth=parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
-        ncq_off=_find_ncq_off(place),
+        sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
+        ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
+        ncq_off=ncq_off(read_command_line(), int(port[1])) if port else None,
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
         spi=parallel,
-        rotation=parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
+        rotation=classify.parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )
 
 
 def build_map(
-    directory: str, survey: Attributes, paths: list[Endpoint], attributes: Attributes
+    directory: str, survey: Attributes, paths: list[Endpoint], requested: Attributes
 ) -> Endpoint:
     """Build a map with its paths' protocol and medium, or unknown if the paths differ."""
     name = get_kernel_name(directory)
@@ -271,6 +201,10 @@ def build_map(
     places = {path.storage for path in paths}
     first = paths[0] if paths else None
     protocol = protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN
+    evidence: tuple[str, ...] = ()
+    if protocol is Protocol.UNKNOWN:
+        evidence = tuple(f"path {path.target} is {path.protocol}" for path in paths)
+        evidence = evidence or ("without a path",)
     unread = _find_unread(survey, _IDENTITY)
     for path in paths:
         unread = unread or path.unread
@@ -291,10 +225,10 @@ def build_map(
         controller=None,
         host=None,
         size=_get_size(survey),
-        rotational=parse_flag(survey, "queue/rotational"),
+        rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=_get_zoned(survey),
         state=get_text(survey, "device/state"),
-        tags=parse_integer(survey, TAG_COUNT_FILE),
+        tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=_count_hw_queues(survey),
         depth_cap=ABSENT,  # a map has no queue_depth, only its paths
         depth_trap=None,
@@ -303,10 +237,10 @@ def build_map(
         map=None,
         mounts=(),
         holders=(),
-        attributes=attributes,
-        diskseq=parse_integer(survey, DISKSEQ),
+        attributes=requested,
+        diskseq=attributes.parse_integer(survey, DISKSEQ),
         storage=places.pop() if len(places) == 1 else Storage.LOCAL,
-        evidence=_describe_paths(paths) if protocol is Protocol.UNKNOWN else (),
+        evidence=evidence,
         unread=unread,
     )
 
@@ -329,7 +263,7 @@ def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
         return make_stable_name(
             get_word(survey, "wwid"), get_word(survey, "device/model"), serial, namespace
         )
-    serial = parse_serial_number(get_bytes(survey, "device/vpd_pg80")) or ""
+    serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80")) or ""
     vendor, model = get_word(survey, "device/vendor"), get_word(survey, "device/model")
     return make_stable_name(get_word(survey, "device/wwid"), vendor, model, serial)
 
@@ -339,13 +273,8 @@ def _get_node(name: str) -> str:
     return "/dev/" + name.replace("!", "/")
 
 
-def _get_text(survey: Attributes, name: str) -> str | None:
-    value = survey.get(name)
-    return value.text if isinstance(value, Attribute) else None
-
-
 def _get_size(survey: Attributes) -> int | Missing:
-    sectors = parse_integer(survey, "size")
+    sectors = attributes.parse_integer(survey, "size")
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
 
 
@@ -354,7 +283,7 @@ def _get_zoned(survey: Attributes) -> bool | Missing:
     if isinstance(model, Missing):
         return model
     # Any other text is reported as unparsable, not as "not zoned".
-    return _ZONED[model] if model in _ZONED else make_unparsable(model)
+    return _ZONED[model] if model in _ZONED else attributes.make_unparsable(model)
 
 
 def _count_hw_queues(survey: Attributes) -> int | Missing:

@@ -8,6 +8,7 @@ reads or writes a machine. ``source`` is always the kernel's file and function t
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from itertools import islice
 
 from msgspec import Struct
 
@@ -77,11 +78,6 @@ class Handler(Struct, frozen=True):
     managed: bool = False
 
 
-def assume_no_polled_queues(parameters: Parameters, vectors: int) -> int:
-    """Return 0: the driver polls none of its queues."""
-    return 0
-
-
 class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
@@ -95,7 +91,7 @@ class Interrupts(Struct, frozen=True):
     source: str = ""
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
-    polled: Callable[[Parameters, int], int] = assume_no_polled_queues
+    polled: Callable[[Parameters, int], int] = lambda parameters, vectors: 0
 
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
         """Return the role of a vector with these handlers, and whether it should be managed.
@@ -103,17 +99,13 @@ class Interrupts(Struct, frozen=True):
         A vector that also serves data is a data vector. It is managed only if the vectors of all
         its handlers are: a single NVMe vector, which also serves the admin queue, is free.
         """
-        kinds = [kind for name in names if (kind := self._find_handler(name)) is not None]
-        if any(kind.role is Role.DATA for kind in kinds):
-            return Role.DATA, all(kind.managed for kind in kinds)
-        return (Role.ADMIN if kinds else Role.UNKNOWN), False
-
-    def _find_handler(self, name: str) -> Handler | None:
-        fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
-        return next(fits, None)
-
-
-UNKNOWN_INTERRUPTS = Interrupts(Vectors.UNKNOWN)
+        matches: list[Handler] = []
+        for name in names:
+            fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
+            matches += islice(fits, 1)
+        if any(handler.role is Role.DATA for handler in matches):
+            return Role.DATA, all(handler.managed for handler in matches)
+        return (Role.ADMIN if matches else Role.UNKNOWN), False
 
 
 class Mechanism(StrEnum):
@@ -125,32 +117,12 @@ class Mechanism(StrEnum):
     FIXED = "fixed"  # the driver sets it once and offers no way to change it
 
 
-class EffectTime(StrEnum):
-    """The moment at which a written value reaches the hardware."""
-
-    AT_ONCE = "at once"
-    AT_LINK_UP = "when the link is configured next"
-    AT_RESET = "when the adapter is reset next"
-    AT_LOAD = "when the module is loaded next"
-
-
 class Coalescing(Struct, frozen=True):
-    """One control of interrupt coalescing: the name of an attribute, an option or a feature.
-
-    ``low`` and ``high`` are its range, in ``unit``. ``least`` is the value for no coalescing or the
-    minimum, or None if there is no such value. ``resets_link`` warns of a write that resets the
-    link.
-    """
+    """One control of interrupt coalescing: the name of an attribute, an option or a feature."""
 
     mechanism: Mechanism
     name: str
-    applies: EffectTime
     source: str
-    low: int | None = None
-    high: int | None = None
-    unit: str = ""
-    least: int | None = None
-    resets_link: bool = False
 
 
 class Purpose(StrEnum):
@@ -197,25 +169,27 @@ class Depth(StrEnum):
     ABSENT = "absent"  # its endpoints are not SCSI devices
 
 
-def defer_to_transport(evidence: Evidence) -> Protocol | None:
-    """Leave the protocol to the transport's evidence."""
-    return None
+Classifier = Callable[[Evidence], Protocol | None]
 
 
-def clamp_depth_to_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Return can_queue as the largest queue_depth (drivers/scsi/scsi_sysfs.c)."""
-    return host.can_queue
+def assume_protocol(protocol: Protocol) -> Classifier:
+    """Return a function that gives each endpoint this protocol."""
+    return lambda evidence: protocol
+
+
+def classify_by_channel(protocols: Mapping[int, Protocol]) -> Classifier:
+    """Return a function that gives an endpoint the protocol of its SCSI channel, or None."""
+    return lambda evidence: protocols.get(-1 if evidence.channel is None else evidence.channel)
 
 
 def clamp_depth_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
     """Return a function that limits a depth to can_queue and to the driver's ``ceiling``."""
 
-    def limit(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-        return (
-            host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, ceiling)
-        )
+    def limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+        limit = host.can_queue
+        return limit if isinstance(limit, Missing) else min(limit, ceiling)
 
-    return limit
+    return limit_depth
 
 
 def assume_no_trap(host: Host, evidence: Evidence) -> str | None:
@@ -231,23 +205,18 @@ def assume_no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
 def read_option_depth(name: str) -> Callable[[Endpoint, Parameters], int | None]:
     """Return a function that reads the initial depth of LUNs from an option of the module."""
 
-    def default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    def read_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
         option = parameters.get(name)
         text = option.text if isinstance(option, Attribute) else ""
         return int(text) if text.isdecimal() and int(text) > 0 else None
 
-    return default
+    return read_depth
 
 
 def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     """Return cmd_per_lun of the host as the initial depth of LUNs."""
     depth = endpoint.host.cmd_per_lun if endpoint.host else None
     return depth if isinstance(depth, int) and depth > 1 else None
-
-
-def never_share_tags(parameters: Parameters, queues: int) -> bool:
-    """Give every hardware queue its own tags, as drivers do without ``host_tagset``."""
-    return False
 
 
 def always_share_tags(parameters: Parameters, queues: int) -> bool:
@@ -290,17 +259,20 @@ class Family(Struct, frozen=True):
     model: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
-    protocol: Callable[[Evidence], Protocol | None] = defer_to_transport
+    protocol: Classifier = lambda evidence: None
     depth: Depth = Depth.SET
-    depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = clamp_depth_to_host
+    depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = (
+        lambda pci, host, evidence: host.can_queue  # drivers/scsi/scsi_sysfs.c
+    )
     depth_default: Callable[[Endpoint, Parameters], int | None] = assume_no_default
     depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
     depth_ramps: bool = False
     resets: tuple[str, ...] = ()
-    shares_tags: Callable[[Parameters, int], bool] = never_share_tags
+    # Without host_tagset, every hardware queue has its own tags.
+    shares_tags: Callable[[Parameters, int], bool] = lambda parameters, queues: False
     credits: tuple[str, ...] = ()
     inspected: tuple[str, ...] = ()
-    interrupts: Interrupts = UNKNOWN_INTERRUPTS
+    interrupts: Interrupts = Interrupts(Vectors.UNKNOWN)
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
     traps: tuple[Trap, ...] = ()

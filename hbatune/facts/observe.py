@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hbatune import loader
-from hbatune.facts import processors
+from hbatune.facts import health, processors, services
 from hbatune.facts.adapters import SEVERITIES, list_pci_path, parse_bus_errors
 from hbatune.facts.attributes import (
     ABSENT,
@@ -29,38 +29,19 @@ from hbatune.facts.attributes import (
 )
 from hbatune.facts.devices import read_mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import (
-    AdapterHealth,
-    DiskHealth,
-    Errors,
-    Health,
-    LinkRate,
-    Mount,
-    Port,
-    Root,
-    UdevRule,
-)
+from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevRule
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import get_kernel_name
-from hbatune.facts.services import (
-    IRQBALANCE,
-    Irqbalance,
-    ProvenService,
-    find_services,
-    parse_irqbalance,
-)
+from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import read_tuned_profile
-from hbatune.loader import UnusableFileError
 
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
 
 PCI_ATTRIBUTES = (
-    "max_link_speed",
-    "max_link_width",
-    "msi_irqs/",
+    *("max_link_speed", "max_link_width", "msi_irqs/"),
     *(f"aer_dev_{name}" for name in SEVERITIES),
     *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
 )
@@ -92,19 +73,14 @@ _MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", ERROR_COUNTER, "device/iotmo_cnt")
 LINK_ERRORS = (
-    "error_frames",
-    "invalid_crc_count",
-    "link_failure_count",
-    "loss_of_signal_count",
-    "loss_of_sync_count",
+    *("error_frames", "invalid_crc_count", "link_failure_count"),
+    *("loss_of_signal_count", "loss_of_sync_count"),
 )
 """The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c)."""
 
 PHY_ERRORS = (
-    "invalid_dword_count",
-    "loss_of_dword_sync_count",
-    "phy_reset_problem_count",
-    "running_disparity_error_count",
+    *("invalid_dword_count", "loss_of_dword_sync_count"),
+    *("phy_reset_problem_count", "running_disparity_error_count"),
 )
 """The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr)."""
 
@@ -114,31 +90,10 @@ FC_RATES = ("speed", "supported_speeds")
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
 """A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names)."""
 
+_HOSTS = "/sys/class/scsi_host"
+_FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
-
-_WRITE_CACHE = "queue/write_cache"
-
-
-def read_bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
-    """Return the port above an adapter."""
-    attributes = survey.get(directory, {})
-    return Port(
-        address=get_kernel_name(directory),
-        max_speed=parse_leading_number(attributes, "max_link_speed"),
-        max_width=_parse_width(attributes),
-        errors=parse_bus_errors(attributes),
-    )
-
-
-def read_bus_root(directory: str, survey: Mapping[str, Attributes]) -> Root:
-    """Return the root port above an adapter."""
-    attributes = survey.get(directory, {})
-    totals = {
-        name: parse_integer(attributes, f"aer_rootport_total_err_{w}")
-        for name, w in _ROOT_SEVERITIES.items()
-    }
-    return Root(get_kernel_name(directory), Errors(**totals))
 
 
 def count_vectors(function: Attributes) -> int | Missing:
@@ -170,18 +125,6 @@ def has_msi(function: Attributes) -> bool | Missing:
     return False
 
 
-def _parse_width(function: Attributes) -> int | Missing:
-    """Return lanes; ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c)."""
-    width = parse_integer(function, "max_link_width")
-    return ABSENT if width in (0, 255) else width
-
-
-def find_tools() -> dict[str, bool]:
-    """Return for each program whether it is installed, in the user's path or in root's."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
-    return {name: shutil.which(name, path=path) is not None for name in TOOLS}
-
-
 def read_udev_rules() -> tuple[UdevRule, ...]:
     """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
     files: dict[str, str] = {}
@@ -190,12 +133,11 @@ def read_udev_rules() -> tuple[UdevRule, ...]:
             for name in sorted(os.listdir(folder)):
                 if name.endswith(".rules"):
                     files.setdefault(name, f"{folder}/{name}")
-    return tuple(
-        rule
-        for name in sorted(files)
-        if not _OURS.search(name)
-        for rule in parse_assignments(files[name], _read_text(files[name]))
-    )
+    rules: list[UdevRule] = []
+    for name, file in sorted(files.items()):
+        if not _OURS.search(name):
+            rules += parse_assignments(file, _read_text(file))
+    return tuple(rules)
 
 
 def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
@@ -205,13 +147,13 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
     for number, line in _join_lines(text):
         matches = [(sign, escape_text(glob)) for sign, glob in _IDENTITY.findall(line)]
         required = tuple(glob for sign, glob in matches if sign == "=") or tuple(jump_patterns)
+        assigned: list[tuple[str, str | None]] = []
         for attribute, value in _ASSIGNED.findall(line):
-            yield UdevRule(
-                escape_text(file), number, escape_text(attribute), escape_text(value), required
-            )
+            assigned.append((attribute, escape_text(value)))
         for program in _RUN.findall(line):
-            for attribute in _WRITTEN.findall(program):
-                yield UdevRule(escape_text(file), number, escape_text(attribute), None, required)
+            assigned += [(attribute, None) for attribute in _WRITTEN.findall(program)]
+        for attribute, value in assigned:
+            yield UdevRule(escape_text(file), number, escape_text(attribute), value, required)
         if _GOTO.search(line):
             jump_patterns |= dict.fromkeys(glob for sign, glob in matches if sign == "!")
 
@@ -236,10 +178,9 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _read_text(path: str) -> str:
     # An entry in a directory of rules may be a FIFO, or a link to a device.
-    with suppress(OSError, UnusableFileError), loader.open_file(Path(path)) as descriptor:
-        return loader.read_beginning(descriptor, _MAX_RULES_BYTES).decode(
-            "utf-8", "backslashreplace"
-        )
+    with suppress(OSError, loader.UnusableFileError), loader.open_file(Path(path)) as descriptor:
+        beginning = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
+        return beginning.decode("utf-8", "backslashreplace")
     return ""
 
 
@@ -251,11 +192,7 @@ def observe_health(
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
     queue does not answer to the reason.
     """
-    paths = {
-        adapter.target: list_pci_path(adapter.pci.address)
-        for adapter in machine.adapters
-        if adapter.pci
-    }
+    paths = {a.target: list_pci_path(a.pci.address) for a in machine.adapters if a.pci}
     avoided = avoid or {}
     survey = survey_requests(
         dict(_build_requests(machine, paths)),
@@ -263,40 +200,36 @@ def observe_health(
         avoid={e.sysfs: avoided[e.target] for e in machine.endpoints if e.target in avoided},
     )
     # The card's capabilities matter only if no vector is in use.
-    without_vectors = [
-        path[0]
-        for path in paths.values()
-        if isinstance(count_vectors(survey.get(path[0], {})), Missing)
-    ]
-    offers = (
-        survey_requests(dict.fromkeys(without_vectors, (PCI_CONFIG,)), deadline=deadline)
-        if without_vectors
-        else {}
-    )
+    offers: dict[str, Attributes] = {}
+    for function in (path[0] for path in paths.values()):
+        if isinstance(count_vectors(survey.get(function, {})), Missing):
+            offers[function] = {}
+    if offers:
+        offers = survey_requests(dict.fromkeys(offers, (PCI_CONFIG,)), deadline=deadline)
     log = read_kernel_log()
-    services = find_services(DAEMONS)
-    irqbalance = parse_irqbalance(services[IRQBALANCE])
+    daemons = services.find_services(DAEMONS)
+    irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
-    points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
+    mounts = read_mount_options({p for endpoint in machine.endpoints for p in endpoint.mounts})
+    # The tools may be in the user's path or in root's.
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
     return Health(
         adapters={
             a.target: _check_adapter(a, paths.get(a.target, ()), survey, offers)
             for a in machine.adapters
         },
         disks={e.target: _check_disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
-        mounts=tuple(
-            Mount(point, options) for point, options in read_mount_options(points).items()
-        ),
+        mounts=tuple(health.Mount(point, options) for point, options in mounts.items()),
         daemons={
             name: service if isinstance(service, Missing) else service is not None
-            for name, service in services.items()
+            for name, service in daemons.items()
         },
-        tools=find_tools(),
+        tools={name: shutil.which(name, path=path) is not None for name in TOOLS},
         udev_rules=read_udev_rules(),
         irq_policies=tuple(escape_text(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.find_msi_option(),
-        tuned=read_tuned_profile() if isinstance(services[TUNED], ProvenService) else ABSENT,
+        tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
     )
 
 
@@ -309,22 +242,21 @@ def _build_requests(
         for directory in paths.get(adapter.target, ()):
             yield directory, PCI_ATTRIBUTES
         folder = _get_parameters_dir(adapter)
-        if folder and os.path.isdir(folder):
+        if os.path.isdir(folder):
             yield folder, tuple(option.name for option in family.options)
         for host in adapter.hosts:
             if family.credits or family.inspected:
-                yield _get_host_dir(host.name), (*family.credits, *family.inspected)
-            if os.path.isdir(_get_fc_host_dir(host.name)):
-                yield _get_fc_host_dir(host.name), FC_RATES
-            if os.path.isdir(_get_statistics_dir(host.name)):
-                yield _get_statistics_dir(host.name), LINK_ERRORS
+                yield f"{_HOSTS}/{host.name}", (*family.credits, *family.inspected)
+            fc_host = f"{_FC_HOSTS}/{host.name}"
+            if os.path.isdir(fc_host):
+                yield fc_host, FC_RATES
+            if os.path.isdir(f"{fc_host}/statistics"):
+                yield f"{fc_host}/statistics", LINK_ERRORS
             for phy in _list_phys(host.name):
                 yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
-        if endpoint.address:
-            yield endpoint.sysfs, (*_COUNTERS, _get_cache_type_path(endpoint))
-        else:
-            yield endpoint.sysfs, (_WRITE_CACHE,)
+        cache = _get_cache_path(endpoint)
+        yield endpoint.sysfs, (*_COUNTERS, cache) if endpoint.address else (cache,)
 
 
 def _check_adapter(
@@ -335,58 +267,65 @@ def _check_adapter(
 ) -> AdapterHealth:
     family = family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
-    parameters = survey.get(_get_parameters_dir(adapter) or "", {})
-    ports = path[1:]
+    parameters = survey.get(_get_parameters_dir(adapter), {})
+    port = root = None
+    if path[1:]:
+        above = survey.get(path[1], {})
+        width = parse_integer(above, "max_link_width")
+        port = health.Port(
+            address=get_kernel_name(path[1]),
+            max_speed=parse_leading_number(above, "max_link_speed"),
+            # Ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c).
+            max_width=ABSENT if width in (0, 255) else width,
+            errors=parse_bus_errors(above),
+        )
+        totals = {
+            name: parse_integer(survey.get(path[-1], {}), f"aer_rootport_total_err_{severity}")
+            for name, severity in _ROOT_SEVERITIES.items()
+        }
+        root = health.Root(get_kernel_name(path[-1]), health.Errors(**totals))
+    credits: dict[str, int | Missing] = {}
+    link_errors: dict[str, int | Missing] = {}
+    inspected: dict[str, str | Missing] = {}
+    rates: dict[str, LinkRate] = {}
+    for host in adapter.hosts:
+        attributes = survey.get(f"{_HOSTS}/{host.name}", {})
+        for name in family.credits:
+            credits[host.name] = parse_integer(attributes, name)
+        for name in family.inspected:
+            inspected[f"{host.name} {name}"] = _get_escaped(attributes, name)
+        statistics = survey.get(f"{_FC_HOSTS}/{host.name}/statistics", {})
+        for name in LINK_ERRORS if statistics else ():
+            count = parse_integer(statistics, name, 16)
+            if count != _UNSUPPORTED:
+                link_errors[f"{host.name} {name}"] = count
+        _add_rate(rates, host.name, survey.get(f"{_FC_HOSTS}/{host.name}", {}), FC_RATES)
+        for phy in _list_phys(host.name):
+            attributes = survey.get(f"{_PHYS}/{phy}", {})
+            for name in PHY_ERRORS:
+                link_errors[f"{phy} {name}"] = parse_integer(attributes, name)
+            _add_rate(rates, phy, attributes, PHY_RATES)
     return AdapterHealth(
         errors=parse_bus_errors(function) if path else None,
-        port=read_bus_port(ports[0], survey) if ports else None,
-        root=read_bus_root(ports[-1], survey) if ports else None,
+        port=port,
+        root=root,
         vectors=count_vectors(function),
         options={option.name: _get_escaped(parameters, option.name) for option in family.options},
-        credits={
-            host.name: parse_integer(survey.get(_get_host_dir(host.name), {}), name)
-            for host in adapter.hosts
-            for name in family.credits
-        },
-        link_errors={
-            f"{host.name} {name}": count
-            for host in adapter.hosts
-            if (statistics := survey.get(_get_statistics_dir(host.name)))
-            for name in LINK_ERRORS
-            if (count := parse_integer(statistics, name, 16)) != _UNSUPPORTED
-        }
-        | {
-            f"{phy} {name}": parse_integer(survey.get(f"{_PHYS}/{phy}", {}), name)
-            for host in adapter.hosts
-            for phy in _list_phys(host.name)
-            for name in PHY_ERRORS
-        },
+        credits=credits,
+        link_errors=link_errors,
         offers_msi=has_msi(offers.get(path[0], {})) if path else ABSENT,
-        inspected={
-            f"{host.name} {name}": _get_escaped(survey.get(_get_host_dir(host.name), {}), name)
-            for host in adapter.hosts
-            for name in family.inspected
-        },
-        rates=dict(_iterate_rates(adapter, survey)),
+        inspected=inspected,
+        rates=rates,
     )
 
 
-def _iterate_rates(
-    adapter: Adapter, survey: Mapping[str, Attributes]
-) -> Iterator[tuple[str, LinkRate]]:
-    """Yield the speeds of active ports and phys; others report "Unknown" or "Phy disabled"."""
-    for host in adapter.hosts:
-        speeds = [(host.name, survey.get(_get_fc_host_dir(host.name), {}), FC_RATES)]
-        speeds += [
-            (phy, survey.get(f"{_PHYS}/{phy}", {}), PHY_RATES) for phy in _list_phys(host.name)
-        ]
-        for name, attributes, (current_name, maximum_name) in speeds:
-            running, able = (
-                parse_gigabits(get_word(attributes, current_name)),
-                parse_gigabits(get_word(attributes, maximum_name)),
-            )
-            if running and able:
-                yield name, LinkRate(max(running), max(able))
+def _add_rate(
+    rates: dict[str, LinkRate], name: str, attributes: Attributes, files: tuple[str, str]
+) -> None:
+    """Add the speed of an active port or phy; others report "Unknown" or "Phy disabled"."""
+    current, maximum = (parse_gigabits(get_word(attributes, file)) for file in files)
+    if current and maximum:
+        rates[name] = LinkRate(max(current), max(maximum))
 
 
 def parse_gigabits(text: str) -> list[float]:
@@ -395,41 +334,27 @@ def parse_gigabits(text: str) -> list[float]:
 
 
 def _check_disk(endpoint: Endpoint, attributes: Attributes, log: KernelLog | Missing) -> DiskHealth:
-    """Return the health of one endpoint.
-
-    drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers; sd.c: cache_type_show.
-    """
+    # drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers.
     done, errors, timeouts = (parse_integer(attributes, name, 16) for name in _COUNTERS)
-    cache = _get_cache_type_path(endpoint) if endpoint.address else _WRITE_CACHE
-    return DiskHealth(
-        cache=_get_escaped(attributes, cache),
-        done=done,
-        errors=errors,
-        timeouts=timeouts,
-        logged=(
-            {}
-            if isinstance(log, Missing)
-            else log.of(endpoint.target, endpoint.address, endpoint.controller)
-        ),
-    )
+    logged: dict[str, int] = {}
+    if isinstance(log, KernelLog):
+        logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
+    cache = _get_escaped(attributes, _get_cache_path(endpoint))
+    return DiskHealth(cache, done, errors, timeouts, logged)
 
 
-def _get_cache_type_path(endpoint: Endpoint) -> str:
-    return f"device/scsi_disk/{endpoint.address}/cache_type"
+def _get_cache_path(endpoint: Endpoint) -> str:
+    """Return the file with the type of a write cache (drivers/scsi/sd.c: cache_type_show)."""
+    if endpoint.address:
+        return f"device/scsi_disk/{endpoint.address}/cache_type"
+    return "queue/write_cache"
 
 
-def _get_parameters_dir(adapter: Adapter) -> str | None:
+def _get_parameters_dir(adapter: Adapter) -> str:
+    """Return the directory of a module's options, or an empty text for an unknown driver."""
     if isinstance(adapter.driver, Missing):
-        return None
+        return ""
     return f"/sys/module/{adapter.driver.replace('-', '_')}/parameters"
-
-
-def _get_host_dir(name: str) -> str:
-    return f"/sys/class/scsi_host/{name}"
-
-
-def _get_fc_host_dir(name: str) -> str:
-    return f"/sys/class/fc_host/{name}"
 
 
 def _list_phys(host: str) -> tuple[str, ...]:
@@ -438,10 +363,6 @@ def _list_phys(host: str) -> tuple[str, ...]:
     with suppress(OSError):
         return tuple(sorted(name for name in os.listdir(_PHYS) if pattern.fullmatch(name)))
     return ()
-
-
-def _get_statistics_dir(name: str) -> str:
-    return f"/sys/class/fc_host/{name}/statistics"
 
 
 def _get_escaped(attributes: Attributes, name: str) -> str | Missing:

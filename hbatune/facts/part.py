@@ -1,48 +1,39 @@
-"""Gather part of a known machine: the named disks and their related devices.
+"""The machine of earlier scans, and the devices of a partial scan.
 
-A map, or an NVMe head, and its paths are gathered together, since they are planned together.
-Everything else about the machine comes from an earlier scan. If that may be outdated, there is no
-partial result, and the caller scans the entire machine.
+A map, or an NVMe head, and its paths are scanned together, since they are planned together. If the
+facts of earlier scans may be outdated, there is no partial scan, and the caller scans everything.
 """
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from hbatune.facts import endpoints, routes
-from hbatune.facts.assembly import add_maps, build_disks, make_selector, merge_names
+from hbatune.errors import HbatuneError
+from hbatune.facts import devices
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.devices import (
-    Devices,
-    Stack,
-    can_be_endpoint,
-    find_directory,
-    find_head,
-    find_hidden_paths,
-    is_map,
-)
-from hbatune.facts.endpoints import ServingAdapter
-from hbatune.facts.families import family_named
+from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.routes import (
     Branch,
-    Place,
     Routes,
     get_kernel_name,
     is_head,
     is_virtual,
+    parse_branch,
     parse_place,
 )
-from hbatune.facts.survey import survey_requests
-from hbatune.workers import WorkerPool
 
 _BLOCK = "/sys/class/block"
 _PARALLEL = "/sys/class/spi_transport"
 _ADAPTERS = ("/sys/class/scsi_host", "/sys/class/nvme", "/sys/bus/pci/devices")
+
+
+class InsufficientFactsError(HbatuneError):
+    """The facts of earlier scans are not enough for a partial scan."""
 
 
 class KnownMachine:
@@ -57,8 +48,8 @@ class KnownMachine:
         self._targets: dict[str, set[str]] = defaultdict(set)
         self._add(machine.endpoints)
         self.adapters = {adapter.target: adapter for adapter in machine.adapters}
-        self._iterate_branches = tuple(_iterate_branches(machine))
-        self._routes = Routes(self._iterate_branches, {})
+        self._branches = tuple(_iterate_branches(machine))
+        self._routes = Routes(self._branches, {})
 
     @property
     def machine(self) -> Machine:
@@ -95,11 +86,8 @@ class KnownMachine:
 
     def has_host(self, host: str) -> bool:
         """Return whether this is a SCSI host of the machine."""
-        return any(
-            known_host.name == host
-            for adapter in self.adapters.values()
-            for known_host in adapter.hosts
-        )
+        hosts = (known.name for adapter in self.adapters.values() for known in adapter.hosts)
+        return host in hosts
 
     def alike(self, id: str) -> frozenset[str]:
         """Return the kernel names of the endpoints with this id, ignoring a boot's suffix."""
@@ -110,7 +98,26 @@ class KnownMachine:
         if all(map(self._routes.knows, branches)):
             return self._routes.reading(read)
         # The first disk of a host identifies it better than the host itself.
-        return Routes((*branches, *self._iterate_branches), read)
+        return Routes((*branches, *self._branches), read)
+
+    def is_ambiguous(self, endpoints: Mapping[str, Endpoint]) -> bool:
+        """Return whether one of these ids is also the id of another disk that still exists."""
+        ids = {endpoint.id for endpoint in endpoints.values()}
+        names: set[str] = set()
+        for id in ids:
+            names |= self.alike(id)
+        return len(ids) < len(endpoints) or any(map(_find_directory, names - endpoints.keys()))
+
+    def has_server(self, branch: Branch) -> bool:
+        """Return whether the adapter of a disk, and its host or controller, are known."""
+        if branch.adapter is None:
+            return True
+        adapter = self.adapters.get(branch.adapter)
+        if adapter is None:
+            return False
+        if branch.host is not None:
+            return any(host.name == get_kernel_name(branch.host) for host in adapter.hosts)
+        return branch.controller is None or adapter.controller == get_kernel_name(branch.controller)
 
     def update(self, part: Machine, removed: Iterable[str] = ()) -> None:
         """Store the endpoints of a partial scan and forget the removed ones, by kernel name."""
@@ -141,7 +148,7 @@ class KnownMachine:
                 del index[key]
 
 
-def _iterate_branches(machine: Machine) -> Iterable[Branch]:
+def _iterate_branches(machine: Machine) -> Iterator[Branch]:
     """Yield a branch of each SCSI host: if possible a disk's, which identifies it better."""
     hosts = set()
     for endpoint in machine.endpoints:
@@ -151,74 +158,18 @@ def _iterate_branches(machine: Machine) -> Iterable[Branch]:
     for control in machine.controls:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
         if is_host and control.target not in hosts:
-            yield routes.parse_branch(above)
+            yield parse_branch(above)
 
 
 def _get_scsi_target(address: str) -> str:
     return address.rpartition(":")[0]
 
 
-def gather_part(
-    known_machine: KnownMachine,
-    names: Iterable[str],
-    attributes: Sequence[str],
-    *,
-    deadline: float = 10.0,
-    avoid: Mapping[str, str] | None = None,
-    worker_pool: WorkerPool | None = None,
-) -> Machine | None:
-    """Return the machine with only the named disks and their related devices.
+def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
+    """Return the named disks, the disks of named SCSI hosts, and their related devices.
 
-    ``names`` are kernel names of disks, or of SCSI hosts with known disks. Devices that no longer
-    exist are omitted. Other arguments are as for ``gather_machine``. The result has no vectors and
-    no controls. Its adapters are the known ones, and mounts and holders are not read.
-
-    None if the known machine is not sufficient: for an adapter, a new host, a disk on a new host,
-    and a disk whose id is not unique.
+    InsufficientFactsError for an adapter, a new host, and a disk on a new host.
     """
-    devices = _find(known_machine, names)
-    if devices is None:
-        return None
-    requested, avoided = tuple(dict.fromkeys(attributes)), avoid or {}
-    branches = dict.fromkeys(place.branch for place in devices.places.values())
-    survey = survey_requests(
-        _build_requests(devices, requested, branches),
-        deadline=deadline,
-        avoid={devices.disks[name]: avoided[name] for name in avoided.keys() & devices.disks},
-        worker_pool=worker_pool,
-    )
-    serving = {
-        name: known_machine.adapters[name] for branch in branches if (name := branch.adapter)
-    }
-    servers = {
-        name: ServingAdapter(adapter, family_named(adapter.family))
-        for name, adapter in serving.items()
-    }
-    select_attributes = make_selector(requested)
-    disk_routes = known_machine.ways(branches, survey)
-    endpoints = add_maps(
-        devices,
-        survey,
-        build_disks(devices, survey, servers, select_attributes, disk_routes),
-        select_attributes,
-    )
-    if _is_ambiguous(known_machine, endpoints):
-        return None
-    return replace(
-        known_machine.rest,
-        adapters=tuple(serving.values()),
-        endpoints=tuple(endpoints.values()),
-        modules=tuple(
-            module
-            for module in known_machine.rest.modules
-            if any(module.name == server.family.name for server in servers.values())
-        ),
-        vectors=(),
-    )
-
-
-def _find(known_machine: KnownMachine, names: Iterable[str]) -> Devices | None:
-    """Return the named block devices and their related devices."""
     directories: dict[str, str] = {}
     maps: dict[str, tuple[str, ...]] = {}
     waiting = list(names)
@@ -226,34 +177,34 @@ def _find(known_machine: KnownMachine, names: Iterable[str]) -> Devices | None:
         name = waiting.pop()
         if name in directories:
             continue
-        if known_machine.has_host(name):
-            waiting += known_machine.of_host(name)
+        if known.has_host(name):
+            waiting += known.of_host(name)
             continue
         directory = _find_directory(name)
-        if directory is None and any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
-            return None
         if directory is None:
+            if any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
+                raise InsufficientFactsError(f"{name} is an adapter or a new host")
             continue
         if is_head(directory):
-            maps |= find_hidden_paths([name], _list_names(_BLOCK))
+            maps |= devices.find_hidden_paths([name], _list_names(_BLOCK))
             waiting += maps[name]
-        elif head := find_head(name):
+        elif head := devices.find_head(name):
             waiting.append(head)
         elif is_virtual(directory):
-            if not is_map(directory):
+            if not devices.is_map(directory):
                 continue
-            maps[name] = tuple(sorted(_list_whole_disks(f"{directory}/slaves")))
+            maps[name] = tuple(sorted(_list_lower_disks(directory)))
             waiting += maps[name]
-        elif not can_be_endpoint(name, directory):
+        elif not devices.can_be_endpoint(name, directory):
             continue
         else:
-            waiting += [holder for holder in _list_names(f"{directory}/holders") if _is_map(holder)]
+            waiting += filter(_is_map, _list_names(f"{directory}/holders"))
         directories[name] = directory
     disks = {get_kernel_name(directory): directory for directory in sorted(directories.values())}
     places = {path: parse_place(path) for name, path in disks.items() if name not in maps}
-    if not all(_is_known(known_machine, disk_place) for disk_place in places.values()):
-        return None
-    targets = {disk_place.target for disk_place in places.values() if disk_place.target}
+    if not all(known.has_server(place.branch) for place in places.values()):
+        raise InsufficientFactsError("a disk is on a new adapter or host")
+    targets = {place.target for place in places.values() if place.target}
     return Devices(
         disks=disks,
         places=places,
@@ -264,67 +215,26 @@ def _find(known_machine: KnownMachine, names: Iterable[str]) -> Devices | None:
     )
 
 
-def _build_requests(
-    devices: Devices, requested: tuple[str, ...], branches: Iterable[Branch]
-) -> dict[str, tuple[str, ...]]:
-    """Return the attributes to read from each directory."""
-    requests: dict[str, tuple[str, ...]] = {}
-    for directory, disk_place in devices.places.items():
-        requests[directory] = merge_names(endpoints.list_attributes(disk_place), requested)
-        if disk_place.branch.end_device:
-            requests[routes.find_end_device(disk_place.branch.end_device)] = (
-                endpoints.PORT_ATTRIBUTES
-            )
-    for directory in devices.maps.values():
-        requests[directory] = merge_names(endpoints.MAP_ATTRIBUTES, requested)
-    for directory, names in routes.list_route_attributes(branches).items():
-        requests[directory] = merge_names(requests.get(directory, ()), names)
-    return requests
-
-
-def _is_known(known_machine: KnownMachine, place: Place) -> bool:
-    """Return whether the adapter of a disk, and its host or controller, are known."""
-    branch = place.branch
-    if branch.adapter is None:
-        return True
-    adapter = known_machine.adapters.get(branch.adapter)
-    if adapter is None:
-        return False
-    if branch.host is not None:
-        return any(host.name == get_kernel_name(branch.host) for host in adapter.hosts)
-    return branch.controller is None or adapter.controller == get_kernel_name(branch.controller)
-
-
-def _is_ambiguous(known_machine: KnownMachine, endpoints: Mapping[str, Endpoint]) -> bool:
-    """Return whether one of these ids is also the id of another disk that still exists."""
-    ids = [endpoint.id for endpoint in endpoints.values()]
-    if len(set(ids)) < len(ids):
-        return True
-    other_names = {name for id in ids for name in known_machine.alike(id)} - endpoints.keys()
-    return any(_find_directory(name) is not None for name in other_names)
-
-
 def _find_directory(name: str) -> str | None:
     """Return the sysfs directory of the block device with this name, or None."""
-    try:
-        path = find_directory("block", name)
-    except OSError:
-        return None
-    return path if "/" not in name and get_kernel_name(path) == name else None
+    with suppress(OSError):
+        path = devices.find_directory("block", name)
+        return path if "/" not in name and get_kernel_name(path) == name else None
+    return None
 
 
 def _is_map(name: str) -> bool:
     directory = _find_directory(name)
-    return directory is not None and is_virtual(directory) and is_map(directory)
+    return directory is not None and is_virtual(directory) and devices.is_map(directory)
 
 
-def _list_whole_disks(links_dir: str) -> set[str]:
-    """Return the disks that the links in a directory point to, directly or as partitions."""
+def _list_lower_disks(directory: str) -> set[str]:
+    """Return the whole disks that a map's links point to, directly or as partitions."""
     disks = set()
-    for name in _list_names(links_dir):
-        directory = os.path.realpath(f"{links_dir}/{name}")
-        is_partition = os.path.exists(f"{directory}/partition")
-        disks.add(get_kernel_name(os.path.dirname(directory)) if is_partition else name)
+    for name in _list_names(f"{directory}/slaves"):
+        lower = os.path.realpath(f"{directory}/slaves/{name}")
+        is_partition = os.path.exists(f"{lower}/partition")
+        disks.add(get_kernel_name(os.path.dirname(lower)) if is_partition else name)
     return disks
 
 

@@ -24,6 +24,7 @@ _PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, for an end device
 
 _FABRIC = ("transport", "address", "subsysnqn")  # drivers/nvme/host/sysfs.c
+_VPORT = "/vport-"  # an NPIV port (drivers/scsi/scsi_transport_fc.c: fc_vport_setup)
 _FC_HOST = "port_name"  # drivers/scsi/scsi_transport_fc.c, for a host
 _PORT_NO = "port_no"  # drivers/ata/libata-transport.c
 _TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_iscsi.c
@@ -111,7 +112,8 @@ def parse_place(directory: str) -> Place:
             name
             and target.startswith("target")
             and target[6:].replace(":", "").isdecimal()
-            and _is_address(address)
+            and address.count(":") == 3
+            and all(map(str.isdecimal, address.split(":")))
         ):
             return Place(parse_branch(above), address)
     return Place(parse_branch(directory.rpartition("/")[0]), None)
@@ -148,10 +150,7 @@ def parse_branch(path: str) -> Branch:
 
 def is_head(directory: str) -> bool:
     """Return whether this is the visible disk of an NVMe subsystem, with hidden paths below it."""
-    match directory.rsplit("/", 4):
-        case _, "virtual", "nvme-subsystem", subsystem, name:
-            return bool(subsystem and name)
-    return False
+    return directory.split("/")[-4:-2] == ["virtual", "nvme-subsystem"]
 
 
 def is_virtual(directory: str) -> bool:
@@ -159,24 +158,19 @@ def is_virtual(directory: str) -> bool:
     return "/devices/virtual/block/" in directory
 
 
-_FOLDERS = tuple(
-    (f"/{text}", bool(number), transport.name)
-    for transport in TRANSPORTS
-    for text, number, _ in (folder.partition("#") for folder in transport.folders)
-)
+_FOLDERS = [(folder, transport.name) for transport in TRANSPORTS for folder in transport.folders]
 
 
 def _find_transport(path: str) -> str | None:
     """Return the name of the first transport with a directory on the path."""
-    for text, numbered, name in _FOLDERS:
+    for folder, name in _FOLDERS:
+        text = "/" + folder.removesuffix("#")
         position = path.find(text)
         while position >= 0:
             suffix = path[position + len(text) :].partition("/")[0]
-            if (
-                suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
-                if numbered
-                else not suffix
-            ):
+            is_number = suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
+            matches = is_number if folder.endswith("#") else not suffix
+            if matches:
                 return name
             position = path.find(text, position + 1)
     return None
@@ -207,12 +201,6 @@ def _find_last_pci(path: str) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _is_address(text: str) -> bool:
-    """Return whether this is an H:C:T:L."""
-    numbers = text.split(":")
-    return len(numbers) == 4 and all(map(str.isdecimal, numbers))
-
-
 def find_port_name_file(place: Place) -> str:
     """Return the path of the array port's name in the FC transport class (scsi_transport_fc.c).
 
@@ -235,9 +223,10 @@ def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ..
         if branch.transport == "ata" and (port := _get_ata_port(branch)):
             wanted[port] = (_PORT_NO,)
         if branch.session:
-            wanted[_get_session_dir(branch.session)] = (_TARGET_NAME, _IFACE)
-            wanted[_get_connection_dir(branch.session)] = _PORTAL
-        if branch.host and _is_virtual_port(branch.host):
+            session, connection = _list_iscsi_dirs(branch.session)
+            wanted[session] = (_TARGET_NAME, _IFACE)
+            wanted[connection] = _PORTAL
+        if branch.host and _VPORT in branch.host:
             wanted[_get_fc_host_dir(branch.host)] = (_FC_HOST,)
         if branch.controller and not branch.pci:
             wanted[branch.controller] = _FABRIC
@@ -262,10 +251,10 @@ class Routes:
 
     def knows(self, branch: Branch) -> bool:
         """Return whether the rank of the branch's SCSI host is known, if it has one."""
-        ranked = self._hosts.get(branch.host or "")
-        return branch.host is None or (
-            ranked is not None and ranked[0] == self._format_adapter(branch)
-        )
+        if branch.host is None:
+            return True
+        ranked = self._hosts.get(branch.host)
+        return ranked is not None and ranked[0] == self._format_adapter(branch)
 
     def reading(self, read: Mapping[str, Attributes]) -> "Routes":
         """Return the same routes with other attributes, on which ranks of hosts do not depend."""
@@ -279,9 +268,8 @@ class Routes:
         if branch.controller:
             return self._format_bus(branch)
         if branch.adapter is None:  # without an adapter: the name of the device above it
-            return _sanitize(
-                get_kernel_name(directory.rpartition("/block/")[0]) or get_kernel_name(directory)
-            )
+            above = directory.rpartition("/block/")[0]
+            return _sanitize(get_kernel_name(above) or get_kernel_name(directory))
         port = self._format_port(place, attributes) if place.address else ""
         return "/".join(part for part in (self._format_adapter(branch), port) if part)
 
@@ -306,8 +294,7 @@ class Routes:
             return "iscsi"
         if branch.controller:
             return f"nvme-{self._read_word(branch.controller, _FABRIC[0]) or 'fabrics'}"
-        usb = re.match(_USB, f"{branch.host}/")
-        if usb:
+        if usb := re.match(_USB, f"{branch.host}/"):
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
         # The device above: for FCoE, a network interface.
@@ -317,25 +304,23 @@ class Routes:
 
     def _format_bus(self, branch: Branch) -> str:
         """Return the adapter of an NVMe controller; over fabrics with its address and subsystem."""
+        adapter = self._format_adapter(branch)
         if branch.pci or branch.controller is None:
-            return self._format_adapter(branch)
+            return adapter
         address, name = (self._read_word(branch.controller, attribute) for attribute in _FABRIC[1:])
-        return "/".join(
-            part for part in (self._format_adapter(branch), _format_address(address), name) if part
-        )
+        return "/".join(part for part in (adapter, _format_address(address), name) if part)
 
     def _format_port(self, place: Place, attributes: Attributes) -> str:
         branch, address = place.branch, place.address or ""
         lun = f"lun-{address.rpartition(':')[2]}"
         match branch.transport:
             case "fc":
-                if re.fullmatch(
-                    _WORLD_WIDE, name := get_word(attributes, find_port_name_file(place))
-                ):
+                name = get_word(attributes, find_port_name_file(place))
+                if re.fullmatch(_WORLD_WIDE, name):
                     return f"{self._format_initiator(branch)}fc-{name}-{lun}"
             case "sas":
-                above = find_end_device(branch.end_device or "")
-                if re.fullmatch(_WORLD_WIDE, name := self._read_word(above, SAS_ADDRESS)):
+                name = self._read_word(find_end_device(branch.end_device or ""), SAS_ADDRESS)
+                if re.fullmatch(_WORLD_WIDE, name):
                     return f"sas-{name}-{lun}"
             case "iscsi":
                 if target := self._format_iscsi(branch):
@@ -350,24 +335,22 @@ class Routes:
 
     def _format_initiator(self, branch: Branch) -> str:
         """Return the part that distinguishes an NPIV port of a card from the card's own port."""
-        if not branch.host or not _is_virtual_port(branch.host):
+        if not branch.host or _VPORT not in branch.host:
             return ""
         name = self._read_word(_get_fc_host_dir(branch.host), _FC_HOST)
-        return (
-            f"vport-{name}-" if re.fullmatch(_WORLD_WIDE, name) else self._format_host_rank(branch)
-        )
+        if re.fullmatch(_WORLD_WIDE, name):
+            return f"vport-{name}-"
+        return self._format_host_rank(branch)
 
     def _format_iscsi(self, branch: Branch) -> str:
         """Return portal, interface and name of an iSCSI target, or an empty text without a name."""
-        session = branch.session or ""
-        target = self._read_word(_get_session_dir(session), _TARGET_NAME)
+        session, connection = _list_iscsi_dirs(branch.session or "")
+        target = self._read_word(session, _TARGET_NAME)
         if not target:
             return ""
-        address, port = (
-            self._read_word(_get_connection_dir(session), attribute) for attribute in _PORTAL
-        )
+        address, port = (self._read_word(connection, attribute) for attribute in _PORTAL)
         portal = f"ip-{address}:{port}-" if address and port else ""
-        iface = self._read_word(_get_session_dir(session), _IFACE)
+        iface = self._read_word(session, _IFACE)
         over = "" if iface.lower() in _DEFAULT_IFACE else f"iface-{iface}-"
         return f"{over}{portal}iscsi-{target}"
 
@@ -384,19 +367,19 @@ class Routes:
 
 def _rank(adapters: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
     """Return by directory the adapter, the rank in the adapter, and the adapter's count."""
+
+    def get_order(directory: str) -> tuple[int, str]:
+        digits = re.search(r"\d+$", directory)
+        return int(digits[0]) if digits else 0, directory
+
     members: dict[str, list[str]] = {}
-    for directory in sorted(adapters, key=lambda path: (_get_number(path), path)):
+    for directory in sorted(adapters, key=get_order):
         members.setdefault(adapters[directory], []).append(directory)
-    return {
-        directory: (adapter, rank, len(ranked_directories))
-        for adapter, ranked_directories in members.items()
-        for rank, directory in enumerate(ranked_directories)
-    }
-
-
-def _get_number(directory: str) -> int:
-    digits = re.search(r"\d+$", directory)
-    return int(digits[0]) if digits else 0
+    ranks = {}
+    for adapter, directories in members.items():
+        for rank, directory in enumerate(directories):
+            ranks[directory] = (adapter, rank, len(directories))
+    return ranks
 
 
 def _format_address(text: str) -> str:
@@ -420,26 +403,18 @@ def _sanitize(text: str) -> str:
 def _get_ata_port(branch: Branch) -> str | None:
     """Return libata's directory of a host's port."""
     above = (branch.host or "").rpartition("/")[0]
+    name = get_kernel_name(above)
+    return f"{above}/ata_port/{name}" if name.startswith("ata") else None
+
+
+def _list_iscsi_dirs(session: str) -> tuple[str, str]:
+    """Return the class directories of a session and its first connection (iscsi_create_conn)."""
+    name = get_kernel_name(session)
+    connection = f"connection{name.removeprefix('session')}:0"
     return (
-        f"{above}/ata_port/{get_kernel_name(above)}"
-        if get_kernel_name(above).startswith("ata")
-        else None
+        f"{session}/iscsi_session/{name}",
+        f"{session}/{connection}/iscsi_connection/{connection}",
     )
-
-
-def _get_session_dir(directory: str) -> str:
-    return f"{directory}/iscsi_session/{get_kernel_name(directory)}"
-
-
-def _get_connection_dir(session: str) -> str:
-    """Return the class directory of a session's first connection (iscsi_create_conn)."""
-    name = f"connection{get_kernel_name(session).removeprefix('session')}:0"
-    return f"{session}/{name}/iscsi_connection/{name}"
-
-
-def _is_virtual_port(host: str) -> bool:
-    """Return whether this is an NPIV port (drivers/scsi/scsi_transport_fc.c: fc_vport_setup)."""
-    return "/vport-" in host
 
 
 def _get_fc_host_dir(host: str) -> str:

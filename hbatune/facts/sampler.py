@@ -12,7 +12,7 @@ The meters of a single disk and of some CPUs are for probes, which read them bef
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from hbatune.facts.attributes import (
     parse_leading_number,
     read_attributes,
 )
-from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS, Errors
+from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
@@ -156,14 +156,11 @@ class Sampler:
             self._read_at = monotonic
             self._read_slowly()
         self._last = dict(self._iterate_samples())
-        return Sample(
-            at=monotonic,
-            time=time,
-            disks=self._last,
-            links=self._links,
-            cpus=dict(_iterate_cpus()),
-            counters=self._counters,
-        )
+        cpus = {}
+        for name, ticks in _iterate_ticks():
+            if number := name.removeprefix("cpu"):
+                cpus[int(number)] = CpuSample(sum(ticks), sum(ticks) - sum(ticks[3:5]))
+        return Sample(monotonic, time, self._last, self._links, cpus, self._counters)
 
     def _iterate_samples(self) -> Iterator[tuple[str, DiskSample]]:
         # Line by line: all lines at once would need as much memory as the sampler itself.
@@ -173,38 +170,44 @@ class Sampler:
                 with suppress(ValueError, IndexError):
                     id = self.places.disks.get(line.split(maxsplit=3)[2])
                     if id is not None:
-                        current, last = (
-                            parse_disk_sample(line, self._depths.get(id)),
-                            self._last.get(id),
-                        )
-                        yield id, current if last is None or last != current else last
+                        current = parse_disk_sample(line, self._depths.get(id))
+                        last = self._last.get(id)
+                        yield id, last if last == current else current
 
     def _read_slowly(self) -> None:
-        self._depths, self._counters = {}, {}
+        self._depths, self._counters, self._links = {}, {}, {}
         # Most LUNs have the same counts, all zero: thousands of them share one object.
-        shared: dict[tuple[int, ...], dict[str, int]] = {}
+        shared: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         for name in self.places.scsi:
             id = self.places.disks[name]
             attributes = read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
             depth = parse_integer(attributes, _DEPTH)
             if isinstance(depth, int):
                 self._depths[id] = depth
-            errors = _get_errors(attributes)
-            self._store_counts(id, shared.setdefault((len(errors), *errors.values()), errors))
-        self._links = {
-            adapter: link
-            for adapter, way in self.places.ways.items()
-            if way and (link := _build_link(read_attributes(way[0], _LINK))) is not None
-        }
-        for adapter, way in self.places.ways.items():
-            self._store_counts(
-                adapter,
-                _sum_bus_errors(parse_bus_errors(read_attributes(end, _AER)) for end in way),
-            )
+            errors: dict[str, int] = {}
+            for counter, path in _COUNTERS.items():
+                # The counters are hexadecimal (drivers/scsi/scsi_sysfs.c: show_iostat).
+                _add_count(errors, counter, parse_integer(attributes, path, 16))
+            if errors:
+                self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
+        for adapter, ends in self.places.ways.items():
+            errors = {}
+            for position, end in enumerate(ends):
+                attributes = read_attributes(end, (*_LINK, *_AER) if position == 0 else _AER)
+                link = _build_link(attributes) if position == 0 else None
+                if link is not None:
+                    self._links[adapter] = link
+                # Either end of a link may see an error.
+                bus_errors = parse_bus_errors(attributes)
+                for counter in BUS_COUNTERS:
+                    _add_count(errors, counter, getattr(bus_errors, counter))
+            if errors:
+                self._counters[adapter] = errors
 
-    def _store_counts(self, target: str, counts: dict[str, int]) -> None:
-        if counts:
-            self._counters[target] = counts
+
+def _add_count(counts: dict[str, int], name: str, count: int | Missing) -> None:
+    if isinstance(count, int):
+        counts[name] = counts.get(name, 0) + count
 
 
 def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
@@ -228,12 +231,6 @@ def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
     )
 
 
-def _iterate_cpus() -> Iterator[tuple[int, CpuSample]]:
-    for name, ticks in _iterate_ticks():
-        if number := name.removeprefix("cpu"):
-            yield int(number), CpuSample(sum(ticks), sum(ticks) - sum(ticks[3:5]))
-
-
 def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
     """Yield ``cpu`` for all CPUs together, and ``cpu0`` and so on, with their ticks (proc(5)).
 
@@ -254,23 +251,6 @@ def _build_link(attributes: Attributes) -> LinkSample | None:
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None
-
-
-def _get_errors(attributes: Attributes) -> dict[str, int]:
-    """Return the counters of a SCSI device, which are hexadecimal (scsi_sysfs.c: show_iostat)."""
-    counted = {name: parse_integer(attributes, path, 16) for name, path in _COUNTERS.items()}
-    return {name: count for name, count in counted.items() if isinstance(count, int)}
-
-
-def _sum_bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
-    """Return the sum of the counters at both ends of the link: either may see an error."""
-    total: dict[str, int] = {}
-    for end in ends:
-        for name in BUS_COUNTERS:
-            count = getattr(end, name)
-            if isinstance(count, int):
-                total[name] = total.get(name, 0) + count
-    return total
 
 
 def _read_text(path: str) -> str:

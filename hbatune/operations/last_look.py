@@ -15,8 +15,9 @@ from hbatune.act.files import Signature
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.writer import list_baseline_files
 from hbatune.facts.ids import is_former
+from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.part import KnownMachine, gather_part
+from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations.situation import (
     ScanMeans,
     Situation,
@@ -163,14 +164,13 @@ def scan_disks(
     attributes = list_baseline_files(
         list_needed_settings(profile, config.site, last.journal.settings)
     )
-    part = _gather_part(cached, names, config, attributes, means)
-    if part is not None and config.site.array and any(map(budget.is_shared, part.endpoints)):
-        shared = (
-            endpoint.target for endpoint in cached.machine.endpoints if budget.is_shared(endpoint)
-        )
-        all_names = dict.fromkeys((*names, *shared))
-        part = _gather_part(cached, all_names, config, attributes, means)
-    if part is None:
+    try:
+        part = _gather_part(cached, names, config, attributes, means)
+        if config.site.array and any(map(budget.is_shared, part.endpoints)):
+            shared = filter(budget.is_shared, cached.machine.endpoints)
+            all_names = dict.fromkeys((*names, *(endpoint.target for endpoint in shared)))
+            part = _gather_part(cached, all_names, config, attributes, means)
+    except InsufficientFactsError:
         return None
     ids = [endpoint.id for endpoint in part.endpoints]
     situation = make_situation(config, profile, part, (), means, last.journal.part(ids))
@@ -182,15 +182,14 @@ def scan_disks(
 
 def _gather_part(
     cached: KnownMachine,
-    names: Iterable[str],
+    names: Collection[str],
     config: Config,
     attributes: Sequence[str],
     means: ScanMeans,
-) -> Machine | None:
-    return gather_part(
-        cached,
-        names,
+) -> Machine:
+    return gather_machine(
         attributes,
+        Scope(names, cached),
         deadline=config.act.deadline_seconds,
         avoid=map_stuck_disks(means.stuck),
         worker_pool=means.worker_pool,

@@ -22,7 +22,7 @@ from hbatune.act import rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather_machine
+from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Adapter, Machine, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
@@ -114,7 +114,9 @@ def probe_disks(
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if any(workload.queue_depth for workload in workloads) else disks
     gathered = gather_machine(
-        list_attributes(), of={kind: list_attributes(on=kind) for kind in _ADAPTERS}, disks=needed
+        list_attributes(),
+        Scope(needed),
+        of={kind: list_attributes(on=kind) for kind in _ADAPTERS},
     )
     machine = with_probing(gathered, isolated=load_configuration().probe.isolated)
     endpoints = select_endpoints(machine, disks)

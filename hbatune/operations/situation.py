@@ -17,7 +17,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
-from hbatune.facts.machine import gather_machine
+from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import choose_targets
@@ -243,8 +243,8 @@ def read_situation(
     def gathered(disks: Collection[str]) -> Machine:
         return gather_machine(
             list_attributes(wanted),
+            Scope(disks),
             of={kind: list_attributes(wanted, kind) for kind in _OF_ADAPTERS},
-            disks=disks,
             deadline=config.act.deadline_seconds,
             avoid=map_stuck_disks(means.stuck),
             worker_pool=means.worker_pool,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hbatune.facts.machine import gather_machine
+from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Endpoint, Machine, TargetKind
-from hbatune.facts.part import KnownMachine, gather_part
+from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row
 from hbatune.policy.library import installed_library, list_profiles, load_profile
@@ -63,8 +63,9 @@ def main(attributes: list[str]) -> tuple[int, ...]:
     alike = unlike = unknown = 0
     hosts = [host.name for each in whole.adapters for host in each.hosts]
     for name in [*(each.target for each in whole.endpoints), *hosts]:
-        part = gather_part(KnownMachine(whole), [name], attributes)
-        if part is None:
+        try:
+            part = gather_machine(attributes, Scope([name], KnownMachine(whole)))
+        except InsufficientFactsError:
             unknown += 1
             continue
         found = bare(part)
@@ -78,7 +79,7 @@ def main(attributes: list[str]) -> tuple[int, ...]:
         if not same:
             print(name, file=sys.stderr)
     by_name = {
-        each.target: gather_machine(attributes, of=OF, disks=[each.target])
+        each.target: gather_machine(attributes, Scope([each.target]), of=OF)
         for each in whole.endpoints
     }
     other = [n for n, found in by_name.items() if not as_in_the_whole(found, whole, n, known)]

@@ -38,6 +38,6 @@ if __name__ == "__main__":
     found = {}
     for name, words in COMMANDS.items():
         alone = shown((*words, sys.argv[1]))
-        with patch.object(machine, "gather_narrowed", lambda *given: None):
+        with patch.object(machine, "_gather_disks", lambda *given: None):
             found[name] = (alone, shown((*words, sys.argv[1])))
     print(json.dumps(found))

@@ -3,7 +3,8 @@
 The parts that are replaced, and why:
 
 - ``act.chain._store``: a write(2) to sysfs goes to the model;
-- ``facts.machine.find`` and ``facts.part._find``: the devices are the tree's, not udev's;
+- ``facts.machine.find_devices`` and ``facts.part.find_related_devices``: the devices are the
+  tree's, not udev's;
 - ``workers.Pool``: work is done in this process, a task at a time;
 - ``processes``: processes are the model's, so that stuck ones can be simulated, and no real
   process is ever sent a signal;
@@ -258,7 +259,7 @@ def _of_files(world: World) -> list[Seam]:
 
     return [
         (machine, "find_devices", lambda: _devices(world.tree)),
-        (part, "_find", lambda known, names: _part(world.tree, names)),
+        (part, "find_related_devices", lambda known, names: _part(world.tree, names)),
         (assembly, "find_mounts", lambda stack, disks: {}),
         (assembly, "read_processors", lambda: _PROCESSORS),
         (assembly, "read_modules", lambda families: ()),

@@ -1,6 +1,6 @@
 """One pass of the daemon over plain files in place of sysfs: what it writes and what it leaves."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from hbatune.agent.orders import (
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
 from hbatune.facts.assembly import make_selector
+from hbatune.facts.machine import Scope
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
 from hbatune.operations import last_look, reconcile, rollback, situation
 from hbatune.plan.joint_limits import REQUEST_BYTES
@@ -533,7 +534,7 @@ class Looks:
         self.bench, self.memory = bench, passes.Memory()
         self.seen: list[list[str] | None] = []
         monkeypatch.setattr(situation, "gather_machine", self._whole)
-        monkeypatch.setattr(last_look, "gather_part", self._part)
+        monkeypatch.setattr(last_look, "gather_machine", self._part)
 
     def run(self, order: Order) -> PassReport:
         return decode_report(passes.run(order, self.bench.config, self.bench.profile, self.memory))
@@ -542,12 +543,10 @@ class Looks:
         self.seen.append(None)
         return self.bench.see()
 
-    def _part(
-        self, known: object, names: Iterable[str], attributes: Sequence[str], **_: object
-    ) -> Machine:
-        self.seen.append(sorted(names))
+    def _part(self, attributes: Sequence[str], scope: Scope, **_: object) -> Machine:
+        self.seen.append(sorted(scope.disks))
         whole, only = self.bench.see(), make_selector(tuple(attributes))
-        named = (each for each in whole.endpoints if each.target in names)
+        named = (each for each in whole.endpoints if each.target in scope.disks)
         return replace(
             whole, endpoints=tuple(replace(it, attributes=only(it.attributes)) for it in named)
         )

@@ -46,7 +46,7 @@ class Bench:
         self.blank: bool | None = False
         self.machine = machine(endpoint())
 
-    def gather(self, attributes: Sequence[str], **_: Any) -> Machine:
+    def gather(self, attributes: Sequence[str], *_: Any, **__: Any) -> Machine:
         return self.machine
 
     def probe(

@@ -11,7 +11,7 @@ from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts import names
 from hbatune.facts.assembly import without_attributes
-from hbatune.facts.machine import gather_machine
+from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
@@ -120,7 +120,7 @@ def _gather_facts(names: Collection[str]) -> Machine:
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
         avoid = {claim.target: describe_wait(claim) for claim in stuck}
-        return gather_machine((), disks=disks, deadline=deadline, avoid=avoid)
+        return gather_machine((), Scope(disks), deadline=deadline, avoid=avoid)
 
     if (path := find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")

@@ -1,7 +1,7 @@
 """SATA on the mainboard. It has no firmware; there is one SCSI host for every port."""
 
+from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Parameters, Trap, Vectors
 from hbatune.facts.model import Endpoint, Host, Missing, Pci
 
 _NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
@@ -12,7 +12,7 @@ def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missi
     return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
 
 
-def _get_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
+def _get_default_depth(endpoint: Endpoint, parameters: family.Parameters) -> int | None:
     """Return the drive's own depth minus one: only some kernels reserve a tag for error handling.
 
     None for a drive that does not queue or does not report it, which may start at one command.
@@ -48,15 +48,17 @@ def ncq_off(command_line: str, port: int) -> str | None:
     return option_off
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="ahci",
     drivers=frozenset({"ahci", "ahci_platform"}),
     depth_cap=_limit_depth,
     depth_default=_get_default_depth,
     depth_trap=_find_depth_trap,
-    interrupts=Interrupts(Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (Handler(r"ahci.*"),)),
+    interrupts=family.Interrupts(
+        family.Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (family.Handler(r"ahci.*"),)
+    ),
     traps=(
-        Trap(
+        family.Trap(
             "A depth of 1 switches native command queuing off.",
             "drivers/ata/libata-sata.c: ata_change_queue_depth",
         ),

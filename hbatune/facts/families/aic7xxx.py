@@ -3,23 +3,21 @@
 The id is ID_AHA_2940U of aic7xxx_pci.c, which the narrow and the wide card share.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
+from hbatune.facts import family
 from hbatune.facts.model import Protocol
 
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.SPI
-
-
-FAMILY = Family(
+FAMILY = family.Family(
     name="aic7xxx",
     drivers=frozenset({"aic7xxx"}),
-    products=(Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),),
-    protocol=_classify,
-    depth=Depth.FIXED,
-    interrupts=Interrupts(Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"),
+    products=(
+        family.Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),
+    ),
+    protocol=family.assume_protocol(Protocol.SPI),
+    depth=family.Depth.FIXED,
+    interrupts=family.Interrupts(
+        family.Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"
+    ),
     # The depth of every drive on every such card (aic7xxx_osm.c: ahc_linux_setup_tag_info_global);
     # 253 is AHC_MAX_QUEUE.
-    options=(Option("aic7xxx", Purpose.LUN_DEPTH, 2, 253, key="global_tag_depth"),),
+    options=(family.Option("aic7xxx", family.Purpose.LUN_DEPTH, 2, 253, key="global_tag_depth"),),
 )

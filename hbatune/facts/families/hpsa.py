@@ -1,16 +1,6 @@
 """HP Smart Array, up to Gen9. Product names by subsystem are from ``products`` in hpsa.c."""
 
-from hbatune.facts.family import (
-    Coalescing,
-    EffectTime,
-    Family,
-    Handler,
-    Interrupts,
-    Mechanism,
-    Product,
-    Trap,
-    Vectors,
-)
+from hbatune.facts import family
 
 _HP = 0x103C
 # Boards by their chip's PCI device and their subsystem device (hpsa.c: hpsa_pci_device_id).
@@ -20,30 +10,29 @@ _BOARDS = {
     0x3239: {0x21C0: "P440ar", 0x21C1: "P840ar", 0x21C2: "P440", 0x21C3: "P441"},
 }
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="hpsa",
     drivers=frozenset({"hpsa"}),
     products=tuple(
-        Product(f"HP Smart Array {name}", _HP, device, (_HP, board))
+        family.Product(f"HP Smart Array {name}", _HP, device, (_HP, board))
         for device, boards in _BOARDS.items()
         for board, name in boards.items()
     ),
     firmware=("firmware_revision",),
-    interrupts=Interrupts(
-        Vectors.MANAGED,
+    interrupts=family.Interrupts(
+        family.Vectors.MANAGED,
         "drivers/scsi/hpsa.c: hpsa_interrupt_mode",
-        (Handler(r"hpsa\d+-msix\d+", managed=True), Handler(r"hpsa\d+-msi")),
+        (family.Handler(r"hpsa\d+-msix\d+", managed=True), family.Handler(r"hpsa\d+-msi")),
     ),
     coalescing=(
-        Coalescing(
-            Mechanism.FIXED,
+        family.Coalescing(
+            family.Mechanism.FIXED,
             "10 µs or 4 commands, in its first I/O accelerator mode",
-            EffectTime.AT_LOAD,
             "hpsa.c: hpsa_enter_performant_mode",
         ),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "A depth above the firmware's limit of the drive is clamped in silence.",
             "hpsa.c: hpsa_change_queue_depth",
         ),

@@ -4,16 +4,16 @@ Its hosts are on the VMBus, and have no PCI function and no movable interrupt. A
 other than Hyper-V's is passed through, for example from an array, and is not changed.
 """
 
-from hbatune.facts.family import Family, Interrupts, Option, Purpose, Vectors
+from hbatune.facts import family
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="hv_storvsc",
     drivers=frozenset({"hv_storvsc", "storvsc_host"}),
     depth_ramps=True,
-    interrupts=Interrupts(Vectors.NONE, "drivers/scsi/storvsc_drv.c"),
+    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/storvsc_drv.c"),
     options=(
-        Option("storvsc_ringbuffer_size", Purpose.HOST_DEPTH),
-        Option("storvsc_vcpus_per_sub_channel", Purpose.VECTORS),
-        Option("storvsc_max_hw_queues", Purpose.VECTORS),
+        family.Option("storvsc_ringbuffer_size", family.Purpose.HOST_DEPTH),
+        family.Option("storvsc_vcpus_per_sub_channel", family.Purpose.VECTORS),
+        family.Option("storvsc_max_hw_queues", family.Purpose.VECTORS),
     ),
 )

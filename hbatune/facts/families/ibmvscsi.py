@@ -3,26 +3,21 @@
 A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Interrupts, Trap, Vectors, clamp_depth_at, read_host_depth
+from hbatune.facts import family
 from hbatune.facts.model import Protocol
 
 _MAX_DEPTH = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VIRTUAL
-
-
-FAMILY = Family(
+FAMILY = family.Family(
     name="ibmvscsi",
     drivers=frozenset({"ibmvscsi"}),
-    protocol=_classify,
-    depth_cap=clamp_depth_at(_MAX_DEPTH),
-    depth_default=read_host_depth,
-    interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
+    protocol=family.assume_protocol(Protocol.VIRTUAL),
+    depth_cap=family.clamp_depth_at(_MAX_DEPTH),
+    depth_default=family.read_host_depth,
+    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
     traps=(
-        Trap(
+        family.Trap(
             "A depth above 64 is clamped to it in silence.",
             "ibmvscsi.c: ibmvscsi_change_queue_depth",
         ),

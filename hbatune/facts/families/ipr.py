@@ -3,19 +3,9 @@
 Ids and CCINs are from ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
 """
 
+from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import (
-    Family,
-    Handler,
-    Interrupts,
-    Option,
-    Parameters,
-    Product,
-    Purpose,
-    Trap,
-    Vectors,
-)
-from hbatune.facts.model import Endpoint, Host, Protocol, Role
+from hbatune.facts.model import Host, Protocol, Role
 
 _IBM = 0x1014
 _CROCODILE = 0x034A
@@ -30,14 +20,6 @@ _CACHELESS = {"57B4", "57C4"}  # D4, Benefits of 57B4 RAID SAS Adapter; Comparis
 _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS of SIS-32
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VOLUME if evidence.channel in _VOLUMES else None
-
-
-def _get_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
-    return 6  # ipr.h: IPR_MAX_CMD_PER_LUN
-
-
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     """Return the reason for SATA drives: a write sets their depth to 1 (ipr_change_queue_depth)."""
     if evidence.vendor == "ATA" or evidence.sat:
@@ -45,45 +27,47 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="ipr",
     drivers=frozenset({"ipr"}),
     products=tuple(
-        Product(
+        family.Product(
             *(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)"),
             cache=ccin not in _CACHELESS,
         )
         for ccin, (device, card) in _CCINS.items()
     ),
     firmware=("fw_version",),
-    protocol=_classify,
-    depth_default=_get_default_depth,
+    protocol=family.classify_by_channel(dict.fromkeys(_VOLUMES, Protocol.VOLUME)),
+    depth_default=lambda endpoint, parameters: 6,  # ipr.h: IPR_MAX_CMD_PER_LUN
     depth_trap=_find_depth_trap,
-    interrupts=Interrupts(
-        Vectors.FREE,
+    interrupts=family.Interrupts(
+        family.Vectors.FREE,
         "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
-        (Handler(r"host\d+-0", Role.ADMIN), Handler(r"host\d+-\d+|ipr")),
+        (family.Handler(r"host\d+-0", Role.ADMIN), family.Handler(r"host\d+-\d+|ipr")),
     ),
-    options=(Option("number_of_msix", Purpose.VECTORS, 1, 16, shown=False, default=16),),
+    options=(
+        family.Option("number_of_msix", family.Purpose.VECTORS, 1, 16, shown=False, default=16),
+    ),
     traps=(
-        Trap(
+        family.Trap(
             "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.",
             "ipr.c: ipr_probe_ioa",
         ),
-        Trap(
+        family.Trap(
             "SATA drives are clamped to one command (Linux 6.1; later ones serve no SATA here).",
             "ipr.c: ipr_change_queue_depth",
         ),
-        Trap(
+        family.Trap(
             "It has 16 vectors, and as many fire as there are CPUs: the first for the driver's own "
             "commands, the others for data in turn, whichever CPU sends it.",
             "ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
         ),
-        Trap(
+        family.Trap(
             "While the adapter resets, its vectors cannot be moved.",
             "ipr.c: ipr_set_affinity_nobalance",
         ),
-        Trap(
+        family.Trap(
             "A reset of the adapter takes seconds, and resets no setting.",
             "ipr.c: ipr_init_res_table",
         ),

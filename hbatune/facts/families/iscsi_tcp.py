@@ -3,12 +3,12 @@
 Its host's command limit is node.session.cmds_max of open-iscsi, which is set at login.
 """
 
-from hbatune.facts.family import Family, Interrupts, Vectors, read_host_depth
+from hbatune.facts import family
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="iscsi_tcp",
     drivers=frozenset({"iscsi_tcp"}),
     depth_ramps=True,
-    depth_default=read_host_depth,
-    interrupts=Interrupts(Vectors.NONE, "drivers/scsi/iscsi_tcp.c"),
+    depth_default=family.read_host_depth,
+    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/iscsi_tcp.c"),
 )

@@ -3,8 +3,8 @@
 They have the SAS transport class. libata handles SATA drives, so NCQ gives their depth.
 """
 
+from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Trap, Vectors
 from hbatune.facts.model import Host, Missing, Pci
 
 _NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
@@ -17,16 +17,18 @@ def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missi
     return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="libsas",
     drivers=frozenset({"aic94xx", "hisi_sas_v3_hw", "isci", "mvsas", "pm80xx"}),
     depth_cap=_limit_depth,
     # The other drivers' vectors are unknown and are not changed.
-    interrupts=Interrupts(
-        Vectors.FREE, "drivers/scsi/isci/init.c: isci_setup_interrupts", (Handler(r"isci-msix"),)
+    interrupts=family.Interrupts(
+        family.Vectors.FREE,
+        "drivers/scsi/isci/init.c: isci_setup_interrupts",
+        (family.Handler(r"isci-msix"),),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "A depth of 1 switches native command queuing of a SATA drive off.",
             "drivers/scsi/libsas/sas_scsi_host.c: sas_change_queue_depth",
         ),

@@ -4,106 +4,77 @@ Device ids are from lpfc_hw.h: FA00 is Thor, which is sold as LP10000, FC00 the 
 is a host attribute.
 """
 
-from hbatune.facts.family import (
-    Coalescing,
-    EffectTime,
-    Family,
-    Handler,
-    Interrupts,
-    Mechanism,
-    Option,
-    Product,
-    Purpose,
-    Trap,
-    Vectors,
-    read_option_depth,
-)
+from hbatune.facts import family
 from hbatune.facts.model import Role
 
 _EMULEX = 0x10DF
 _LP10000 = "Emulex LP10000 (D2)"
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="lpfc",
     drivers=frozenset({"lpfc"}),
     products=(
-        Product("Emulex LP10000", _EMULEX, 0xFA00, document=_LP10000),
-        Product("Emulex LP10000-S", _EMULEX, 0xFC00, document=_LP10000),
+        family.Product("Emulex LP10000", _EMULEX, 0xFA00, document=_LP10000),
+        family.Product("Emulex LP10000-S", _EMULEX, 0xFC00, document=_LP10000),
     ),
     model=("modelname",),
     firmware=("fwrev",),
     version=("lpfc_drvr_version",),
     depth_ramps=True,
-    depth_default=read_option_depth("lpfc_lun_queue_depth"),
+    depth_default=family.read_option_depth("lpfc_lun_queue_depth"),
     credits=("max_xri",),
     inspected=(
         *("lpfc_tgt_queue_depth", "lpfc_max_scsicmpl_time"),
         *("lpfc_cr_delay", "lpfc_cr_count"),
     ),
-    interrupts=Interrupts(
-        Vectors.PINNED,
+    interrupts=family.Interrupts(
+        family.Vectors.PINNED,
         "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix",
-        (Handler(r"lpfc:sp", Role.ADMIN), Handler(r"lpfc:fp"), Handler(r"lpfc:\d+", managed=True)),
+        (
+            family.Handler(r"lpfc:sp", Role.ADMIN),
+            family.Handler(r"lpfc:fp"),
+            family.Handler(r"lpfc:\d+", managed=True),
+        ),
     ),
     coalescing=(
-        # SLI-4 only; SLI-3 returns EINVAL. With 0, the driver adapts the delay to the load; a fixed
-        # high rate is an interrupt storm.
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "lpfc_fcp_imax",
-            EffectTime.AT_ONCE,
-            "lpfc_attr.c: lpfc_fcp_imax_store",
-            low=5000,
-            high=5000000,
-            unit="interrupts/s",
-            least=0,
+        # 5,000 to 5,000,000 interrupts/s, on SLI-4 only; SLI-3 returns EINVAL. With 0, the driver
+        # adapts the delay to the load; a fixed high rate is an interrupt storm.
+        family.Coalescing(
+            family.Mechanism.HOST_ATTRIBUTE, "lpfc_fcp_imax", "lpfc_attr.c: lpfc_fcp_imax_store"
         ),
-        # SLI-3, such as the LP10000.
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "lpfc_cr_delay",
-            EffectTime.AT_LINK_UP,
-            "lpfc_mbox.c: lpfc_config_link",
-            low=0,
-            high=63,
-            unit="ms",
-            least=0,
+        # SLI-3, such as the LP10000, takes both when it configures its link: 0 (off) to 63 ms, and
+        # 1 (off) to 255 commands.
+        family.Coalescing(
+            family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_delay", "lpfc_mbox.c: lpfc_config_link"
         ),
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "lpfc_cr_count",
-            EffectTime.AT_LINK_UP,
-            "lpfc_mbox.c: lpfc_config_link",
-            low=1,
-            high=255,
-            unit="commands",
-            least=1,
+        family.Coalescing(
+            family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_count", "lpfc_mbox.c: lpfc_config_link"
         ),
     ),
     options=(
-        Option("lpfc_lun_queue_depth", Purpose.LUN_DEPTH, 1, 512),
-        Option("lpfc_hba_queue_depth", Purpose.HOST_DEPTH, 32, 8192),
-        Option("lpfc_irq_chann", Purpose.VECTORS),
-        Option("lpfc_hdw_queue", Purpose.VECTORS),
-        Option("lpfc_use_msi", Purpose.VECTORS, 0, 2),
-        Option("lpfc_fcp_imax", Purpose.COALESCING),
+        family.Option("lpfc_lun_queue_depth", family.Purpose.LUN_DEPTH, 1, 512),
+        family.Option("lpfc_hba_queue_depth", family.Purpose.HOST_DEPTH, 32, 8192),
+        family.Option("lpfc_irq_chann", family.Purpose.VECTORS),
+        family.Option("lpfc_hdw_queue", family.Purpose.VECTORS),
+        family.Option("lpfc_use_msi", family.Purpose.VECTORS, 0, 2),
+        family.Option("lpfc_fcp_imax", family.Purpose.COALESCING),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "A shortage of resources lowers the depth of every LUN of the adapter.",
             "lpfc_scsi.c: lpfc_ramp_down_queue_handler",
         ),
-        Trap(
+        family.Trap(
             "The vectors of SLI-4 cards are free by kind, and refuse to be moved all the same; the "
             "two of an LP10000 (SLI-3) can be moved.",
             "lpfc_init.c: lpfc_irq_set_aff",
         ),
-        Trap(
+        family.Trap(
             "lpfc_tgt_queue_depth limits all LUNs of a target together, and lpfc_max_scsicmpl_time "
             "has the driver lower it where commands take longer.",
             "lpfc_scsi.c: lpfc_queuecommand; lpfc_attr.c: lpfc_max_scsicmpl_time_set",
         ),
-        Trap(
+        family.Trap(
             "lpfc_cr_delay and lpfc_cr_count (SLI-3) are accepted at any time and reach the "
             "hardware only when the link is configured.",
             "lpfc_mbox.c: lpfc_config_link",

@@ -3,21 +3,8 @@
 Device ids and chip names are from megaraid_sas.h; nothing in sysfs names the card.
 """
 
+from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import (
-    Coalescing,
-    EffectTime,
-    Family,
-    Handler,
-    Interrupts,
-    Mechanism,
-    Option,
-    Product,
-    Purpose,
-    Trap,
-    Vectors,
-    share_tags_of_several_queues,
-)
 from hbatune.facts.model import Host, Protocol
 
 _LSI = 0x1000
@@ -60,44 +47,39 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="megaraid_sas",
     drivers=frozenset({"megaraid_sas"}),
-    products=tuple(Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
+    products=tuple(family.Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_classify,
     depth_trap=_find_depth_trap,
-    shares_tags=share_tags_of_several_queues,
-    interrupts=Interrupts(
-        Vectors.MIXED,
+    shares_tags=family.share_tags_of_several_queues,
+    interrupts=family.Interrupts(
+        family.Vectors.MIXED,
         "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",
         (
             # The first one, which is the only one in the MFI series, is not managed.
-            Handler(r"megasas|megasas\d+-msix0"),
-            Handler(r"megasas\d+-msix\d+", managed=True),
+            family.Handler(r"megasas|megasas\d+-msix0"),
+            family.Handler(r"megasas\d+-msix\d+", managed=True),
         ),
         "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
-        Coalescing(
-            Mechanism.MODULE_OPTION,
-            "perf_mode",
-            EffectTime.AT_LOAD,
-            "megaraid_sas_base.c: megasas_init_fw",
-            low=0,
-            high=2,
-            least=2,
+        # 0 to 2; 2 switches it off.
+        family.Coalescing(
+            family.Mechanism.MODULE_OPTION, "perf_mode", "megaraid_sas_base.c: megasas_init_fw"
         ),
     ),
     options=(
-        Option("msix_vectors", Purpose.VECTORS, own=0),
-        Option("msix_disable", Purpose.VECTORS),
-        Option("smp_affinity_enable", Purpose.VECTORS, 0, 1),
-        Option("host_tagset_enable", Purpose.VECTORS, 0, 1),
-        Option("poll_queues", Purpose.VECTORS),
-        Option("perf_mode", Purpose.COALESCING, 0, 2, own=-1),
+        family.Option("msix_vectors", family.Purpose.VECTORS, own=0),
+        family.Option("msix_disable", family.Purpose.VECTORS),
+        family.Option("smp_affinity_enable", family.Purpose.VECTORS, 0, 1),
+        family.Option("host_tagset_enable", family.Purpose.VECTORS, 0, 1),
+        family.Option("poll_queues", family.Purpose.VECTORS),
+        family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "After command timeouts can_queue falls to 16 until the load has been low for 5 s, "
             "and depths above it are refused.",
             "megaraid_sas_base.c: megasas_reset_timer, megasas_check_and_restore_queue_depth",

@@ -4,19 +4,7 @@ Device ids are from mpi3mr_pci_id_table (mpi3mr_os.c). The driver contains no pr
 names by subsystem are from the PCI id database of 2023-04-10.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import (
-    Family,
-    Handler,
-    Interrupts,
-    Option,
-    Parameters,
-    Product,
-    Purpose,
-    Trap,
-    Vectors,
-    always_share_tags,
-)
+from hbatune.facts import family
 from hbatune.facts.model import Attribute, Protocol, Role
 
 _LSI = 0x1000
@@ -30,15 +18,10 @@ _CARDS = {
     0x46D0: "eHBA 9600-8i8e",
 }
 _DOCUMENTS = {0x4660: "05-50111-01 (D0)"}
-_VOLUMES = 1
+_VOLUMES = 1  # mpi3mr_os.c: the channel of volumes; NVMe drives on it report NVMe
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    """Classify devices on channel 1 as volumes; NVMe drives there report it (mpi3mr_os.c)."""
-    return Protocol.VOLUME if evidence.channel == _VOLUMES else None
-
-
-def _count_polled(parameters: Parameters, vectors: int) -> int:
+def _count_polled(parameters: family.Parameters, vectors: int) -> int:
     """Return ``poll_queues``, or 0 if no queue would be left for interrupts.
 
     mpi3mr_fw.c: mpi3mr_calc_poll_queues, which counts the admin vector as well.
@@ -48,41 +31,44 @@ def _count_polled(parameters: Parameters, vectors: int) -> int:
     return requested if requested < vectors - 1 else 0
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="mpi3mr",
     drivers=frozenset({"mpi3mr"}),
     products=(
         *(
-            Product(f"Broadcom {name}", _LSI, _SAS4116, (_LSI, card), _DOCUMENTS.get(card))
+            family.Product(f"Broadcom {name}", _LSI, _SAS4116, (_LSI, card), _DOCUMENTS.get(card))
             for card, name in _CARDS.items()
         ),
-        Product("Broadcom SAS4116 (9600 series)", _LSI, _SAS4116),
-        Product("Broadcom SAS5116", _LSI, 0x00B3),
-        Product("Broadcom SAS5116", _LSI, 0x00B5),
+        family.Product("Broadcom SAS4116 (9600 series)", _LSI, _SAS4116),
+        family.Product("Broadcom SAS5116", _LSI, 0x00B3),
+        family.Product("Broadcom SAS5116", _LSI, 0x00B5),
     ),
     firmware=("version_fw",),
-    protocol=_classify,
+    protocol=family.classify_by_channel({_VOLUMES: Protocol.VOLUME}),
     depth_ramps=True,
     # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
     # call; it also sets the largest request of NVMe drives.
     resets=("queue_depth", "max_sectors_kb"),
-    shares_tags=always_share_tags,
+    shares_tags=family.always_share_tags,
     credits=("fw_queue_depth",),
     inspected=("adp_state",),
-    interrupts=Interrupts(
-        Vectors.MIXED,
+    interrupts=family.Interrupts(
+        family.Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
-        (Handler(r"mpi3mr\d+-msix0", Role.ADMIN), Handler(r"mpi3mr\d+-msix\d+", managed=True)),
+        (
+            family.Handler(r"mpi3mr\d+-msix0", Role.ADMIN),
+            family.Handler(r"mpi3mr\d+-msix\d+", managed=True),
+        ),
         polled=_count_polled,
     ),
-    options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
+    options=(family.Option("poll_queues", family.Purpose.VECTORS, 1, 126),),
     traps=(
-        Trap(
+        family.Trap(
             "Every controller reset, and every word of the firmware that a drive has changed, puts "
             "queue_depth back to what the firmware says; the daemon sets it again.",
             "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh",
         ),
-        Trap(
+        family.Trap(
             "Firmware that offers multipath shows drives flat, without any SAS transport class.",
             "mpi3mr_fw.c: mpi3mr_init_ioc",
         ),

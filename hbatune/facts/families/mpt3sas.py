@@ -3,21 +3,8 @@
 Device ids and chip names are from mpt3sas's mpi/mpi2_cnfg.h; ``board_name`` is the card's own name.
 """
 
+from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import (
-    Coalescing,
-    EffectTime,
-    Family,
-    Handler,
-    Interrupts,
-    Mechanism,
-    Option,
-    Product,
-    Purpose,
-    Trap,
-    Vectors,
-    share_tags_of_several_queues,
-)
 from hbatune.facts.model import Host, Missing, Pci, Protocol
 
 _LSI = 0x1000
@@ -40,10 +27,6 @@ _SATA = 32  # mpt3sas_base.h: MPT3SAS_SATA_QUEUE_DEPTH
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    return _CHANNELS.get(evidence.channel) if evidence.channel is not None else None
-
-
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return 32 for SATA on chips before SAS3.5: the driver silently clamps to it.
 
@@ -54,59 +37,56 @@ def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missi
     return _SATA if (evidence.vendor == "ATA" or evidence.sat) and not late else host.can_queue
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="mpt3sas",
     drivers=frozenset({"mpt3sas", "mpt2sas"}),
-    products=tuple(Product(f"Broadcom {name}", _LSI, chip) for chip, name in _CHIPS.items()),
+    products=tuple(family.Product(f"Broadcom {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=_classify,
+    protocol=family.classify_by_channel(_CHANNELS),
     depth_cap=_limit_depth,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
-    shares_tags=share_tags_of_several_queues,
+    shares_tags=family.share_tags_of_several_queues,
     credits=("fw_queue_depth",),
-    interrupts=Interrupts(
-        Vectors.MIXED,
+    interrupts=family.Interrupts(
+        family.Vectors.MIXED,
         "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors",
-        (Handler(r"mpt[23]sas\d+-msix\d+", managed=True),),
+        (family.Handler(r"mpt[23]sas\d+-msix\d+", managed=True),),
         "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
-        Coalescing(
-            Mechanism.MODULE_OPTION,
+        family.Coalescing(
+            family.Mechanism.MODULE_OPTION,
             "perf_mode",
-            EffectTime.AT_LOAD,
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
-            low=0,
-            high=2,
         ),
     ),
     options=(
-        Option("max_queue_depth", Purpose.HOST_DEPTH, 1, 30000, own=-1),
-        Option("max_msix_vectors", Purpose.VECTORS, own=-1),
-        Option("msix_disable", Purpose.VECTORS),
-        Option("smp_affinity_enable", Purpose.VECTORS, 0, 1),
-        Option("host_tagset_enable", Purpose.VECTORS, 0, 1),
-        Option("poll_queues", Purpose.VECTORS),
-        Option("perf_mode", Purpose.COALESCING, 0, 2, own=-1),
+        family.Option("max_queue_depth", family.Purpose.HOST_DEPTH, 1, 30000, own=-1),
+        family.Option("max_msix_vectors", family.Purpose.VECTORS, own=-1),
+        family.Option("msix_disable", family.Purpose.VECTORS),
+        family.Option("smp_affinity_enable", family.Purpose.VECTORS, 0, 1),
+        family.Option("host_tagset_enable", family.Purpose.VECTORS, 0, 1),
+        family.Option("poll_queues", family.Purpose.VECTORS),
+        family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "perf_mode 2 (latency) leaves coalescing on; on megaraid_sas it switches it off.",
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
         ),
-        Trap(
+        family.Trap(
             "smp_affinity_enable=0 also takes the hardware queues away: one is left.",
             "mpt3sas_scsih.c: _scsih_probe",
         ),
-        Trap(
+        family.Trap(
             "A controller reset puts queue_depth back to what the firmware says, on SAS3.5 chips "
             "(9400, 9500), up to a second after the drives say that they were reset; the daemon "
             "sets it again.",
             "mpt3sas_scsih.c: _scsih_update_device_qdepth",
         ),
-        Trap(
+        family.Trap(
             "A SATA depth above 32 is clamped in silence on chips before SAS3.5.",
             "mpt3sas_scsih.c: scsih_change_queue_depth",
         ),

@@ -1,13 +1,15 @@
 """LSI Fusion-MPT SAS 1064, 1068 and 1078. ``board_name`` is the card's own name."""
 
-from hbatune.facts.family import Family, Handler, Interrupts, Vectors
+from hbatune.facts import family
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="mptsas",
     drivers=frozenset({"mptsas"}),
     model=("board_name",),
     firmware=("version_fw",),
-    interrupts=Interrupts(
-        Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)
+    interrupts=family.Interrupts(
+        family.Vectors.INTX,
+        "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
+        (family.Handler(r"ioc\d+"),),
     ),
 )

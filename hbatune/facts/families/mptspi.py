@@ -4,30 +4,27 @@ Unlike the other drivers of parallel SCSI, it allows writes to queue_depth. VMwa
 chip.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors, clamp_depth_at
+from hbatune.facts import family
 from hbatune.facts.model import Protocol
 
 _MAX_DEPTH = 64  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.SPI
-
-
-FAMILY = Family(
+FAMILY = family.Family(
     name="mptspi",
     drivers=frozenset({"mptspi"}),
-    products=(Product("LSI 53C1030", 0x1000, 0x0030),),
+    products=(family.Product("LSI 53C1030", 0x1000, 0x0030),),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=_classify,
-    depth_cap=clamp_depth_at(_MAX_DEPTH),
-    interrupts=Interrupts(
-        Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)
+    protocol=family.assume_protocol(Protocol.SPI),
+    depth_cap=family.clamp_depth_at(_MAX_DEPTH),
+    interrupts=family.Interrupts(
+        family.Vectors.INTX,
+        "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
+        (family.Handler(r"ioc\d+"),),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "A depth above 32, or above 64 on a drive of Ultra160 or faster, is clamped in "
             "silence, and a drive without tagged queuing stays at 1.",
             "drivers/message/fusion/mptscsih.c: mptscsih_change_queue_depth",

@@ -4,20 +4,14 @@ The id and the name are from qla1280_pci_tbl and ql1280_board_tbl (qla1280.c). T
 per-target limit, the execution throttle, is in its NVRAM, which Linux does not change.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Depth, Family, Interrupts, Product, Vectors
+from hbatune.facts import family
 from hbatune.facts.model import Protocol
 
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.SPI
-
-
-FAMILY = Family(
+FAMILY = family.Family(
     name="qla1280",
     drivers=frozenset({"qla1280"}),
-    products=(Product("QLogic QLA1040", 0x1077, 0x1020, document="QLogic QLA1040 (D1)"),),
-    protocol=_classify,
-    depth=Depth.FIXED,
-    interrupts=Interrupts(Vectors.INTX, "drivers/scsi/qla1280.c: qla1280_probe_one"),
+    products=(family.Product("QLogic QLA1040", 0x1077, 0x1020, document="QLogic QLA1040 (D1)"),),
+    protocol=family.assume_protocol(Protocol.SPI),
+    depth=family.Depth.FIXED,
+    interrupts=family.Interrupts(family.Vectors.INTX, "drivers/scsi/qla1280.c: qla1280_probe_one"),
 )

@@ -1,21 +1,9 @@
 """QLogic and Marvell Fibre Channel. The model is a host attribute."""
 
-from hbatune.facts.family import (
-    Coalescing,
-    EffectTime,
-    Family,
-    Handler,
-    Interrupts,
-    Mechanism,
-    Option,
-    Purpose,
-    Trap,
-    Vectors,
-    read_option_depth,
-)
+from hbatune.facts import family
 from hbatune.facts.model import Role
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="qla2xxx",
     drivers=frozenset({"qla2xxx"}),
     model=("model_name",),
@@ -23,50 +11,36 @@ FAMILY = Family(
     version=("driver_version",),
     depth_ramps=True,
     inspected=("zio", "zio_timer"),
-    depth_default=read_option_depth("ql2xmaxqdepth"),
-    interrupts=Interrupts(
-        Vectors.MIXED,
+    depth_default=family.read_option_depth("ql2xmaxqdepth"),
+    interrupts=family.Interrupts(
+        family.Vectors.MIXED,
         "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",
         (
-            Handler(r"qla2xxx\d+_(default|atio_q)", Role.ADMIN),
-            Handler(r"qla2xxx\d+_rsp_q"),
-            Handler(r"qla2xxx\d+_qpair.*", managed=True),
+            family.Handler(r"qla2xxx\d+_(default|atio_q)", Role.ADMIN),
+            family.Handler(r"qla2xxx\d+_rsp_q"),
+            family.Handler(r"qla2xxx\d+_qpair.*", managed=True),
         ),
     ),
     coalescing=(
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "zio_timer",
-            EffectTime.AT_RESET,
-            "qla_attr.c: qla2x00_zio_timer_store",
-            low=100,
-            high=25500,
-            unit="µs",
-            least=100,
+        # Both take effect when the adapter is reset. The timer is 100 to 25,500 µs.
+        family.Coalescing(
+            family.Mechanism.HOST_ATTRIBUTE, "zio_timer", "qla_attr.c: qla2x00_zio_timer_store"
         ),
-        Coalescing(
-            Mechanism.HOST_ATTRIBUTE,
-            "zio",
-            EffectTime.AT_RESET,
-            "qla_attr.c: qla2x00_zio_store",
-            low=0,
-            high=1,
-            least=0,
-            resets_link=True,
-        ),
+        # 0 or 1; a write resets the link.
+        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "zio", "qla_attr.c: qla2x00_zio_store"),
     ),
     options=(
-        Option("ql2xmaxqdepth", Purpose.LUN_DEPTH),
-        Option("ql2xiniexchg", Purpose.HOST_DEPTH),
-        Option("ql2xenablemsix", Purpose.VECTORS),
-        Option("ql2xmqsupport", Purpose.VECTORS),
+        family.Option("ql2xmaxqdepth", family.Purpose.LUN_DEPTH),
+        family.Option("ql2xiniexchg", family.Purpose.HOST_DEPTH),
+        family.Option("ql2xenablemsix", family.Purpose.VECTORS),
+        family.Option("ql2xmqsupport", family.Purpose.VECTORS),
     ),
     traps=(
-        Trap(
+        family.Trap(
             "Writing 1 to zio, or anything while it is on, resets the adapter and its link.",
             "qla_attr.c: qla2x00_zio_store",
         ),
-        Trap(
+        family.Trap(
             "zio_timer only stores a number until the adapter is reset; it reads back at once.",
             "qla_attr.c: qla2x00_zio_timer_store",
         ),

@@ -1,26 +1,24 @@
 """The kernel's own simulated SCSI host."""
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Interrupts, Option, Parameters, Purpose, Vectors
+from hbatune.facts import family
 from hbatune.facts.model import Attribute, Protocol
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VIRTUAL
-
-
-def _shares_tags(parameters: Parameters, queues: int) -> bool:
+def _shares_tags(parameters: family.Parameters, queues: int) -> bool:
     """Return whether an option limits the entire host (scsi_debug.c: sdebug_driver_probe)."""
     option = parameters.get("host_max_queue")
     return isinstance(option, Attribute) and option.text not in ("", "0")
 
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="scsi_debug",
     drivers=frozenset({"scsi_debug"}),
-    protocol=_classify,
+    protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_ramps=True,
     shares_tags=_shares_tags,
-    interrupts=Interrupts(Vectors.NONE, "drivers/scsi/scsi_debug.c"),
-    options=(Option("max_queue", Purpose.HOST_DEPTH), Option("host_max_queue", Purpose.HOST_DEPTH)),
+    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/scsi_debug.c"),
+    options=(
+        family.Option("max_queue", family.Purpose.HOST_DEPTH),
+        family.Option("host_max_queue", family.Purpose.HOST_DEPTH),
+    ),
 )

@@ -3,39 +3,29 @@
 The driver's 185 subsystem ids are not repeated here: the firmware names the card.
 """
 
-from hbatune.facts.family import (
-    Depth,
-    Family,
-    Handler,
-    Interrupts,
-    Option,
-    Purpose,
-    Trap,
-    Vectors,
-    always_share_tags,
-)
+from hbatune.facts import family
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="smartpqi",
     drivers=frozenset({"smartpqi"}),
     model=("model",),
     firmware=("firmware_version",),
     version=("driver_version",),
-    depth=Depth.FIXED,
-    shares_tags=always_share_tags,
-    interrupts=Interrupts(
-        Vectors.MANAGED,
+    depth=family.Depth.FIXED,
+    shares_tags=family.always_share_tags,
+    interrupts=family.Interrupts(
+        family.Vectors.MANAGED,
         "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
-        (Handler(r"smartpqi\d*", managed=True),),
+        (family.Handler(r"smartpqi\d*", managed=True),),
         "disable_managed_interrupts=1",
     ),
-    options=(Option("disable_managed_interrupts", Purpose.VECTORS, 0, 1),),
+    options=(family.Option("disable_managed_interrupts", family.Purpose.VECTORS, 0, 1),),
     traps=(
-        Trap(
+        family.Trap(
             "NVMe drives stand below an end device whose port speaks ssp; only the vendor tells.",
             "smartpqi_sas_transport.c: pqi_sas_port_add_rphy",
         ),
-        Trap(
+        family.Trap(
             "queue_depth is read-only, and the driver sets it again when the firmware's limit "
             "changes at a rescan.",
             "smartpqi_init.c: pqi_driver_template",

@@ -3,37 +3,24 @@
 The id is from vmw_pvscsi.h.
 """
 
-from hbatune.facts.classify import Evidence
-from hbatune.facts.family import (
-    Family,
-    Handler,
-    Interrupts,
-    Option,
-    Product,
-    Purpose,
-    Vectors,
-    read_host_depth,
-)
+from hbatune.facts import family
 from hbatune.facts.model import Protocol
 
-
-def _classify(evidence: Evidence) -> Protocol | None:
-    return Protocol.VIRTUAL
-
-
-FAMILY = Family(
+FAMILY = family.Family(
     name="vmw_pvscsi",
     drivers=frozenset({"vmw_pvscsi"}),
-    products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
-    protocol=_classify,
-    depth_default=read_host_depth,
-    interrupts=Interrupts(
-        Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe", (Handler(r"vmw_pvscsi"),)
+    products=(family.Product("VMware PVSCSI", 0x15AD, 0x07C0),),
+    protocol=family.assume_protocol(Protocol.VIRTUAL),
+    depth_default=family.read_host_depth,
+    interrupts=family.Interrupts(
+        family.Vectors.FREE,
+        "drivers/scsi/vmw_pvscsi.c: pvscsi_probe",
+        (family.Handler(r"vmw_pvscsi"),),
     ),
     options=(
-        Option("ring_pages", Purpose.HOST_DEPTH, 1, 32),
-        Option("cmd_per_lun", Purpose.LUN_DEPTH),
-        Option("disable_msi", Purpose.VECTORS, 0, 1),
-        Option("disable_msix", Purpose.VECTORS, 0, 1),
+        family.Option("ring_pages", family.Purpose.HOST_DEPTH, 1, 32),
+        family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH),
+        family.Option("disable_msi", family.Purpose.VECTORS, 0, 1),
+        family.Option("disable_msix", family.Purpose.VECTORS, 0, 1),
     ),
 )

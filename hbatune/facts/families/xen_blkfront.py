@@ -3,15 +3,15 @@
 The tag set is the ring that the two domains share. Only the other domain knows the disk behind it.
 """
 
-from hbatune.facts.family import Depth, Family, Interrupts, Option, Purpose, Vectors
+from hbatune.facts import family
 
-FAMILY = Family(
+FAMILY = family.Family(
     name="xen_blkfront",
     drivers=frozenset({"vbd"}),  # drivers/block/xen-blkfront.c: blkfront_ids
-    depth=Depth.ABSENT,
-    interrupts=Interrupts(Vectors.NONE, "drivers/block/xen-blkfront.c"),
+    depth=family.Depth.ABSENT,
+    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/block/xen-blkfront.c"),
     options=(
-        Option("max_ring_page_order", Purpose.HOST_DEPTH, 0),
-        Option("max_queues", Purpose.VECTORS, 1),
+        family.Option("max_ring_page_order", family.Purpose.HOST_DEPTH, 0),
+        family.Option("max_queues", family.Purpose.VECTORS, 1),
     ),
 )
