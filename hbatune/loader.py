@@ -12,10 +12,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+
+from hbatune.errors import HbatuneError, UsageError
 
 Moment = Annotated[float, Meta(ge=0, le=253_402_214_400)]
 """Seconds since the epoch, up to the year 9999: localtime(3) knows no later one."""
@@ -36,6 +38,7 @@ MAX_DEPTH = 32
 """Maximum nesting levels of a file; the deepest file that hbatune writes has twelve."""
 
 Loaded = TypeVar("Loaded")
+Default = TypeVar("Default")
 
 
 class Bounds(Struct, frozen=True):
@@ -75,6 +78,56 @@ def load(path: Path, type: type[Loaded], bounds: Bounds) -> Loaded:
     UnusableFileError for any other failure.
     """
     return decode(read(path, bounds), type)
+
+
+def load_or(path: Path, default: Default, bounds: Bounds, type: type[Loaded]) -> Loaded | Default:
+    """Return the content of a JSON file, or the default for a missing or an unusable one."""
+    try:
+        return load(path, type, bounds)
+    except (OSError, UnusableFileError):
+        return default
+
+
+class _HasSchema(Protocol):
+    @property
+    def schema(self) -> str: ...
+
+
+State = TypeVar("State", bound=_HasSchema)
+
+
+class StateFile(Struct, Generic[State], frozen=True):
+    """A type of JSON file of hbatune's state; ``name`` begins the messages about it.
+
+    ``load`` raises ``error`` with ``hint`` for an unreadable file, and with ``version_hint`` for
+    one of another ``schema``. With ``sudo`` it raises UsageError without permission to read it.
+    """
+
+    name: str
+    content: type[State]
+    schema: str
+    bounds: Bounds
+    error: type[HbatuneError]
+    hint: str
+    version_hint: str | None = None
+    sudo: bool = True
+
+    def load(self, path: Path) -> State | None:
+        """Return the content of the file at ``path``, or None if there is no file."""
+        subject = f"{self.name} {path}".lstrip()
+        try:
+            content = load(path, self.content, self.bounds)
+        except FileNotFoundError:
+            return None
+        except (OSError, UnusableFileError) as error:
+            if self.sudo and isinstance(error, PermissionError):
+                hint = "run it with sudo"
+                raise UsageError(f"{subject} is root's to read", hint=hint) from error
+            raise self.error(f"{subject} cannot be read: {error}", hint=self.hint) from error
+        if content.schema != self.schema:
+            message = f"{subject} is of schema {content.schema}, not {self.schema}"
+            raise self.error(message, hint=self.version_hint)
+        return content
 
 
 def read(path: Path, bounds: Bounds) -> bytes:

@@ -109,7 +109,4 @@ def with_immovable(machine: Machine, path: Path) -> Machine:
 
 
 def _load_ids(path: Path) -> frozenset[str]:
-    try:
-        return loader.load(path, frozenset[str], loader.STATE_BOUNDS)
-    except (OSError, UnusableFileError):
-        return frozenset()
+    return loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])

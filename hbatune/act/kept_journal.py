@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files, journal, journal_format
 from hbatune.act.files import Signature
-from hbatune.act.journal import (
-    Change,
-    Entry,
-    Journal,
-    JournalError,
-    Loss,
-    UnreadableJournalError,
-)
+from hbatune.act.journal import Change, Entry, Journal, JournalError, Loss, UnreadableJournalError
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError

@@ -29,7 +29,6 @@ from hbatune.facts.health import ErrorCounters
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import list_targets
 from hbatune.facts.udev import SavedTexts, read_saved_texts
-from hbatune.loader import UnusableFileError
 from hbatune.settings.table import ASYNC_DEPTH, parse_saved_values
 
 
@@ -121,10 +120,7 @@ def _forget_others(folder: Path, names: Collection[str]) -> None:
 
 def load_counted(path: Path) -> tuple[ErrorCounters, ...]:
     """Return the observations in the file, or none if it is missing or cannot be parsed."""
-    try:
-        return loader.load(path, tuple[ErrorCounters, ...], loader.STATE_BOUNDS)
-    except (OSError, UnusableFileError):
-        return ()
+    return loader.load_or(path, (), loader.STATE_BOUNDS, tuple[ErrorCounters, ...])
 
 
 def save_counted(path: Path, observations: Iterable[ErrorCounters]) -> None:
@@ -138,11 +134,7 @@ def save_counted(path: Path, observations: Iterable[ErrorCounters]) -> None:
 
 
 def with_udev_baselines(
-    recorded: Journal,
-    endpoints: Iterable[Endpoint],
-    spent: Path,
-    *,
-    unmarked: Collection[str] = (),
+    recorded: Journal, endpoints: Iterable[Endpoint], spent: Path, *, unmarked: Collection[str] = ()
 ) -> Journal:
     """Return the journal with the saved values of these endpoints for which it has no entry.
 
@@ -186,7 +178,4 @@ def _name_saved_mark(id: str, record: SavedTexts) -> str:
 
 
 def _load_spent(path: Path) -> frozenset[str]:
-    try:
-        return loader.load(path, frozenset[str], loader.STATE_BOUNDS)
-    except (OSError, UnusableFileError):
-        return frozenset()
+    return loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])

@@ -14,7 +14,6 @@ from hbatune import loader
 from hbatune.act import paths
 from hbatune.act.lock import Lock
 from hbatune.errors import LockedError
-from hbatune.loader import UnusableFileError
 from hbatune.workers import Process
 
 DAEMON_WAIT_S = 60.0
@@ -31,11 +30,8 @@ class _Status(Struct, frozen=True):
 
 def find_daemon(path: Path) -> Process | None:
     """Return the running daemon of a status file, or None, also if the file is unreadable."""
-    try:
-        process = loader.load(path, _Status, loader.STATE_BOUNDS).process
-    except (OSError, UnusableFileError):
-        return None
-    return process if process.alive() else None
+    status = loader.load_or(path, None, loader.STATE_BOUNDS, _Status)
+    return status.process if status is not None and status.process.alive() else None
 
 
 def reload_daemon(path: Path) -> None:

@@ -24,8 +24,8 @@ from hbatune.agent.orders import (
     SettingChange,
     UnwrittenFile,
 )
-from hbatune.errors import HbatuneError, UsageError
-from hbatune.loader import Figure, Moment, UnusableFileError
+from hbatune.errors import HbatuneError
+from hbatune.loader import Figure, Moment
 from hbatune.processes import read_clock_id
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
@@ -278,23 +278,16 @@ def load_status(path: Path) -> Status | None:
 
 def load_last_status(path: Path) -> Status | None:
     """Return the last daemon's status, even if it has ended. Raises as ``load_status`` does."""
-    try:
-        status = loader.load(path, Status, loader.STATE_BOUNDS)
-    except FileNotFoundError:
-        return None
-    except PermissionError as error:
-        raise UsageError(f"the status {path} is root's to read", hint="run it with sudo") from error
-    except (OSError, UnusableFileError) as error:
-        raise StatusError(
-            f"the status {path} cannot be read: {error}",
-            hint="restart hbatune.service, which writes it again",
-        ) from error
-    if status.schema != SCHEMA:
-        raise StatusError(
-            f"the status {path} is of schema {status.schema}, not {SCHEMA}",
-            hint="restart hbatune.service: another version wrote it",
-        )
-    return status
+    file = loader.StateFile(
+        "the status",
+        Status,
+        SCHEMA,
+        loader.STATE_BOUNDS,
+        StatusError,
+        hint="restart hbatune.service, which writes it again",
+        version_hint="restart hbatune.service: another version wrote it",
+    )
+    return file.load(path)
 
 
 def save(path: Path, status: Status) -> OSError | None:

@@ -84,18 +84,9 @@ def load_manifest(path: Path) -> Manifest | None:
 
     An unreadable manifest is an error: without a manifest every file would look foreign.
     """
-    try:
-        manifest = loader.load(path, Manifest, loader.STATE_BOUNDS)
-    except FileNotFoundError:
-        return None
-    except (OSError, UnusableFileError) as error:
-        raise ManifestError(
-            f"{path} cannot be read: {error}",
-            hint="it says which files `hbatune install` has placed",
-        ) from error
-    if manifest.schema != SCHEMA:
-        raise ManifestError(f"{path} is of schema {manifest.schema}, not {SCHEMA}")
-    return manifest
+    hint = "it says which files `hbatune install` has placed"
+    bounds, error = loader.STATE_BOUNDS, ManifestError
+    return loader.StateFile("", Manifest, SCHEMA, bounds, error, hint, sudo=False).load(path)
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:

@@ -259,25 +259,11 @@ def load(path: Path) -> History:
     Raises HistoryError for a file that cannot be read or parsed, and UsageError for users other
     than root.
     """
-    try:
-        history = loader.load(path, History, loader.HISTORY_BOUNDS)
-    except FileNotFoundError:
-        return History()
-    except PermissionError as error:
-        raise UsageError(
-            f"the history {path} is root's to read", hint="run it with sudo"
-        ) from error
-    except (OSError, UnusableFileError) as error:
-        raise HistoryError(
-            f"the history {path} cannot be read: {error}",
-            hint="move it aside, and a new one begins with the next probe",
-        ) from error
-    if history.schema != SCHEMA:
-        raise HistoryError(
-            f"the history {path} is of schema {history.schema}, not {SCHEMA}",
-            hint="move it aside, and a new one begins with the next probe",
-        )
-    return _slim_history(history)
+    hint = "move it aside, and a new one begins with the next probe"
+    file = loader.StateFile(
+        "the history", History, SCHEMA, loader.HISTORY_BOUNDS, HistoryError, hint, hint
+    )
+    return _slim_history(file.load(path) or History())
 
 
 def load_named(path: Path) -> History:

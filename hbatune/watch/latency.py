@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, json
 from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.loader import Count, Figure, Seconds, UnusableFileError
+from hbatune.loader import Count, Figure, Seconds
 from hbatune.policy.config import WatchConfig
 from hbatune.probe.result import Histogram, merge_histograms
 
@@ -106,10 +106,7 @@ class Lines:
 
 def load_latencies(path: Path) -> Latencies:
     """Return the content of the file, or no intervals if it is missing or unreadable."""
-    try:
-        latencies = loader.load(path, Latencies, loader.STATE_BOUNDS)
-    except (OSError, UnusableFileError):
-        return Latencies()
+    latencies = loader.load_or(path, Latencies(), loader.STATE_BOUNDS, Latencies)
     return latencies if latencies.schema == SCHEMA else Latencies()
 
 
