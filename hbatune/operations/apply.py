@@ -26,11 +26,10 @@ from hbatune.operations.boot_files import (
 )
 from hbatune.operations.context import (
     Context,
-    EarlierBoot,
+    Event,
+    EventNote,
     InterruptedRuns,
     Phase,
-    RollbackCame,
-    Stopped,
     Task,
     TaskFailed,
     UnmatchedNames,
@@ -179,7 +178,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         if is_active:
             lifted = _lift_rollbacks(context, situation, once=request.once)
         else:
-            context.reporter.note(RollbackCame())
+            context.reporter.note(EventNote(Event.ROLLBACK_RECORDED))
         if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
@@ -297,7 +296,7 @@ def _load_journal(context: Context, situation: Situation) -> Journal:
         rollback_record.record_targets(filed.excluded, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
-        context.reporter.note(EarlierBoot(dropped=True))
+        context.reporter.note(EventNote(Event.JOURNAL_REPLACED))
     return filed
 
 
@@ -314,7 +313,7 @@ def _write_uncompared(
     with context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means:
         done = write_rows(context, run, means, named_ids=named_ids, ids=ids)
     if means.stop():
-        context.reporter.note(Stopped(compared=False))
+        context.reporter.note(EventNote(Event.WRITING_STOPPED))
     return _Done(done.rows, saved=done.saved, noted=done.listed)
 
 
@@ -348,7 +347,8 @@ def _write_compared(
     # A verdict may have restored interrupts, which are then irqbalance's again.
     noted = keep_placed_interrupts(context, situation.machine, verified.rows, ids)
     if means.stop():
-        context.reporter.note(Stopped(compared=all_tried))
+        event = Event.COMPARISON_STOPPED if all_tried else Event.WRITING_STOPPED
+        context.reporter.note(EventNote(event))
     return _Done(verified.rows, verified=verified, noted=noted)
 
 

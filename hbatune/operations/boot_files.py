@@ -27,14 +27,12 @@ from hbatune.facts.adapters import find_initramfs_command
 from hbatune.facts.model import Machine, Role
 from hbatune.facts.targets import find_adapters
 from hbatune.operations.context import (
+    CommandFailed,
     Context,
-    FileEdited,
+    Event,
+    EventNote,
     FollowsElsewhere,
     InitramfsStale,
-    OptionsNotRemoved,
-    OptionsRemoved,
-    OptionsWritten,
-    RulesNotLoaded,
     Task,
     TaskFailed,
 )
@@ -160,7 +158,7 @@ def withdraw_rules(context: Context) -> bool:
         return False
     # Edited since it was placed: an administrator's changes are reported, not removed.
     if removal.left:
-        context.reporter.note(FileEdited(removal.left[0], tunes=True))
+        context.reporter.note(EventNote(Event.RULES_KEPT, removal.left[0]))
         return False
     return not removal.gone or _reload_udev(context)
 
@@ -173,7 +171,7 @@ def _reload_udev(context: Context) -> bool:
     # udev keeps the rules in memory.
     ran = system.reload_rules()
     if ran is not None and ran.code:
-        context.reporter.note(RulesNotLoaded(ran))
+        context.reporter.note(CommandFailed(ran, reloading=True))
         return False
     return True
 
@@ -317,7 +315,7 @@ def write_options(
     rows = set_outcomes(_list_requested_rows(planned), system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
-        context.reporter.note(OptionsWritten(file))
+        context.reporter.note(EventNote(Event.OPTIONS_WRITTEN, file))
         _note_initramfs(context, changed, situation.machine)
     return rows
 
@@ -338,17 +336,17 @@ def _remove_file(context: Context, machine: Machine | None) -> bool:
     file, manifest = context.paths.modprobe, context.paths.manifest
     # Edited by an administrator: hbatune must not remove it.
     if placement.is_changed(placement.ROOT, manifest, file):
-        context.reporter.note(FileEdited(file))
+        context.reporter.note(EventNote(Event.FILE_KEPT, file))
         return False
     modules = {module for module, _ in system.read_module_options(file)}
     exists = os.path.exists(file)
     errno = system.remove_module_options(file)
     if errno is not None:
-        context.reporter.note(OptionsNotRemoved(file, errno))
+        context.reporter.note(EventNote(Event.OPTIONS_NOT_REMOVED, file, errno))
         return False
     placement.record_file(placement.ROOT, manifest, file)
     if exists:
-        context.reporter.note(OptionsRemoved(file))
+        context.reporter.note(EventNote(Event.OPTIONS_REMOVED, file))
         if machine is not None:
             _note_initramfs(context, modules, machine)
     return True

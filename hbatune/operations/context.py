@@ -56,29 +56,44 @@ class TaskFailed(Struct, frozen=True):
     error: HbatuneError
 
 
+class Event(Enum):
+    """An event that a note reports with at most one name: a path or a unit."""
+
+    FILE_REMOVED = auto()
+    # Edited since hbatune wrote it. RULES_KEPT still tune disks.
+    FILE_KEPT = auto()
+    RULES_KEPT = auto()
+    # The module options for the next load.
+    OPTIONS_WRITTEN = auto()
+    OPTIONS_REMOVED = auto()
+    OPTIONS_NOT_REMOVED = auto()
+    # systemd is not running, so nothing starts the unit.
+    UNIT_NOT_STARTED = auto()
+    # The journal is of an earlier boot, and the reboot has undone what it records.
+    JOURNAL_OUTDATED = auto()
+    JOURNAL_REPLACED = auto()
+    # A stop was requested before all values were written, or during the comparison.
+    WRITING_STOPPED = auto()
+    COMPARISON_STOPPED = auto()
+    # Recorded after the run began, so the run makes no profile active.
+    ROLLBACK_RECORDED = auto()
+    # Some values could not be restored, so hbatune's own state must stay.
+    VALUES_UNRESTORED = auto()
+
+
+class EventNote(Struct, frozen=True):
+    """An event, with its path or unit, and the errno of a failed system call."""
+
+    event: Event
+    subject: Path | str = ""
+    errno: int | None = None
+
+
 class CommandFailed(Struct, frozen=True):
-    """A program of the system ended with an error."""
+    """A program ended with an error. ``reloading`` is True if udev did not reload its rules."""
 
     ran: ToolResult
-
-
-class NothingStarts(Struct, frozen=True):
-    """systemd is not running, so nothing starts this unit."""
-
-    unit: str
-
-
-class RulesNotLoaded(Struct, frozen=True):
-    """The udev rules are in place, but udev could not be made to read them."""
-
-    ran: ToolResult
-
-
-class FileEdited(Struct, frozen=True):
-    """A file was changed since hbatune wrote it, and stays; ``tunes`` if it still sets disks."""
-
-    path: Path
-    tunes: bool = False
+    reloading: bool = False
 
 
 class FollowsElsewhere(Struct, frozen=True):
@@ -94,26 +109,7 @@ class FollowsElsewhere(Struct, frozen=True):
 class HistoryFull(Struct, frozen=True):
     """The number of oldest results removed because the history was full."""
 
-    gone: int
-
-
-class OptionsWritten(Struct, frozen=True):
-    """The module options for the next load are in this file."""
-
-    path: Path
-
-
-class OptionsRemoved(Struct, frozen=True):
-    """The file of the module options was removed."""
-
-    path: Path
-
-
-class OptionsNotRemoved(Struct, frozen=True):
-    """The file of the module options could not be removed."""
-
-    path: Path
-    errno: int
+    removed: int
 
 
 class InitramfsStale(Struct, frozen=True):
@@ -128,43 +124,15 @@ class InitramfsStale(Struct, frozen=True):
     of_root: bool = False
 
 
-class EarlierBoot(Struct, frozen=True):
-    """The journal is of an earlier boot, and a reboot has undone what it records."""
-
-    dropped: bool
-    """Whether the run replaces it."""
-
-
-class InterruptedRuns(Struct, frozen=True):
-    """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
-
-    journal: Journal
-    rollbacks: RollbackRecords
-    machine: Machine
-    stuck: tuple[Claim, ...]
-
-
-class UnmatchedNames(Struct, frozen=True):
-    """Names in [site] that match nothing on this machine."""
-
-    names: tuple[UnmatchedName, ...]
-
-
 class RunsAhead(Struct, frozen=True):
-    """The number of runs on disks, and their duration in seconds."""
+    """The number of runs on disks, or on a file of ``file_size`` bytes, and their duration."""
 
     runs: int
     seconds: float
-    write: bool
+    write: bool = False
     """Whether they destroy the data on the disks."""
 
-
-class FileRunsAhead(Struct, frozen=True):
-    """The number of runs on a file of ``size`` bytes, and their duration in seconds."""
-
-    runs: int
-    size: int
-    seconds: float
+    file_size: int | None = None
 
 
 class ComparisonsAhead(Struct, frozen=True):
@@ -193,10 +161,19 @@ class SearchesAhead(Struct, frozen=True):
     emptied: tuple[str, ...] = ()
 
 
-class Stopped(Struct, frozen=True):
-    """A stop was requested, and writing has ended; ``compared``: all was written before it."""
+class InterruptedRuns(Struct, frozen=True):
+    """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
-    compared: bool
+    journal: Journal
+    rollbacks: RollbackRecords
+    machine: Machine
+    stuck: tuple[Claim, ...]
+
+
+class UnmatchedNames(Struct, frozen=True):
+    """Names in [site] that match nothing on this machine."""
+
+    names: tuple[UnmatchedName, ...]
 
 
 class RolledBack(Struct, frozen=True):
@@ -207,45 +184,20 @@ class RolledBack(Struct, frozen=True):
     lost: bool = False
 
 
-class UnrestoredValues(Struct, frozen=True):
-    """Some values could not be restored, so hbatune's own state must stay."""
-
-
-class RollbackCame(Struct, frozen=True):
-    """A rollback was recorded after the run began, so the run makes no profile active."""
-
-
-class FileRemoved(Struct, frozen=True):
-    """A file that hbatune had placed was removed."""
-
-    path: Path
-
-
-TimeAhead = RunsAhead | FileRunsAhead | ComparisonsAhead | SearchesAhead
-"""The time that measurements will take."""
-
-Note = (
-    TimeAhead
-    | TaskFailed
+Message = (
+    TaskFailed
+    | EventNote
     | CommandFailed
-    | NothingStarts
-    | RulesNotLoaded
-    | FileEdited
     | FollowsElsewhere
     | HistoryFull
-    | OptionsWritten
-    | OptionsRemoved
-    | OptionsNotRemoved
     | InitramfsStale
-    | EarlierBoot
-    | InterruptedRuns
-    | UnmatchedNames
-    | Stopped
-    | RolledBack
-    | UnrestoredValues
-    | RollbackCame
-    | FileRemoved
+    | RunsAhead
+    | ComparisonsAhead
+    | SearchesAhead
 )
+"""A note with one sentence. ``text/notes`` prints the other notes as lists and tables."""
+
+Note = Message | InterruptedRuns | UnmatchedNames | RolledBack
 
 
 Advance = Callable[[str], None]

@@ -38,13 +38,11 @@ from hbatune.operations.boot_files import (
 from hbatune.operations.context import (
     CommandFailed,
     Context,
-    FileEdited,
-    FileRemoved,
-    NothingStarts,
+    Event,
+    EventNote,
     RolledBack,
     Task,
     TaskFailed,
-    UnrestoredValues,
 )
 from hbatune.operations.rollback import (
     hold_lock,
@@ -274,7 +272,7 @@ def _start_daemon(context: Context, *, restart: bool) -> bool:
     for ran in failed:
         context.reporter.note(CommandFailed(ran))
     if enabled is None:
-        context.reporter.note(NothingStarts(system.UNIT))
+        context.reporter.note(EventNote(Event.UNIT_NOT_STARTED, system.UNIT))
     return not failed
 
 
@@ -411,7 +409,7 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
-            context.reporter.note(UnrestoredValues())
+            context.reporter.note(EventNote(Event.VALUES_UNRESTORED))
             return False
         return _remove_files(context, root, lock) and finished
 
@@ -434,7 +432,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     paths = context.paths
     result = placement.remove_files(root, paths.manifest)
     for path in result.gone:
-        context.reporter.note(FileRemoved(join_root(root, path)))
+        context.reporter.note(EventNote(Event.FILE_REMOVED, join_root(root, path)))
     finished = True
     if lock is not None:
         finished = _report_failure(context, system.reload_units())
@@ -442,7 +440,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
         # After the removal of the rules: udev's database then drops the saved values.
         finished = _report_failure(context, system.announce(find_marked_disks())) and finished
     for path in result.left:
-        context.reporter.note(FileEdited(join_root(root, path)))
+        context.reporter.note(EventNote(Event.FILE_KEPT, join_root(root, path)))
     if (
         not _forget_profile(context, join_root(root, find_configuration_file()), root)
         or result.left

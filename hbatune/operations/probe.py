@@ -29,7 +29,6 @@ from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import (
     Advance,
     Context,
-    FileRunsAhead,
     HistoryFull,
     Phase,
     RunsAhead,
@@ -139,7 +138,7 @@ def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) ->
     name = os.path.realpath(folder)
     seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.reporter.note(FileRunsAhead(len(workloads), file.size, seconds))
+        context.reporter.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
             for workload in workloads:

@@ -22,7 +22,8 @@ from hbatune.operations import boot_files
 from hbatune.operations.boot_files import release_interrupts, remove_options
 from hbatune.operations.context import (
     Context,
-    EarlierBoot,
+    Event,
+    EventNote,
     InterruptedRuns,
     Phase,
     Task,
@@ -140,7 +141,7 @@ def restore_targets(
             return _roll_back_unread(context, error, recorded=recorded)
         filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
-            context.reporter.note(EarlierBoot(dropped=False))
+            context.reporter.note(EventNote(Event.JOURNAL_OUTDATED))
         context.reporter.note(
             InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck))
         )

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from hbatune.act.system import ToolResult
-from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
-from hbatune.operations.context import Advance, Note, Phase, Task, TaskFailed
+from hbatune.operations.context import Advance, Event, Message, Note, Phase, Task
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
@@ -180,141 +178,132 @@ class TextReporter:
         return show_progress(phase, total)
 
 
-def show_note(operation_note: Note) -> None:
+def show_note(note: Note) -> None:
     """Print a note: as a message, a table or a line on standard output."""
-    match operation_note:
-        case context.InterruptedRuns(journal, record, machine, stuck):
-            print_leftovers(journal, record, machine, stuck)
-        case context.UnmatchedNames(names):
-            print_unmatched(names)
-        case context.RolledBack(rows, machine, lost):
-            show_restored(rows, machine, lost=lost)
-        case context.FileRemoved(path):
-            print_line(f"{path} is gone.")
-        case _ if is_quiet() and _is_information(operation_note):
-            pass
-        case _:
-            print_note(format_note(operation_note))
+    match note:
+        case context.InterruptedRuns():
+            print_leftovers(note.journal, note.rollbacks, note.machine, note.stuck)
+        case context.UnmatchedNames():
+            print_unmatched(note.names)
+        case context.RolledBack():
+            show_restored(note.rows, note.machine, lost=note.lost)
+        case context.EventNote(event=Event.FILE_REMOVED):
+            print_line(format_note(note))
+        case _ if not (is_quiet() and _is_information(note)):
+            print_note(format_note(note))
 
 
-def _is_information(note: Note) -> bool:
+def _is_information(note: Message) -> bool:
     """Return whether a note only informs and warns of nothing."""
     match note:
-        case context.RunsAhead(_, _, write):
-            return not write
+        case context.EventNote():
+            return note.event in (Event.OPTIONS_WRITTEN, Event.OPTIONS_REMOVED)
+        case context.RunsAhead():
+            return not note.write
         case context.SearchesAhead():
             return not note.emptied
-        case (
-            context.FileRunsAhead()
-            | context.ComparisonsAhead()
-            | context.OptionsWritten()
-            | context.OptionsRemoved()
-        ):
-            return True
-    return False
+    return isinstance(note, context.ComparisonsAhead)
 
 
-_WORDS = 12
+_FAILURES = {
+    Task.RECORD_ROLLBACK: "{message}; {hint}",
+    Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon leaves these disks alone",
+    Task.READ_CONFIGURATION: "{message}; rolled back all the same",
+    Task.DEACTIVATE_PROFILE: "{message}; the daemon leaves every disk alone all the same",
+    Task.FORGET_PROFILE: "{message}; it is left",
+    Task.READ_JOURNAL: "{message}; {hint}",
+    Task.SAVE_JOURNAL: "{message}; {hint}",
+    Task.SAVE_HISTORY: "the results are not kept: {message}",
+    Task.PLACE_RULES: "udev's rules are as they were: {message}",
+    Task.REMOVE_RULES: "{message}",
+    Task.REMOVE_OPTIONS: "{message}",
+    Task.TELL_IRQBALANCE: "{message}; {hint}",
+    Task.FIT_MEMORY: "{message}",
+    Task.WRITE_RULES: "{message}",
+    Task.MARK_DISKS: "{message}; {hint}; until then the daemon takes these disks for new ones",
+    Task.READ_DEVICES: "{message}; {hint}",
+    Task.COMPARE: "nothing was compared: {message}; {hint}",
+}
+
+_EVENTS = {
+    Event.FILE_REMOVED: "{subject} is gone.",
+    Event.FILE_KEPT: "{subject} is not as hbatune wrote it, and is left",
+    Event.RULES_KEPT: "{subject} is not as hbatune wrote it, and is left: it tunes disks still",
+    Event.OPTIONS_WRITTEN: "{subject} is written; a module takes it over when it is loaded next",
+    Event.OPTIONS_REMOVED: "{subject} is gone; a loaded module keeps what it has until it is "
+    "loaded next",
+    Event.OPTIONS_NOT_REMOVED: "{subject} cannot be taken away: {reason}",
+    Event.UNIT_NOT_STARTED: "systemd does not run here: nothing starts {subject}",
+    Event.JOURNAL_OUTDATED: "the journal is of an earlier boot: the reboot has put those values "
+    "back",
+    Event.JOURNAL_REPLACED: "the journal of an earlier boot is dropped: the reboot has put those "
+    "values back",
+    Event.WRITING_STOPPED: "stopped as asked: what was not tried is shown; `hbatune rollback` "
+    "restores the rest",
+    Event.COMPARISON_STOPPED: "stopped as asked: what was applied stays; `hbatune rollback` puts "
+    "it back",
+    Event.ROLLBACK_RECORDED: "a rollback was recorded during this run, so no profile becomes "
+    "active; to tune again, run the same command again",
+    Event.VALUES_UNRESTORED: "not everything could be put back, so hbatune's own state stays: run "
+    "`hbatune uninstall` again, or with --keep-values to leave the values as they are",
+}
+
+_SHOWN_WORDS = 12
 """The number of shown words of a command: udevadm gets a path for each disk."""
 
 _REMEDIES = {
     "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
     "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs",
 }
+"""Remedies for commands that were stopped at their deadline."""
 
 
-def _shorten_command(command: Sequence[str]) -> str:
-    return " ".join((*command[:_WORDS], *(("…",) if len(command) > _WORDS else ())))
-
-
-def _suggest_remedy(ran: ToolResult) -> str:
-    """Return the remedy for a command that was stopped at its deadline."""
-    return "" if ran.finished else f"; {_REMEDIES.get(ran.command[0], 'run hbatune again')}"
-
-
-def format_note(note: Note) -> str:
+def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
     match note:
-        case TaskFailed(task, error):
-            return _describe_failure(task, error)
-        case context.CommandFailed(ran):
-            return f"`{_shorten_command(ran.command)}` failed: {ran.said}{_suggest_remedy(ran)}"
-        case context.NothingStarts(unit):
-            return f"systemd does not run here: nothing starts {unit}"
-        case context.RulesNotLoaded(ran):
-            return f"udev could not reload its rules: {ran.said}{_suggest_remedy(ran)}"
-        case context.FileEdited(path, tunes):
-            still = ": it tunes disks still" if tunes else ""
-            return f"{path} is not as hbatune wrote it, and is left{still}"
+        case context.TaskFailed(task, error):
+            return _FAILURES[task].format(message=error.message, hint=error.hint)
+        case context.EventNote(event, subject, errno):
+            reason = "" if errno is None else os.strerror(errno)
+            return _EVENTS[event].format(subject=subject, reason=reason)
+        case context.CommandFailed():
+            return _describe_command(note)
         case context.FollowsElsewhere(irqbalance, script):
             return _describe_irqbalance(irqbalance, script)
         case context.HistoryFull(removed):
             were = "result was" if removed == 1 else "results were"
             return f"the history is full: its {removed} oldest {were} removed"
-        case context.EarlierBoot(dropped):
-            fate = "of an earlier boot is dropped" if dropped else "is of an earlier boot"
-            return f"the journal {fate}: the reboot has put those values back"
-        case context.Stopped(compared):
-            if compared:
-                return "stopped as asked: what was applied stays; `hbatune rollback` puts it back"
-            return (
-                "stopped as asked: what was not tried is shown; `hbatune rollback` restores the "
-                "rest"
+        case context.InitramfsStale():
+            return _describe_initramfs(note)
+        case context.RunsAhead():
+            return _describe_runs(note)
+        case context.SearchesAhead():
+            limit = (
+                "" if note.limit is None else f", and no longer than {format_duration(note.limit)}"
             )
-        case context.RollbackCame():
             return (
-                "a rollback was recorded during this run, so no profile becomes active; to tune "
-                "again, run the same command again"
+                f"searching {format_count(note.disks, 'disk')}, which takes about "
+                f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and leaves "
+                "every setting as it is"
             )
-        case context.UnrestoredValues():
+        case context.ComparisonsAhead():
             return (
-                "not everything could be put back, so hbatune's own state stays: run `hbatune "
-                "uninstall` again, or with --keep-values to leave the values as they are"
+                f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
+                f"change, {format_count(note.pairs, 'time')} each, which takes about "
+                f"{note.seconds:.0f} s; where something has cost, longer, but {note.limit} s at "
+                "most"
             )
-        case (
-            context.InterruptedRuns()
-            | context.UnmatchedNames()
-            | context.RolledBack()
-            | context.FileRemoved()
-        ):
-            raise AssertionError(f"{type(note).__name__} has a form of its own")
-        case context.InitramfsStale(modules, command, of_root):
-            return _describe_initramfs(modules, command, of_root=of_root)
-        case context.OptionsWritten(path):
-            return f"{path} is written; a module takes it over when it is loaded next"
-        case context.OptionsRemoved(path):
-            return f"{path} is gone; a loaded module keeps what it has until it is loaded next"
-        case context.OptionsNotRemoved(path, errno):
-            return f"{path} cannot be taken away: {os.strerror(errno)}"
-        case _:
-            return _describe_time_ahead(note)
 
 
-def _describe_failure(task: Task, error: HbatuneError) -> str:
-    message = error.message
-    match task:
-        case Task.RECORD_ROLLBACK | Task.SAVE_JOURNAL | Task.READ_JOURNAL:
-            return f"{message}; {error.hint}"
-        case Task.LIFT_ROLLBACK:
-            return f"{message}; {error.hint}; until then the daemon leaves these disks alone"
-        case Task.READ_CONFIGURATION:
-            return f"{message}; rolled back all the same"
-        case Task.DEACTIVATE_PROFILE:
-            return f"{message}; the daemon leaves every disk alone all the same"
-        case Task.FORGET_PROFILE:
-            return f"{message}; it is left"
-        case Task.SAVE_HISTORY:
-            return f"the results are not kept: {message}"
-        case Task.PLACE_RULES:
-            return f"udev's rules are as they were: {message}"
-        case Task.TELL_IRQBALANCE | Task.READ_DEVICES:
-            return f"{message}; {error.hint}"
-        case Task.MARK_DISKS:
-            return f"{message}; {error.hint}; until then the daemon takes these disks for new ones"
-        case Task.COMPARE:
-            return f"nothing was compared: {message}; {error.hint}"
-        case Task.REMOVE_RULES | Task.REMOVE_OPTIONS | Task.FIT_MEMORY | Task.WRITE_RULES:
-            return message
+def _describe_command(note: context.CommandFailed) -> str:
+    tool = note.ran
+    remedy = "" if tool.finished else f"; {_REMEDIES.get(tool.command[0], 'run hbatune again')}"
+    if note.reloading:
+        return f"udev could not reload its rules: {tool.said}{remedy}"
+    command = " ".join(tool.command[:_SHOWN_WORDS])
+    if len(tool.command) > _SHOWN_WORDS:
+        command += " …"
+    return f"`{command}` failed: {tool.said}{remedy}"
 
 
 def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:
@@ -331,41 +320,24 @@ def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:
     )
 
 
-def _describe_initramfs(modules: Sequence[str], command: str | None, *, of_root: bool) -> str:
-    how = f"`{command}`" if command else "as your distribution does it"
-    if not of_root:
-        return f"where the initramfs holds {', '.join(modules)}, rebuild that: {how}"
+def _describe_initramfs(note: context.InitramfsStale) -> str:
+    how = f"`{note.command}`" if note.command else "as your distribution does it"
+    modules = ", ".join(note.modules)
+    if not note.of_root:
+        return f"where the initramfs holds {modules}, rebuild that: {how}"
     return (
-        f"{', '.join(modules)} is loaded from the initramfs, since the root disk needs it: "
+        f"{modules} is loaded from the initramfs, since the root disk needs it: "
         f"rebuild that, {how}, or the next boot does not see the change"
     )
 
 
-def _describe_time_ahead(note: context.TimeAhead) -> str:
-    match note:
-        case context.RunsAhead(runs, seconds, write):
-            effect = "they WRITE, and destroy what is there" if write else "they only read"
-            return f"{format_count(runs, 'run')}, {_describe_time(runs, seconds)}; {effect}"
-        case context.FileRunsAhead(runs, size, seconds):
-            mib = size / (1 << 20)
-            return (
-                f"{format_count(runs, 'run')} on a file of {mib:.0f} MiB, "
-                f"{_describe_time(runs, seconds)}"
-            )
-        case context.SearchesAhead(disks, seconds, limit):
-            limit_text = "" if limit is None else f", and no longer than {format_duration(limit)}"
-            return (
-                f"searching {format_count(disks, 'disk')}, which takes about "
-                f"{format_duration(seconds)}"
-                f"{limit_text}; {_describe_writes(note)}, and leaves every setting as it is"
-            )
-        case context.ComparisonsAhead(endpoints, pairs, seconds, limit):
-            return (
-                f"comparing {format_count(endpoints, 'endpoint')} with and without the change, "
-                f"{format_count(pairs, 'time')} each, "
-                f"which takes about {seconds:.0f} s; where something has cost, longer, but "
-                f"{limit} s at most"
-            )
+def _describe_runs(note: context.RunsAhead) -> str:
+    runs = format_count(note.runs, "run")
+    time = f"which {'takes' if note.runs == 1 else 'take'} about {note.seconds:.0f} s"
+    if note.file_size is not None:
+        return f"{runs} on a file of {note.file_size / (1 << 20):.0f} MiB, {time}"
+    effect = "they WRITE, and destroy what is there" if note.write else "they only read"
+    return f"{runs}, {time}; {effect}"
 
 
 def _describe_writes(note: context.SearchesAhead) -> str:
@@ -375,7 +347,3 @@ def _describe_writes(note: context.SearchesAhead) -> str:
     if note.folder is not None:
         return f"it writes to a file in {note.folder} and to no disk otherwise"
     return "it only reads"
-
-
-def _describe_time(runs: int, seconds: float) -> str:
-    return f"which {'takes' if runs == 1 else 'take'} about {seconds:.0f} s"

@@ -20,7 +20,16 @@ from hbatune.facts.model import Attribute
 from hbatune.facts.services import HIDDEN_PROCESSES, Irqbalance
 from hbatune.operations import context
 from hbatune.operations.apply import ApplyRequest, apply_profile
-from hbatune.operations.context import Context, Note, SilentReporter, Task, TaskFailed
+from hbatune.operations.context import (
+    Context,
+    Event,
+    EventNote,
+    Message,
+    Note,
+    SilentReporter,
+    Task,
+    TaskFailed,
+)
 from hbatune.operations.rollback import roll_back_targets
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
@@ -31,33 +40,25 @@ from tests.unit.policy_site import SiteFolder
 FILE = Path("/etc/file")
 RAN = ToolResult(("udevadm", "control"), 1, "no")
 ERROR = HbatuneError("it broke", hint="mend it")
-SENTENCES: list[Note] = [
+SENTENCES: list[Message] = [
     *(TaskFailed(task, ERROR) for task in Task),
+    *(EventNote(event, FILE, 13) for event in Event if event is not Event.FILE_REMOVED),
     context.CommandFailed(RAN),
-    context.NothingStarts("hbatune.service"),
-    context.RulesNotLoaded(RAN),
-    context.FileEdited(FILE, tunes=True),
+    context.CommandFailed(RAN, reloading=True),
     context.FollowsElsewhere(Irqbalance(812, None), FILE),
     context.FollowsElsewhere(HIDDEN_PROCESSES, FILE),
     context.HistoryFull(3),
-    context.OptionsWritten(FILE),
-    context.OptionsRemoved(FILE),
-    context.OptionsNotRemoved(FILE, 13),
     context.InitramfsStale(("mpt3sas",), None),
-    context.EarlierBoot(dropped=True),
     context.RunsAhead(9, 90.0, write=True),
-    context.FileRunsAhead(9, 1 << 30, 90.0),
+    context.RunsAhead(9, 90.0, file_size=1 << 30),
     context.ComparisonsAhead(2, 10, 100.0, 600),
     context.SearchesAhead(2, 90.0, 600.0),
-    context.Stopped(compared=False),
-    context.RollbackCame(),
-    context.UnrestoredValues(),
 ]
 SHOWN: list[Note] = [
     context.InterruptedRuns(Journal("boot"), RollbackRecords(), machine(), ()),
     context.UnmatchedNames(()),
     context.RolledBack((), machine()),
-    context.FileRemoved(FILE),
+    EventNote(Event.FILE_REMOVED, FILE),
 ]
 PLACING = """
 title = "interrupts alone"
@@ -71,13 +72,13 @@ source = "site"
 
 
 def test_every_note_has_text(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {type(each) for each in (*SENTENCES, *SHOWN)} == set(get_args(Note))
+    assert {type(note) for note in (*SENTENCES, *SHOWN)} == set(get_args(Note))
     for each in SENTENCES:
         assert format_note(each)
         show_note(each)
         assert capsys.readouterr().err == f"hbatune: {format_note(each)}\n"
-    for each in SHOWN:
-        show_note(each)
+    for note in SHOWN:
+        show_note(note)
     assert capsys.readouterr().out.endswith(f"{FILE} is gone.\n")
 
 

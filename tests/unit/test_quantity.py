@@ -67,7 +67,7 @@ def nouns() -> set[str]:
         for path in (PACKAGE / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 match node:
-                    case ast.Call(func=ast.Name("quantity"), args=[_, *words]) if all(
+                    case ast.Call(func=ast.Name("format_count"), args=[_, *words]) if all(
                         isinstance(word, ast.Constant) for word in words
                     ):
                         [*_, last] = [ast.literal_eval(word) for word in words]
