@@ -23,11 +23,9 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing
 from hbatune.operations.context import (
     Context,
-    InterruptedRuns,
     Phase,
     SearchesAhead,
     Stop,
-    UnmatchedNames,
 )
 from hbatune.operations.disk_probes import (
     BFQ,
@@ -43,7 +41,13 @@ from hbatune.operations.disk_probes import (
 )
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import keep_records
-from hbatune.operations.situation import ScanMeans, Situation, resolve_target_name, survey_machine
+from hbatune.operations.situation import (
+    ScanMeans,
+    Situation,
+    SituationRequest,
+    read_situation,
+    resolve_target_name,
+)
 from hbatune.operations.verify import find_mount_point
 from hbatune.plan.rows import Row
 from hbatune.policy.chosen import find_configuration_file, load_configuration
@@ -424,16 +428,16 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         means = ScanMeans(context.paths, tuple(stuck), worker_pool)
-        situation = survey_machine(
-            request.profile, request.targets, means=means, extra_settings=SEARCHED_SETTINGS
-        )
-        context.reporter.note(
-            InterruptedRuns(
-                situation.journal, situation.rollbacks, situation.machine, situation.stuck
+        situation = read_situation(
+            SituationRequest(
+                profile=request.profile,
+                targets=request.targets,
+                means=means,
+                extra_settings=SEARCHED_SETTINGS,
             )
         )
-        context.reporter.note(UnmatchedNames(situation.unmatched))
-        if not situation.chosen:
+        context.note_traces(situation)
+        if not situation.chosen.endpoints:
             raise UsageError(
                 f"there is no disk to search at {', '.join(request.targets)}",
                 hint="name a disk: `hbatune list` shows them",
@@ -458,7 +462,9 @@ def _choose_disks(
     excluded = SiteNames(machine).meant(situation.site.exclude)
     usable: set[str] = set()
     skipped: list[Skipped] = []
-    for subject in list_subjects(machine, {endpoint.target for endpoint in situation.chosen}):
+    for subject in list_subjects(
+        machine, {endpoint.target for endpoint in situation.chosen.endpoints}
+    ):
         aliases = {subject.target, subject.endpoint.id}
         # Other hosts share an array: its disks are probed only by their own names.
         is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
@@ -610,7 +616,7 @@ def _find_represented(situation: Situation, subject: Subject) -> tuple[str, ...]
     disk = subject.endpoint
     return tuple(
         represented.target
-        for represented in situation.chosen
+        for represented in situation.chosen.endpoints
         if represented.target != disk.target
         and (represented.adapter, represented.medium, represented.model)
         == (disk.adapter, disk.medium, disk.model)

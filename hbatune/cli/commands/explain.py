@@ -12,7 +12,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, list_targets, make_target
-from hbatune.operations.situation import Situation, survey_machine
+from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row, find_skipped_disks
 from hbatune.policy.budget import (
@@ -137,7 +137,10 @@ def run(args: argparse.Namespace) -> int:
             f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
             hint=suggest_nearest(args.setting, SETTINGS),
         )
-    situation = survey_machine(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
+    request = SituationRequest(
+        profile=args.profile, targets=[args.target], snapshot=args.snapshot, narrow=True
+    )
+    situation = read_situation(request)
     explained = list(_explain_settings(situation, args.setting))
     bare = [] if args.setting is not None else list(_find_without_rules(situation, explained))
     if args.setting is not None and not explained:
@@ -228,7 +231,7 @@ def _explain_adapters(
     matcher: Matcher,
 ) -> Iterator[Explained]:
     """Yield settings that a rule specifies for requested adapters without such a parameter."""
-    requested_ids = situation.ids or frozenset()
+    requested_ids = situation.chosen.ids or frozenset()
     adapters = {
         adapter.target: adapter
         for adapter in situation.machine.adapters
@@ -254,10 +257,10 @@ def _collect_sources(explained: Explained) -> Iterator[str]:
 def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
     """Yield the requested targets, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
-    for endpoint in situation.chosen:
+    for endpoint in situation.chosen.endpoints:
         yield make_target(endpoint), build_traits(endpoint, adapters.get(endpoint.adapter or ""))
     for target in list_targets(situation.machine).values():
-        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.ids or ()):
+        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
             yield target, build_adapter_traits(adapters[target.adapter or ""], target.kind)
 
 
@@ -324,7 +327,7 @@ class _Index:
     def __init__(self, situation: Situation) -> None:
         self.profile = situation.profile.name
         self.machine = situation.machine
-        self.endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
+        self.endpoints = {endpoint.id: endpoint for endpoint in situation.chosen.endpoints}
         self.vectors = {vector.id: vector for vector in situation.machine.vectors}
         self.targets = list_targets(situation.machine)
 

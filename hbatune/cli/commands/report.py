@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from hbatune.act import paths
-from hbatune.act.journal import Journal
+from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather_machine
-from hbatune.operations.situation import peek_journal, require_readable, survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation, require_readable
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.probe import history
@@ -82,7 +82,7 @@ def _gather_data(args: argparse.Namespace) -> ReportData:
     )
     if args.profile is None and active is None:
         return _gather_without_profile(args, records)
-    situation = survey_machine(args.profile, (), snapshot=args.snapshot)
+    situation = read_situation(SituationRequest(profile=args.profile, snapshot=args.snapshot))
     print_not_understood(situation.not_understood)
     return ReportData(
         machine=situation.machine,
@@ -100,7 +100,7 @@ def _gather_without_profile(args: argparse.Namespace, records: tuple[Record, ...
     if args.snapshot is None:
         machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
         require_readable(Paths())
-        journal = peek_journal(paths.JOURNAL, machine)
+        journal, _ = load_with_current_ids(paths.JOURNAL, machine)
     else:
         machine = load_snapshot(args.snapshot).machine
         journal = Journal(machine.boot_id)
