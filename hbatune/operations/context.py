@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
+from hbatune.act import rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim, Lock
@@ -286,6 +287,22 @@ class Context(Struct, frozen=True, kw_only=True):
             self.note(TaskFailed(task, error))
             return False
         return True
+
+    def make_trial_means(self, act: ActConfig, worker_pool: WorkerPool | None = None) -> Means:
+        """Return the means to switch the settings of one target, which needs one worker.
+
+        A rollback that is recorded during the switching stops it.
+        """
+        paths = self.paths
+        return Means(
+            journal=paths.journal,
+            claims=paths.claims,
+            spent=paths.spent,
+            workers=1,
+            deadline=act.deadline_seconds,
+            worker_pool=worker_pool,
+            guard=rollback_record.load(paths).guard(paths, named=True),
+        )
 
     @contextmanager
     def writing(

@@ -18,8 +18,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import rollback_record
-from hbatune.act.executor import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather_machine
@@ -138,7 +136,7 @@ def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) ->
     name = os.path.realpath(folder)
     seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.reporter.note(RunsAhead(len(workloads), seconds, file_size=file.size))
+        context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
             for workload in workloads:
@@ -242,7 +240,7 @@ def _measure_disks(
     count = len(usable) * len(workloads)
     seconds = sum(running.estimate_seconds(len(usable), workload) for workload in workloads)
     if count:
-        context.reporter.note(RunsAhead(count, seconds, writes))
+        context.note(RunsAhead(count, seconds, writes))
     with context.reporter.progress(Phase.PROBING, count) as advance:
         for subject in usable:
             measured += _run_all(context, machine, subject, workloads, names, advance)
@@ -318,13 +316,7 @@ def _set_depths(
     if why is not None:
         yield lambda workload: why
         return
-    act = load_configuration().act
-    paths = context.paths
-    # One target needs one worker.
-    means = Means(
-        *(paths.journal, paths.claims, paths.spent, 1, act.deadline_seconds),
-        guard=rollback_record.load(paths).guard(paths, named=True),
-    )
+    means = context.make_trial_means(load_configuration().act)
     id = subject.endpoint.id
     with (
         context.lock(),
@@ -379,10 +371,10 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
     try:
         dropped = history.append(context.paths.history, records)
     except HistoryError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_HISTORY, error))
+        context.note(TaskFailed(Task.SAVE_HISTORY, error))
         return
     if dropped:
-        context.reporter.note(HistoryFull(dropped))
+        context.note(HistoryFull(dropped))
 
 
 def list_apply_records(
@@ -439,7 +431,7 @@ def probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) ->
     if groups:
         seconds = sum(running.estimate_seconds(1, workload) for _, workload, _, _ in groups)
         writes = any(workload.writes for _, workload, _, _ in groups)
-        context.reporter.note(RunsAhead(len(groups), seconds, writes))
+        context.note(RunsAhead(len(groups), seconds, writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(
