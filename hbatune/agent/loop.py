@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
-from hbatune.agent import work
+from hbatune.agent import orders, work
 from hbatune.agent.child import CHILD_DIED, Child, ChildError, Server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, EventBatch
@@ -245,7 +245,7 @@ class DaemonLoop:
                 # The process keeps the levels, which are many, until its next full scan.
                 request = order if audit else replace(order, levels={})
                 with suppress(BrokenPipeError):
-                    server.ask(work.encode_order(request))
+                    server.ask(orders.encode(request))
                     return server
         self._end_server()
         if (hanging := children.collect_abandoned()) >= MAX_ABANDONED:
@@ -258,7 +258,7 @@ class DaemonLoop:
         server = Server(passes.make, on_idle=passes.rest)
         self._server = server, policy, current_time
         try:
-            server.ask(work.encode_order(order))
+            server.ask(orders.encode(order))
         except BrokenPipeError as error:
             self._end_server()
             raise ChildError(error) from error

@@ -1,16 +1,14 @@
 """Orders for passes, their reports, and the time budget and results of short probes (``probing``).
 
-Passes send reports to the daemon in pieces to save its memory. A report on thousands of disks
-repeats their names and ids. Decoded as a unit, it would require memory that the daemon never needs
-again but that the allocator keeps.
+Each message between the daemon and its processes is one value of msgpack. A report on thousands of
+disks repeats their names and ids, which the daemon stores once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
-from itertools import islice
+from typing import TypeVar
 
-import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, msgpack
 from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
@@ -216,45 +214,77 @@ class _Piece(Struct, frozen=True, array_like=True):
     resettable: dict[str, int]
 
 
-_encode = msgspec.json.Encoder().encode
-_decode_head = msgspec.json.Decoder(PassReport).decode
-_decode_piece = msgspec.json.Decoder(_Piece).decode
+class _SentReport(Struct, frozen=True, array_like=True):
+    """A report as sent: without these fields, and its encoded pieces.
+
+    The daemon decodes them one by one. Decoded together, they would require memory that the daemon
+    never needs again but that the allocator keeps.
+    """
+
+    head: PassReport
+    pieces: tuple[Raw, ...]
+
+
+encode = msgpack.Encoder().encode
+"""Encodes an order or the result of a probe."""
+decode_order = msgpack.Decoder(Order).decode
+_decode_sent = msgpack.Decoder(_SentReport).decode
+_decode_piece = msgpack.Decoder(_Piece).decode
 
 
 def encode_report(report: PassReport) -> bytes:
-    """Return a report as lines of JSON: a head without per-disk fields, and a line per piece."""
-    subjects = report.subjects
+    """Return a report as one value of msgpack."""
+    subjects, places = report.subjects, report.places
     head = replace(
         report,
         changes=(),
         subjects=None if subjects is None else replace(subjects, disks=()),
-        places=SampledPlaces(ways=report.places.ways),
+        places=SampledPlaces(ways=places.ways),
         levels={},
         resettable={},
     )
-    return b"\n".join((_encode(head), *map(_encode, _split_report(report))))
+    disks = () if subjects is None else subjects.disks
+    names, levels = list(places.disks.items()), list(report.levels.items())
+    resettable, pieces = list(report.resettable.items()), []
+    longest = max(map(len, (report.changes, disks, names, places.scsi, levels, resettable)))
+    for start in range(0, longest, PIECE_SIZE):
+        part = slice(start, start + PIECE_SIZE)
+        piece = _Piece(
+            report.changes[part],
+            disks[part],
+            dict(names[part]),
+            places.scsi[part],
+            dict(levels[part]),
+            dict(resettable[part]),
+        )
+        pieces.append(piece)
+    return encode((head, pieces))
 
 
 def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassReport:
     """Return the report. To save memory, it shares equal texts and disks of ``known_disks``."""
     disks_by_id = {disk.id: disk for disk in known_disks}
-    texts = _Texts()
+    pool: dict[str, str] = {}
     for disk in disks_by_id.values():
-        texts.share_disk(disk)
-    lines = _split_lines(sent)
-    head = _decode_head(next(lines))
+        _share_texts(disk, pool)
+
+    def share(text: str) -> str:
+        return pool.setdefault(text, text)
+
     changes, disks, scsi = list[SettingChange](), list[WatchedDisk](), list[str]()
     names, levels, resettable = dict[str, str](), dict[str, DepthLevel](), dict[str, int]()
-    for line in lines:
-        piece = _decode_piece(line)
+    report = _decode_sent(sent)
+    head = report.head
+    for encoded in report.pieces:
+        piece = _decode_piece(encoded)
         for disk in piece.disks:
             known_disk = disks_by_id.get(disk.id)
-            disks.append(known_disk if known_disk == disk else texts.share_disk(disk))
-        changes += map(texts.share_change, piece.changes)
-        scsi += map(texts.share, piece.scsi)
-        names.update((texts.share(name), texts.share(id)) for name, id in piece.names.items())
-        levels.update((texts.share(id), level) for id, level in piece.levels.items())
-        resettable.update((texts.share(name), depth) for name, depth in piece.resettable.items())
+            disks.append(known_disk if known_disk == disk else _share_texts(disk, pool))
+        changes += [_share_texts(change, pool) for change in piece.changes]
+        scsi += map(share, piece.scsi)
+        names.update((share(name), share(id)) for name, id in piece.names.items())
+        levels.update((share(id), level) for id, level in piece.levels.items())
+        resettable.update((share(name), depth) for name, depth in piece.resettable.items())
     return replace(
         head,
         changes=tuple(changes),
@@ -265,70 +295,19 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
     )
 
 
-class _Texts:
-    """A pool of texts, each stored once."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def share(self, text: str) -> str:
-        """Return the pool's copy of a text."""
-        return self._texts.setdefault(text, text)
-
-    def share_disk(self, disk: WatchedDisk) -> WatchedDisk:
-        """Return a disk with shared texts."""
-        adapter = None if disk.adapter is None else self.share(disk.adapter)
-        source = None if disk.knee_source is None else self.share(disk.knee_source)
-        return replace(
-            disk,
-            id=self.share(disk.id),
-            target=self.share(disk.target),
-            adapter=adapter,
-            knee_source=source,
-            paths=tuple(map(self.share, disk.paths)),
-        )
-
-    def share_change(self, change: SettingChange) -> SettingChange:
-        """Return a change with shared texts."""
-        before, value = change.before, change.value
-        return replace(
-            change,
-            target=self.share(change.target),
-            id=self.share(change.id),
-            setting=self.share(change.setting),
-            before=self.share(before) if isinstance(before, str) else before,
-            value=self.share(value) if isinstance(value, str) else value,
-            rule=self.share(change.rule),
-        )
+_SharedStruct = TypeVar("_SharedStruct", WatchedDisk, SettingChange)
 
 
-def _split_report(report: PassReport) -> Iterator[_Piece]:
-    disks = () if report.subjects is None else report.subjects.disks
-    names, scsi = iter(report.places.disks.items()), report.places.scsi
-    levels, resettable = iter(report.levels.items()), iter(report.resettable.items())
-    longest = max(
-        map(len, (report.changes, disks, report.places.disks, report.levels, report.resettable))
-    )
-    for start in range(0, longest, PIECE_SIZE):
-        piece = slice(start, start + PIECE_SIZE)
-        yield _Piece(
-            changes=report.changes[piece],
-            disks=disks[piece],
-            names=dict(islice(names, PIECE_SIZE)),
-            scsi=scsi[piece],
-            levels=dict(islice(levels, PIECE_SIZE)),
-            resettable=dict(islice(resettable, PIECE_SIZE)),
-        )
-
-
-def _split_lines(sent: bytes) -> Iterator[memoryview]:
-    """Yield the lines. JSON from msgspec contains no line breaks."""
-    view, start = memoryview(sent), 0
-    while start <= len(sent):
-        end = sent.find(b"\n", start)
-        end = len(sent) if end < 0 else end
-        yield view[start:end]
-        start = end + 1
+def _share_texts(value: _SharedStruct, pool: dict[str, str]) -> _SharedStruct:
+    """Return the value with the pool's copies of its texts. Texts that are not in it are added."""
+    shared: dict[str, object] = {}
+    for name in value.__struct_fields__:
+        content = getattr(value, name)
+        if type(content) is str:  # and no StrEnum
+            shared[name] = pool.setdefault(content, content)
+        elif type(content) is tuple:
+            shared[name] = tuple(pool.setdefault(text, text) for text in content)
+    return replace(value, **shared)
 
 
 HOUR = 3600.0
@@ -361,4 +340,4 @@ class NewEndpointProbe(Struct, frozen=True):
     unwritten: tuple[UnwrittenFile, ...] = ()
 
 
-decode_probe = msgspec.json.Decoder(NewEndpointProbe).decode
+decode_probe = msgpack.Decoder(NewEndpointProbe).decode

@@ -27,7 +27,7 @@ from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, SilentReporter, TaskFailed
 from hbatune.operations.last_look import MachineCache
-from hbatune.operations.reconcile import PassResult, run_pass
+from hbatune.operations.reconcile import PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
 from hbatune.policy.profile import ProbeSpec, Profile
@@ -178,19 +178,16 @@ def _run_pass(
     if memory.levels is not None:
         order = replace(order, levels=memory.levels)
     problems, judge = _Problems(), Judge(order)
-    # Only a requested reload restores settings that the profile no longer requires. A rules file
-    # that is missing for a moment must not cause this.
-    put_back = order.reason is PassReason.RELOAD
-    reconciled = run_pass(
-        _make_context(problems),
-        config,
-        profile,
-        judge,
-        memory.last,
+    request = PassRequest(
+        config=config,
+        profile=profile,
         names=names,
         unmarked=order.unmarked,
-        put_back=put_back,
+        # Only a requested reload restores settings that the profile no longer requires. A rules
+        # file that is missing for a moment must not cause this.
+        put_back=order.reason is PassReason.RELOAD,
     )
+    reconciled = run_pass(_make_context(problems), request, judge, memory.last)
     if reconciled is None:
         # Superseded: the daemon repeats the order with its current configuration and record.
         return PassReport(profile=profile.name, locked=True)

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Collection
 
-import msgspec
-
 from hbatune.act import lock, paths
 from hbatune.act.lock import Lock
+from hbatune.agent import orders
 from hbatune.agent.orders import NewEndpointProbe, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import gather_machine
@@ -34,13 +33,13 @@ def probe_endpoints(
         with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
             # The other run measures, and a second load would distort both results.
             if lock.read_held_ids(paths.HOLDS):
-                return msgspec.json.encode(NewEndpointProbe())
-            return msgspec.json.encode(_probe_endpoints(ids, config, profile, seconds))
+                return orders.encode(NewEndpointProbe())
+            return orders.encode(_probe_endpoints(ids, config, profile, seconds))
     # No error: a command is running, and a probe requires an idle host.
     except LockedError:
-        return msgspec.json.encode(NewEndpointProbe())
+        return orders.encode(NewEndpointProbe())
     except HbatuneError as error:
-        return msgspec.json.encode(NewEndpointProbe(error=error.message))
+        return orders.encode(NewEndpointProbe(error=error.message))
 
 
 def _probe_endpoints(

@@ -12,11 +12,10 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 import hbatune
 from hbatune import children
-from hbatune.agent.orders import NewEndpointProbe, Order, PassReport, decode_report, encode_report
+from hbatune.agent import orders
+from hbatune.agent.orders import NewEndpointProbe, PassReport, decode_report, encode_report
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 RESTORE_TIMEOUT_S = 110.0
 """Seconds for another version to restore the values: less than ``loop.RESTORE_ALL_TIMEOUT_S``."""
 
-encode_order = msgspec.msgpack.Encoder().encode
-_decode_order = msgspec.msgpack.Decoder(Order).decode
-
 
 class PassMaker:
     """Makes consecutive passes in one process, with encoded orders and reports."""
@@ -41,12 +37,12 @@ class PassMaker:
         self._memory: Memory | None = None
 
     def make(self, sent: bytes) -> bytes:
-        """Make the pass of an order (``encode_order``). Return its report (``decode_report``)."""
+        """Make the pass of an encoded order. Return its encoded report (``decode_report``)."""
         if _is_replaced():
             return encode_report(_REPLACED)
         from hbatune.agent import passes
 
-        order = _decode_order(sent)
+        order = orders.decode_order(sent)
         if self._memory is not None and order.names is None:
             # A full scan starts with an empty memory, as in a new process.
             self._memory.close()
@@ -117,7 +113,7 @@ def probe_endpoints(
 ) -> bytes:
     """Probe one new endpoint of each type. Return the encoded result. Raises nothing."""
     if _is_replaced():
-        return msgspec.json.encode(NewEndpointProbe(error=_REPLACED.error))
+        return orders.encode(NewEndpointProbe(error=_REPLACED.error))
     from hbatune.agent import probing
 
     return probing.probe_endpoints(ids, config, profile, seconds)

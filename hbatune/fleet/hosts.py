@@ -26,7 +26,7 @@ from hbatune.fleet.compared_facts import (
     list_host_facts,
     shorten_text,
 )
-from hbatune.operations.situation import make_snapshot_situation
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.operations.snapshot import make_check_input
 from hbatune.plan.rows import Row, State
 from hbatune.settings.table import SETTINGS, Value
@@ -125,8 +125,9 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
     Raise UsageError if neither the host nor this machine has the profile, or if the snapshot
     contains more than any real host.
     """
-    active = snapshot.policy.active
-    situation = make_snapshot_situation(snapshot, profile, ()) if profile or active else None
+    situation = None
+    if profile or snapshot.policy.active:
+        situation = read_situation(SituationRequest(profile=profile, snapshot=snapshot))
     inputs = make_check_input(snapshot, situation, ())
     audit = HostAudit(
         file=file,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,28 +14,20 @@ from hbatune.act import journal, lock, marks, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
-from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
-from hbatune.operations.boot_files import (
-    has_rules,
-    keep_placed_interrupts,
-    refresh_rules,
-    remember_immovable,
-    reserve_interrupts,
-)
+from hbatune.operations import boot_files
 from hbatune.operations.context import (
     Context,
     Event,
     EventNote,
-    InterruptedRuns,
     Phase,
     Task,
     TaskFailed,
-    UnmatchedNames,
 )
-from hbatune.operations.situation import ScanMeans, Situation, survey_machine
+from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
 from hbatune.policy.chosen import find_configuration_file, load_configuration
@@ -121,15 +114,6 @@ class ApplyResult(Struct, frozen=True):
         return [result for result in last.values() if result is not None]
 
 
-class _Done(Struct, frozen=True):
-    """The rows with their outcomes, and their verdicts."""
-
-    rows: tuple[Row, ...]
-    verified: VerificationResult | None = None
-    saved: bool = True
-    noted: bool = True
-
-
 def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     """Write the profile's values and make them persistent, under the lock.
 
@@ -144,48 +128,55 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
         means = ScanMeans(paths, tuple(stuck), worker_pool)
-        situation = survey_machine(request.profile, request.targets, means=means)
+        situation = read_situation(
+            SituationRequest(profile=request.profile, targets=request.targets, means=means)
+        )
         losses = situation.journal.losses
         if any(loss.kind is not LossKind.DAMAGED for loss in losses):
             raise LostError(losses)
-        context.reporter.note(
-            InterruptedRuns(
-                situation.journal, situation.rollbacks, situation.machine, situation.stuck
-            )
-        )
-        context.reporter.note(UnmatchedNames(situation.unmatched))
+        context.note_traces(situation)
         plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
         require_affordable(plan)
         require_writable(situation.machine, {row.id for row in plan.drift})
         if not request.once and plan.profile != situation.config.profile:
             # Before the writes: otherwise settings would be applied that a reboot does not restore.
             system.require_writable_configuration(find_configuration_file())
-        run = PlannedRun(situation, plan, _load_journal(context, situation))
+        filed, ids = _load_journal(context, situation), situation.chosen.ids
+        run = PlannedRun(situation, plan, filed, plan.rows, ids)
         compares = request.probe and plan.drift and not rollback_record.has_later(began, paths)
-        carry_out = _write_compared if compares else _write_uncompared
         guard = began.guard(paths, named=bool(request.targets))
-        done = carry_out(context, request, run, worker_pool, guard)
+        disks = len({row.target for row in plan.drift})
+        act = situation.config.act
+        writing = context.writing(Phase.WRITING, disks, act, worker_pool, guard)
+        if compares:
+            done = _write_compared(context, request.compare, run, writing)
+        else:
+            with writing as write_means:
+                done = write_rows(context, run, write_means)
+            if write_means.stop():
+                context.note(EventNote(Event.WRITING_STOPPED))
         unfinished = {row.id for row in done.rows if not is_settled(row)}
-        noted = mark_seen(context, situation.machine, situation.ids, unfinished) and done.noted
+        noted = mark_seen(context, situation.machine, ids, unfinished) and done.noted
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)
         if request.module_options and is_active:
-            from hbatune.operations.boot_files import write_options  # rarely needed
-
-            rows += write_options(context, situation, request.targets)
+            rows += boot_files.write_options(context, situation, request.targets)
         # After the writes: until then the daemon skips the targets that were rolled back.
         lifted, compiled = True, True
         if is_active:
             lifted = _lift_rollbacks(context, situation, once=request.once)
         else:
-            context.reporter.note(EventNote(Event.ROLLBACK_RECORDED))
+            context.note(EventNote(Event.ROLLBACK_RECORDED))
         if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
             system.activate_profile(find_configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
         if done.verified is not None:
-            _record_verdicts(context, situation, done.rows, done.verified)
+            from hbatune.operations import probe
+
+            records = probe.list_apply_records(context, situation, done.rows, done.verified)
+            probe.keep_records(context, records)
     if not request.once:
         # Outside the lock, which the daemon's pass takes.
         context.nudge()
@@ -209,12 +200,11 @@ def mark_seen(
     unfinished: Collection[str],
 ) -> bool:
     """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
-    try:
+
+    def mark_disks() -> None:
         marks.remember_disks(context.paths.seen, machine, ids, unfinished=unfinished)
-    except marks.MarkError as error:
-        context.reporter.note(TaskFailed(Task.MARK_DISKS, error))
-        return False
-    return True
+
+    return context.attempt(Task.MARK_DISKS, mark_disks, marks.MarkError)
 
 
 def is_settled(row: Row) -> bool:
@@ -225,66 +215,62 @@ def is_settled(row: Row) -> bool:
 
 
 class WrittenRows(Struct, frozen=True):
-    """The rows with their outcomes.
+    """The rows with their outcomes, and their verdicts if they were compared.
 
-    ``saved`` is whether the journal could be updated, ``listed`` whether the lists of interrupts
-    could be: the list for irqbalance, and the list of immovable interrupts.
+    ``saved`` is whether the journal could be updated. ``noted`` is whether the lists of interrupts
+    (for irqbalance, and of immovable ones) could be, and the changes compared as requested.
     """
 
     rows: tuple[Row, ...]
     saved: bool = True
-    listed: bool = True
+    noted: bool = True
+    verified: VerificationResult | None = None
 
 
 class PlannedRun(Struct, frozen=True):
-    """A plan to write, with its situation and this boot's journal."""
+    """A plan to write, with its situation and this boot's journal.
+
+    ``interrupt_rows`` determine the placed interrupts of the vectors with these ``vector_ids``, or
+    of all.
+    """
 
     situation: Situation
     plan: Plan
     filed: Journal
+    interrupt_rows: Collection[Row]
+    vector_ids: Collection[str] | None
 
 
-def write_rows(
-    context: Context,
-    run: PlannedRun,
-    means: Means,
-    *,
-    named_ids: Collection[str] = (),
-    rows: Collection[Row] | None = None,
-    ids: Collection[str] | None = None,
-) -> WrittenRows:
+def write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
     """Write the plan, and exclude the interrupts that it places from irqbalance.
 
-    Values that were reverted earlier are tried again on ``named_ids``. ``rows`` (by default the
-    plan's) determine the interrupts, for the vectors with these ``ids``. Raises as
+    Values that were reverted earlier are tried again on named targets. Raises as
     ``act.writer.write_plan`` does, before anything is written.
     """
-    machine, plan = run.situation.machine, run.plan
-    interrupt_rows = plan.rows if rows is None else rows
-    if run.situation.rest is not None:  # a partial scan, which has no interrupts
-        return _write_rows(context, run, means, named_ids)
-    reserve_interrupts(context, machine, interrupt_rows, ids)
+    machine, ids = run.situation.machine, run.vector_ids
+    if run.situation.part is not None:  # it has no interrupts
+        return _write_rows(context, run, means)
+    boot_files.reserve_interrupts(context, machine, run.interrupt_rows, ids)
     try:
-        written = _write_rows(context, run, means, named_ids)
+        written = _write_rows(context, run, means)
     except HbatuneError:  # nothing was written: release the reserved interrupts
-        keep_placed_interrupts(context, machine, interrupt_rows, ids)
+        boot_files.keep_placed_interrupts(context, machine, run.interrupt_rows, ids)
         raise
-    remembered = remember_immovable(context, plan, written.rows)
+    remembered = boot_files.remember_immovable(context, run.plan, written.rows)
     done = {(row.id, row.setting): row for row in written.rows}
-    after = [done.get((row.id, row.setting), row) for row in interrupt_rows]
-    return replace(
-        written, listed=keep_placed_interrupts(context, machine, after, ids) and remembered
-    )
+    after = [done.get((row.id, row.setting), row) for row in run.interrupt_rows]
+    listed = boot_files.keep_placed_interrupts(context, machine, after, ids)
+    return replace(written, noted=listed and remembered)
 
 
-def _write_rows(
-    context: Context, run: PlannedRun, means: Means, named_ids: Collection[str]
-) -> WrittenRows:
-    machine = run.situation.machine
+def _write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
+    situation = run.situation
+    named_ids = situation.chosen.ids or frozenset()
     try:
-        return WrittenRows(write_plan(machine, run.plan, run.filed, means, named=named_ids))
+        rows = write_plan(situation.machine, run.plan, run.filed, means, named=named_ids)
+        return WrittenRows(rows)
     except UnfinishedError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        context.note(TaskFailed(Task.SAVE_JOURNAL, error))
         return WrittenRows(error.rows, saved=False)
 
 
@@ -296,73 +282,39 @@ def _load_journal(context: Context, situation: Situation) -> Journal:
         rollback_record.record_targets(filed.excluded, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
-        context.reporter.note(EventNote(Event.JOURNAL_REPLACED))
+        context.note(EventNote(Event.JOURNAL_REPLACED))
     return filed
-
-
-def _write_uncompared(
-    context: Context,
-    request: ApplyRequest,
-    run: PlannedRun,
-    worker_pool: WorkerPool,
-    guard: RollbackGuard,
-) -> _Done:
-    situation, plan = run.situation, run.plan
-    named_ids, ids = situation.ids or frozenset(), situation.ids
-    act = situation.config.act
-    with context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means:
-        done = write_rows(context, run, means, named_ids=named_ids, ids=ids)
-    if means.stop():
-        context.reporter.note(EventNote(Event.WRITING_STOPPED))
-    return _Done(done.rows, saved=done.saved, noted=done.listed)
 
 
 def _write_compared(
     context: Context,
-    request: ApplyRequest,
+    request: ComparisonRequest,
     run: PlannedRun,
-    worker_pool: WorkerPool,
-    guard: RollbackGuard,
-) -> _Done:
+    writing: AbstractContextManager[Means],
+) -> WrittenRows:
+    """Write the plan, and compare each change with and without it."""
     from hbatune.operations.verify import Verification
 
-    situation, plan = run.situation, run.plan
-    verification = Verification(context, situation, plan, request.compare)
-    named_ids, ids = situation.ids or frozenset(), situation.ids
-    act = situation.config.act
-    with (
-        verification,
-        context.writing(Phase.WRITING, _count_disks(plan), act, worker_pool, guard) as means,
-    ):
+    verification = Verification(context, run.situation, run.plan, request)
+    with verification, writing as means:
         verification.before(means)
-        done = write_rows(context, run, means, named_ids=named_ids, ids=ids)
+        done = write_rows(context, run, means)
         if not done.saved:  # without a journal, a trial must not switch anything
-            return _Done(done.rows, saved=False)
+            return WrittenRows(done.rows, saved=False)
         all_tried = not means.stop()
         try:
             verified = verification.after(done.rows, means)
         except HoldError as error:  # nothing was switched, so the written values remain
-            context.reporter.note(TaskFailed(Task.COMPARE, error))
-            return _Done(done.rows, noted=False)
+            context.note(TaskFailed(Task.COMPARE, error))
+            return WrittenRows(done.rows, noted=False)
     # A verdict may have restored interrupts, which are then irqbalance's again.
-    noted = keep_placed_interrupts(context, situation.machine, verified.rows, ids)
+    noted = boot_files.keep_placed_interrupts(
+        context, run.situation.machine, verified.rows, run.vector_ids
+    )
     if means.stop():
         event = Event.COMPARISON_STOPPED if all_tried else Event.WRITING_STOPPED
-        context.reporter.note(EventNote(event))
-    return _Done(verified.rows, verified=verified, noted=noted)
-
-
-def _record_verdicts(
-    context: Context, situation: Situation, rows: tuple[Row, ...], verified: VerificationResult
-) -> None:
-    """Append the verdicts to the history."""
-    from hbatune.operations.probe import keep_records, list_apply_records
-
-    keep_records(context, list_apply_records(context, situation, rows, verified))
-
-
-def _count_disks(plan: Plan) -> int:
-    return len({row.target for row in plan.drift})
+        context.note(EventNote(event))
+    return WrittenRows(verified.rows, noted=noted, verified=verified)
 
 
 def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bool:
@@ -374,26 +326,22 @@ def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bo
     if once:
         by_name = (record for record in records.records if record.ids is not None)
         records = RollbackRecords(tuple(by_name))
-    try:
-        rollback_record.lift(records, situation.ids, context.paths)
-    except rollback_record.RecordError as error:
-        context.reporter.note(TaskFailed(Task.LIFT_ROLLBACK, error))
-        return False
-    return True
+    return context.attempt(
+        Task.LIFT_ROLLBACK,
+        lambda: rollback_record.lift(records, situation.chosen.ids, context.paths),
+        rollback_record.RecordError,
+    )
 
 
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     """Compile the udev rules for future disks; return whether udev has them."""
-    if not has_rules(context):
+    if not boot_files.has_rules(context):
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_with_current_ids(context.paths.journal, situation.machine)[0]
     records = rollback_record.load(context.paths)
-    return refresh_rules(
-        context,
-        situation.profile,
-        situation.boot_site,
-        filed,
-        rolled_back=journal.update_record_ids(filed, records, situation.machine).ids,
-        room=plan.memory.roomy,
+    rolled_back = journal.update_record_ids(filed, records, situation.machine).ids
+    policy = boot_files.BootPolicy(
+        situation.profile, situation.boot_site, filed, rolled_back, plan.memory.roomy
     )
+    return boot_files.refresh_rules(context, policy)

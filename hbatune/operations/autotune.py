@@ -16,40 +16,36 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import lock, rollback_record
-from hbatune.act.executor import Means
+from hbatune.act import lock
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing
+from hbatune.facts.model import Endpoint, Missing
+from hbatune.operations import disk_probes
 from hbatune.operations.context import (
     Context,
-    InterruptedRuns,
     Phase,
     SearchesAhead,
-    Stop,
-    UnmatchedNames,
 )
 from hbatune.operations.disk_probes import (
-    BFQ,
-    MAX_TRIES,
-    WRITER_TIME_FACTOR,
-    WRITER_WORKLOAD,
     DiskProbes,
     NotWritableError,
     SearchEndedError,
     SearchMeans,
-    get_preferred_seconds,
-    with_duration,
 )
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import keep_records
-from hbatune.operations.situation import ScanMeans, Situation, resolve_target_name, survey_machine
-from hbatune.operations.verify import find_mount_point
+from hbatune.operations.situation import (
+    ScanMeans,
+    Situation,
+    SituationRequest,
+    read_situation,
+    resolve_target_name,
+)
+from hbatune.operations.verify import find_disk, find_mount_point, make_file_subject
 from hbatune.plan.rows import Row
 from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
 from hbatune.probe import run as running
-from hbatune.probe.guard import make_scratch_file
 from hbatune.probe.history import Record, ValueChange, make_record
 from hbatune.probe.result import (
     Doubt,
@@ -67,36 +63,16 @@ from hbatune.search import depth as depths
 from hbatune.search import tournament as tournaments
 from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
-from hbatune.search.tournament import (
-    READ_SETTINGS,
-    WRITE_SETTINGS,
-    Candidate,
-    DiskSearchResult,
-    End,
-    FoundDepth,
-    FoundSettings,
-    NotJudged,
-    NotRestored,
-    Tournament,
-    TournamentAnswer,
-    TournamentConclusion,
-    Unjudged,
-    compute_score,
-    list_read_candidates,
-    list_write_candidates,
-    make_stored_search,
-)
-from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
+from hbatune.search.tournament import DiskSearchResult, End, TournamentConclusion, Unjudged
+from hbatune.settings.limits import find_scheduler
 from hbatune.settings.resolve import resolve_endpoint
-from hbatune.settings.setting import FixedSetting, Value, parse_choices
+from hbatune.settings.setting import FixedSetting, Value
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
 from hbatune.workers import WorkerPool
 
 MAX_DEPTH = 1024
 """The number of I/Os in flight beyond which no measured drive or volume has gained."""
-TOURNAMENT_PROBES = tournaments.MAX_ROUND_PROBES + 2 * tournaments.COMPARISON_PAIRS[0]
-"""The approximate number of probes in a tournament."""
-SEARCHED_SETTINGS = (QUEUE_DEPTH, *WRITE_SETTINGS, *READ_SETTINGS)
+SEARCHED_SETTINGS = (QUEUE_DEPTH, *tournaments.WRITE_SETTINGS, *tournaments.READ_SETTINGS)
 """All settings that a search may set."""
 
 
@@ -116,28 +92,6 @@ class DepthRange(Struct, frozen=True):
     own: int
     current: int
     deepest: int
-
-
-def estimate_seconds(workload: Workload, endpoint: Endpoint, *, with_writer: bool) -> float:
-    """Estimate the seconds of a search on one disk. It may take less, or half as long again."""
-    probe_seconds = running.estimate_seconds(1, with_duration(workload, tournaments.PROBE_S))
-    seconds = (depths.REFINING_PROBES + TOURNAMENT_PROBES) * probe_seconds
-    if with_writer:
-        writer_seconds = running.estimate_seconds(
-            1, with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * tournaments.PROBE_S)
-        )
-        attribute = endpoint.attributes.get(SCHEDULER_FILE)
-        if isinstance(attribute, Attribute) and BFQ in parse_choices(attribute.text):
-            writer_seconds += (
-                get_preferred_seconds(endpoint) / 2
-            )  # about half of the probes are with it
-        seconds += TOURNAMENT_PROBES * writer_seconds
-    return seconds
-
-
-def estimate_probes(*, with_writer: bool) -> int:
-    """Estimate the number of probes in a search on one disk."""
-    return depths.REFINING_PROBES + TOURNAMENT_PROBES * (2 if with_writer else 1)
 
 
 def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
@@ -185,8 +139,10 @@ class DiskSearch:
             search.ended, search.outcome, search.doubtful = error.end, error.outcome, error.doubtful
             answered = search.depth is not None and search.depth.answer is not None
             self._note_unjudged((QUEUE_DEPTH,), Unjudged.ENDED, unless=answered)
-            self._note_unjudged(READ_SETTINGS, Unjudged.ENDED, unless=search.settings is not None)
-            self._note_unjudged(WRITE_SETTINGS, Unjudged.ENDED)
+            self._note_unjudged(
+                tournaments.READ_SETTINGS, Unjudged.ENDED, unless=search.settings is not None
+            )
+            self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.ENDED)
         if (first := self._probes.first) is not None:
             search.blank, search.result = first.blank, search.result or first
         return search
@@ -203,14 +159,16 @@ class DiskSearch:
         """Note settings as not evaluated, unless they were, or are noted already."""
         noted = {name for entry in self.found.not_judged for name in entry.settings}
         if not unless and not noted & set(settings):
-            self.found.not_judged.append(NotJudged(tuple(settings), reason, detail, outcome))
+            self.found.not_judged.append(
+                tournaments.NotJudged(tuple(settings), reason, detail, outcome)
+            )
 
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
         if isinstance(room, FixedSetting):
             self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, room.limit)
             return
-        result.depth = FoundDepth(room.current, room.deepest, ())
+        result.depth = tournaments.FoundDepth(room.current, room.deepest, ())
         search = DepthSearch(room.current, room.deepest, self._means.objective_us)
         by_depth: dict[int, ProbeResult] = {}
         missed = 0
@@ -223,17 +181,19 @@ class DiskSearch:
                 # Not reached, because of the driver's limit or a lack of CPU for fio.
                 reached = max((probe.depth for probe in search.measured), default=0)
                 missed += 1
-                if not reached and missed == MAX_TRIES:
+                if not reached and missed == disk_probes.MAX_TRIES:
                     end = End.NOT_SET if probe is None else End.UNTRUSTED
                     raise SearchEndedError(end, doubtful=probe)
                 if 0 < wanted.depth <= reached:
                     break  # answer from the measurements so far
                 # The search continues below it, or tries the first depth again.
-                search = _limit_search(search, reached) if reached else search
+                if reached:
+                    current = min(search.current, reached)
+                    search = replace(search, deepest=reached, current=current)
                 continue
             by_depth[wanted.depth] = probe
             search = depths.add_measurement(search, make_measurement(probe))
-            result.depth = FoundDepth(room.current, search.deepest, search.measured)
+            result.depth = tournaments.FoundDepth(room.current, search.deepest, search.measured)
         answer = depths.answer_depth(search)
         if answer.depth == search.current < room.current:
             # The current depth could not be measured, and may be better still.
@@ -252,11 +212,11 @@ class DiskSearch:
             change = ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth)
             result.better.append(change)
 
-    def _compare_depths(self, room: DepthRange, depth: int) -> TournamentAnswer:
+    def _compare_depths(self, room: DepthRange, depth: int) -> tournaments.TournamentAnswer:
         """Compare a depth with the current one in pairs, each with its number of I/Os in flight."""
         loads = (room.current, depth)
         deeper: dict[str, Value] = {QUEUE_DEPTH: depth} if depth > room.own else {}
-        candidates = (Candidate({}), Candidate(deeper))
+        candidates = (tournaments.Candidate({}), tournaments.Candidate(deeper))
 
         def probe(candidate: int, seconds: float) -> ProbeResult:
             return self._probes.probe(loads[candidate], seconds)
@@ -265,27 +225,27 @@ class DiskSearch:
         return tournaments.answer_tournament(played)
 
     def _score_rate(self, figures: Figures) -> float:
-        return compute_score(figures.iops, figures.p99_us, self._means.objective_us)
+        return tournaments.compute_score(figures.iops, figures.p99_us, self._means.objective_us)
 
     def _search_settings(self) -> None:
         """Compare the settings whose effect a single reader's rate shows, at the best depth."""
         deeper = self._depth if self._deeper else {}
-        tried = list_read_candidates(self._subject.endpoint, self._rows)
+        tried = tournaments.list_read_candidates(self._subject.endpoint, self._rows)
 
         def probe(candidate: int, seconds: float) -> ProbeResult:
             return self._probes.probe(self._load, seconds)
 
         settings = self._play_tournament(tried, deeper, probe, self._score_rate)
         if settings is None:
-            self._note_unjudged(READ_SETTINGS, Unjudged.NO_CHOICE)
+            self._note_unjudged(tournaments.READ_SETTINGS, Unjudged.NO_CHOICE)
         self.found.settings = settings
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
         if not self._probes.beside:
-            self._note_unjudged(WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
+            self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
             return
-        tried = list_write_candidates(self._subject.endpoint, self._rows)
+        tried = tournaments.list_write_candidates(self._subject.endpoint, self._rows)
 
         def score(figures: Figures) -> float:
             return 1e6 / figures.p99_us
@@ -296,19 +256,21 @@ class DiskSearch:
         try:
             schedulers = self._play_tournament(tried, self._depth, probe, score)
         except NotWritableError as error:
-            self._note_unjudged(WRITE_SETTINGS, Unjudged.NOT_WRITABLE, outcome=error.outcome)
+            self._note_unjudged(
+                tournaments.WRITE_SETTINGS, Unjudged.NOT_WRITABLE, outcome=error.outcome
+            )
             return
         if schedulers is None:
-            self._note_unjudged(WRITE_SETTINGS, Unjudged.NO_CHOICE)
+            self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NO_CHOICE)
         self.found.schedulers = schedulers
 
     def _play_tournament(
         self,
-        tried: Sequence[Candidate],
+        tried: Sequence[tournaments.Candidate],
         base: Mapping[str, Value],
         probe: _Probe,
         score: _Score,
-    ) -> FoundSettings | None:
+    ) -> tournaments.FoundSettings | None:
         """Play a tournament of the values that the device accepts; return None without a choice."""
         # A value that the device does not accept is not a candidate. Check before the rounds.
         candidates = [
@@ -317,39 +279,45 @@ class DiskSearch:
         if len(candidates) < 2:
             return None
         played, results = self._run_tournament(candidates, base, probe, score)
-        names = dict.fromkeys(name for candidate in candidates for name in candidate.values)
-        attributes = self._subject.endpoint.attributes
-        readings = {name: SETTINGS[name].read(attributes) for name in names}
-        current = {
-            name: reading for name, reading in readings.items() if not isinstance(reading, Missing)
-        }
+        current: dict[str, Value] = {}
+        for candidate in candidates:
+            for name in candidate.values:
+                reading = SETTINGS[name].read(self._subject.endpoint.attributes)
+                if not isinstance(reading, Missing):
+                    current[name] = reading
         answer, search = tournaments.answer_tournament(played), self.found
         if answer.word is TournamentConclusion.BEST:
             search.result = results[answer.leader][-1]
             for name, value in candidates[answer.leader].values.items():
                 change = ValueChange(search.target, name, current.get(name), value)
                 search.better.append(change)
-        rates = tuple(
-            _average_written(results.get(number, ())) for number in range(len(candidates))
-        )
-        workload = results[0][0].workload
-        return FoundSettings(
-            *(tuple(candidates), workload.issued, played.scores, answer),
+        workload, written = results[0][0].workload, []
+        if workload.writer is not None:
+            for number in range(len(candidates)):
+                rates = [result.figures.written_beside or 0.0 for result in results.get(number, ())]
+                written.append(sum(rates) / len(rates) if rates else 0.0)
+        return tournaments.FoundSettings(
+            tuple(candidates),
+            workload.issued,
+            played.scores,
+            answer,
             in_force=current,
             interference=workload.writer is not None,
-            written=rates if workload.writer is not None else (),
+            written=tuple(written),
         )
 
     def _run_tournament(
         self,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[tournaments.Candidate],
         base: Mapping[str, Value],
         probe: _Probe,
         score: _Score,
-    ) -> tuple[Tournament, dict[int, list[ProbeResult]]]:
+    ) -> tuple[tournaments.Tournament, dict[int, list[ProbeResult]]]:
         """Play a tournament to its end, and return it with the probes of each candidate."""
         means = self._means
-        played = Tournament(len(candidates), 0, tolerance=means.tolerance, seed=means.seed)
+        played = tournaments.Tournament(
+            len(candidates), 0, tolerance=means.tolerance, seed=means.seed
+        )
         results: dict[int, list[ProbeResult]] = {}
         while (wanted := tournaments.choose_next_candidate(played)) is not None:
             if not self._probes.takes({**base, **candidates[wanted.candidate].values}):
@@ -358,17 +326,6 @@ class DiskSearch:
             played = tournaments.add_score(played, score(result.figures))
             results.setdefault(wanted.candidate, []).append(result)
         return played, results
-
-
-def _limit_search(search: DepthSearch, depth: int) -> DepthSearch:
-    """Limit the search to this depth; a deeper current depth is then represented by it."""
-    return replace(search, deepest=depth, current=min(search.current, depth))
-
-
-def _average_written(results: Sequence[ProbeResult]) -> float:
-    """Return the average bytes/s of the writer in these probes, or 0 without a writer."""
-    rates = [result.figures.written_beside or 0.0 for result in results]
-    return sum(rates) / len(rates) if rates else 0.0
 
 
 def _read_number(endpoint: Endpoint, name: str) -> int | None:
@@ -424,26 +381,28 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         means = ScanMeans(context.paths, tuple(stuck), worker_pool)
-        situation = survey_machine(
-            request.profile, request.targets, means=means, extra_settings=SEARCHED_SETTINGS
-        )
-        context.reporter.note(
-            InterruptedRuns(
-                situation.journal, situation.rollbacks, situation.machine, situation.stuck
+        situation = read_situation(
+            SituationRequest(
+                profile=request.profile,
+                targets=request.targets,
+                means=means,
+                extra_settings=SEARCHED_SETTINGS,
             )
         )
-        context.reporter.note(UnmatchedNames(situation.unmatched))
-        if not situation.chosen:
+        context.note_traces(situation)
+        if not situation.chosen.endpoints:
             raise UsageError(
                 f"there is no disk to search at {', '.join(request.targets)}",
                 hint="name a disk: `hbatune list` shows them",
             )
         subjects, skipped = _choose_disks(situation, request.targets, request.folder)
         results = _search(context, situation, request, subjects, worker_pool)
-    refused = (
-        DiskSearchResult(skip.target, _find_id(situation, skip), outcome=skip) for skip in skipped
-    )
-    done = AutotuneResult(situation, (*results, *refused))
+    ids = {endpoint.target: endpoint.id for endpoint in situation.machine.endpoints}
+    for skip in skipped:
+        results.append(
+            DiskSearchResult(skip.target, ids.get(skip.target, skip.target), outcome=skip)
+        )
+    done = AutotuneResult(situation, tuple(results))
     if request.write:
         done = replace(done, rules=write_rules(context, situation, done.disks, folder))
     keep_records(context, _make_records(context, done))
@@ -458,7 +417,9 @@ def _choose_disks(
     excluded = SiteNames(machine).meant(situation.site.exclude)
     usable: set[str] = set()
     skipped: list[Skipped] = []
-    for subject in list_subjects(machine, {endpoint.target for endpoint in situation.chosen}):
+    for subject in list_subjects(
+        machine, {endpoint.target for endpoint in situation.chosen.endpoints}
+    ):
         aliases = {subject.target, subject.endpoint.id}
         # Other hosts share an array: its disks are probed only by their own names.
         is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
@@ -480,13 +441,6 @@ def _choose_disks(
     return chosen.subjects, [*skipped, *chosen.skipped]
 
 
-def _find_id(situation: Situation, skipped: Skipped) -> str:
-    ids = (
-        endpoint.id for endpoint in situation.machine.endpoints if endpoint.target == skipped.target
-    )
-    return next(ids, skipped.target)
-
-
 def _search(
     context: Context,
     situation: Situation,
@@ -497,131 +451,96 @@ def _search(
     """Note the duration, then search one disk after the other."""
     if not subjects:
         return []
-    filed = _find_disk(request.folder, subjects) if request.folder is not None else None
+    filed = None
+    if request.folder is not None:
+        filed = find_disk(request.folder, subjects, "that is searched")
     workload = shorten_workload(situation.profile.probe, float(situation.config.probe.seconds))
     limit = None if request.minutes is None else 60 * request.minutes
     written = [subject for subject in subjects if request.destructive or subject is filed]
-    with_writer = [subject in written for subject in subjects]
-    seconds = sum(
-        estimate_seconds(workload, subject.endpoint, with_writer=writes)
-        for subject, writes in zip(subjects, with_writer, strict=True)
-    )
+    seconds, probes = 0.0, 0
+    for subject in subjects:
+        with_writer = subject in written
+        estimate = disk_probes.estimate_search(workload, subject.endpoint, with_writer=with_writer)
+        probes, seconds = probes + estimate[0], seconds + estimate[1]
     emptied = tuple(subject.target for subject in written if subject is not filed)
-    context.reporter.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
-    ends = None if limit is None else time.monotonic() + limit
-    plan = situation.plan(named=True)
-    probes = sum(estimate_probes(with_writer=writes) for writes in with_writer)
+    context.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
+    ends = math.inf if limit is None else time.monotonic() + limit
+    plan, machine = situation.plan(named=True), situation.machine
     results = []
-    with ExitStack() as opened:
-        stop = opened.enter_context(context.stoppable())
-        scratch = None if filed is None else _make_file(context, request.folder, filed, opened)
-        advance = opened.enter_context(context.reporter.progress(Phase.SEARCHING, probes))
+    with ExitStack() as stack:
+        stop = stack.enter_context(context.stoppable())
+        scratch = None
+        if filed is not None and request.folder is not None:
+            place = make_file_subject(context, request.folder, filed)
+            scratch = stack.enter_context(place)
+        advance = stack.enter_context(context.reporter.progress(Phase.SEARCHING, probes))
+
+        def find_end(seconds: float) -> End | None:
+            if stop():
+                return End.STOPPED
+            return End.NO_TIME if time.monotonic() + seconds > ends else None
+
         for subject in subjects:
-            adapter = _find_adapter(situation, subject.endpoint)
-            goal = find_objective(situation.profile, build_traits(subject.endpoint, adapter))
+            disk = subject.endpoint
+            adapters = (adapter for adapter in machine.adapters if adapter.target == disk.adapter)
+            goal = find_objective(situation.profile, build_traits(disk, next(adapters, None)))
             means = SearchMeans(
                 workload=workload,
                 objective_us=None if goal is None else 1000 * goal.p99_ms,
                 tolerance=situation.profile.tolerance.iops,
                 seed=int(context.clock()),
-                end=lambda seconds: _find_end(stop, ends, seconds),
+                end=find_end,
                 advance=advance,
-                beside=_make_writing_probe(subject, filed, scratch, request),
+                beside=_make_writing_probe(scratch if subject is filed else None, request),
             )
-            id = subject.endpoint.id
-            rows = [row for row in plan.rows if row.id == id]
-            with _make_experiment(context, situation, id, worker_pool) as experiment:
+            rows = [row for row in plan.rows if row.id == disk.id]
+            trial_means = context.make_trial_means(situation.config.act, worker_pool)
+            holds = context.paths.holds
+            with Experiment(
+                machine, disk.id, SEARCHED_SETTINGS, COMMAND, trial_means, holds=holds
+            ) as experiment:
                 result = DiskSearch(subject, rows, experiment, means).run()
-            result.not_restored = tuple(_list_not_restored(subject, experiment))
-            result.alike = _find_represented(situation, subject)
+            before = {setting.setting: setting.value for setting in subject.settings}
+            result.not_restored = tuple(
+                tournaments.NotRestored(
+                    name, before.get(name), failed.outcome, failed.errno, failed.found
+                )
+                for name, failed in experiment.failed.items()
+            )
+            model = (disk.adapter, disk.medium, disk.model)
+            result.alike = tuple(
+                other.target
+                for other in situation.chosen.endpoints
+                if other.target != disk.target
+                and (other.adapter, other.medium, other.model) == model
+            )
             results.append(result)
     return results
 
 
-def _list_not_restored(subject: Subject, experiment: Experiment) -> Iterator[NotRestored]:
-    before = {setting.setting: setting.value for setting in subject.settings}
-    for name, result in experiment.failed.items():
-        yield NotRestored(name, before.get(name), result.outcome, result.errno, result.found)
-
-
-def _make_experiment(
-    context: Context, situation: Situation, id: str, worker_pool: WorkerPool
-) -> Experiment:
-    paths, act = context.paths, situation.config.act
-    means = Means(
-        *(paths.journal, paths.claims, paths.spent, 1, act.deadline_seconds),
-        worker_pool=worker_pool,
-        guard=rollback_record.load(paths).guard(paths, named=True),
-    )
-    return Experiment(situation.machine, id, SEARCHED_SETTINGS, COMMAND, means, holds=paths.holds)
-
-
-def _find_disk(folder: Path, subjects: Sequence[Subject]) -> Subject:
-    """Return the disk of a directory; UsageError if this disk is not searched."""
-    mount = find_mount_point(folder)
-    disk = next((subject for subject in subjects if mount in subject.endpoint.mounts), None)
-    if disk is None:
-        raise UsageError(
-            f"{str(folder)!r} is on no disk that is searched",
-            hint="name a folder on one of those, or leave --file out",
-        )
-    return disk
-
-
-def _make_file(context: Context, folder: Path | None, filed: Subject, opened: ExitStack) -> Subject:
-    """Make a file in the directory, and return the disk with this file as its device."""
-    assert folder is not None
-    with context.reporter.progress(Phase.WRITING_FILE, 1):
-        file = opened.enter_context(make_scratch_file(folder))
-    return replace(filed, endpoint=replace(filed.endpoint, device_node=file.path, size=file.size))
-
-
 def _make_writing_probe(
-    subject: Subject, filed: Subject | None, file: Subject | None, request: AutotuneRequest
+    file: Subject | None, request: AutotuneRequest
 ) -> Callable[[Subject, Workload], ProbeOutcome] | None:
-    """Return a function that probes with a bulk writer, or None if nothing may be written."""
-    if file is not None and subject is filed:
+    """Return a function that probes with a bulk writer, or None if nothing may be written.
+
+    ``file`` is the disk with a scratch file as its device, if it has one.
+    """
+    if file is not None:
         place = file.endpoint
 
-        def on_file(ready: Subject, workload: Workload) -> ProbeOutcome:
+        def probe_file(ready: Subject, workload: Workload) -> ProbeOutcome:
             # Checked as the disk, and written to as the file.
             target = replace(ready, endpoint=place)
             busy = running.find_disturbance(ready)
             return busy or running.probe_subjects([target], workload, write=True, idle=True)[0]
 
-        return on_file
+        return probe_file
     if request.destructive:
         # A link's target counts as named if it is a disk, not if it is a partition.
         linked = (name for name in request.targets if name.startswith("/dev/"))
         names = (*request.targets, *map(os.path.realpath, linked))
         return lambda ready, workload: running.probe_guarded(ready, workload, names)
     return None
-
-
-def _find_end(stop: Stop, ends: float | None, seconds: float) -> End | None:
-    """Return the reason why a probe of this duration must not start, or None if it may."""
-    if stop():
-        return End.STOPPED
-    return End.NO_TIME if ends is not None and time.monotonic() + seconds > ends else None
-
-
-def _find_represented(situation: Situation, subject: Subject) -> tuple[str, ...]:
-    """Return the other requested disks that this one represents."""
-    disk = subject.endpoint
-    return tuple(
-        represented.target
-        for represented in situation.chosen
-        if represented.target != disk.target
-        and (represented.adapter, represented.medium, represented.model)
-        == (disk.adapter, disk.medium, disk.model)
-    )
-
-
-def _find_adapter(situation: Situation, endpoint: Endpoint) -> Adapter | None:
-    adapters = (
-        adapter for adapter in situation.machine.adapters if adapter.target == endpoint.adapter
-    )
-    return next(adapters, None)
 
 
 def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
@@ -638,5 +557,5 @@ def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
                 entry,
                 settings=tuple(disk.better),
                 rule=rules.get(disk.target),
-                search=make_stored_search(disk),
+                search=tournaments.make_stored_search(disk),
             )

@@ -12,14 +12,15 @@ that are restored to their baseline, or that the kernel or the driver places (st
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from hbatune.act import interrupts, system
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
-from hbatune.act.system import ToolResult
 from hbatune.boot import placement
 from hbatune.boot.placement import ForeignError, Piece
 from hbatune.errors import HbatuneError, suggest_remedy
@@ -36,7 +37,7 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import ScanMeans, Situation, read_situation
+from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.module_options import (
     PlannedOption,
     find_root_modules,
@@ -45,7 +46,6 @@ from hbatune.plan.module_options import (
     set_outcomes,
 )
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
-from hbatune.policy.chosen import load_chosen_profile
 from hbatune.policy.config import Config, Site
 from hbatune.policy.profile import Profile
 from hbatune.render import UnsafeNameError, render_template
@@ -58,29 +58,33 @@ class RejectedError(HbatuneError):
     """systemd or udev rejects a generated file, which was therefore not placed."""
 
 
-def compile_site_rules(
-    profile: Profile,
-    site: Site,
-    filed: Journal,
-    *,
-    rolled_back: Collection[str] = (),
-    room: bool = True,
-) -> CompiledRules:
-    """Compile the profile without targets rolled back by name and without reverted values.
+class BootPolicy(Struct, frozen=True):
+    """The input of the udev rules, which omit rolled-back targets and reverted values.
 
-    ``room`` is whether there is enough memory for the requests of future disks.
+    ``rolled_back`` are ids. ``room`` is whether there is enough memory for the requests of future
+    disks.
     """
-    from hbatune.boot.compile import compile_rules  # only if hbatune is installed
 
-    return compile_rules(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
+    profile: Profile
+    site: Site
+    filed: Journal
+    rolled_back: Collection[str] = ()
+    room: bool = True
 
 
-def make_rules_piece(rules: CompiledRules, path: Path) -> Piece:
-    """Return the rules as a file to place at ``path``; RejectedError for an unsafe name."""
-    from hbatune.boot.compile import format_rules
+def compile_policy(policy: BootPolicy, path: Path) -> tuple[CompiledRules, Piece]:
+    """Compile the rules; return them, and as a file to place. RejectedError for an unsafe name."""
+    from hbatune.boot.compile import compile_rules, format_rules  # only if hbatune is installed
 
+    rules = compile_rules(
+        policy.profile,
+        policy.site,
+        excluded=policy.rolled_back,
+        reverted=policy.filed.reverted,
+        room=policy.room,
+    )
     try:
-        return Piece(path, format_rules(rules))
+        return rules, Piece(path, format_rules(rules))
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
 
@@ -94,7 +98,8 @@ def check_pieces(pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             file = Path(folder) / piece.path.name
             file.write_text(piece.text)
-            ran = _check_file(file)
+            is_rules = file.suffix == ".rules"
+            ran = system.check_rules(file) if is_rules else system.check_unit(file)
             if ran is not None and ran.code:
                 message = ran.said.replace(f"{folder}/", "")
                 raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {message}")
@@ -105,29 +110,19 @@ def has_rules(context: Context) -> bool:
     return placement.load_installed(placement.ROOT, context.paths.manifest) is not None
 
 
-def refresh_rules(
-    context: Context,
-    profile: Profile,
-    site: Site,
-    filed: Journal,
-    *,
-    rolled_back: Collection[str] = (),
-    room: bool = True,
-) -> bool:
+def refresh_rules(context: Context, policy: BootPolicy) -> bool:
     """Compile the rules again if hbatune is installed; return whether udev has them now.
 
-    The arguments are the same as for ``compile_site_rules``. If rules cannot be placed, the old
-    ones stay, and this is a note.
+    If rules cannot be placed, the old ones stay, and this is a note.
     """
     if not has_rules(context):
         return True
-    rules = compile_site_rules(profile, site, filed, rolled_back=rolled_back, room=room)
-    piece = make_rules_piece(rules, context.paths.udev_rules)
+    _, piece = compile_policy(policy, context.paths.udev_rules)
     try:
         check_pieces([piece])
         changed = placement.place_pieces(placement.ROOT, context.paths.manifest, [piece])
     except (ForeignError, RejectedError, placement.InstallError) as error:
-        context.reporter.note(TaskFailed(Task.PLACE_RULES, error))
+        context.note(TaskFailed(Task.PLACE_RULES, error))
         return False
     return not changed or _reload_udev(context)
 
@@ -136,16 +131,13 @@ def refresh_active_rules(
     context: Context, config: Config, filed: Journal, stuck: Iterable[Claim]
 ) -> bool:
     """Compile the active profile's rules again, if there is one and hbatune is installed."""
-    if config.profile is None:
-        return True
-    if not has_rules(context):
+    if config.profile is None or not has_rules(context):
         return True
     means = ScanMeans(context.paths, tuple(stuck))
-    situation = read_situation(config, load_chosen_profile(None, config), means=means)
+    situation = read_situation(SituationRequest(config=config, means=means))
     rolled_back, room = situation.rollbacks.ids, situation.plan().memory.roomy
-    return refresh_rules(
-        context, situation.profile, situation.boot_site, filed, rolled_back=rolled_back, room=room
-    )
+    site = situation.boot_site
+    return refresh_rules(context, BootPolicy(situation.profile, site, filed, rolled_back, room))
 
 
 def withdraw_rules(context: Context) -> bool:
@@ -154,39 +146,28 @@ def withdraw_rules(context: Context) -> bool:
     try:
         removal = placement.remove_files(placement.ROOT, context.paths.manifest, only={rules})
     except (placement.ManifestError, placement.InstallError) as error:
-        context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
+        context.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
     # Edited since it was placed: an administrator's changes are reported, not removed.
     if removal.left:
-        context.reporter.note(EventNote(Event.RULES_KEPT, removal.left[0]))
+        context.note(EventNote(Event.RULES_KEPT, removal.left[0]))
         return False
     return not removal.gone or _reload_udev(context)
-
-
-def _check_file(file: Path) -> ToolResult | None:
-    return system.check_rules(file) if file.suffix == ".rules" else system.check_unit(file)
 
 
 def _reload_udev(context: Context) -> bool:
     # udev keeps the rules in memory.
     ran = system.reload_rules()
     if ran is not None and ran.code:
-        context.reporter.note(CommandFailed(ran, reloading=True))
+        context.note(CommandFailed(ran, reloading=True))
         return False
     return True
-
-
-_SETTING = "irq_affinity"
 
 
 class IrqbalanceError(HbatuneError):
     """A list of interrupts cannot be written, such as the list for irqbalance."""
 
-    def __init__(
-        self,
-        error: OSError,
-        problem: str = "irqbalance could not be told which interrupts to leave",
-    ) -> None:
+    def __init__(self, problem: str, error: OSError) -> None:
         super().__init__(f"{problem}: {error.strerror}", hint=suggest_remedy(error, error.filename))
         self.__cause__ = error
 
@@ -200,9 +181,9 @@ def reserve_interrupts(
     The rows apply to the vectors with these ``ids``, or to all. Entries of other vectors do not
     change. A list that cannot be written, or that the running irqbalance does not read, is a note.
     """
-    wanted = _choose_placed(machine, rows, ids, (State.OK, State.DRIFT))
+    untried = (State.OK, State.DRIFT)
     # A command warns each time that irqbalance does not follow; the daemon only after changes.
-    _update_list(context, wanted, always=context.warns)
+    _update_list(context, machine, rows, ids, untried, always=context.warns)
 
 
 def keep_placed_interrupts(
@@ -213,7 +194,7 @@ def keep_placed_interrupts(
     Interrupts that were reserved for a failed write are released. ``ids`` are as for
     ``reserve_interrupts``. Returns whether the list could be written.
     """
-    return _update_list(context, _choose_placed(machine, rows, ids, (State.OK,)))
+    return _update_list(context, machine, rows, ids, (State.OK,))
 
 
 def release_interrupts(context: Context, machine: Machine, ids: Collection[str] | None) -> bool:
@@ -221,43 +202,57 @@ def release_interrupts(context: Context, machine: Machine, ids: Collection[str] 
 
     Returns whether the list could be written.
     """
-    return _update_list(context, _choose_placed(machine, (), ids, ()), always=True)
+    return _update_list(context, machine, (), ids, (), always=True)
 
 
 def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> bool:
     """Record the interrupts that proved to be immovable; return whether that succeeded."""
     try:
         interrupts.remember_immovable(context.paths.locked, plan, rows)
-    except OSError as error:
-        problem = "interrupts that cannot be moved are not recorded, and will show as drift again"
-        context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error, problem)))
+    except OSError as cause:
+        error = IrqbalanceError(
+            "interrupts that cannot be moved are not recorded, and will show as drift again", cause
+        )
+        context.note(TaskFailed(Task.TELL_IRQBALANCE, error))
         return False
     return True
 
 
-_Choice = Callable[[frozenset[int]], frozenset[int]]
-"""Returns the new list of placed interrupts, given the current list."""
-
-
-def _choose_placed(
+def _update_list(
+    context: Context,
     machine: Machine,
     rows: Iterable[Row],
     ids: Collection[str] | None,
     untried: Collection[State],
-) -> _Choice:
-    """Return the choice by these rows; a row without an outcome counts if ``untried``."""
-    wanted = {row.id for row in rows if row.setting == _SETTING and _is_placed(row, untried)}
+    *,
+    always: bool = False,
+) -> bool:
+    """Write the interrupts placed by these rows to irqbalance's list, if changed or ``always``.
 
-    def choose(placed: frozenset[int]) -> frozenset[int]:
-        return frozenset(
-            vector.irq
-            for vector in machine.vectors
+    A row without an outcome counts if its state is in ``untried``. Each change makes irqbalance
+    classify every interrupt again. Returns whether the list could be written; a failure is a note.
+    """
+    wanted = {row.id for row in rows if row.setting == "irq_affinity" and _is_placed(row, untried)}
+    try:
+        before = interrupts.read_placed(context.paths)
+        placed = set()
+        for vector in machine.vectors:
+            is_listed = vector.irq in before
+            if ids is None or vector.id in ids:
+                is_listed = vector.id in wanted
             # hbatune never places admin vectors and shared lines.
-            if vector.role is Role.DATA
-            and (vector.id in wanted if ids is None or vector.id in ids else vector.irq in placed)
-        )
-
-    return choose
+            if is_listed and vector.role is Role.DATA:
+                placed.add(vector.irq)
+        if not always and placed == before:
+            return True
+        irqbalance = interrupts.ban_interrupts(frozenset(placed), context.paths)
+    except OSError as cause:
+        error = IrqbalanceError("irqbalance could not be told which interrupts to leave", cause)
+        context.note(TaskFailed(Task.TELL_IRQBALANCE, error))
+        return False
+    if irqbalance is not None:
+        context.note(FollowsElsewhere(irqbalance, context.paths.irq_policy))
+    return True
 
 
 def _is_placed(row: Row, untried: Collection[State]) -> bool:
@@ -269,32 +264,9 @@ def _is_placed(row: Row, untried: Collection[State]) -> bool:
     return row.state in untried
 
 
-def _update_list(context: Context, choose: _Choice, *, always: bool = False) -> bool:
-    """Write the chosen interrupts to irqbalance's list, if they have changed or ``always``.
-
-    Each change makes irqbalance classify every interrupt again. Returns whether the list could be
-    written; a failure is a note.
-    """
-    try:
-        before = interrupts.read_placed(context.paths)
-        wanted = choose(before)
-        irqbalance = (
-            interrupts.ban_interrupts(wanted, context.paths) if always or wanted != before else None
-        )
-    except OSError as error:
-        context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
-        return False
-    if irqbalance is not None:
-        context.reporter.note(FollowsElsewhere(irqbalance, context.paths.irq_policy))
-    return True
-
-
-_FOLDER, _TEMPLATE = "templates", "modprobe.conf.j2"
-
-
 def list_option_rows(situation: Situation, names: Collection[str]) -> tuple[Row, ...]:
     """Return the rows of the module options; ``names`` are the requested targets."""
-    return _list_requested_rows(_plan_options(situation, names))
+    return tuple(option.row for option in _plan_options(situation, names) if option.asked)
 
 
 def write_options(
@@ -303,19 +275,20 @@ def write_options(
     """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _plan_options(situation, names)
-    wanted = make_option_lines(planned, situation.rendered)
-    if wanted:
-        text = render_template(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
+    if lines := make_option_lines(planned, situation.rendered):
+        profile = situation.profile.name
+        text = render_template("templates", "modprobe.conf.j2", profile=profile, lines=lines)
         errno = system.write_module_options(file, text)
     else:
         errno = system.remove_module_options(file)
     # Recorded, so a later edit by an administrator is detected and an uninstallation finds it.
     placement.record_file(placement.ROOT, context.paths.manifest, file)
+    rows = tuple(option.row for option in planned if option.asked)
     # Read back, like every write.
-    rows = set_outcomes(_list_requested_rows(planned), system.read_module_options(file), errno)
+    rows = set_outcomes(rows, system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
-        context.reporter.note(EventNote(Event.OPTIONS_WRITTEN, file))
+        context.note(EventNote(Event.OPTIONS_WRITTEN, file))
         _note_initramfs(context, changed, situation.machine)
     return rows
 
@@ -325,51 +298,42 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
 
     Without a ``machine``, there is no note about the initramfs.
     """
-    try:
-        return _remove_file(context, machine)
-    except (placement.ManifestError, placement.InstallError) as error:
-        context.reporter.note(TaskFailed(Task.REMOVE_OPTIONS, error))
-        return False
-
-
-def _remove_file(context: Context, machine: Machine | None) -> bool:
     file, manifest = context.paths.modprobe, context.paths.manifest
-    # Edited by an administrator: hbatune must not remove it.
-    if placement.is_changed(placement.ROOT, manifest, file):
-        context.reporter.note(EventNote(Event.FILE_KEPT, file))
+    try:
+        # Edited by an administrator: hbatune must not remove it.
+        if placement.is_changed(placement.ROOT, manifest, file):
+            context.note(EventNote(Event.FILE_KEPT, file))
+            return False
+        modules = {module for module, _ in system.read_module_options(file)}
+        exists = os.path.exists(file)
+        errno = system.remove_module_options(file)
+        if errno is not None:
+            context.note(EventNote(Event.OPTIONS_NOT_REMOVED, file, errno))
+            return False
+        placement.record_file(placement.ROOT, manifest, file)
+    except (placement.ManifestError, placement.InstallError) as error:
+        context.note(TaskFailed(Task.REMOVE_OPTIONS, error))
         return False
-    modules = {module for module, _ in system.read_module_options(file)}
-    exists = os.path.exists(file)
-    errno = system.remove_module_options(file)
-    if errno is not None:
-        context.reporter.note(EventNote(Event.OPTIONS_NOT_REMOVED, file, errno))
-        return False
-    placement.record_file(placement.ROOT, manifest, file)
     if exists:
-        context.reporter.note(EventNote(Event.OPTIONS_REMOVED, file))
+        context.note(EventNote(Event.OPTIONS_REMOVED, file))
         if machine is not None:
             _note_initramfs(context, modules, machine)
     return True
 
 
 def _plan_options(situation: Situation, names: Collection[str]) -> tuple[PlannedOption, ...]:
+    machine, ids = situation.machine, situation.chosen.ids
+    adapters = None
+    if ids is not None:  # also the adapters of all requested targets
+        adapters = frozenset(adapter.target for adapter in find_adapters(machine, ids))
     return plan_options(
-        situation.machine,
+        machine,
         situation.profile,
         situation.rendered,
-        only=None if situation.ids is None else _find_adapters(situation, situation.ids),
+        only=adapters,
         named=names,
         excluded=situation.site.exclude,
     )
-
-
-def _list_requested_rows(planned: Iterable[PlannedOption]) -> tuple[Row, ...]:
-    return tuple(option.row for option in planned if option.asked)
-
-
-def _find_adapters(situation: Situation, ids: Collection[str]) -> frozenset[str]:
-    """Return the requested adapters, and the adapters of all requested targets."""
-    return frozenset(adapter.target for adapter in find_adapters(situation.machine, ids))
 
 
 def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) -> None:
@@ -377,6 +341,6 @@ def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) 
     command = find_initramfs_command()
     changed = set(modules)
     if roots := changed & find_root_modules(machine):
-        context.reporter.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
+        context.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
     elif changed:
-        context.reporter.note(InitramfsStale(tuple(sorted(changed)), command))
+        context.note(InitramfsStale(tuple(sorted(changed)), command))

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
+from hbatune.act import rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim, Lock
@@ -25,6 +26,9 @@ from hbatune.facts.services import Irqbalance
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import ActConfig, UnmatchedName
 from hbatune.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from hbatune.operations.situation import Situation
 
 
 class Task(Enum):
@@ -262,6 +266,43 @@ class Context(Struct, frozen=True, kw_only=True):
     warns: bool = True
     paths: Paths = field(default_factory=Paths)
     clock: Callable[[], float] = time.time
+
+    def note(self, note: Note) -> None:
+        """Report a note."""
+        self.reporter.note(note)
+
+    def note_traces(self, situation: "Situation") -> None:
+        """Report traces of earlier runs, and names in [site] that match nothing."""
+        traces = (situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+        self.note(InterruptedRuns(*traces))
+        self.note(UnmatchedNames(situation.unmatched))
+
+    def attempt(
+        self, task: Task, action: Callable[[], object], *errors: type[HbatuneError]
+    ) -> bool:
+        """Do a part of an operation; return whether it succeeded. Its ``errors`` are notes."""
+        try:
+            action()
+        except errors as error:
+            self.note(TaskFailed(task, error))
+            return False
+        return True
+
+    def make_trial_means(self, act: ActConfig, worker_pool: WorkerPool | None = None) -> Means:
+        """Return the means to switch the settings of one target, which needs one worker.
+
+        A rollback that is recorded during the switching stops it.
+        """
+        paths = self.paths
+        return Means(
+            journal=paths.journal,
+            claims=paths.claims,
+            spent=paths.spent,
+            workers=1,
+            deadline=act.deadline_seconds,
+            worker_pool=worker_pool,
+            guard=rollback_record.load(paths).guard(paths, named=True),
+        )
 
     @contextmanager
     def writing(

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.trial import Experiment
-from hbatune.facts.model import Endpoint
+from hbatune.facts.model import Attribute, Endpoint
 from hbatune.loader import Count, Figure
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.policy.profile import Share
@@ -29,9 +29,10 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import replace_value
-from hbatune.search.tournament import End
-from hbatune.settings.limits import find_scheduler
-from hbatune.settings.setting import Value
+from hbatune.search.depth import REFINING_PROBES
+from hbatune.search.tournament import COMPARISON_PAIRS, MAX_ROUND_PROBES, PROBE_S, End
+from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
+from hbatune.settings.setting import Value, parse_choices
 from hbatune.settings.table import SCHEDULER
 
 RAMP_S = 0.3
@@ -195,3 +196,24 @@ def get_preferred_seconds(endpoint: Endpoint) -> float:
 def with_duration(workload: Workload, seconds: float) -> Workload:
     """Return the workload for a probe of this number of seconds."""
     return replace(workload, ramp=RAMP_S, runtime=seconds)
+
+
+def estimate_search(
+    workload: Workload, endpoint: Endpoint, *, with_writer: bool
+) -> tuple[int, float]:
+    """Estimate the number of probes in a search on one disk, and their seconds.
+
+    It may take less, or half as long again.
+    """
+    rounds = MAX_ROUND_PROBES + 2 * COMPARISON_PAIRS[0]  # approximately, in a tournament
+    probes = REFINING_PROBES + rounds
+    seconds = probes * running.estimate_seconds(1, with_duration(workload, PROBE_S))
+    if with_writer:
+        probe = with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * PROBE_S)
+        writer_seconds = running.estimate_seconds(1, probe)
+        attribute = endpoint.attributes.get(SCHEDULER_FILE)
+        if isinstance(attribute, Attribute) and BFQ in parse_choices(attribute.text):
+            # About half of the probes are with it.
+            writer_seconds += get_preferred_seconds(endpoint) / 2
+        probes, seconds = probes + rounds, seconds + rounds * writer_seconds
+    return probes, seconds

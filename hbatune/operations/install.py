@@ -28,13 +28,7 @@ from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
 from hbatune.loader import UnusableFileError
-from hbatune.operations.boot_files import (
-    check_pieces,
-    compile_site_rules,
-    make_rules_piece,
-    remove_options,
-    write_options,
-)
+from hbatune.operations import boot_files
 from hbatune.operations.context import (
     CommandFailed,
     Context,
@@ -42,7 +36,6 @@ from hbatune.operations.context import (
     EventNote,
     RolledBack,
     Task,
-    TaskFailed,
 )
 from hbatune.operations.rollback import (
     hold_lock,
@@ -50,7 +43,7 @@ from hbatune.operations.rollback import (
     record_rollback,
     restore_targets,
 )
-from hbatune.operations.situation import Situation, survey_machine, unlocked_means
+from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
@@ -67,10 +60,7 @@ from hbatune.policy.toml_files import (
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.render import UnsafeNameError, render_template
 
-_TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
-
-_ROOT_USER = 0
 _NESTED = 5
 """Nested scripts, whose interpreter is again a script (fs/exec.c: exec_binprm allows five)."""
 _HEAD = 4096
@@ -93,12 +83,10 @@ class PreparedFiles(Struct, frozen=True):
     @property
     def checkable(self) -> tuple[Piece, ...]:
         """The files that this machine's tools can check: units only if their program exists."""
-        startable = os.access(self.executable, os.X_OK)
-        return tuple(
-            piece
-            for piece in self.pieces
-            if not piece.link and (startable or piece.path.suffix != ".service")
-        )
+        pieces = [piece for piece in self.pieces if not piece.link]
+        if not os.access(self.executable, os.X_OK):
+            pieces = [piece for piece in pieces if piece.path.suffix != ".service"]
+        return tuple(pieces)
 
 
 class RollbackCameError(HbatuneError):
@@ -108,6 +96,19 @@ class RollbackCameError(HbatuneError):
         super().__init__(
             "a rollback was recorded after this installation began; nothing was installed",
             hint="to tune again, run the same command again",
+        )
+
+
+class UntrustedError(UsageError):
+    """Another user than root can change a file that a unit would start or write to."""
+
+    def __init__(self, path: Path, fault: TrustFault) -> None:
+        way = "" if fault.path == path else f" (on the way to {path})"
+        mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
+        super().__init__(
+            f"{fault.path}{way} is not root's alone: {fault.problem}",
+            hint=f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
+            "choose a place that root alone can write",
         )
 
 
@@ -150,14 +151,24 @@ def install_profile(
             if live:
                 rollback_record.lift(began, None, context.paths)
         placement.record_file(root, manifest, context.paths.modprobe)
-        written = _write_options(context, profile) if module_options else True
+        complete = True
+        if module_options:  # written if all have the profile's values
+            request = SituationRequest(profile=profile, means=unlocked_means(context.paths))
+            rows = boot_files.write_options(context, read_situation(request), ())
+            complete = all(row.state is not State.DRIFT for row in rows)
     if not live:
-        return InstallResult(prepared, changed, written)
+        return InstallResult(prepared, changed, complete)
     restarted = context.paths.units / system.UNIT in changed
-    started = _start_daemon(context, restart=restarted)
+    reloaded, enabled = system.reload_rules(), system.enable(restart=restarted)
+    for ran in (reloaded, enabled):
+        if ran is not None and ran.code:
+            context.note(CommandFailed(ran))
+            complete = False
+    if enabled is None:
+        context.note(EventNote(Event.UNIT_NOT_STARTED, system.UNIT))
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
-    return InstallResult(prepared, changed, started and written)
+    return InstallResult(prepared, changed, complete)
 
 
 def prepare_files(context: Context, root: Path, profile: str | None) -> PreparedFiles:
@@ -167,56 +178,57 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     is invalid, does not fit this machine, or depends on files that other users can change. Raises
     RejectedError if systemd or udev would not accept a file.
     """
-    prepared = _prepare_files(context.paths, root, profile)
-    check_pieces(prepared.checkable)
-    return prepared
-
-
-def _prepare_files(paths: Paths, root: Path, name: str | None) -> PreparedFiles:
-    library, filed, room = installed_library(), Journal(""), True
-    rolled_back: tuple[str, ...] = ()
+    library, paths = installed_library(), context.paths
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
-        situation = survey_machine(name, (), means=unlocked_means(paths))
-        _require_matched(situation)
+        request = SituationRequest(profile=profile, means=unlocked_means(paths))
+        situation = read_situation(request)
+        if unknown := situation.unmatched:  # the intended device would be tuned
+            names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
+            raise UsageError(
+                f"[site] names what is no disk or adapter of this machine ({names}); "
+                "nothing was placed",
+                hint=f"correct the name in {find_configuration_file()}; `hbatune list` shows them "
+                "all",
+            )
         plan = situation.plan()
         require_affordable(plan)
         require_writable(situation.machine, {row.id for row in plan.drift})
-        room, rolled_back = plan.memory.roomy, situation.rollbacks.ids
-        profile, config, filed = situation.profile, situation.config, situation.journal
-        site = situation.boot_site
+        config = situation.config
+        policy = boot_files.BootPolicy(
+            situation.profile,
+            situation.boot_site,
+            situation.journal,
+            situation.rollbacks.ids,
+            plan.memory.roomy,
+        )
     else:
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
-        profile, site = _choose_profile(name, config, image), config.site
-    rules = compile_site_rules(profile, site, filed, rolled_back=rolled_back, room=room)
+        policy = boot_files.BootPolicy(
+            _choose_profile(profile, config, image), config.site, Journal("")
+        )
     executable = _find_executable(root)
+    rules, rules_piece = boot_files.compile_policy(policy, paths.udev_rules)
     pieces = [
         _render_unit(paths.units / system.UNIT, executable, config.metrics),
         _render_unit(paths.units / system.LATENCY, executable, config.metrics),
-        make_rules_piece(rules, paths.udev_rules),
+        rules_piece,
     ]
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:
-        require_trusted_folder(Path(config.metrics.textfile), root)
+        # The directory itself may belong to another user.
+        _require_trusted([Path(config.metrics.textfile)], root, end=False)
         for unit in (system.AUDIT, system.AUDIT_TIMER):
             pieces.append(_render_unit(paths.units / unit, executable, config.metrics))
     if root != ROOT:
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
-        wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
+        wanted = paths.units / "multi-user.target.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
-    return PreparedFiles(profile, rules, tuple(pieces), library.site / CONFIG_FILE, executable)
-
-
-def _require_matched(situation: Situation) -> None:
-    """Raise UsageError if a name in [site] matches nothing: the intended device would be tuned."""
-    if unknown := situation.unmatched:
-        names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
-        raise UsageError(
-            f"[site] names what is no disk or adapter of this machine ({names}); "
-            "nothing was placed",
-            hint=f"correct the name in {find_configuration_file()}; `hbatune list` shows them all",
-        )
+    configuration = library.site / CONFIG_FILE
+    prepared = PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
+    boot_files.check_pieces(prepared.checkable)
+    return prepared
 
 
 def _choose_profile(name: str | None, config: Config, library: Library) -> Profile:
@@ -258,24 +270,6 @@ def _find_executable(root: Path) -> Path:
     )
 
 
-def _write_options(context: Context, profile: str | None) -> bool:
-    """Write the module options for the next load; return whether all have the profile's values."""
-    situation = survey_machine(profile, (), means=unlocked_means(context.paths))
-    rows = write_options(context, situation, ())
-    return all(row.state is not State.DRIFT for row in rows)
-
-
-def _start_daemon(context: Context, *, restart: bool) -> bool:
-    """Reload udev and systemd, and start the daemon; return False if one of them failed."""
-    reloaded, enabled = system.reload_rules(), system.enable(restart=restart)
-    failed = [ran for ran in (reloaded, enabled) if ran is not None and ran.code]
-    for ran in failed:
-        context.reporter.note(CommandFailed(ran))
-    if enabled is None:
-        context.reporter.note(EventNote(Event.UNIT_NOT_STARTED, system.UNIT))
-    return not failed
-
-
 def require_trusted_command(command: Path, root: Path = ROOT) -> None:
     """Raise UsageError unless only root can change the command and its interpreters.
 
@@ -286,37 +280,16 @@ def require_trusted_command(command: Path, root: Path = ROOT) -> None:
         _require_trusted([Path(__file__).parents[1]], root)
 
 
-def require_trusted_folder(folder: Path, root: Path = ROOT) -> None:
-    """Raise UsageError unless only root can replace this directory.
-
-    The directory itself may belong to another user.
-    """
-    _require_trusted([folder], root, end=False)
-
-
 def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> None:
     # An image may be built without root: its builder's files will be root's there.
-    owner = _ROOT_USER if root == ROOT else os.geteuid()
+    owner = 0 if root == ROOT else os.geteuid()
     for path in paths:
         try:
             fault = find_fault_on_path(path, owner, root=root, top=root, end=end)
         except OSError as error:
             raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
         if fault is not None:
-            raise UsageError(_describe_problem(path, fault), hint=_describe_remedy(fault))
-
-
-def _describe_problem(path: Path, fault: TrustFault) -> str:
-    way = f" (on the way to {path})" if fault.path != path else ""
-    return f"{fault.path}{way} is not root's alone: {fault.problem}"
-
-
-def _describe_remedy(fault: TrustFault) -> str:
-    mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
-    return (
-        f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
-        "choose a place that root alone can write"
-    )
+            raise UntrustedError(path, fault)
 
 
 def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
@@ -357,9 +330,6 @@ def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
         yield from (path for path in paths if os.access(resolve_links(path, root).end, os.X_OK))
 
 
-_UDEV_RUNS = Path("/run/udev/control")
-
-
 class Removal(Struct, frozen=True):
     """The files and directories that an uninstallation would remove.
 
@@ -384,7 +354,14 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
     if root != ROOT:
         return _remove_files(context, root)
     if keep_values:
-        _require_kept_values()
+        with suppress(PolicyError):  # an error in the file must not prevent an uninstallation
+            if load_configuration().daemon.rollback_on_stop:  # when the daemon stops
+                raise UsageError(
+                    "the values would not be kept: rollback_on_stop is set, and the daemon is "
+                    "stopped",
+                    hint=f"set it to false in {find_configuration_file()}, or leave out "
+                    "--keep-values",
+                )
     finished = True
     placed = placement.load_installed(root, paths.manifest)
     if placed is not None and placed.list_sums(paths.units / system.UNIT):
@@ -395,7 +372,7 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
         )
     if keep_values or _is_untouched(paths):
         with _make_daemon_lock(paths), context.lock() as lock:
-            finished = remove_options(context, None) and finished
+            finished = boot_files.remove_options(context, None) and finished
             return _remove_files(context, root, lock) and finished
     config = read_configuration(context)
     recorded = record_rollback(context, config)
@@ -405,11 +382,11 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
     ):
         # Without the journal, values that are not restored yet could never be restored.
         done = restore_targets(context, config, recorded=recorded)
-        context.reporter.note(RolledBack(done.rows, done.machine, bool(done.losses)))
+        context.note(RolledBack(done.rows, done.machine, bool(done.losses)))
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
-            context.reporter.note(EventNote(Event.VALUES_UNRESTORED))
+            context.note(EventNote(Event.VALUES_UNRESTORED))
             return False
         return _remove_files(context, root, lock) and finished
 
@@ -432,7 +409,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     paths = context.paths
     result = placement.remove_files(root, paths.manifest)
     for path in result.gone:
-        context.reporter.note(EventNote(Event.FILE_REMOVED, join_root(root, path)))
+        context.note(EventNote(Event.FILE_REMOVED, join_root(root, path)))
     finished = True
     if lock is not None:
         finished = _report_failure(context, system.reload_units())
@@ -440,11 +417,14 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
         # After the removal of the rules: udev's database then drops the saved values.
         finished = _report_failure(context, system.announce(find_marked_disks())) and finished
     for path in result.left:
-        context.reporter.note(EventNote(Event.FILE_KEPT, join_root(root, path)))
-    if (
-        not _forget_profile(context, join_root(root, find_configuration_file()), root)
-        or result.left
-    ):
+        context.note(EventNote(Event.FILE_KEPT, join_root(root, path)))
+    configuration = join_root(root, find_configuration_file())
+    forgotten = context.attempt(
+        Task.FORGET_PROFILE,
+        lambda: system.forget_profile(configuration, root=root),
+        system.ActiveProfileError,
+    )
+    if not forgotten or result.left:
         return False
     # The state last: as long as any step before fails, an uninstallation can be repeated.
     files.remove_folder(join_root(root, paths.state))
@@ -461,19 +441,14 @@ def preview_removal(context: Context, root: Path) -> Removal:
     installation = placement.load_installed(root, manifest)
     placed = [Path(entry.path) for entry in installation.placed] if installation else []
     edited = (path for path in placed if placement.is_changed(root, manifest, path))
-    folders = [join_root(root, path) for path in _list_folders(context.paths, live=root == ROOT)]
+    folders = [join_root(root, context.paths.state)]
+    if root == ROOT:  # an image has no directory in /run
+        folders.append(context.paths.run)
     return Removal(
         files=tuple(join_root(root, path) for path in placed),
         edited=frozenset(join_root(root, path) for path in edited),
         folders=tuple(folder for folder in folders if folder.exists()),
     )
-
-
-def _list_folders(paths: Paths, *, live: bool) -> Iterator[Path]:
-    """Yield the state directories of hbatune. An image has no directory in /run."""
-    yield paths.state
-    if live:
-        yield paths.run
 
 
 def _is_untouched(paths: Paths) -> bool:
@@ -485,7 +460,7 @@ def _is_untouched(paths: Paths) -> bool:
     """
     if has_sysfs() or paths.claims.exists():
         return False
-    if paths.udev_rules.exists() and _UDEV_RUNS.exists():
+    if paths.udev_rules.exists() and Path("/run/udev/control").exists():
         return False
     if not paths.journal.exists():
         return True
@@ -496,28 +471,8 @@ def _is_untouched(paths: Paths) -> bool:
     return not (recorded.entries or recorded.losses or recorded.run)
 
 
-def _require_kept_values() -> None:
-    """Raise UsageError if the daemon would restore the values when it stops."""
-    with suppress(PolicyError):  # an error in the file must not prevent an uninstallation
-        if load_configuration().daemon.rollback_on_stop:
-            raise UsageError(
-                "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
-                hint=f"set it to false in {find_configuration_file()}, or leave out --keep-values",
-            )
-
-
-def _forget_profile(context: Context, file: Path, root: Path) -> bool:
-    """Remove the active profile from the configuration; return whether that succeeded."""
-    try:
-        system.forget_profile(file, root=root)
-    except system.ActiveProfileError as error:
-        context.reporter.note(TaskFailed(Task.FORGET_PROFILE, error))
-        return False
-    return True
-
-
 def _report_failure(context: Context, ran: system.ToolResult | None) -> bool:
     """Report a command that failed; return False if it did not end by its deadline."""
     if ran is not None and ran.code:
-        context.reporter.note(CommandFailed(ran))
+        context.note(CommandFailed(ran))
     return ran is None or ran.finished

@@ -5,7 +5,7 @@ the same process.
 """
 
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations.situation import (
+    PartialScan,
     ScanMeans,
     Situation,
     list_needed_settings,
@@ -133,12 +134,11 @@ class MachineCache:
         rows: dict[str, list[Row]] = {}
         for row in plan.rows:
             rows.setdefault(row.id, []).append(row)
-        sizes: Mapping[str, int] = sum_beyond_defaults(machine, rows)
-        self._requests |= sizes
-        self._requested += sum(sizes.values())
-        for row in plan.rows:
             if row.state is State.UNREADABLE:
                 self._unreadable[row.id] = self._unreadable.get(row.id, 0) + 1
+        sizes = sum_beyond_defaults(machine, rows)
+        self._requests |= sizes
+        self._requested += sum(sizes.values())
         for disk in plan.left_alone:
             if disk.unread:
                 self._unreadable.setdefault(disk.id, 1)
@@ -164,33 +164,25 @@ def scan_disks(
     attributes = list_baseline_files(
         list_needed_settings(profile, config.site, last.journal.settings)
     )
+
+    def gather(names: Collection[str]) -> Machine:
+        return gather_machine(
+            attributes,
+            Scope(names, cached),
+            deadline=config.act.deadline_seconds,
+            avoid=map_stuck_disks(means.stuck),
+            worker_pool=means.worker_pool,
+        )
+
     try:
-        part = _gather_part(cached, names, config, attributes, means)
+        part = gather(names)
         if config.site.array and any(map(budget.is_shared, part.endpoints)):
             shared = filter(budget.is_shared, cached.machine.endpoints)
-            all_names = dict.fromkeys((*names, *(endpoint.target for endpoint in shared)))
-            part = _gather_part(cached, all_names, config, attributes, means)
+            part = gather(dict.fromkeys((*names, *(endpoint.target for endpoint in shared))))
     except InsufficientFactsError:
         return None
     ids = [endpoint.id for endpoint in part.endpoints]
     situation = make_situation(config, profile, part, (), means, last.journal.part(ids))
     if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
         return None  # only a full scan can resolve these ids
-    requests, matcher = last.requests_without(ids), last.matcher(profile)
-    return replace(situation, rest=requests, matcher=matcher)
-
-
-def _gather_part(
-    cached: KnownMachine,
-    names: Collection[str],
-    config: Config,
-    attributes: Sequence[str],
-    means: ScanMeans,
-) -> Machine:
-    return gather_machine(
-        attributes,
-        Scope(names, cached),
-        deadline=config.act.deadline_seconds,
-        avoid=map_stuck_disks(means.stuck),
-        worker_pool=means.worker_pool,
-    )
+    return replace(situation, part=PartialScan(last.requests_without(ids), last.matcher(profile)))

@@ -18,8 +18,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import rollback_record
-from hbatune.act.executor import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import Scope, gather_machine
@@ -109,7 +107,10 @@ def probe_disks(
     Raises UsageError for an unknown profile or name, and LockedError if a depth has to be set while
     another hbatune changes the machine. Raises JournalError and HoldError as an experiment does.
     """
-    chosen = _choose_profile(profile)
+    # The profile has the objective for the results.
+    config, chosen = load_configuration(), None
+    if profile or config.profile:
+        chosen = load_chosen_profile(profile, config)
     disks = [resolve_target_name(name) for name in names]
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if any(workload.queue_depth for workload in workloads) else disks
@@ -118,7 +119,7 @@ def probe_disks(
         Scope(needed),
         of={kind: list_attributes(on=kind) for kind in _ADAPTERS},
     )
-    machine = with_probing(gathered, isolated=load_configuration().probe.isolated)
+    machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, disks)
     if not endpoints:
         raise UsageError(
@@ -127,9 +128,8 @@ def probe_disks(
         )
     subjects = list(list_subjects(machine, {endpoint.target for endpoint in endpoints}))
     _require_access(subjects, write=any(workload.writes for workload in workloads))
-    return ProbeRuns(
-        machine, chosen, _measure_disks(context, machine, subjects, workloads, resolve_links(names))
-    )
+    disk_runs = _DiskRuns(context, machine, workloads, resolve_links(names))
+    return ProbeRuns(machine, chosen, disk_runs.measure(subjects))
 
 
 def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> ProbeRuns:
@@ -140,7 +140,7 @@ def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) ->
     name = os.path.realpath(folder)
     seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.reporter.note(RunsAhead(len(workloads), seconds, file_size=file.size))
+        context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
             for workload in workloads:
@@ -191,31 +191,28 @@ def list_results(runs: Sequence[Measured]) -> list[ProbeResult]:
     return [run.outcome for run in runs if isinstance(run.outcome, ProbeResult)]
 
 
-def _choose_profile(name: str | None) -> Profile | None:
-    """Return the active or named profile, which has the objective for the results, or None."""
-    config = load_configuration()
-    return load_chosen_profile(name, config) if name or config.profile else None
-
-
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
     """Raise UsageError if this user may not open one of the disks."""
     for node in (subject.endpoint.device_node for subject in subjects):
         if node is None or not os.path.exists(node):
             continue
         if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
-            group = _find_group(node)
-            extra = f" and the group {group}" if group else ""
-            hint = "run it with sudo"
-            if group:
-                hint += (
-                    f"; members of {group} may as well, and then read every disk: "
-                    f"`sudo usermod -aG {group} USER`"
-                )
-            raise UsageError(
-                f"{node} cannot be opened: a probe reads the disk itself, which only root{extra} "
-                "may do",
-                hint=hint,
-            )
+            raise AccessError(node, _find_group(node))
+
+
+class AccessError(UsageError):
+    """This user may not open a disk; members of the ``group`` may, if it has one."""
+
+    def __init__(self, node: str, group: str | None) -> None:
+        also = f" and the group {group}" if group else ""
+        members = (
+            f"; members of {group} may as well, and then read every disk: "
+            f"`sudo usermod -aG {group} USER`"
+        )
+        super().__init__(
+            f"{node} cannot be opened: a probe reads the disk itself, which only root{also} may do",
+            hint=f"run it with sudo{members if group else ''}",
+        )
 
 
 def _find_group(node: str) -> str | None:
@@ -229,70 +226,6 @@ def _find_group(node: str) -> str | None:
         return str(status.st_gid)
 
 
-def _measure_disks(
-    context: Context,
-    machine: Machine,
-    subjects: Sequence[Subject],
-    workloads: Sequence[Workload],
-    names: Sequence[str],
-) -> list[Measured]:
-    """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
-    writes = any(workload.writes for workload in workloads)
-    refused = [(subject, _find_refusal(subject, names, writes=writes)) for subject in subjects]
-    usable = [subject for subject, why in refused if why is None]
-    measured = [Measured(workloads[0], why, None) for _, why in refused if why is not None]
-    count = len(usable) * len(workloads)
-    seconds = sum(running.estimate_seconds(len(usable), workload) for workload in workloads)
-    if count:
-        context.reporter.note(RunsAhead(count, seconds, writes))
-    with context.reporter.progress(Phase.PROBING, count) as advance:
-        for subject in usable:
-            measured += _run_all(context, machine, subject, workloads, names, advance)
-    return measured
-
-
-def _find_refusal(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
-    """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
-    aliases = {
-        name for disk in (subject.endpoint, *subject.paths) for name in (disk.target, disk.id)
-    }
-    is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
-    return find_probe_refusal(subject, shared=is_named) or (
-        find_write_refusal(subject, names) if writes else None
-    )
-
-
-def _run_all(
-    context: Context,
-    machine: Machine,
-    subject: Subject,
-    workloads: Sequence[Workload],
-    names: Sequence[str],
-    advance: Advance,
-) -> Iterator[Measured]:
-    """Yield one run after the other; stop at the first that fails or times out.
-
-    A depth that is not restored after the runs is an outcome as well.
-    """
-    lost: list[Skipped] = []
-    with _set_depths(context, machine, subject, workloads, lost) as ready:
-        for workload in workloads:
-            prepared = ready(workload)
-            if isinstance(prepared, Subject):
-                outcome = running.probe_guarded(prepared, workload, names)
-                yield (measured := _make_measured(workload, outcome))
-                # The disk or hbatune has a problem: further runs would add load for no result.
-                if not isinstance(measured.outcome, ProbeResult):
-                    break
-            elif prepared.reason is Skip.CONFLICT:
-                break  # reported below, with the value at the end of the runs
-            else:
-                yield _make_measured(workload, prepared)
-            advance(subject.target)
-    for skipped in lost:
-        yield _make_measured(workloads[-1], skipped)
-
-
 def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
     return Measured(workload, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
 
@@ -301,79 +234,116 @@ _Ready = Callable[[Workload], Subject | Skipped]
 """Sets the workload's queue depth; returns the subject with it, or the reason for a failure."""
 
 
-@contextmanager
-def _set_depths(
-    context: Context,
-    machine: Machine,
-    subject: Subject,
-    workloads: Sequence[Workload],
-    lost: list[Skipped],
-) -> Iterator[_Ready]:
-    """Yield a function that sets a disk's depth for each workload; restore it at the end.
+class _DiskRuns:
+    """The runs of these workloads on disks. The user gave the ``names``, with links followed."""
 
-    If it could not be restored, the reason is added to ``lost``.
-    """
-    if not any(workload.queue_depth for workload in workloads):
-        yield lambda workload: subject
-        return
-    why = _find_obstacle(subject)
-    if why is not None:
-        yield lambda workload: why
-        return
-    act = load_configuration().act
-    paths = context.paths
-    # One target needs one worker.
-    means = Means(
-        *(paths.journal, paths.claims, paths.spent, 1, act.deadline_seconds),
-        guard=rollback_record.load(paths).guard(paths, named=True),
-    )
-    id = subject.endpoint.id
-    with (
-        context.lock(),
-        Experiment(machine, id, (DEPTH,), "probe", means, holds=context.paths.holds) as experiment,
-    ):
-        yield _Depths(subject, experiment).take
-    for result in experiment.failed.values():
-        if result.outcome is Outcome.CONFLICT:
-            lost.append(Skipped(subject.target, Skip.CONFLICT, str(result.found)))
-        else:
-            lost.append(Skipped(subject.target, Skip.NOT_RESTORED, str(result.outcome)))
+    def __init__(
+        self,
+        context: Context,
+        machine: Machine,
+        workloads: Sequence[Workload],
+        names: Sequence[str],
+    ) -> None:
+        self._context, self._machine = context, machine
+        self._workloads, self._names = workloads, names
+        self._writes = any(workload.writes for workload in workloads)
+
+    def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
+        """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
+        usable: list[Subject] = []
+        measured: list[Measured] = []
+        for subject in subjects:
+            refused = self._find_refusal(subject)
+            if refused is None:
+                usable.append(subject)
+            else:
+                measured.append(Measured(self._workloads[0], refused, None))
+        count, seconds = len(usable) * len(self._workloads), 0.0
+        for workload in self._workloads:
+            seconds += running.estimate_seconds(len(usable), workload)
+        if count:
+            self._context.note(RunsAhead(count, seconds, self._writes))
+        with self._context.reporter.progress(Phase.PROBING, count) as advance:
+            for subject in usable:
+                measured += self._measure_disk(subject, advance)
+        return measured
+
+    def _find_refusal(self, subject: Subject) -> Skipped | None:
+        """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
+        disks = (subject.endpoint, *subject.paths)
+        aliases = {disk.target for disk in disks} | {disk.id for disk in disks}
+        targets = {resolve_target_name(name).removeprefix("/dev/") for name in self._names}
+        refusal = find_probe_refusal(subject, shared=bool(targets & aliases))
+        if refusal is None and self._writes:
+            refusal = find_write_refusal(subject, self._names)
+        return refusal
+
+    def _measure_disk(self, subject: Subject, advance: Advance) -> Iterator[Measured]:
+        """Yield one run after the other; stop at the first that fails or times out.
+
+        A depth that is not restored after the runs is an outcome as well.
+        """
+        lost: list[Skipped] = []
+        with self._set_depths(subject, lost) as ready:
+            for workload in self._workloads:
+                prepared = ready(workload)
+                if isinstance(prepared, Subject):
+                    outcome = running.probe_guarded(prepared, workload, self._names)
+                    yield _make_measured(workload, outcome)
+                    # The disk or hbatune has a problem: further runs would add load for no result.
+                    if not isinstance(outcome, ProbeResult):
+                        break
+                elif prepared.reason is Skip.CONFLICT:
+                    break  # reported below, with the value at the end of the runs
+                else:
+                    yield Measured(workload, prepared, None)
+                advance(subject.target)
+        for skipped in lost:
+            yield Measured(self._workloads[-1], skipped, None)
+
+    @contextmanager
+    def _set_depths(self, subject: Subject, lost: list[Skipped]) -> Iterator[_Ready]:
+        """Yield a function that sets a disk's depth for each workload; restore it at the end.
+
+        If it could not be restored, the reason is added to ``lost``.
+        """
+        target, id = subject.target, subject.endpoint.id
+        if not any(workload.queue_depth for workload in self._workloads):
+            yield lambda workload: subject
+            return
+        own_settings = {entry.setting for entry in subject.settings if entry.target == target}
+        if DEPTH not in own_settings:
+            yield lambda workload: Skipped(target, Skip.FIXED_DEPTH)
+            return
+        means = self._context.make_trial_means(load_configuration().act)
+        holds = self._context.paths.holds
+        with (
+            self._context.lock(),
+            Experiment(self._machine, id, (DEPTH,), "probe", means, holds=holds) as experiment,
+        ):
+            yield lambda workload: _set_depth(subject, experiment, workload.queue_depth)
+        for result in experiment.failed.values():
+            if result.outcome is Outcome.CONFLICT:
+                lost.append(Skipped(target, Skip.CONFLICT, str(result.found)))
+            else:
+                lost.append(Skipped(target, Skip.NOT_RESTORED, str(result.outcome)))
 
 
-class _Depths:
-    """A disk whose depth is set for each workload."""
-
-    def __init__(self, subject: Subject, experiment: Experiment) -> None:
-        self._subject, self._experiment = subject, experiment
-
-    def take(self, workload: Workload) -> Subject | Skipped:
-        depth = workload.queue_depth
-        if depth is None:
-            return self._subject
-        target = self._subject.target
-        # A depth that the driver would clamp is refused: the run would have a wrong label.
-        legal = resolve_endpoint(self._subject.endpoint, DEPTH, depth, depth, None)
-        if isinstance(legal, FixedSetting):
-            return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
-        if legal.value != depth:
-            return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
-        result = self._experiment.take({DEPTH: depth})[DEPTH]
-        if self._experiment.has_conflict:
-            return Skipped(target, Skip.CONFLICT, str(result.found))
-        if result.found != depth:
-            return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
-        return replace(
-            self._subject, settings=replace_value(self._subject.settings, target, DEPTH, depth)
-        )
-
-
-def _find_obstacle(subject: Subject) -> Skipped | None:
-    """Return the reason why a disk's depth cannot be set, or None."""
-    if DEPTH in {
-        setting.setting for setting in subject.settings if setting.target == subject.target
-    }:
-        return None
-    return Skipped(subject.target, Skip.FIXED_DEPTH)
+def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> Subject | Skipped:
+    """Set a disk's depth; return the subject with it, or the reason for a failure."""
+    if depth is None:
+        return subject
+    target = subject.target
+    # A depth that the driver would clamp is refused: the run would have a wrong label.
+    legal = resolve_endpoint(subject.endpoint, DEPTH, depth, depth, None)
+    if isinstance(legal, FixedSetting) or legal.value != depth:
+        return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
+    result = experiment.take({DEPTH: depth})[DEPTH]
+    if experiment.has_conflict:
+        return Skipped(target, Skip.CONFLICT, str(result.found))
+    if result.found != depth:
+        return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
+    return replace(subject, settings=replace_value(subject.settings, target, DEPTH, depth))
 
 
 def keep_records(context: Context, records: Iterable[Record]) -> None:
@@ -381,10 +351,10 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
     try:
         dropped = history.append(context.paths.history, records)
     except HistoryError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_HISTORY, error))
+        context.note(TaskFailed(Task.SAVE_HISTORY, error))
         return
     if dropped:
-        context.reporter.note(HistoryFull(dropped))
+        context.note(HistoryFull(dropped))
 
 
 def list_apply_records(
@@ -398,6 +368,9 @@ def list_apply_records(
     command = "apply --verify" if verified.thorough else "apply"
     for proof in verified.proofs:
         judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
+        result = proof.last
+        if result is not None:  # measured after the apply, so with its values
+            result = replace(result, settings=merge_written(result.settings, rows))
         yield Record(
             time=context.clock(),
             command=command,
@@ -406,20 +379,13 @@ def list_apply_records(
             profile=situation.profile.name,
             target=proof.target,
             id=proof.id,
-            result=None if proof.last is None else _set_applied_values(proof.last, rows),
+            result=result,
             proof=proof,
-            settings=_list_changes(judged),
+            settings=tuple(
+                ValueChange(row.target, row.setting, row.current, row.value) for row in judged
+            ),
             reverted=tuple(row.setting for row in judged if (row.id, row.setting) in reverted),
         )
-
-
-def _set_applied_values(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
-    """Return a result that was measured after an apply, with the values from the apply."""
-    return replace(result, settings=merge_written(result.settings, rows))
-
-
-def _list_changes(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
-    return tuple(ValueChange(row.target, row.setting, row.current, row.value) for row in rows)
 
 
 class Together(Struct, frozen=True):
@@ -441,7 +407,7 @@ def probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) ->
     if groups:
         seconds = sum(running.estimate_seconds(1, workload) for _, workload, _, _ in groups)
         writes = any(workload.writes for _, workload, _, _ in groups)
-        context.reporter.note(RunsAhead(len(groups), seconds, writes))
+        context.note(RunsAhead(len(groups), seconds, writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(
@@ -460,7 +426,7 @@ _Group = tuple[Adapter, Workload, Sequence[Subject], Sequence[ProbeResult]]
 
 def _group_by_adapter(probed: ProbeRuns) -> list[_Group]:
     """Return the separately measured disks of each adapter and workload, at least two."""
-    measured = [run.outcome for run in probed.runs if isinstance(run.outcome, ProbeResult)]
+    measured = list_results(probed.runs)
     targets = {result.target for result in measured}
     subjects = {subject.target: subject for subject in list_subjects(probed.machine, targets)}
     by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}

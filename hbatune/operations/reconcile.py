@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from hbatune.act import files, journal, lock, marks, rollback_record
 from hbatune.act.journal import Journal, JournalError, LostError
-from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.marks import with_udev_baselines
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
@@ -21,7 +20,7 @@ from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
 from hbatune.operations.boot_files import keep_placed_interrupts
 from hbatune.operations.context import Context, Phase, Task, TaskFailed
 from hbatune.operations.last_look import MachineCache, scan_disks
-from hbatune.operations.situation import ScanMeans, Situation, read_situation
+from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.budget import SHARE_RULE_PREFIX
@@ -88,27 +87,34 @@ class PassResult(Struct, frozen=True):
     whole: bool = True
 
 
+class PassRequest(Struct, frozen=True, kw_only=True):
+    """The configuration and the devices of a pass.
+
+    With the ``names`` of disks or SCSI hosts, it scans only these, if the facts from earlier passes
+    are sufficient. ``unmarked`` disks, by kernel name, have no values in udev's database. With
+    ``put_back``, settings that the profile no longer specifies are restored to their baselines.
+    """
+
+    config: Config
+    profile: Profile
+    names: Collection[str] | None = None
+    unmarked: Collection[str] = ()
+    put_back: bool = False
+
+
 def run_pass(
     context: Context,
-    config: Config,
-    profile: Profile,
+    request: PassRequest,
     judge: Callable[[PassFacts], PassScope],
     last: MachineCache,
-    *,
-    names: Collection[str] | None = None,
-    unmarked: Collection[str] = (),
-    put_back: bool = False,
 ) -> PassResult | None:
     """Make one pass under the lock; return None if this profile must no longer be applied.
 
-    With the ``names`` of disks or SCSI hosts, it scans only these, if the facts from the ``last``
-    passes are sufficient. It updates ``last``. ``unmarked`` disks, by kernel name, have no values
-    in udev's database. With ``put_back``, settings that the profile no longer specifies are
-    restored to their baselines. A failure of some writes is a note. Raises LockedError and
-    UnreadableRecordError, and JournalError if the baselines cannot be made durable: then nothing
-    is written.
+    It uses and updates the results of the ``last`` passes. A failure of some writes is a note.
+    Raises LockedError and UnreadableRecordError, and JournalError if the baselines cannot be made
+    durable: then nothing is written.
     """
-    paths = context.paths
+    paths, config, profile = context.paths, request.config, request.profile
     with context.lock(), last.workers() as worker_pool:
         # Checked under the lock: a rollback may have come between the order and this pass.
         records = rollback_record.load(paths)
@@ -116,42 +122,46 @@ def run_pass(
             raise rollback_record.UnreadableRecordError(records.damaged)
         if records.covers_all or _is_superseded(profile, last):
             return None
-        _recover_journal(context, last.journal, records)
+        if lost_files := last.journal.recover(records):
+            files = ", ".join(map(str, lost_files))
+            error = JournalError(f"{files}: the daemon has written the journal again from memory")
+            context.note(TaskFailed(Task.READ_JOURNAL, error))
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
         means = ScanMeans(paths, tuple(stuck), worker_pool)
-        situation = _scan(config, profile, names, last, means)
+        situation = None
+        if request.names is not None:
+            situation = scan_disks(config, profile, request.names, last, means)
+        if situation is None:
+            situation = read_situation(
+                SituationRequest(config=config, profile=profile, means=means)
+            )
         # The scan reads the records again. An unreadable record covers everything.
         if situation.rollbacks.damaged:
             raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
         if losses := situation.journal.losses:
-            context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
-        machine = situation.machine
-        new = frozenset(marks.find_unseen_targets(paths.seen, machine))
+            context.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
+        machine, is_full = situation.machine, situation.part is None
         reserved = frozenset(lock.read_held_ids(paths.holds))
-        full_plan = situation.plan(reconcile=put_back)
-        recorded = _add_udev_baselines(situation, unmarked, paths)
-        drivers_own = _find_drivers_values(situation.machine, full_plan, recorded)
-        siblings = () if situation.rest is None else last.siblings(machine)
-        shares = _find_reshared(situation, full_plan)
+        full_plan = situation.plan(reconcile=request.put_back)
+        recorded = _add_udev_baselines(situation, request.unmarked, paths)
         facts = PassFacts(
             machine,
             full_plan.rows,
-            new,
-            reserved,
-            drivers_own,
-            _find_overwritten(full_plan, recorded),
-            config,
-            worker_pool,
-            siblings,
-            shares,
+            new=frozenset(marks.find_unseen_targets(paths.seen, machine)),
+            held=reserved,
+            drivers_own=_find_drivers_values(machine, full_plan, recorded),
+            unlike_set=_find_overwritten(full_plan, recorded),
+            config=config,
+            worker_pool=worker_pool,
+            siblings=() if is_full else last.siblings(machine),
+            reshared=_find_reshared(situation, full_plan),
         )
-        judgement = judge(facts)
-        plan, untouched = _plan_writes(situation, full_plan, judgement, put_back=put_back)
-        drift = [row for row in plan.drift if _is_in_scope(row, situation, judgement)]
-        todo = [row for row in drift if _make_key(row) not in untouched]
-        done = _write_rows(
-            context, situation, plan, todo, untouched, reserved, unmarked, worker_pool, last
-        )
+        scope = judge(facts)
+        plan, skipped = _plan_writes(situation, full_plan, scope, put_back=request.put_back)
+        drift = [row for row in plan.drift if _is_in_scope(row, situation, scope)]
+        todo = [row for row in drift if _make_key(row) not in skipped]
+        choice = _Choice(situation, plan, todo, skipped, reserved)
+        done = _write_rows(context, choice, request.unmarked, worker_pool, last)
         changed = {_make_key(row): row for row in drift}
         # A setting that another write has reset was written again, which is also a change.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
@@ -159,46 +169,20 @@ def run_pass(
         changed = {key: row for key, row in changed.items() if row.state is not State.FIXED}
         # They stay new, so the next pass tunes them as new and not as drift.
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | reserved
-        mark_seen(context, machine, judgement.chosen, unfinished)
-        if situation.rest is None:
-            _compact_journal(context, last.journal, machine)
-    if situation.rest is None:
+        mark_seen(context, machine, scope.chosen, unfinished)
+        if is_full:
+
+            def compact_journal() -> None:
+                last.journal.refresh(lambda: machine)
+                last.journal.compact()
+
+            # Nothing is lost if the journal keeps its log.
+            context.attempt(Task.SAVE_JOURNAL, compact_journal, JournalError)
+    if is_full:
         last.take_whole(machine, plan, situation.unmatched)
     else:
-        last.take_part(machine, plan, names or ())
-    return PassResult(machine, plan.rows, changed, done, whole=situation.rest is None)
-
-
-def _scan(
-    config: Config,
-    profile: Profile,
-    names: Collection[str] | None,
-    last: MachineCache,
-    means: ScanMeans,
-) -> Situation:
-    """Scan the disks with these names if that is possible, or everything."""
-    if names is not None:
-        part = scan_disks(config, profile, names, last, means)
-        if part is not None:
-            return part
-    return read_situation(config, profile, means=means)
-
-
-def _recover_journal(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:
-    """Write the journal again from memory if it has lost values; the loss is a note."""
-    if lost_files := remembered.recover(records):
-        files = ", ".join(map(str, lost_files))
-        error = JournalError(f"{files}: the daemon has written the journal again from memory")
-        context.reporter.note(TaskFailed(Task.READ_JOURNAL, error))
-
-
-def _compact_journal(context: Context, remembered: KeptJournal, machine: Machine) -> None:
-    """Rewrite the journal if it has a log; a failure is a note, since nothing is lost."""
-    try:
-        remembered.refresh(lambda: machine)
-        remembered.compact()
-    except JournalError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        last.take_part(machine, plan, request.names or ())
+    return PassResult(machine, plan.rows, changed, done, whole=is_full)
 
 
 def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: Paths) -> Journal:
@@ -223,12 +207,12 @@ def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Map
     if not any(resets.values()):
         return {}
     baselines = {entry.key: entry.before for entry in recorded.entries}
-    values = {
-        _make_key(row): baselines.get(_make_key(row), row.current)
-        for row in plan.rows
-        if row.setting in resets.get(row.id, ())
-    }
-    return {key: value for key, value in values.items() if value is not None}
+    values = {}
+    for row in plan.rows:
+        value = baselines.get(_make_key(row), row.current)
+        if value is not None and row.setting in resets.get(row.id, ()):
+            values[_make_key(row)] = value
+    return values
 
 
 def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[RowKey]:
@@ -296,33 +280,39 @@ def _is_in_scope(row: Row, situation: Situation, judgement: PassScope) -> bool:
     return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 
 
+class _Choice(Struct, frozen=True):
+    """The rows of a plan to write, the keys of skipped rows, and the ids of reserved targets."""
+
+    situation: Situation
+    plan: Plan
+    todo: Collection[Row]
+    skipped: Collection[RowKey]
+    reserved: Collection[str]
+
+
 def _write_rows(
     context: Context,
-    situation: Situation,
-    plan: Plan,
-    todo: Collection[Row],
-    untouched: Collection[RowKey],
-    reserved: Collection[str],
+    choice: _Choice,
     unmarked: Collection[str],
     worker_pool: WorkerPool,
     last: MachineCache,
 ) -> Mapping[RowKey, Row]:
-    """Write these rows; return them with their outcomes, by id and setting.
+    """Write the chosen rows; return them with their outcomes, by id and setting.
 
     Rows whose requests would take too much memory are omitted.
     """
-    machine, written = situation.machine, {_make_key(row) for row in todo}
+    situation, plan, todo = choice.situation, choice.plan, choice.todo
+    machine, is_full = situation.machine, situation.part is None
+    written = {_make_key(row) for row in todo}
     # A skipped interrupt has not been placed. For interrupts that are reserved, or that this pass
     # does not write, nothing changes for irqbalance.
-    interrupt_rows = [row for row in plan.rows if _make_key(row) not in untouched]
-    unwritten = {
-        row.id
-        for row in interrupt_rows
-        if row.state is State.DRIFT and _make_key(row) not in written
-    }
-    ids = {vector.id for vector in machine.vectors} - unwritten - set(reserved)
+    interrupt_rows = [row for row in plan.rows if _make_key(row) not in choice.skipped]
+    ids = {vector.id for vector in machine.vectors} - set(choice.reserved)
+    for row in interrupt_rows:
+        if row.state is State.DRIFT and _make_key(row) not in written:
+            ids.discard(row.id)
     if not todo:
-        if situation.rest is None:  # a partial scan has no interrupts
+        if is_full:  # a partial scan has no interrupts
             keep_placed_interrupts(context, machine, interrupt_rows, ids)
         return {}
     drifting = {row.id for row in todo}
@@ -332,28 +322,26 @@ def _write_rows(
     try:
         require_affordable(wanted)
     except UsageError as error:
-        context.reporter.note(TaskFailed(Task.FIT_MEMORY, error))
+        context.note(TaskFailed(Task.FIT_MEMORY, error))
         wanted = without_requests(wanted)
     filed = situation.journal
-    if situation.rest is None:
+    if is_full:
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     act = situation.config.act
     # The daemon lifts nothing, so every rollback stops it.
     guard = RollbackRecords().guard(context.paths, named=False)
     with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
-        if situation.rest is not None:
+        if not is_full:
             read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}
-            save = _make_saver(last.journal, machine)
+            endpoint_ids = [endpoint.id for endpoint in machine.endpoints]
+
+            def save(recorded: Journal, keep_room: bool) -> None:
+                last.journal.save(recorded, endpoint_ids, keep_room=keep_room)
+
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
-        run = PlannedRun(situation, wanted, filed)
-        done = write_rows(context, run, means, rows=interrupt_rows, ids=ids)
+        run = PlannedRun(situation, wanted, filed, interrupt_rows, ids)
+        done = write_rows(context, run, means)
     return {_make_key(row): row for row in done.rows}
-
-
-def _make_saver(remembered: KeptJournal, part: Machine) -> Callable[[Journal, bool], None]:
-    """Return a function that saves the journal of a part of the machine."""
-    ids = [endpoint.id for endpoint in part.endpoints]
-    return lambda recorded, keep_room: remembered.save(recorded, ids, keep_room=keep_room)
 
 
 def _make_key(row: Row) -> RowKey:

@@ -19,7 +19,6 @@ from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations import boot_files
-from hbatune.operations.boot_files import release_interrupts, remove_options
 from hbatune.operations.context import (
     Context,
     Event,
@@ -29,7 +28,7 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import describe_wait, resolve_target_name
+from hbatune.operations.situation import map_stuck_disks, resolve_target_name
 from hbatune.plan.rows import Restored
 from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.config import Config
@@ -91,7 +90,13 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     It needs no lock: no other hbatune writes to the targets after it. A failure is a note, and the
     values are restored anyway. Raises UnknownTargetError.
     """
-    return _record_ids(context, _find_ids_unlocked(context, config, targets) if targets else None)
+    if not targets:
+        return _record_ids(context, None)
+    stuck = lock.find_outstanding_claims(context.paths.claims)
+    with WorkerPool() as worker_pool:
+        machine = _gather_machine(config, stuck, worker_pool)
+    filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
+    return _record_ids(context, sorted(_find_ids(targets, machine, filed) or ()))
 
 
 @contextmanager
@@ -106,12 +111,12 @@ def hold_lock(
         try:
             acquired = stack.enter_context(lock)
         except LockedError as error:
-            state = "the rollback is recorded" if recorded else "the rollback is not recorded"
             raise LockedError(
                 error.pid,
                 error.does,
                 holder=error.holder,
-                consequence=f"; {state}, nothing is restored yet",
+                consequence=f"; the rollback is {'' if recorded else 'not '}recorded, "
+                "nothing is restored yet",
                 hint=f"run `hbatune {command}` again when that process has ended"
                 + (": until then it writes nothing more" if recorded else ""),
             ) from error
@@ -141,29 +146,38 @@ def restore_targets(
             return _roll_back_unread(context, error, recorded=recorded)
         filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
-            context.reporter.note(EventNote(Event.JOURNAL_OUTDATED))
-        context.reporter.note(
-            InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck))
-        )
+            context.note(EventNote(Event.JOURNAL_OUTDATED))
+        context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck)))
         ids = _find_ids(targets, machine, filed)
         if filed.excluded:
             # An earlier version recorded these in the journal, which may be removed below.
             recorded = _record_ids(context, filed.excluded) and recorded
         filed = replace(filed, excluded=()).trying(ids)
-        removed = True
-        if ids is None:
-            removed = _deactivate_profile(context)
-            # Before the values are restored: a disk that appears during this must not be tuned.
-            removed = boot_files.withdraw_rules(context) and removed
-        disks = len({entry.id for entry in filed.entries})
+        # Before the values are restored: a disk that appears during this must not be tuned.
+        removed = _stop_tuning(context) if ids is None else True
+        disks, saved = len({entry.id for entry in filed.entries}), True
         with _make_means(context, disks, config, worker_pool) as means:
-            rows, saved = _restore_entries(context, machine, filed, means, ids, stuck, disrupt)
+            try:
+                rows = restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+            except RollbackUnsavedError as error:
+                context.note(TaskFailed(Task.SAVE_JOURNAL, error))
+                rows, saved = error.rows, False
+            except NoWorkerError as error:
+                context.note(TaskFailed(Task.READ_DEVICES, error))
+                rows, saved = list_unread(filed, ids, error), False
         # After the writes: until then irqbalance would move interrupts that are being restored.
-        released = release_interrupts(context, machine, ids)
+        released = boot_files.release_interrupts(context, machine, ids)
         if ids is None:
-            if filed.losses:
-                saved = _settle_losses(context, machine) and saved
-            removed = remove_options(context, machine) and removed
+            if filed.losses:  # reported, so they are dropped
+                saved = (
+                    context.attempt(
+                        Task.SAVE_JOURNAL,
+                        lambda: journal.settle(paths.journal, machine.boot_id),
+                        JournalError,
+                    )
+                    and saved
+                )
+            removed = boot_files.remove_options(context, machine) and removed
         else:
             # Read again: the rollback has removed entries.
             remaining = journal.load_with_current_ids(paths.journal, machine)[0]
@@ -206,7 +220,7 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
         disks = len({entry.id for entry in filed.entries})
         with _make_means(context, disks, config, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
-        release_interrupts(context, machine, None)
+        boot_files.release_interrupts(context, machine, None)
     return rows
 
 
@@ -219,17 +233,7 @@ def _make_means(
 
 def _note_losses(context: Context, filed: Journal) -> None:
     if filed.losses:
-        context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
-
-
-def _settle_losses(context: Context, machine: Machine) -> bool:
-    """Drop the reported losses; return whether the journal could be written."""
-    try:
-        journal.settle(context.paths.journal, machine.boot_id)
-    except JournalError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
-        return False
-    return True
+        context.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
 
 
 def _gather_machine(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
@@ -237,7 +241,7 @@ def _gather_machine(config: Config, stuck: Sequence[Claim], worker_pool: WorkerP
     return gather_machine(
         (),
         deadline=config.act.deadline_seconds,
-        avoid={claim.target: describe_wait(claim) for claim in stuck},
+        avoid=map_stuck_disks(stuck),
         worker_pool=worker_pool,
     )
 
@@ -247,11 +251,10 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
 
     It does the parts that need no such process: nothing sets values again until the next rollback.
     """
-    context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
+    context.note(TaskFailed(Task.READ_DEVICES, error))
     boot = read_boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
-    removed = _deactivate_profile(context)
-    removed = boot_files.withdraw_rules(context) and removed
+    removed = _stop_tuning(context)
     machine = Machine("", "", boot, 0, 0, (), ())
     rows = list_unread(filed, None, error)
     return RollbackResult(rows, machine, recorded, saved=True, removed=removed, read=False)
@@ -259,44 +262,14 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
 
 def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
     """Record a rollback of these ids, or of everything; return whether it is durable."""
-    try:
+
+    def record() -> None:
         if ids is None:
             rollback_record.record_everything(context.paths)
         else:
             rollback_record.record_targets(ids, context.paths)
-    except rollback_record.RecordError as error:
-        context.reporter.note(TaskFailed(Task.RECORD_ROLLBACK, error))
-        return False
-    return True
 
-
-def _find_ids_unlocked(context: Context, config: Config, targets: Sequence[str]) -> Collection[str]:
-    """Return the ids of these targets, before the lock is taken."""
-    stuck = lock.find_outstanding_claims(context.paths.claims)
-    with WorkerPool() as worker_pool:
-        machine = _gather_machine(config, stuck, worker_pool)
-    filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
-    return sorted(_find_ids(targets, machine, filed) or ())
-
-
-def _restore_entries(
-    context: Context,
-    machine: Machine,
-    filed: Journal,
-    means: Means,
-    ids: Collection[str] | None,
-    stuck: Sequence[Claim],
-    disrupt: bool,
-) -> tuple[tuple[Restored, ...], bool]:
-    """Restore the values; return the rows, and whether the journal could be written."""
-    try:
-        return restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt), True
-    except RollbackUnsavedError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
-        return error.rows, False
-    except NoWorkerError as error:
-        context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
-        return list_unread(filed, ids, error), False
+    return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
@@ -306,18 +279,21 @@ def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
     except PolicyError as error:
         if targets:  # the udev rules are compiled again for the others, from this configuration
             raise
-        context.reporter.note(TaskFailed(Task.READ_CONFIGURATION, error))
+        context.note(TaskFailed(Task.READ_CONFIGURATION, error))
         return Config()
 
 
-def _deactivate_profile(context: Context) -> bool:
-    """Deactivate the profile; a failure is a note, and the values are restored anyway."""
-    try:
-        system.activate_profile(find_configuration_file(), None)
-    except system.ActiveProfileError as error:
-        context.reporter.note(TaskFailed(Task.DEACTIVATE_PROFILE, error))
-        return False
-    return True
+def _stop_tuning(context: Context) -> bool:
+    """Deactivate the profile and remove the udev rules; return whether both succeeded.
+
+    A failure is a note, and the values are restored anyway.
+    """
+    deactivated = context.attempt(
+        Task.DEACTIVATE_PROFILE,
+        lambda: system.activate_profile(find_configuration_file(), None),
+        system.ActiveProfileError,
+    )
+    return boot_files.withdraw_rules(context) and deactivated
 
 
 def _find_ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[str] | None:

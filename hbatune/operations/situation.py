@@ -1,5 +1,7 @@
 """Gather the input of most operations: configuration, profile, machine, traces of earlier runs."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -12,31 +14,22 @@ from hbatune.act import interrupts, journal, lock, rollback_record, system
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
-from hbatune.act.rollback_record import RollbackRecords
+from hbatune.act.rollback_record import RollbackRecord, RollbackRecords
 from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.processors import with_probing
-from hbatune.facts.targets import choose_targets
+from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
-from hbatune.plan import make
-from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
+from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_plan
 from hbatune.plan.rows import Plan
-from hbatune.policy import budget
-from hbatune.policy.budget import DepthBudget
+from hbatune.policy import budget, match
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
 from hbatune.policy.config import Config, Site, UnmatchedName
 from hbatune.policy.library import installed_library
-from hbatune.policy.match import (
-    Matcher,
-    SiteNames,
-    expand_site_for_udev,
-    list_unmatched_names,
-    resolve_site_links,
-)
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_enabled_rules
 from hbatune.settings.table import SETTINGS, list_attributes, parse_saved_values
@@ -51,29 +44,34 @@ REVERTED_REASON = (
 )
 ROLLED_BACK_REASON = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED_REASON = "excluded in [site]"
-_OF_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
-_LINKS = ("/dev/mapper", "/dev/disk/by-id")
-"""Directories of links to disks, whose names users give without the directory."""
+
+
+class PartialScan(Struct, frozen=True):
+    """The facts that a scan of some disks takes from earlier scans.
+
+    ``other_requests`` is the memory of other disks' requests in bytes. The ``matcher`` caches the
+    matches of earlier scans.
+    """
+
+    other_requests: int
+    matcher: match.Matcher
 
 
 class Situation(Struct, frozen=True):
     """A machine and its profile, with the traces of earlier runs.
 
-    ``chosen`` are the requested endpoints, and ``ids`` the ids of all requested targets, or None
-    for everything. ``rollbacks`` are the records that no apply has lifted. ``stuck`` are writers of
-    an earlier run that are still in the kernel. ``rendered`` are the options for the next module
-    load. ``site`` is from the configuration, with its links followed. ``not_understood`` are
-    settings in a snapshot's rules that this version does not support, or not with these values.
-    ``elsewhere`` is True for a snapshot's machine. After a partial scan, ``rest`` is the memory of
-    other disks' requests in bytes; it is None after a full scan. A ``matcher`` caches the matches
-    of earlier scans.
+    ``chosen`` are the requested targets. ``rollbacks`` are the records that no apply has lifted.
+    ``stuck`` are writers of an earlier run that are still in the kernel. ``rendered`` are the
+    options for the next module load. ``site`` is from the configuration, with its links followed.
+    ``not_understood`` are settings in a snapshot's rules that this version does not support, or not
+    with these values. ``elsewhere`` is True for a snapshot's machine. ``part`` is None after a full
+    scan.
     """
 
     config: Config
     profile: Profile
     machine: Machine
-    chosen: tuple[Endpoint, ...]
-    ids: frozenset[str] | None
+    chosen: ChosenTargets
     journal: Journal
     rollbacks: RollbackRecords
     stuck: tuple[Claim, ...]
@@ -81,8 +79,7 @@ class Situation(Struct, frozen=True):
     site: Site
     not_understood: tuple[str, ...] = ()
     elsewhere: bool = False
-    rest: int | None = None
-    matcher: Matcher | None = None
+    part: PartialScan | None = None
 
     def plan(
         self,
@@ -99,13 +96,18 @@ class Situation(Struct, frozen=True):
         baselines. ``untouched`` returns, by id and setting, whether a value will not be written
         regardless of the plan.
         """
+        excluded = {} if named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK_REASON)
+        # Also for named targets: only [site] itself lifts its exclusions.
+        if self.site.exclude:
+            excluded_ids = match.SiteNames(self.machine).meant(self.site.exclude)
+            excluded.update(dict.fromkeys(excluded_ids, EXCLUDED_REASON))
         limits = PlanLimits(
-            excluded=self._find_excluded(named),
+            excluded=excluded,
             site_rules=self._make_site_rules(),
             disrupt=disrupt,
             will_not_write=untouched,
             memory_share=self.config.act.memory_share,
-            elsewhere=self.rest or 0,
+            elsewhere=self.part.other_requests if self.part else 0,
         )
         earlier = EarlierChanges(
             reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED_REASON),
@@ -113,38 +115,45 @@ class Situation(Struct, frozen=True):
             set_by_us=self._was_touched,
             targets_named=named,
         )
-        return make.make_plan(
+        return make_plan(
             self.machine,
             self.profile,
-            only=self.ids,
+            only=self.chosen.ids,
             limits=limits,
             earlier=earlier,
-            matcher=self.matcher,
+            matcher=self.part.matcher if self.part else None,
         )
 
-    def advice(self, plan: Plan) -> "tuple[Advice, ...]":
+    def advice(self, plan: Plan) -> tuple[Advice, ...]:
         """Return the vendors' advice for the chosen targets, if the configuration requests it."""
-        return list_advice(self.machine, self.site, plan, self.ids)
+        return list_advice(self.machine, self.site, plan, self.chosen.ids)
 
-    def whole(self) -> "Situation":
+    def whole(self) -> Situation:
         """Return the situation with everything chosen, for commands that only read."""
-        return replace(self, chosen=self.machine.endpoints, ids=None)
+        return replace(self, chosen=choose_targets(self.machine, ()))
 
     @property
     def boot_site(self) -> Site:
-        """The configuration's site for the udev rules."""
-        return make_boot_site(self.config, self.machine)
+        """The site for the udev rules, with the disks that its links lead to now.
+
+        udev cannot follow such links when it applies a rule.
+        """
+        return match.expand_site_for_udev(self.machine, self.config.site, resolve_link)
 
     @property
-    def budgets(self) -> Mapping[str, DepthBudget]:
+    def budgets(self) -> Mapping[str, budget.DepthBudget]:
         """The budgets of LUNs on arrays that the configuration describes, by endpoint id."""
         return budget.compute_budgets(self.machine, self.site, installed_library().arrays())
+
+    @property
+    def unmatched(self) -> tuple[UnmatchedName, ...]:
+        """The names in [site] that match nothing on this machine."""
+        return match.list_unmatched_names(self.machine, self.site)
 
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
-        arrays = installed_library().arrays()
-        file = str(find_configuration_file())
+        arrays, file = installed_library().arrays(), str(find_configuration_file())
         return budget.make_site_rules(self.machine, self.site, arrays, file)
 
     def _find_set_values(self) -> Mapping[Key, SetBefore]:
@@ -163,32 +172,17 @@ class Situation(Struct, frozen=True):
         A rule saves the original value in udev's database. It is read only here, for the few disks
         that need it.
         """
-        entries = (entry for entry in self.journal.entries if entry.key == (id, setting))
-        if any((entry.value, entry.effect) != (None, None) for entry in entries):
-            return True
+        for entry in self.journal.entries:
+            if entry.key == (id, setting) and (entry.value, entry.effect) != (None, None):
+                return True
         endpoints = () if self.elsewhere else self.machine.endpoints
-        udev_entry = read_saved_texts(endpoint for endpoint in endpoints if endpoint.id == id).get(
-            id
-        )
-        return udev_entry is not None and setting in parse_saved_values(udev_entry.texts)
-
-    def _find_excluded(self, targets_named: bool) -> Mapping[str, str]:
-        reasons = {} if targets_named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK_REASON)
-        # Also for named targets: only [site] itself lifts its exclusions.
-        if self.site.exclude:
-            excluded_ids = SiteNames(self.machine).meant(self.site.exclude)
-            reasons.update(dict.fromkeys(excluded_ids, EXCLUDED_REASON))
-        return reasons
-
-    @property
-    def unmatched(self) -> tuple[UnmatchedName, ...]:
-        """The names in [site] that match nothing on this machine."""
-        return list_unmatched_names(self.machine, self.site)
+        saved = read_saved_texts(endpoint for endpoint in endpoints if endpoint.id == id).get(id)
+        return saved is not None and setting in parse_saved_values(saved.texts)
 
 
 def list_advice(
     machine: Machine, site: Site, plan: Plan, ids: Collection[str] | None = None
-) -> "tuple[Advice, ...]":
+) -> tuple[Advice, ...]:
     """Return the vendors' advice on a plan, if the configuration requests it (``find_advice``).
 
     Raises ``PolicyError`` for a use without advice from any vendor.
@@ -198,7 +192,7 @@ def list_advice(
         return ()
     from hbatune.plan.advice import find_advice
 
-    excluded = SiteNames(machine).meant(site.exclude) if site.exclude else ()
+    excluded = match.SiteNames(machine).meant(site.exclude) if site.exclude else ()
     return find_advice(machine, rules, plan, uses=site.uses, excluded=excluded, only=ids)
 
 
@@ -214,55 +208,76 @@ class ScanMeans(Struct, frozen=True):
     worker_pool: WorkerPool | None = None
 
 
+class SituationRequest(Struct, frozen=True, kw_only=True):
+    """The machine, the profile and the targets of a situation.
+
+    Without a ``profile`` or its name, it is the active one. Without ``targets``, everything is
+    chosen. Without a ``config``, the configuration is loaded. A ``snapshot`` replaces this machine
+    and its policy. Without ``means``, the scan does not take the lock. ``extra_settings`` are read
+    in addition to the profile's. With ``narrow``, the machine is reduced to the named disks if
+    nothing else affects them.
+    """
+
+    profile: Profile | str | None = None
+    targets: Collection[str] = ()
+    config: Config | None = None
+    snapshot: Snapshot | Path | None = None
+    means: ScanMeans | None = None
+    extra_settings: Collection[str] = ()
+    narrow: bool = False
+
+
+def read_situation(request: SituationRequest) -> Situation:
+    """Read the configuration, the profile and the machine, or all of them from a snapshot.
+
+    Raises UsageError for an unknown name, and if this user cannot read hbatune's records.
+    """
+    if request.snapshot is not None:
+        return _read_snapshot(request, request.snapshot)
+    config, profile = request.config or load_configuration(), request.profile
+    if not isinstance(profile, Profile):
+        profile = load_chosen_profile(profile, config)
+    means = request.means or unlocked_means(Paths())
+    files = means.paths
+    require_readable(files)
+    names = [resolve_target_name(name) for name in request.targets]
+    changed = journal.list_changed_settings(files.journal, read_boot_id())
+    wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
+
+    def gather(disks: Collection[str]) -> Machine:
+        return gather_machine(
+            list_attributes(wanted),
+            Scope(disks),
+            of={
+                TargetKind.CONTROLLER: list_attributes(wanted, TargetKind.CONTROLLER),
+                TargetKind.HOST: list_attributes(wanted, TargetKind.HOST),
+            },
+            deadline=config.act.deadline_seconds,
+            avoid=map_stuck_disks(means.stuck),
+            worker_pool=means.worker_pool,
+        )
+
+    def scan(disks: Collection[str]) -> Situation:
+        machine, filed = load_machine_journal(gather, disks, files)
+        machine = interrupts.with_immovable(machine, files.locked)
+        machine = with_probing(machine, isolated=config.probe.isolated)
+        return make_situation(config, profile, machine, names, means, filed)
+
+    # LUNs share the budget of an array with other LUNs, which have to be counted.
+    if request.narrow and names and not config.site.array:
+        narrowed = scan(names)
+        # A name in [site] may belong to a disk that was not scanned.
+        if not narrowed.unmatched:
+            return narrowed
+    return scan(())
+
+
 def unlocked_means(paths: Paths) -> ScanMeans:
     """Return the means of a scan without the lock.
 
     Such a scan must not settle the claims, since that kills writers.
     """
     return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)))
-
-
-def read_situation(
-    config: Config,
-    profile: Profile,
-    names: Collection[str] = (),
-    *,
-    means: ScanMeans,
-    extra_settings: Collection[str] = (),
-    narrow: bool = False,
-) -> Situation:
-    """Read the machine, and return the situation with this profile for the named targets, or all.
-
-    ``extra_settings`` are read in addition to the profile's. With ``narrow``, the machine is
-    reduced to the named disks if nothing else affects them. Raises UsageError for an unknown name.
-    """
-    files = means.paths
-    changed = journal.list_changed_settings(files.journal, read_boot_id())
-    wanted = list_needed_settings(profile, config.site, changed) | set(extra_settings)
-
-    def gathered(disks: Collection[str]) -> Machine:
-        return gather_machine(
-            list_attributes(wanted),
-            Scope(disks),
-            of={kind: list_attributes(wanted, kind) for kind in _OF_ADAPTERS},
-            deadline=config.act.deadline_seconds,
-            avoid=map_stuck_disks(means.stuck),
-            worker_pool=means.worker_pool,
-        )
-
-    def situation(disks: Collection[str]) -> Situation:
-        machine, filed = load_machine_journal(gathered, disks, files)
-        machine = interrupts.with_immovable(machine, files.locked)
-        machine = with_probing(machine, isolated=config.probe.isolated)
-        return make_situation(config, profile, machine, names, means, filed)
-
-    # LUNs share the budget of an array with other LUNs, which have to be counted.
-    if narrow and names and not config.site.array:
-        narrowed = situation(names)
-        # A name in [site] may belong to a disk that was not scanned.
-        if not narrowed.unmatched:
-            return narrowed
-    return situation(())
 
 
 def load_machine_journal(
@@ -274,7 +289,7 @@ def load_machine_journal(
     former form, and unconfirmed writes, which every command reports.
     """
     machine = gathered(disks)
-    filed = peek_journal(files.journal, machine)
+    filed, _ = journal.load_with_current_ids(files.journal, machine)
     if not disks:
         return machine, filed
     record = rollback_record.load(files)
@@ -282,7 +297,7 @@ def load_machine_journal(
     ids |= {entry.id for entry in filed.entries}
     if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, ids)):
         machine = gathered(())
-        filed = peek_journal(files.journal, machine)
+        filed, _ = journal.load_with_current_ids(files.journal, machine)
     return machine, filed
 
 
@@ -297,9 +312,10 @@ def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -
     return frozenset(wanted)
 
 
-def map_stuck_disks(waiting: Iterable[Claim]) -> dict[str, str]:
+def map_stuck_disks(stuck: Iterable[Claim]) -> dict[str, str]:
     """Return the disks with a stuck writer, with the reason. The writer would block a read."""
-    return {claim.target: describe_wait(claim) for claim in waiting}
+    reason = "a write of an earlier run (process {}) is still waiting in the kernel"
+    return {claim.target: reason.format(claim.pid) for claim in stuck}
 
 
 def make_situation(
@@ -314,104 +330,46 @@ def make_situation(
 
     ``filed`` is the journal for this machine.
     """
-    chosen, files = choose_targets(machine, names), means.paths
-    rendered = system.read_module_options(files.modprobe)
-    records = journal.update_record_ids(filed, rollback_record.load(files), machine)
-    site = follow_site_links(config, machine)
     return Situation(
         config,
         profile,
         machine,
-        chosen.endpoints,
-        chosen.ids,
-        filed,
-        records,
-        means.stuck,
-        rendered,
-        site,
+        chosen=choose_targets(machine, names),
+        journal=filed,
+        rollbacks=journal.update_record_ids(filed, rollback_record.load(means.paths), machine),
+        stuck=means.stuck,
+        rendered=system.read_module_options(means.paths.modprobe),
+        site=match.resolve_site_links(machine, config.site, resolve_link),
     )
 
 
-def survey_machine(
-    profile_name: str | None,
-    targets: Iterable[str],
-    *,
-    means: ScanMeans | None = None,
-    snapshot: Path | None = None,
-    extra_settings: Collection[str] = (),
-    narrow: bool = False,
-) -> Situation:
-    """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
-
-    Without ``means``, it scans without the lock. ``extra_settings`` and ``narrow`` are as for
-    ``read_situation``. Raises UsageError as each of them does.
-    """
-    if snapshot is not None:
-        from hbatune.snapshot.file import load_snapshot
-
-        return make_snapshot_situation(load_snapshot(snapshot), profile_name, targets)
-    config = load_configuration()
-    profile = load_chosen_profile(profile_name, config)
-    means = means or unlocked_means(Paths())
-    require_readable(means.paths)
-    names = [resolve_target_name(name) for name in targets]
-    return read_situation(
-        config, profile, names, means=means, extra_settings=extra_settings, narrow=narrow
-    )
-
-
-def make_snapshot_situation(
-    snapshot: "Snapshot", profile_name: str | None, targets: Iterable[str]
-) -> Situation:
+def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situation:
     """Return the situation in a snapshot, with the host's own policy.
 
     A profile that the host does not have is taken from this machine.
     """
-    from hbatune.snapshot.file import (  # not needed to take a snapshot
-        drop_unknown_rules,
-        list_unknown_settings,
-    )
+    from hbatune.snapshot import file  # not needed for this machine
 
+    snapshot = file.load_snapshot(source) if isinstance(source, Path) else source
     machine, policy = snapshot.machine, snapshot.policy
-    config = Config(profile=policy.active, site=policy.site)
-    host_profiles = {profile.name: profile for profile in policy.profiles}
-    wanted = profile_name or policy.active
-    original = (
-        host_profiles[wanted] if wanted in host_profiles else load_chosen_profile(wanted, config)
-    )
-    profile = drop_unknown_rules(original)
-    chosen = choose_targets(machine, targets)
-    filed = Journal(machine.boot_id, reverted=policy.reverted)
-    record = RollbackRecords((rollback_record.RollbackRecord("", policy.rolled_back),))
-    rendered = {(module, option): text for module, option, text in policy.rendered}
-    site = config.site  # its links were followed as the snapshot was taken
+    config, profile = Config(profile=policy.active, site=policy.site), request.profile
+    if not isinstance(profile, Profile):
+        name = profile or policy.active
+        host_profiles = {profile.name: profile for profile in policy.profiles}
+        profile = host_profiles.get(name or "") or load_chosen_profile(name, config)
     return Situation(
-        *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
-        *(rendered, site),
-        not_understood=list_unknown_settings(original),
+        config,
+        file.drop_unknown_rules(profile),
+        machine,
+        chosen=choose_targets(machine, request.targets),
+        journal=Journal(machine.boot_id, reverted=policy.reverted),
+        rollbacks=RollbackRecords((RollbackRecord("", policy.rolled_back),)),
+        stuck=(),
+        rendered={(module, option): text for module, option, text in policy.rendered},
+        site=policy.site,  # its links were followed as the snapshot was taken
+        not_understood=file.list_unknown_settings(profile),
         elsewhere=True,
     )
-
-
-def make_boot_site(config: Config, machine: Machine) -> Site:
-    """Return the site for udev rules, with the disks that its links lead to now.
-
-    udev cannot follow such links when it applies a rule.
-    """
-    return expand_site_for_udev(machine, config.site, resolve_link)
-
-
-def describe_wait(claim: Claim) -> str:
-    """Return the reason why an endpoint with a stuck writer of an earlier run is not read."""
-    return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
-
-
-def peek_journal(path: Path, machine: Machine) -> Journal:
-    """Return this boot's journal, or an empty one if there is no journal.
-
-    Raises JournalError if it cannot be read.
-    """
-    return journal.load_with_current_ids(path, machine)[0]
 
 
 def require_readable(files: Paths, *extra_files: Path) -> None:
@@ -444,14 +402,11 @@ def resolve_target_name(name: str) -> str:
 
     A link's own name is enough for a map (``mpatha``) and for udev's name of a disk.
     """
-    links = (name, *(f"{folder}/{name}" for folder in _LINKS if "/" not in name))
+    links = [name]
+    if "/" not in name:
+        links += [f"/dev/mapper/{name}", f"/dev/disk/by-id/{name}"]
     for link in links:
         target = resolve_link(link)
         if target != link:
             return target
     return name
-
-
-def follow_site_links(config: Config, machine: Machine) -> Site:
-    """Return the site with the disks that its links lead to now."""
-    return resolve_site_links(machine, config.site, resolve_link)

@@ -4,8 +4,9 @@ import time
 from collections.abc import Sequence
 
 from hbatune import __version__
-from hbatune.act import interrupts, journal, lock, marks, rollback_record, system
+from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.checks.finding import CheckInput
+from hbatune.facts.devices import resolve_link
 from hbatune.facts.health import ErrorCounters, collect_counters, find_earlier_counters
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import TargetKind
@@ -14,15 +15,15 @@ from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
-    describe_wait,
-    follow_site_links,
     list_advice,
-    peek_journal,
+    map_stuck_disks,
     require_readable,
+    unlocked_means,
 )
 from hbatune.plan.rows import Plan
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library, list_profiles, load_profile
+from hbatune.policy.match import resolve_site_links
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot
@@ -41,9 +42,8 @@ def take_snapshot(context: Context) -> Snapshot:
         load_profile(profile.name, library, rules) for profile in list_profiles(library)
     )
     deadline = config.act.deadline_seconds
-    # Not settled, since that kills writers and is only allowed under the lock.
-    stuck = lock.find_outstanding_claims(paths.claims)
-    avoid = {claim.target: describe_wait(claim) for claim in stuck}
+    stuck = unlocked_means(paths).stuck
+    avoid = map_stuck_disks(stuck)
     gathered = gather_machine(
         list_attributes(),
         of={kind: list_attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
@@ -51,16 +51,16 @@ def take_snapshot(context: Context) -> Snapshot:
         avoid=avoid,
     )
     machine = interrupts.with_immovable(gathered, paths.locked)
-    filed = peek_journal(paths.journal, machine)
+    filed, _ = journal.load_with_current_ids(paths.journal, machine)
     record = rollback_record.load(paths)
-    context.reporter.note(InterruptedRuns(filed, record, machine, tuple(stuck)))
+    context.note(InterruptedRuns(filed, record, machine, stuck))
     return Snapshot(
         machine=machine,
         health=observe_health(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
             profiles=all_profiles,
-            site=follow_site_links(config, machine),
+            site=resolve_site_links(machine, config.site, resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple(

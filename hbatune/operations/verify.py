@@ -8,11 +8,10 @@ the time that the configuration allows.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
@@ -93,7 +92,7 @@ class Verification:
         self._context = context
         self._situation = situation
         self._plan = plan
-        self._asked = request
+        self._request = request
         self._open = ExitStack()
         config = situation.config.probe
         self._selection, self._filed = _select_representatives(situation, plan, request)
@@ -115,21 +114,13 @@ class Verification:
         )
 
     def __enter__(self) -> Self:
-        folder, filed = self._asked.folder, self._filed
+        folder, filed = self._request.folder, self._filed
         if folder is not None and filed is not None:
-            with self._context.reporter.progress(Phase.WRITING_FILE, 1):
-                file = self._open.enter_context(make_scratch_file(folder))
-            # The same disk, through the file, with the disk's adapters, CPUs and settings.
-            endpoint = replace(filed.endpoint, device_node=file.path, size=file.size)
-            self._places[filed.target] = replace(filed, endpoint=endpoint)
+            place = make_file_subject(self._context, folder, filed)
+            self._places[filed.target] = self._open.enter_context(place)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._open.close()
 
     @property
@@ -144,15 +135,13 @@ class Verification:
 
     def before(self, means: Means) -> None:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""
-        subjects = self._budget.subjects
-        if subjects:
-            ahead = ComparisonsAhead(len(subjects), self._pairs, self.seconds, self._limit)
-            self._context.reporter.note(ahead)
+        if endpoints := len(self._budget.subjects):
+            self._context.note(ComparisonsAhead(endpoints, self._pairs, self.seconds, self._limit))
         self._before = read_affected_values(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
         for part in self._make_parts(self._plan.drift):
             # It has to be now: after the writes, the previous state cannot be set again for a run.
-            if self._asked.thorough and not self._can_switch(part):
+            if self._request.thorough and not self._can_switch(part):
                 self._blocks[part.subject.target] = self._proving.block(part.subject)[0]
 
     def after(self, rows: tuple[Row, ...], means: Means) -> VerificationResult:
@@ -161,20 +150,18 @@ class Verification:
         Raises JournalError and HoldError if the switching could not begin: then nothing was
         switched.
         """
+        no_time = tuple(Skipped(target, Skip.NO_TIME) for target in self.left_out)
         verified = VerificationResult(
             rows,
-            unmeasured=(
-                *self._selection.skipped,
-                *(Skipped(target, Skip.NO_TIME) for target in self.left_out),
-            ),
-            thorough=self._asked.thorough,
+            unmeasured=(*self._selection.skipped, *no_time),
+            thorough=self._request.thorough,
         )
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
         todo = self._make_parts(written)
         if not todo:
             return verified
         machine, runs = self._situation.machine, (2 * self._pairs + 1) * len(todo)
-        command = "apply --verify" if self._asked.thorough else "apply"
+        command = "apply --verify" if self._request.thorough else "apply"
         holds = self._context.paths.holds
         with (
             self._context.reporter.progress(Phase.COMPARING, runs) as advance,
@@ -190,7 +177,7 @@ class Verification:
         return verified
 
     def _judge(self, trial: Trial, part: Representative, verified: VerificationResult) -> None:
-        if not self._can_switch(part) and not self._asked.thorough:
+        if not self._can_switch(part) and not self._request.thorough:
             verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
         self._proving.advance(part.subject.target)
@@ -205,7 +192,7 @@ class Verification:
         verified.proofs += [self._complete_proof(proof, part, first) for proof in proofs]
         keys = [(row.id, row.setting) for row in back]
         blamed = {key: _find_proof(proofs, key) for key in keys}
-        if self._asked.keep_worse:
+        if self._request.keep_worse:
             verified.worse |= blamed
             return
         stayed = trial.revert(keys)
@@ -236,13 +223,13 @@ class Verification:
             return run.probe_subjects([place], workload, write=True, idle=True)[0]
         look = subject.target not in self._looked
         self._looked.add(subject.target)
-        names = resolve_links(self._asked.names)
+        names = resolve_links(self._request.names)
         return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
     def _follow(self, part: Representative) -> Workload:
         """Return the workload for a representative, with the duration that the time allows."""
         subject, budget = part.subject, self._budget.workload
-        writable = self._asked.destructive or (
+        writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
         workload = follow_plan(
@@ -265,18 +252,15 @@ def _select_representatives(
     situation: Situation, plan: Plan, request: ComparisonRequest
 ) -> tuple[Selection, Subject | None]:
     """Return the representatives, and the representative that is measured through a file."""
-    machine, targets = situation.machine, find_changed_endpoints(situation, plan)
-    selection = run.choose_subjects(machine, targets, shared=request.shared)
-    filed = None
+    machine = situation.machine
+    endpoints = {endpoint.target for endpoint in machine.endpoints}
+    # An adapter's setting changes all its disks.
+    changed = {(row.target if row.target in endpoints else row.adapter) for row in plan.drift}
+    targets = {target for target in changed if target is not None}
+    selection, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
-        mount = find_mount_point(request.folder)
         subjects = list_subjects(machine, targets)
-        filed = next((disk for disk in subjects if mount in disk.endpoint.mounts), None)
-        if filed is None:
-            raise UsageError(
-                f"{str(request.folder)!r} is on no disk that this apply changes",
-                hint="name a folder on one of those, or leave --file out",
-            )
+        filed = find_disk(request.folder, subjects, "that this apply changes")
         selection = prefer_subject(selection, filed)
     return replace(selection, subjects=order_by_adapter(selection.subjects)), filed
 
@@ -287,6 +271,30 @@ def find_mount_point(folder: Path) -> str:
     while not os.path.ismount(path) and path != path.parent:
         path = path.parent
     return str(path)
+
+
+def find_disk(folder: Path, subjects: Iterable[Subject], condition: str) -> Subject:
+    """Return the disk of a directory. UsageError if it is not one of those with the condition."""
+    mount = find_mount_point(folder)
+    for subject in subjects:
+        if mount in subject.endpoint.mounts:
+            return subject
+    raise UsageError(
+        f"{str(folder)!r} is on no disk {condition}",
+        hint="name a folder on one of those, or leave --file out",
+    )
+
+
+@contextmanager
+def make_file_subject(context: Context, folder: Path, disk: Subject) -> Iterator[Subject]:
+    """Yield the disk with a scratch file in the directory as its device.
+
+    It has the disk's adapters, CPUs and settings.
+    """
+    with ExitStack() as stack:
+        with context.reporter.progress(Phase.WRITING_FILE, 1):
+            file = stack.enter_context(make_scratch_file(folder))
+        yield replace(disk, endpoint=replace(disk.endpoint, device_node=file.path, size=file.size))
 
 
 def _fit_pairs(
@@ -310,13 +318,6 @@ def _fit_pairs(
         if not budget.left_out:
             break
     return pairs, budget
-
-
-def find_changed_endpoints(situation: Situation, plan: Plan) -> set[str]:
-    """Return the endpoints that the plan changes; an adapter's setting changes all its disks."""
-    endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
-    rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)
-    return {target for target in rows if target is not None}
 
 
 def _drop_reverted(part: Representative, reverted: Collection[Key]) -> Representative:

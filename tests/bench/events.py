@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hbatune.agent import work
+from hbatune.agent import orders, work
 from hbatune.agent.child import IDLE_AFTER_S, Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
@@ -47,7 +47,7 @@ def memory(pid: int) -> dict[str, int]:
 
 def asked(server: Server, order: Order) -> tuple[PassReport, int]:
     """Have a pass made; return its report and the bytes of that."""
-    server.ask(work.encode_order(order))
+    server.ask(orders.encode(order))
     while True:
         select.select([server], [], [])
         sent = server.read()

@@ -13,7 +13,7 @@ from hbatune.boot.compile import compile_rules
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.ids import build_former_id, map_former_ids
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.targets import find_named_targets, list_targets
+from hbatune.facts.targets import choose_targets, find_named_targets, list_targets
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import RevertedValue, State
 from hbatune.policy.config import Config, Site
@@ -53,7 +53,7 @@ def left_alone(machine: Machine, filed: Journal) -> set[str]:
     """The disks that the profile would tune and hbatune does not."""
     record = journal.update_record_ids(filed, RollbackRecords(), machine)
     situation = Situation(
-        Config(), PROFILE, machine, machine.endpoints, None, filed, record, (), {}, Site()
+        Config(), PROFILE, machine, choose_targets(machine, ()), filed, record, (), {}, Site()
     )
     return {row.target for row in situation.plan().rows if row.state is State.EXCLUDED}
 

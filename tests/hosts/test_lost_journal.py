@@ -37,7 +37,7 @@ _PASSES = """
 import os, sys
 from msgspec.structs import replace
 from pathlib import Path
-from hbatune.agent import work
+from hbatune.agent import orders, work
 from hbatune.agent.child import Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason
@@ -69,7 +69,7 @@ import hbatune.agent.orders, tests.bench.events as events
 asked(server, Order(PassReason.START))
 Path("/var/lib/hbatune/journal.json").unlink()
 Path("/sys/class/block/sdb/queue/nr_requests").write_text("1000")
-server.ask(work.encode_order(Order(PassReason.EVENT, (DeviceEvent("sdb"),))))
+server.ask(orders.encode(Order(PassReason.EVENT, (DeviceEvent("sdb"),))))
 sent = None
 while sent is None:
     events.select.select([server], [], [])

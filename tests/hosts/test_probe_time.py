@@ -10,6 +10,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Machine
+from hbatune.facts.targets import choose_targets
 from hbatune.operations.apply import ComparisonRequest
 from hbatune.operations.situation import Situation
 from hbatune.operations.verify import Verification
@@ -50,8 +51,7 @@ def situation(it: Machine, config: Config | None = None) -> Situation:
         known,
         profile,
         it,
-        it.endpoints,
-        None,
+        choose_targets(it, ()),
         Journal(it.boot_id),
         RollbackRecords(),
         (),

@@ -25,8 +25,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune.act import paths, system
-from hbatune.agent.orders import Order, PassReason, decode_report
-from hbatune.agent.work import PassMaker, encode_order
+from hbatune.agent.orders import Order, PassReason, decode_report, encode
+from hbatune.agent.work import PassMaker
 from hbatune.boot import placement
 from hbatune.boot.placement import Piece
 from hbatune.cli import main
@@ -340,7 +340,7 @@ class Machine:
         assert profile is not None
         if impatient:
             config = replace(config, act=replace(config.act, deadline_seconds=DEADLINE))
-        sent = PassMaker(config, profile).make(encode_order(Order(PassReason.AUDIT)))
+        sent = PassMaker(config, profile).make(encode(Order(PassReason.AUDIT)))
         report = decode_report(sent)
         rows = [
             {"target": each.target, "setting": each.setting, "outcome": str(each.handled)}

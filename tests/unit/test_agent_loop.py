@@ -33,6 +33,7 @@ from hbatune.agent.orders import (
     Retry,
     SettingChange,
     UnwrittenFile,
+    encode,
     encode_report,
 )
 from hbatune.agent.status import Status
@@ -185,9 +186,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     ):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(passes, "run", made.answer)
-    monkeypatch.setattr(
-        probing, "probe_endpoints", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
-    )
+    monkeypatch.setattr(probing, "probe_endpoints", lambda *a: encode(NewEndpointProbe(1, 5.0)))
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
     yield made
     assert {number: signal.getsignal(number) for number in loop._SIGNALS} == handlers

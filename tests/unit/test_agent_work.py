@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import hbatune
-from hbatune.agent import passes, work
+from hbatune.agent import orders, passes, work
 from hbatune.agent.orders import (
     Order,
     PassReason,
@@ -44,7 +44,7 @@ def successor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_replaced_version_refuses_pass(successor: Path) -> None:
     """Modules that are loaded later must not be those of a package that was replaced since."""
-    order = work.encode_order(Order(PassReason.AUDIT))
+    order = orders.encode(Order(PassReason.AUDIT))
     report = decode_report(work.PassMaker(Config(), profile()).make(order))
     assert report.error == REPLACED
     assert report.hint == "systemctl restart hbatune"
@@ -119,4 +119,4 @@ def test_daemon_imports_stay_light() -> None:
 
 def test_order_survives_encoding() -> None:
     order = Order(PassReason.EVENT, left=frozenset({("id", "scheduler")}))
-    assert msgspec.msgpack.decode(work.encode_order(order), type=Order) == order
+    assert msgspec.msgpack.decode(orders.encode(order), type=Order) == order

@@ -15,6 +15,7 @@ from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Endpoint
 from hbatune.facts.udev import SavedTexts
 from hbatune.operations import boot_files
+from hbatune.operations.boot_files import BootPolicy
 from hbatune.policy.config import Site
 from hbatune.settings.setting import parse_selected_in_udev
 from hbatune.settings.table import parse_saved_values
@@ -34,22 +35,25 @@ def installed() -> None:
 
 
 def test_missing_rules_stay_missing(site: SiteFolder) -> None:
-    assert boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
+    )
     assert not paths.UDEV_RULES.exists()
 
 
 def test_apply_regenerates_rules(site: SiteFolder) -> None:
     installed()
-    assert boot_files.refresh_rules(make_context(), site.load("balanced"), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load("balanced"), Site(), Journal("boot"))
+    )
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
 def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
     installed()
     gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
-    assert boot_files.refresh_rules(
-        make_context(), site.load(), Site(), Journal("boot"), rolled_back=(gone,)
-    )
+    policy = BootPolicy(site.load(), Site(), Journal("boot"), rolled_back=(gone,))
+    assert boot_files.refresh_rules(make_context(), policy)
     named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
     assert named in paths.UDEV_RULES.read_text()
 
@@ -57,7 +61,9 @@ def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
 def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     installed()
     paths.UDEV_RULES.write_text("mine\n")
-    assert not boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
+    assert not boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
+    )
     assert not boot_files.withdraw_rules(make_context())
     assert paths.UDEV_RULES.read_text() == "mine\n"
     said = capsys.readouterr().err
@@ -70,7 +76,9 @@ def test_apply_recreates_withdrawn_rules(site: SiteFolder) -> None:
     assert boot_files.withdraw_rules(make_context())
     assert not paths.UDEV_RULES.exists()
     assert boot_files.withdraw_rules(make_context())
-    assert boot_files.refresh_rules(make_context(), site.load(), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
+    )
     assert paths.UDEV_RULES.exists()
 
 

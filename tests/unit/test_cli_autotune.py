@@ -341,8 +341,9 @@ def test_reads_cannot_judge_schedulers(bench: Bench, capsys: pytest.CaptureFixtu
 def mounted(bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the folder's filesystem be on the disk, and a small file in it do."""
     monkeypatch.setattr("hbatune.operations.autotune.find_mount_point", lambda asked: "/srv")
+    monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda asked: "/srv")
     monkeypatch.setattr(
-        "hbatune.operations.autotune.make_scratch_file",
+        "hbatune.operations.verify.make_scratch_file",
         lambda asked: nullcontext(ScratchFile("/proc/1/fd/9", 1 << 30)),
     )
     bench.mounts = ("/srv",)

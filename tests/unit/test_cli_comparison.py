@@ -1,6 +1,6 @@
 import pytest
 
-from hbatune.operations.situation import survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import ProbeResult, Workload
@@ -18,7 +18,7 @@ def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-
     )
     for module in ("operations.situation", "policy.chosen", "text.probe_tables"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    situation = survey_machine("oltp", [])
+    situation = read_situation(SituationRequest(profile="oltp"))
 
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
@@ -70,7 +70,7 @@ def test_raid_levels_share_line(site: SiteFolder) -> None:
 
 def test_missing_disk_lacks_standing(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    situation = survey_machine("oltp", [])
+    situation = read_situation(SituationRequest(profile="oltp"))
     assert find_standing(result, situation.machine, situation.profile) is None
 
 

@@ -12,7 +12,7 @@ from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
 from hbatune.operations.apply import ApplyRequest, apply_profile
 from hbatune.operations.boot_files import remove_options, write_options
-from hbatune.operations.situation import survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.library import installed_library
 from tests.unit.factory import endpoint, machine
@@ -46,7 +46,9 @@ def see(monkeypatch: pytest.MonkeyPatch, it: Machine) -> None:
 
 
 def write(*targets: str) -> tuple[Row, ...]:
-    return write_options(make_context(), survey_machine("oltp", targets), targets)
+    return write_options(
+        make_context(), read_situation(SituationRequest(profile="oltp", targets=targets)), targets
+    )
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
 from hbatune.facts.udev import SavedTexts
-from hbatune.operations.situation import survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.make import EarlierChanges, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
@@ -85,7 +85,10 @@ def test_udev_rule_value_is_raised(
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     found = {} if texts is None else {it.id: SavedTexts(texts, "")}
     monkeypatch.setattr(f"{here}.read_saved_texts", lambda endpoints: found)
-    rows = {each.setting: each for each in survey_machine("balanced", []).plan().rows}
+    rows = {
+        each.setting: each
+        for each in read_situation(SituationRequest(profile="balanced")).plan().rows
+    }
     assert rows[REQUESTS].state == state
 
 

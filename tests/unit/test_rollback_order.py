@@ -107,13 +107,13 @@ def test_rollback_during_apply_cancels_writes(
 ) -> None:
     from hbatune.operations import apply, situation
 
-    survey = situation.survey_machine
+    survey = situation.read_situation
 
     def survey_later(*arguments: Any, **options: Any) -> object:
         rollback_record.record_everything(Paths())
         return survey(*arguments, **options)
 
-    monkeypatch.setattr(apply, "survey_machine", survey_later)
+    monkeypatch.setattr(apply, "read_situation", survey_later)
     assert main([*APPLY]) == 1
     output = capsys.readouterr()
     assert disk.value("queue/nomerges") == "0"

@@ -12,7 +12,7 @@ from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
 from hbatune.operations.apply import ApplyRequest, ApplyResult, ComparisonRequest, apply_profile
-from hbatune.operations.situation import survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_rows, show_skipped, summarise_outcomes, summarise_states
@@ -107,7 +107,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _show_plan(args: argparse.Namespace) -> int:
-    situation = survey_machine(args.profile, args.targets)
+    situation = read_situation(SituationRequest(profile=args.profile, targets=args.targets))
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows
     if args.module_options:

@@ -18,7 +18,7 @@ from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.health import retain_observations
-from hbatune.operations.situation import make_snapshot_situation, resolve_target_name
+from hbatune.operations.situation import SituationRequest, read_situation, resolve_target_name
 from hbatune.operations.snapshot import get_error_counters, make_check_input, take_snapshot
 from hbatune.snapshot.file import Snapshot, load_snapshot
 from hbatune.text.basic_output import add_pager, format_count
@@ -112,9 +112,10 @@ def read_check_input(snapshot: Snapshot, profile: str | None, targets: Sequence[
 
     UsageError for a profile or a target that does not exist.
     """
-    active = snapshot.policy.active
-    situation = make_snapshot_situation(snapshot, profile, targets) if profile or active else None
-    if situation:
+    situation = None
+    if profile or snapshot.policy.active:
+        request = SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
+        situation = read_situation(request)
         print_not_understood(situation.not_understood)
     return make_check_input(snapshot, situation, targets)
 

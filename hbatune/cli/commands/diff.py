@@ -4,7 +4,7 @@ import argparse
 
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode
-from hbatune.operations.situation import survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.rows import State
 from hbatune.text.basic_output import add_pager
 from hbatune.text.leftovers import print_situation
@@ -33,10 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the differences; exit 1 if there are any."""
-    # Options of a module affect all disks that it serves.
-    situation = survey_machine(
-        args.profile, args.targets, snapshot=args.snapshot, narrow=not args.module_options
+    request = SituationRequest(
+        profile=args.profile,
+        targets=args.targets,
+        snapshot=args.snapshot,
+        # Options of a module affect all disks that it serves.
+        narrow=not args.module_options,
     )
+    situation = read_situation(request)
     plan = situation.plan()
     rows = plan.rows
     if args.module_options:

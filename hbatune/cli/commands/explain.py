@@ -12,7 +12,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, list_targets, make_target
-from hbatune.operations.situation import Situation, survey_machine
+from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row, find_skipped_disks
 from hbatune.policy.budget import (
@@ -123,7 +123,10 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and args.setting not in SETTINGS:
         problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
         raise UsageError(problem, hint=suggest_nearest(args.setting, SETTINGS))
-    situation = survey_machine(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
+    request = SituationRequest(
+        profile=args.profile, targets=[args.target], snapshot=args.snapshot, narrow=True
+    )
+    situation = read_situation(request)
     explained = list(_explain_settings(situation, args.setting))
     bare = []
     if args.setting is None:
@@ -212,7 +215,7 @@ def _explain_adapters(
     matcher: Matcher,
 ) -> Iterator[Explained]:
     """Yield settings that a rule specifies for requested adapters without such a parameter."""
-    requested_ids = situation.ids or frozenset()
+    requested_ids = situation.chosen.ids or frozenset()
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for (id, name), row in rows.items():
         if id in adapters and id in requested_ids and setting in (None, name):
@@ -234,10 +237,10 @@ def _collect_sources(explained: Explained) -> Iterator[str]:
 def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
     """Yield the requested targets, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
-    for endpoint in situation.chosen:
+    for endpoint in situation.chosen.endpoints:
         yield make_target(endpoint), build_traits(endpoint, adapters.get(endpoint.adapter or ""))
     for target in list_targets(situation.machine).values():
-        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.ids or ()):
+        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
             yield target, build_adapter_traits(adapters[target.adapter or ""], target.kind)
 
 
@@ -293,7 +296,7 @@ class _Index:
     def __init__(self, situation: Situation) -> None:
         self.profile = situation.profile.name
         self.machine = situation.machine
-        self.endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
+        self.endpoints = {endpoint.id: endpoint for endpoint in situation.chosen.endpoints}
         self.vectors = {vector.id: vector for vector in situation.machine.vectors}
         self.targets = list_targets(situation.machine)
 

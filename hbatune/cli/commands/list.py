@@ -27,9 +27,9 @@ from hbatune.facts.model import (
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import (
-    describe_wait,
     find_unreadable,
     load_machine_journal,
+    map_stuck_disks,
     resolve_target_name,
 )
 from hbatune.plan.rows import find_skipped_disks
@@ -119,7 +119,7 @@ def _gather_facts(names: Collection[str]) -> Machine:
 
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
-        avoid = {claim.target: describe_wait(claim) for claim in stuck}
+        avoid = map_stuck_disks(stuck)
         return gather_machine((), Scope(disks), deadline=deadline, avoid=avoid)
 
     if (path := find_unreadable(files)) is not None:

@@ -3,12 +3,12 @@
 import argparse
 
 from hbatune.act import paths
-from hbatune.act.journal import Journal
+from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather_machine
-from hbatune.operations.situation import peek_journal, require_readable, survey_machine
+from hbatune.operations.situation import SituationRequest, read_situation, require_readable
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.probe import history
@@ -71,14 +71,14 @@ def _gather_data(args: argparse.Namespace) -> ReportData:
         active = load_snapshot(snapshot).policy.active
     profile = plan = None
     if args.profile is not None or active is not None:
-        situation = survey_machine(args.profile, (), snapshot=snapshot)
+        situation = read_situation(SituationRequest(profile=args.profile, snapshot=snapshot))
         print_not_understood(situation.not_understood)
         machine, profile, journal = situation.machine, situation.profile, situation.journal
         plan = situation.plan()
     elif snapshot is None:
         machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
         require_readable(Paths())
-        journal = peek_journal(paths.JOURNAL, machine)
+        journal, _ = load_with_current_ids(paths.JOURNAL, machine)
     else:
         machine = load_snapshot(snapshot).machine
         journal = Journal(machine.boot_id)

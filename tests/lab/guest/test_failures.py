@@ -56,11 +56,11 @@ def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
     from hbatune.act.executor import Means
     from hbatune.act.writer import write_plan
-    from hbatune.operations.situation import survey_machine
+    from hbatune.operations.situation import SituationRequest, read_situation
     from hbatune.plan.rows import Outcome
 
     first, second, *_ = luns = scsi_debug(max_luns=4)
-    situation = survey_machine("oltp", luns)
+    situation = read_situation(SituationRequest(profile="oltp", targets=luns))
     plan = situation.plan()
     assert {(row.target, row.setting) for row in plan.drift} == {
         (lun, "nr_requests") for lun in luns
