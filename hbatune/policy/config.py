@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.library import Commands, Library
 from hbatune.policy.profile import Name, Text
+from hbatune.policy.schema import decode_file
 from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, is_setting
 
@@ -206,8 +207,6 @@ def load_config(library: Library) -> Config:
         file = library.read_site(library.site / CONFIG_FILE)
     except FileNotFoundError:
         return Config()
-    from hbatune.policy.schema import decode_file  # a machine may have no configuration
-
     config = decode_file(file, Config)
     _require_settings(file, config.daemon.drift_of)
     return config
