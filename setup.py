@@ -1,4 +1,4 @@
-"""Builds the package with the JSON Schemas of what commands print, and with compiled rules.
+"""Builds the package with the JSON Schemas of what commands print.
 
 Everything else about the package is in setup.cfg.
 """
@@ -15,17 +15,16 @@ CHECKOUT = Path(__file__).resolve().parent
 
 
 class BuildWithSchemas(build_py):
-    """Puts schemas and compiled rules beside the modules; an editable install gets none."""
+    """Puts schemas beside the modules; an editable install gets none."""
 
     def run(self) -> None:
-        """Build the modules, and from the checkout's the schemas and what compiles rules."""
+        """Build the modules, and the schemas from the checkout's."""
         super().run()
         if not self.editable_mode:
             # A build does not have the checkout on its path.
             sys.path.insert(0, str(CHECKOUT))
             package = Path(self.build_lib) / "hbatune"
             importlib.import_module("tools.schemas").write(package / "schemas")
-            importlib.import_module("tools.compiled_rules").write(package)
 
 
 def requirements() -> list[str]:

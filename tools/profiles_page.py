@@ -8,17 +8,10 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.policy.library import Library, load_profile, load_sources
-from hbatune.policy.match import (
-    TYPICAL_ENDPOINTS,
-    OverviewRow,
-    Traits,
-    build_overview,
-    find_matching_rules,
-    select_winners,
-)
+from hbatune.policy.match import Traits, find_matching_rules, select_winners
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.shipped import find_shipped
-from tools.readme import cell, goal
+from tools.readme import TYPICAL_ENDPOINTS, OverviewRow, build_overview, cell, goal
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "profiles.md"
 NAMES = ("balanced", "oltp", "latency", "throughput")

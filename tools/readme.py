@@ -1,15 +1,72 @@
 """Generate the README's tables: the settings of the profile ``oltp``, and the exit codes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.facts.model import Kind, Medium, Protocol, Storage
 from hbatune.policy.library import Library, load_profile
-from hbatune.policy.match import OverviewRow, build_overview
-from hbatune.policy.profile import AtLeast, Exactly, Leave, Rule
+from hbatune.policy.match import Traits, find_matching_rules, find_objective, select_winners
+from hbatune.policy.profile import AtLeast, Exactly, Leave, Multipath, Objective, Profile, Rule
 from hbatune.shipped import find_shipped
 from tools import exit_codes_page
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 _SETTINGS = ("scheduler", "nr_requests", "queue_depth")
+
+
+_RAID = Traits("megaraid_sas", Protocol.VOLUME, Medium.SSD)
+
+TYPICAL_ENDPOINTS: Mapping[str, Traits] = {
+    "NVMe drive, native": Traits("nvme", Protocol.NVME, Medium.NVME),
+    "NVMe path of a native multipath": Traits(
+        "nvme", Protocol.NVME, Medium.NVME, Kind.PATH, Multipath.NVME
+    ),
+    "NVMe behind a tri-mode HBA": Traits("mpi3mr", Protocol.NVME, Medium.NVME, tri_mode=True),
+    "SAS SSD": Traits("mpt3sas", Protocol.SAS, Medium.SSD),
+    "SAS HDD": Traits("mpt3sas", Protocol.SAS, Medium.HDD),
+    "SATA": Traits("ahci", Protocol.SATA, Medium.SSD),
+    "RAID volume": _RAID,
+    "RAID volume (ipr, Gen1 link)": replace(_RAID, family="ipr", gen=1, width=8),
+    "RAID volume (ipr, any other link)": replace(_RAID, family="ipr", gen=3, width=8),
+    "FC": Traits("lpfc", Protocol.FC, Medium.SSD, storage=Storage.ARRAY),
+    "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD, storage=Storage.ARRAY),
+    "array attached by SAS": Traits("mpt3sas", Protocol.SAS, Medium.SSD, storage=Storage.ARRAY),
+    "NVMe over fabrics": Traits("nvme", Protocol.NVME, Medium.NVME, storage=Storage.FABRIC),
+    "NVMe of a cloud": Traits("nvme", Protocol.NVME, Medium.NVME, storage=Storage.VIRTUAL),
+    "dm-multipath map": Traits("dm", Protocol.SAS, Medium.SSD, Kind.MAP, Multipath.DM),
+    "dm-multipath path, SAS SSD": Traits(
+        "mpt3sas", Protocol.SAS, Medium.SSD, Kind.PATH, Multipath.DM
+    ),
+    "parallel SCSI": Traits("sym53c8xx", Protocol.SPI, Medium.HDD),
+    "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD, storage=Storage.VIRTUAL),
+}
+"""One endpoint of each type in the documents, by its usual name."""
+
+
+class OverviewRow(Struct, frozen=True):
+    """The deciding rules of a profile for one type of endpoint, by setting."""
+
+    endpoint: str
+    rules: dict[str, Rule]
+    objective: Objective | None
+
+
+def build_overview(profile: Profile) -> tuple[OverviewRow, ...]:
+    """Return a row for each type of endpoint, with the settings that the profile has rules for.
+
+    Rules that require a vendor or model match no row.
+    """
+    return tuple(
+        OverviewRow(
+            name,
+            select_winners(find_matching_rules(profile.rules, properties)),
+            find_objective(profile, properties),
+        )
+        for name, properties in TYPICAL_ENDPOINTS.items()
+    )
 
 
 def table(name: str) -> str:

@@ -6,8 +6,7 @@ from pathlib import Path
 from hbatune.cli.commands.profiles import format_conditions, format_effect
 from hbatune.policy.library import load_arrays, load_sources
 from hbatune.policy.profile import VendorRule
-from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import list_uses
+from hbatune.policy.vendors import list_uses, load_vendors
 from hbatune.shipped import find_shipped
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vendors.md"

@@ -4,8 +4,7 @@ Only these facts may lower a depth. The arithmetic is data, which `explain` can 
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -115,13 +114,6 @@ class DepthBudget(Struct, frozen=True):
         return limits
 
 
-class _Nexus(NamedTuple):
-    """The key of a port's limit. All of this host's paths through the port share the limit."""
-
-    array: str
-    port: str
-
-
 def compute_budgets(
     machine: Machine, site: Site, arrays: Collection[ArrayModel]
 ) -> dict[str, DepthBudget]:
@@ -130,30 +122,28 @@ def compute_budgets(
     All of the machine's LUNs count. Untuned LUNs load the array, too.
     """
     listed = _resolve_targets(machine, site)
-    described = {
-        endpoint.id: array
-        for endpoint in machine.endpoints
-        if is_shared(endpoint)
-        and endpoint.kind is not Kind.MAP  # only the paths of a map have a queue_depth
-        and (array := _find_array(endpoint, site.array, listed)) is not None
-    }
-    on_arrays = [endpoint for endpoint in machine.endpoints if endpoint.id in described]
-    behind: dict[_Nexus, int] = defaultdict(int)
-    for on_array in on_arrays:
-        behind[_find_nexus(on_array, described[on_array.id])] += 1
-    paths = _group_paths(on_arrays)
-    result: dict[str, DepthBudget] = {}
-    for on_array in on_arrays:
-        array = described[on_array.id]
-        port = _compute_port_share(
-            on_array, array, arrays, behind[_find_nexus(on_array, array)], site.vendors
-        )
-        lun = _compute_lun_limit(
-            on_array, array, arrays, _count_serving_paths(paths[_identify_lun(on_array)])
-        )
+    described: list[tuple[Endpoint, SiteArray]] = []
+    luns_by_port: dict[tuple[str, str], int] = defaultdict(int)
+    paths_by_lun: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in machine.endpoints:
+        # Only the paths of a map have a queue_depth.
+        if not is_shared(endpoint) or endpoint.kind is Kind.MAP:
+            continue
+        array = _find_array(endpoint, site.array, listed)
+        if array is not None:
+            described.append((endpoint, array))
+            luns_by_port[_identify_port(endpoint, array)] += 1
+            paths_by_lun[_identify_lun(endpoint)].append(endpoint)
+    budgets: dict[str, DepthBudget] = {}
+    for endpoint, array in described:
+        make = find_model(endpoint.vendor, endpoint.model, arrays)
+        luns = luns_by_port[_identify_port(endpoint, array)]
+        port = _compute_port_share(array, make, luns, site.vendors)
+        paths = _count_serving_paths(paths_by_lun[_identify_lun(endpoint)])
+        lun = _compute_lun_limit(array, make, paths)
         if port or lun:
-            result[on_array.id] = DepthBudget(array.name, port, lun)
-    return result
+            budgets[endpoint.id] = DepthBudget(array.name, port, lun)
+    return budgets
 
 
 def make_site_rules(
@@ -164,17 +154,31 @@ def make_site_rules(
     ``file`` is the file with these facts.
     """
     adapters = {adapter.target: adapter for adapter in machine.adapters}
-    rules = {
-        id: _make_budget_rule(budget, file)
-        for id, budget in compute_budgets(machine, site, arrays).items()
-    }
+    rules = {}
+    for id, budget in compute_budgets(machine, site, arrays).items():
+        # A port limit determines this host's share, so a depth may be raised to it. A limit for
+        # each LUN does not cover the other LUNs behind the port, so it only lowers.
+        effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
+        because = "what the site says of its array leaves this much for each path to a LUN"
+        name = f"{SHARE_RULE_PREFIX}{budget.array}"
+        rules[id] = _make_rule(name, effect, because, budget.source, file)
     volumes = _find_volumes(machine, site.members) if site.members else {}
     for endpoint in machine.endpoints:
         members = volumes.get(endpoint.id)
         properties = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
         if members and properties.family == "ipr":
-            rules[endpoint.id] = _make_members_rule(members, file, gen1=properties.gen == 1)
+            depth = DEPTH_PER_DRIVE * members
+            because = f"{DEPTH_PER_DRIVE} for each of the {members} drives in the array"
+            if properties.gen == 1:
+                depth = max(depth, GEN1_ARRAY_DEPTH)
+                because += f", and {GEN1_ARRAY_DEPTH} at least in a Gen1 slot"
+            effect = AtLeast(depth)
+            rules[endpoint.id] = _make_rule("site-members", effect, because, "D4-1", file)
     return rules
+
+
+def _make_rule(name: str, effect: Effect, because: str, source: str, file: str) -> Rule:
+    return Rule(name, Match(), QUEUE_DEPTH, effect, because, source, file, Origin.SITE)
 
 
 def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
@@ -186,11 +190,8 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
     """
     if shipped is None:
         return False
-    return (
-        isinstance(shipped.effect, Leave)
-        or shipped.origin is Origin.VENDOR
-        or shipped.source == site_rule.source
-    )
+    leaves = isinstance(shipped.effect, Leave) or shipped.origin is Origin.VENDOR
+    return leaves or shipped.source == site_rule.source
 
 
 def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
@@ -202,24 +203,24 @@ def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], froz
 
 def _find_array(
     endpoint: Endpoint,
-    arrays: Iterable[SiteArray],
+    arrays: Sequence[SiteArray],
     listed: Mapping[tuple[str, ...], Collection[str]],
 ) -> SiteArray | None:
     """Return the endpoint's array: the last one that matches, as with rules."""
-    last_fitting = None
-    for array in arrays:
-        fitting = matches_glob(endpoint.vendor, (array.vendor,)) and matches_glob(
-            endpoint.model, (array.model,)
-        )
-        if fitting and (not array.targets or endpoint.id in listed[array.targets]):
-            last_fitting = array
-    return last_fitting
+    for array in reversed(arrays):
+        is_listed = not array.targets or endpoint.id in listed[array.targets]
+        fits = matches_glob(endpoint.vendor, (array.vendor,))
+        if fits and is_listed and matches_glob(endpoint.model, (array.model,)):
+            return array
+    return None
 
 
-def _find_nexus(endpoint: Endpoint, array: SiteArray) -> _Nexus:
-    """Return the endpoint's port: its name, or host, channel and target of its address."""
-    nexus = (endpoint.address or endpoint.id).rpartition(":")[0]
-    return _Nexus(array.name, endpoint.port or nexus)
+def _identify_port(endpoint: Endpoint, array: SiteArray) -> tuple[str, str]:
+    """Return the key of a port's limit, which all of this host's paths through the port share.
+
+    The port is its name, or host, channel and target of the address.
+    """
+    return array.name, endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0]
 
 
 def _identify_lun(endpoint: Endpoint) -> str:
@@ -230,14 +231,6 @@ def _identify_lun(endpoint: Endpoint) -> str:
     """
     name = extract_stable_part(endpoint.id)
     return name if name.startswith(WORLD_WIDE) else endpoint.map or name
-
-
-def _group_paths(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
-    """Return the endpoints by LUN."""
-    paths_by_lun: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in endpoints:
-        paths_by_lun[_identify_lun(endpoint)].append(endpoint)
-    return paths_by_lun
 
 
 def _count_serving_paths(paths: Collection[Endpoint]) -> int:
@@ -251,72 +244,35 @@ def _count_serving_paths(paths: Collection[Endpoint]) -> int:
 
 
 def _compute_port_share(
-    endpoint: Endpoint,
-    array: SiteArray,
-    arrays: Iterable[ArrayModel],
-    luns: int,
-    vendors: Vendors,
+    array: SiteArray, make: ArrayModel | None, luns: int, vendors: Vendors
 ) -> PortShare | None:
     """Return the share of the site's limit, or of the vendor's if the site follows vendors."""
     counted = luns if array.counting is LimitScope.TARGET else 1
     if array.port_limit is not None:
         return PortShare(array.port_limit, array.hosts, counted)
-    make = find_model(endpoint.vendor, endpoint.model, arrays)
     if vendors is not Vendors.FOLLOW or make is None or make.port_limit is None:
         return None
     return PortShare(make.port_limit, array.hosts, counted, make.name, make.port_source)
 
 
-def _compute_lun_limit(
-    endpoint: Endpoint, array: SiteArray, arrays: Iterable[ArrayModel], paths: int
-) -> LunLimit | None:
+def _compute_lun_limit(array: SiteArray, make: ArrayModel | None, paths: int) -> LunLimit | None:
     """Return the site's limit, or the make's, or None if it depends on an unknown drive count."""
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, paths, None)
-    make = find_model(endpoint.vendor, endpoint.model, arrays)
     if make is None or (make.per_data_drive and array.data_drives is None):
         return None
     drives = (array.data_drives or 0) if make.per_data_drive else 0
     return LunLimit(make.lun_depth, make.per_data_drive, drives, paths, make.name)
 
 
-def _make_budget_rule(budget: DepthBudget, file: str) -> Rule:
-    # A port limit determines this host's share, so a depth may be raised to it. A limit for each
-    # LUN does not cover the other LUNs behind the port, so it only lowers.
-    effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
-    return Rule(
-        name=f"{SHARE_RULE_PREFIX}{budget.array}",
-        when=Match(),
-        setting=QUEUE_DEPTH,
-        effect=effect,
-        because="what the site says of its array leaves this much for each path to a LUN",
-        source=budget.source,
-        file=file,
-        origin=Origin.SITE,
-    )
-
-
 def _find_volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
     """Return, by id, the number of drives of each RAID volume named by the site."""
     names = SiteNames(machine)
-    drives_by_id = {id: count for name, count in members.items() for id in names.meant((name,))}
+    drives_by_id: dict[str, int] = {}
+    for name, count in members.items():
+        drives_by_id |= dict.fromkeys(names.meant((name,)), count)
     return {
         endpoint.id: drives_by_id[endpoint.id]
         for endpoint in machine.endpoints
         if endpoint.protocol is Protocol.VOLUME and endpoint.id in drives_by_id
     }
-
-
-def _make_members_rule(members: int, file: str, *, gen1: bool) -> Rule:
-    depth = max(DEPTH_PER_DRIVE * members, GEN1_ARRAY_DEPTH if gen1 else 0)
-    because = f"{DEPTH_PER_DRIVE} for each of the {members} drives in the array"
-    return Rule(
-        name="site-members",
-        when=Match(),
-        setting=QUEUE_DEPTH,
-        effect=AtLeast(depth),
-        because=f"{because}, and {GEN1_ARRAY_DEPTH} at least in a Gen1 slot" if gen1 else because,
-        source="D4-1",
-        file=file,
-        origin=Origin.SITE,
-    )

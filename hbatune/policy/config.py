@@ -3,7 +3,6 @@
 Everything has a default. A machine without the file has no active profile.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,7 +10,8 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.library import Commands, Library
 from hbatune.policy.profile import Name, Text
-from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
+from hbatune.policy.schema import decode_file
+from hbatune.policy.toml_files import PolicyError, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, is_setting
 
 CONFIG_FILE = "hbatune.toml"
@@ -206,30 +206,21 @@ def load_config(library: Library) -> Config:
         file = library.read_site(library.site / CONFIG_FILE)
     except FileNotFoundError:
         return Config()
-    from hbatune.policy.schema import decode_file  # a machine may have no configuration
-
     config = decode_file(file, Config)
-    _require_settings(file, config.daemon.drift_of)
-    return config
-
-
-def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
-    """Raise ``PolicyError`` for the first unknown setting in ``[daemon.drift_of]``.
-
-    The shape of the file cannot check it: a setting is a key there, and a key may be any text.
-    """
-    for name in names:
+    # The shape of the file cannot check a setting that is a key: it may be any text.
+    for name in config.daemon.drift_of:
         if not is_setting(name):
+            allowed = ", ".join(sorted(SETTINGS))
             raise PolicyError(
-                f"unknown setting {quote_value(name)}, expected one of "
-                f"{', '.join(sorted(SETTINGS))}",
+                f"unknown setting {quote_value(name)}, expected one of {allowed}",
                 file=file.path,
                 line=file.line(("daemon", "drift_of", name)),
                 place="table [daemon.drift_of]",
                 found=quote_value(name),
-                allowed=", ".join(sorted(SETTINGS)),
+                allowed=allowed,
                 hint=suggest_nearest(name, SETTINGS),
             )
+    return config
 
 
 def with_profile(text: str, name: str | None) -> str:

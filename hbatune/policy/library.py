@@ -8,11 +8,6 @@ The shipped tables contain:
 - the sources, by id: recommendations of the documents and facts about the kernel
 - the LUN limits of each make of shared array
 - measurements from the documents, as reference values
-
-A build checks and compiles the shipped files and stores the result next to this module. Loading it
-is 13 times faster than parsing, which takes 11 of the 85 ms of a diff. The compiled file is used
-only if hbatune's version and the text of the files are unchanged. Otherwise, and in a checkout,
-which has no compiled file, the files are parsed. A site's files are always parsed.
 """
 
 import os
@@ -20,12 +15,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
-from hbatune import __version__
 from hbatune.facts.names import matches_glob
 from hbatune.policy.profile import (
     NAME_PATTERN,
@@ -41,60 +35,21 @@ from hbatune.policy.profile import (
     Text,
     Tolerance,
 )
+from hbatune.policy.rules import check_part
+from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
 from hbatune.policy.toml_files import (
     ROOT,
     PolicyError,
     TomlFile,
     quote_value,
-    read_text,
     read_toml,
     suggest_nearest,
 )
 from hbatune.shipped import find_shipped
 
-COMPILED_FILE = Path(__file__).resolve().parent / "compiled.msgpack"
-
-
-class CompiledProfiles(Struct, frozen=True):
-    """The compiled rule files: the encoded parts, the encoded sources, and the original texts.
-
-    The keys of ``parts`` are file names without suffix, the keys of ``texts`` have the suffix.
-    """
-
-    version: str
-    texts: Mapping[str, str]
-    parts: Mapping[str, Raw]
-    sources: Raw
-
-    def part(self, path: Path, text: str) -> ProfilePart | None:
-        """Return the part compiled from a file with this text, or None."""
-        if path.stem not in self.parts or self.texts[path.name] != text:
-            return None
-        return msgspec.msgpack.decode(self.parts[path.stem], type=ProfilePart).placed(path)
-
-    def all_sources(self) -> Mapping[str, Source]:
-        """Return the sources that parts may cite, by id."""
-        return msgspec.msgpack.decode(self.sources, type=dict[str, Source])
-
-
-@cache
-def load_compiled(sources: Path) -> CompiledProfiles | None:
-    """Return the profiles compiled with this file of sources, or None."""
-    try:
-        compiled = msgspec.msgpack.decode(COMPILED_FILE.read_bytes(), type=CompiledProfiles)
-        is_current = (
-            compiled.version == __version__
-            and compiled.texts.get(sources.name) == sources.read_text()
-        )
-    except (OSError, ValueError):  # includes msgspec.DecodeError and UnicodeDecodeError
-        return None
-    return compiled if is_current else None
-
-
-SOURCES, ARRAYS, YARDSTICKS, SIZING = LIBRARY_FILES = (
-    *("sources.toml", "arrays.toml"),
-    *("yardsticks.toml", "sizing.toml"),
-)
+SIZING = "sizing.toml"
+_LIBRARY_FILES = ("sources.toml", "arrays.toml", "yardsticks.toml", SIZING)
+T = TypeVar("T", bound=Struct)
 
 
 @cache  # shipped files change only together with the code
@@ -103,11 +58,7 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
 
     Raise ``PolicyError`` if one cites a document that is not in the file.
     """
-    if (ready := load_compiled(shipped / SOURCES)) is not None:
-        return ready.all_sources()
-    from hbatune.policy.schema import SourcesFile, decode_file  # needed only for parsing
-
-    file = read_toml(shipped / SOURCES)
+    file = read_toml(shipped / "sources.toml")
     table = decode_file(file, SourcesFile)
     sources = {}
     for name, entry in table.source.items():
@@ -144,35 +95,40 @@ class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     port_source: Text | None = None
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
+class _ArraysFile(Struct, frozen=True, forbid_unknown_fields=True):
     array: tuple[ArrayModel, ...]
 
 
 @cache
 def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
     """Return the known makes of arrays. Raise ``PolicyError`` if the file is invalid."""
-    from hbatune.policy.schema import decode_file
+    return _load_cited(shipped / "arrays.toml", _ArraysFile).array
 
-    file = read_toml(shipped / ARRAYS)
-    arrays = decode_file(file, _File).array
-    sources = load_sources(shipped)
-    for number, array in enumerate(arrays):
-        for key in ("source", "port_source"):
-            source = getattr(array, key)
-            if source is not None and source not in sources:
-                raise PolicyError(
-                    f"cites {source}, which is no source",
-                    file=file.path,
-                    line=file.line(("array", number, key)),
-                    hint=suggest_nearest(source, sources),
-                )
-    return arrays
+
+def _load_cited(path: Path, shape: type[T]) -> T:
+    """Return a shipped file of tables. Raise ``PolicyError`` if one cites an unknown source."""
+    file = read_toml(path)
+    content, sources = decode_file(file, shape), load_sources(path.parent)
+    for table, entries in asdict(content).items():
+        for number, entry in enumerate(entries):
+            for key in ("source", "port_source"):
+                source = getattr(entry, key, None)
+                if source is not None and source not in sources:
+                    raise PolicyError(
+                        f"cites {source}, which is no source",
+                        file=file.path,
+                        line=file.line((table, number, key)),
+                        hint=suggest_nearest(source, sources),
+                    )
+    return content
 
 
 def find_model(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayModel | None:
     """Return the make of array of a LUN with this vendor and model, or None if it is unknown."""
-    fitting = (a for a in arrays if matches_glob(vendor, a.vendor) and matches_glob(model, a.model))
-    return next(fitting, None)
+    for array in arrays:
+        if matches_glob(vendor, array.vendor) and matches_glob(model, array.model):
+            return array
+    return None
 
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -247,21 +203,7 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_yardsticks(shipped: Path) -> Yardsticks:
     """Return the documents' measurements. Raise ``PolicyError`` if the file is invalid."""
-    from hbatune.policy.schema import decode_file
-
-    file = read_toml(shipped / YARDSTICKS)
-    yardsticks = decode_file(file, Yardsticks)
-    sources = load_sources(shipped)
-    for table in ("medium", "link", "raid"):
-        for number, figures in enumerate(getattr(yardsticks, table)):
-            if figures.source not in sources:
-                raise PolicyError(
-                    f"cites {figures.source}, which is no source",
-                    file=file.path,
-                    line=file.line((table, number, "source")),
-                    hint=suggest_nearest(figures.source, sources),
-                )
-    return yardsticks
+    return _load_cited(shipped / "yardsticks.toml", Yardsticks)
 
 
 class Library(Struct, frozen=True):
@@ -312,9 +254,11 @@ def list_profiles(library: Library) -> tuple[ListedProfile, ...]:
     listed: dict[str, ListedProfile] = {}
     for name in _list_names(library):
         if (location := _find_file(library, name)) is not None:
-            title = _load_title(library, *location)
+            path, origin = location
+            # Only the title: the rules of a listed profile may be invalid.
+            title = decode_file(_read_file(library, path, origin), ProfileFile).title
             if title is not None:
-                listed[name] = ListedProfile(name, title, location[1], str(location[0]))
+                listed[name] = ListedProfile(name, title, origin, str(path))
     return tuple(listed[name] for name in sorted(listed))
 
 
@@ -338,7 +282,10 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     probes = [part.probe for part in parts.values() if part.probe is not None]
     tolerances = [part.tolerance for part in parts.values() if part.tolerance is not None]
     # Local rules come last, so they win.
-    site = tuple(_load_site_rules(library))
+    site = [
+        check_part(file, Origin.SITE, library.sources(), RulesFile)
+        for file in library.site_files("rules.d")
+    ]
     all_parts = [*parts.values(), *site]
     rules = [rule for part in parts.values() for rule in part.rules]
     return Profile(
@@ -364,7 +311,8 @@ def _gather_parts(
     path, origin = location
     if path in parts:  # two includes may share a third, whose rules precede theirs
         return
-    part = _load_part(library, path, origin)
+    file = _read_file(library, path, origin)
+    part = check_part(file, origin, library.sources())
     for name in part.include:
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
@@ -373,70 +321,31 @@ def _gather_parts(
                 f"found {quote_value(name)}, which is no file in "
                 f"{library.site}/profiles or shipped",
                 file=path,
-                line=_find_include_line(library, path, origin),
+                line=file.line(("include",)),
                 key="include",
                 found=quote_value(name),
                 hint=suggest_nearest(name, _list_names(library)),
             )
         if included[0] in (*stack, path):
-            circle = " → ".join(file.stem for file in (*stack, path, included[0]))
-            line = _find_include_line(library, path, origin)
+            circle = " → ".join(member.stem for member in (*stack, path, included[0]))
+            line = file.line(("include",))
             raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
         _gather_parts(library, included, parts, (*stack, path))
     parts[path] = part
-
-
-def _find_include_line(library: Library, path: Path, origin: Origin) -> int | None:
-    return _read_file(library, path, origin).line(("include",))
-
-
-def _load_part(library: Library, path: Path, origin: Origin) -> ProfilePart:
-    """Return a checked profile file, either compiled by the build or parsed."""
-    if (part := _load_compiled_part(library, path, origin)) is not None:
-        return part
-    from hbatune.policy.rules import check_part  # needed only for parsing
-
-    return check_part(_read_file(library, path, origin), origin, library.sources())
-
-
-def _load_title(library: Library, path: Path, origin: Origin) -> str | None:
-    """Return the title of a profile file, whose rules may be invalid."""
-    if (part := _load_compiled_part(library, path, origin)) is not None:
-        return part.title
-    from hbatune.policy.schema import ProfileFile, decode_file
-
-    return decode_file(_read_file(library, path, origin), ProfileFile).title
-
-
-def _load_compiled_part(library: Library, path: Path, origin: Origin) -> ProfilePart | None:
-    """Return a shipped file compiled by the build, or None if it must be parsed."""
-    if origin is Origin.SITE or (compiled := load_compiled(library.shipped / SOURCES)) is None:
-        return None
-    return compiled.part(path, read_text(path))
-
-
-def _load_site_rules(library: Library) -> Iterator[ProfilePart]:
-    for file in library.site_files("rules.d"):
-        from hbatune.policy.rules import check_rules_file  # few sites have such files
-
-        yield check_rules_file(file, library.sources())
-
-
-def _list_folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
-    return (Origin.SHIPPED, library.shipped), (Origin.SITE, library.site / "profiles")
 
 
 def _find_file(
     library: Library, name: str, not_in: Path | None = None
 ) -> tuple[Path, Origin] | None:
     """Return the file of a profile or part, the site's first, except the file ``not_in``."""
-    if not re.match(
-        NAME_PATTERN, name
-    ):  # this also rejects ../../x, which leads out of the directories
+    if not re.match(NAME_PATTERN, name):  # also rejects ../../x, which leads out of the directories
         return None
-    for origin, folder in reversed(_list_folders(library)):
+    for origin, folder in (
+        (Origin.SITE, library.site / "profiles"),
+        (Origin.SHIPPED, library.shipped),
+    ):
         path = folder / f"{name}.toml"
-        if path.name not in LIBRARY_FILES and path != not_in and _exists(path):
+        if path.name not in _LIBRARY_FILES and path != not_in and _exists(path):
             return path, origin
     return None
 
@@ -452,7 +361,8 @@ def _raise_unknown(library: Library, name: str) -> tuple[Path, Origin]:
 
 
 def _list_names(library: Library) -> list[str]:
-    return [path.stem for _, folder in _list_folders(library) for path in _list_toml_files(folder)]
+    paths = _list_toml_files(library.shipped) + _list_toml_files(library.site / "profiles")
+    return [path.stem for path in paths]
 
 
 def _read_file(library: Library, path: Path, origin: Origin) -> TomlFile:

@@ -28,7 +28,7 @@ from hbatune.facts.model import (
 from hbatune.facts.names import matches_glob
 from hbatune.facts.targets import list_adapter_names, list_all_names
 from hbatune.policy.config import Site, UnmatchedName
-from hbatune.policy.profile import LinkMatch, Match, Multipath, Objective, Profile, Rule
+from hbatune.policy.profile import Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import find_target_kind
 
 
@@ -56,32 +56,35 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     The traits are family and link. An NVMe controller also has protocol, medium, model and
     transport. Other adapters can have several types of drives.
     """
-    nvme = adapter.controller is not None
-    link = adapter.link
-    return Traits(
+    generation, width = _get_link(adapter)
+    traits = Traits(
         family=adapter.family,
-        protocol=Protocol.NVME if nvme else Protocol.UNKNOWN,
-        medium=Medium.NVME if nvme else Medium.UNKNOWN,
-        gen=None if link is None else link.generation,
-        width=None if link is None or isinstance(link.width, Missing) else link.width,
+        protocol=Protocol.UNKNOWN,
+        medium=Medium.UNKNOWN,
+        gen=generation,
+        width=width,
         target=kind,
-        storage=_find_storage(adapter),
-        model=(adapter.product or "") if nvme else "",
         transport=adapter.transport or "",
     )
-
-
-def _find_storage(adapter: Adapter) -> Storage:
-    """Return the location of an NVMe controller's data. For other adapters it is not known."""
     if adapter.controller is None:
-        return Storage.LOCAL
-    evidence = Evidence("nvme", pci=adapter.pci is not None, model=adapter.product or "")
-    return classify_storage(evidence, Protocol.NVME)
+        return traits
+    model = adapter.product or ""
+    evidence = Evidence("nvme", pci=adapter.pci is not None, model=model)
+    storage = classify_storage(evidence, Protocol.NVME)
+    return replace(traits, protocol=Protocol.NVME, medium=Medium.NVME, model=model, storage=storage)
+
+
+def _get_link(adapter: Adapter | None) -> tuple[int | None, int | None]:
+    """Return the generation and width of an adapter's link, or None for what is unknown."""
+    if adapter is None or adapter.link is None:
+        return None, None
+    link = adapter.link
+    return link.generation, None if isinstance(link.width, Missing) else link.width
 
 
 def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
     """Return the traits of ``endpoint``. ``adapter`` is None if it spans several."""
-    link = None if adapter is None else adapter.link
+    generation, width = _get_link(adapter)
     return Traits(
         family=endpoint.family,
         protocol=endpoint.protocol,
@@ -92,8 +95,8 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
         storage=endpoint.storage,
-        gen=None if link is None else link.generation,
-        width=None if link is None or isinstance(link.width, Missing) else link.width,
+        gen=generation,
+        width=width,
     )
 
 
@@ -101,11 +104,10 @@ def _find_multipath(endpoint: Endpoint) -> Multipath:
     """Return the multipath layer. Only device mapper uses the kernel name dm-N for a map."""
     if endpoint.kind is Kind.DISK:
         return Multipath.NONE
-    if endpoint.kind is Kind.MAP:
-        return Multipath.DM if endpoint.target.startswith("dm-") else Multipath.NVME
-    if endpoint.map is None:
+    map_name = endpoint.target if endpoint.kind is Kind.MAP else endpoint.map
+    if map_name is None:
         return Multipath.NVME if endpoint.family == "nvme" else Multipath.DM
-    return Multipath.DM if endpoint.map.startswith("dm-") else Multipath.NVME
+    return Multipath.DM if map_name.startswith("dm-") else Multipath.NVME
 
 
 def is_match(condition: Match, properties: Traits) -> bool:
@@ -113,23 +115,18 @@ def is_match(condition: Match, properties: Traits) -> bool:
     return all(holds for _, holds in _check_conditions(condition, properties))
 
 
-def list_unmet_keys(condition: Match, properties: Traits) -> tuple[str, ...]:
-    """Return the TOML keys of the condition that do not match these traits."""
-    return tuple(name for name, holds in _check_conditions(condition, properties) if not holds)
-
-
 def _check_conditions(condition: Match, properties: Traits) -> Iterator[tuple[str, bool]]:
     """Yield each TOML key of the condition, and whether it matches."""
-    yield "protocol", not condition.protocol or properties.protocol in condition.protocol
-    yield "family", not condition.family or properties.family in condition.family
-    yield "medium", not condition.medium or properties.medium in condition.medium
-    yield "kind", not condition.kind or properties.kind in condition.kind
-    yield "multipath", not condition.multipath or properties.multipath in condition.multipath
-    yield "storage", not condition.storage or properties.storage in condition.storage
+    for name in ("protocol", "family", "medium", "kind", "multipath", "storage"):
+        values = getattr(condition, name)
+        yield name, not values or getattr(properties, name) in values
     yield "tri_mode", condition.tri_mode is None or properties.tri_mode == condition.tri_mode
-    yield "link", _matches_link(condition.link, properties)
-    yield "vendor", _matches_globs(condition.vendor, properties.vendor)
-    yield "model", _matches_globs(condition.model, properties.model)
+    generations, widths = condition.link.gen, condition.link.width
+    is_generation = not generations or properties.gen in generations
+    yield "link", is_generation and (not widths or properties.width in widths)
+    for name in ("vendor", "model"):
+        globs = getattr(condition, name)
+        yield name, not globs or matches_glob(getattr(properties, name), globs)
     yield "transport", not condition.transport or properties.transport in condition.transport
 
 
@@ -147,24 +144,15 @@ def find_near_rules(
 
     They have the fewest unmet conditions of all rules for this type of target, at least one each.
     """
-    candidates = [
-        NearRule(rule, unmet_keys)
-        for rule in rules
-        if find_target_kind(rule.setting) is properties.target
-        and (unmet_keys := list_unmet_keys(rule.when, properties))
-    ]
+    candidates = []
+    for rule in rules:
+        if find_target_kind(rule.setting) is properties.target:
+            checks = _check_conditions(rule.when, properties)
+            unmet_keys = tuple(name for name, holds in checks if not holds)
+            if unmet_keys:
+                candidates.append(NearRule(rule, unmet_keys))
     fewest = min((len(candidate.unmet) for candidate in candidates), default=0)
     return tuple(candidate for candidate in candidates if len(candidate.unmet) == fewest)[:limit]
-
-
-def _matches_link(link: LinkMatch, properties: Traits) -> bool:
-    return (not link.gen or properties.gen in link.gen) and (
-        not link.width or properties.width in link.width
-    )
-
-
-def _matches_globs(globs: tuple[str, ...], text: str) -> bool:
-    return not globs or matches_glob(text, globs)
 
 
 def find_matching_rules(rules: Iterable[Rule], properties: Traits) -> tuple[Rule, ...]:
@@ -183,8 +171,10 @@ def select_winners(matched: Iterable[Rule]) -> dict[str, Rule]:
 
 def find_objective(profile: Profile, properties: Traits) -> Objective | None:
     """Return the profile's objective for an endpoint with these traits, or None."""
-    goals = [goal for goal in profile.objectives if is_match(goal.when, properties)]
-    return goals[-1] if goals else None
+    for goal in reversed(profile.objectives):
+        if is_match(goal.when, properties):
+            return goal
+    return None
 
 
 class Matcher:
@@ -192,15 +182,11 @@ class Matcher:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self._known: dict[Traits, tuple[tuple[Rule, ...], Mapping[str, Rule]]] = {}
-
-    def matching(self, endpoint: Endpoint, adapter: Adapter | None) -> tuple[Rule, ...]:
-        """Return all matching rules, in order (``explain`` shows them)."""
-        return self.decide(build_traits(endpoint, adapter))[0]
+        self._rules_by_traits: dict[Traits, tuple[tuple[Rule, ...], Mapping[str, Rule]]] = {}
 
     def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
         """Return the rule that decides each setting."""
-        return self.decide(build_traits(endpoint, adapter))[1]
+        return self.won(build_traits(endpoint, adapter))
 
     def won(self, key: Traits) -> Mapping[str, Rule]:
         """Return the rule that decides each setting of a target with these traits."""
@@ -212,62 +198,10 @@ class Matcher:
 
     def decide(self, key: Traits) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
         """Return all rules that match these traits, and the deciding rule of each setting."""
-        if key not in self._known:
+        if key not in self._rules_by_traits:
             matched = find_matching_rules(self.profile.rules, key)
-            self._known[key] = (matched, select_winners(matched))
-        return self._known[key]
-
-
-_RAID = Traits("megaraid_sas", Protocol.VOLUME, Medium.SSD)
-
-TYPICAL_ENDPOINTS: Mapping[str, Traits] = {
-    "NVMe drive, native": Traits("nvme", Protocol.NVME, Medium.NVME),
-    "NVMe path of a native multipath": Traits(
-        "nvme", Protocol.NVME, Medium.NVME, Kind.PATH, Multipath.NVME
-    ),
-    "NVMe behind a tri-mode HBA": Traits("mpi3mr", Protocol.NVME, Medium.NVME, tri_mode=True),
-    "SAS SSD": Traits("mpt3sas", Protocol.SAS, Medium.SSD),
-    "SAS HDD": Traits("mpt3sas", Protocol.SAS, Medium.HDD),
-    "SATA": Traits("ahci", Protocol.SATA, Medium.SSD),
-    "RAID volume": _RAID,
-    "RAID volume (ipr, Gen1 link)": replace(_RAID, family="ipr", gen=1, width=8),
-    "RAID volume (ipr, any other link)": replace(_RAID, family="ipr", gen=3, width=8),
-    "FC": Traits("lpfc", Protocol.FC, Medium.SSD, storage=Storage.ARRAY),
-    "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD, storage=Storage.ARRAY),
-    "array attached by SAS": Traits("mpt3sas", Protocol.SAS, Medium.SSD, storage=Storage.ARRAY),
-    "NVMe over fabrics": Traits("nvme", Protocol.NVME, Medium.NVME, storage=Storage.FABRIC),
-    "NVMe of a cloud": Traits("nvme", Protocol.NVME, Medium.NVME, storage=Storage.VIRTUAL),
-    "dm-multipath map": Traits("dm", Protocol.SAS, Medium.SSD, Kind.MAP, Multipath.DM),
-    "dm-multipath path, SAS SSD": Traits(
-        "mpt3sas", Protocol.SAS, Medium.SSD, Kind.PATH, Multipath.DM
-    ),
-    "parallel SCSI": Traits("sym53c8xx", Protocol.SPI, Medium.HDD),
-    "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD, storage=Storage.VIRTUAL),
-}
-"""One endpoint of each type in the documents, by its usual name."""
-
-
-class OverviewRow(Struct, frozen=True):
-    """The deciding rules of a profile for one type of endpoint, by setting."""
-
-    endpoint: str
-    rules: dict[str, Rule]
-    objective: Objective | None
-
-
-def build_overview(profile: Profile) -> tuple[OverviewRow, ...]:
-    """Return a row for each type of endpoint, with the settings that the profile has rules for.
-
-    Rules that require a vendor or model match no row.
-    """
-    return tuple(
-        OverviewRow(
-            name,
-            select_winners(find_matching_rules(profile.rules, properties)),
-            find_objective(profile, properties),
-        )
-        for name, properties in TYPICAL_ENDPOINTS.items()
-    )
+            self._rules_by_traits[key] = (matched, select_winners(matched))
+        return self._rules_by_traits[key]
 
 
 class SiteNames:
@@ -282,19 +216,14 @@ class SiteNames:
                 self._ids.setdefault(name, set()).add(id)
         by_target = {endpoint.target: endpoint.id for endpoint in machine.endpoints}
         for endpoint in machine.endpoints:
-            for text in (
-                extract_stable_part(endpoint.id),
-                endpoint.id,
-                extract_lasting_part(endpoint.id),
-            ):
+            stable, lasting = extract_stable_part(endpoint.id), extract_lasting_part(endpoint.id)
+            for text in (stable, endpoint.id, lasting):
                 self._stable.setdefault(normalise_name(text), set()).add(endpoint.id)
-            if endpoint.paths:
-                self._paths[endpoint.id] = {
-                    by_target[path] for path in endpoint.paths if path in by_target
-                }
-        self._adapters = {
-            name for adapter in machine.adapters for name in list_adapter_names(adapter)
-        }
+            paths = {by_target[path] for path in endpoint.paths if path in by_target}
+            self._paths[endpoint.id] = paths
+        self._adapters: set[str] = set()
+        for adapter in machine.adapters:
+            self._adapters.update(list_adapter_names(adapter))
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
         """Return the ids of all targets that match any of the names."""

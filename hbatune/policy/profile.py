@@ -4,11 +4,9 @@ A rule contains a condition for endpoints, a setting with its value, the reason 
 """
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, Medium, Protocol, Storage
 
@@ -228,16 +226,6 @@ class ProfilePart(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     objectives: tuple[Objective, ...] = ()
     options: tuple[OptionRule, ...] = ()
-
-    def placed(self, path: Path) -> "ProfilePart":
-        """Return the part as if it was read from ``path``."""
-        file = str(path)
-        return replace(
-            self,
-            file=file,
-            rules=tuple(replace(rule, file=file) for rule in self.rules),
-            options=tuple(replace(option, file=file) for option in self.options),
-        )
 
 
 class VendorRule(Struct, frozen=True):

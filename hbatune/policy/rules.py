@@ -1,13 +1,15 @@
 """Convert the tables of a file to rules, objectives and module options, and check their content.
 
 Values are checked against the table of settings, so a plan contains no value that is illegal on
-every device. The build uses the same checks before it compiles the shipped files.
+every device.
 """
 
 import re
 from collections.abc import Collection
 
-from hbatune.facts.families import known_options
+from msgspec.structs import asdict
+
+from hbatune.facts.families import family_named, known_options
 from hbatune.facts.family import Option
 from hbatune.facts.model import Medium, Protocol, TargetKind
 from hbatune.policy.profile import (
@@ -17,7 +19,6 @@ from hbatune.policy.profile import (
     Exactly,
     Leave,
     Match,
-    Objective,
     OptionRule,
     Origin,
     ProfilePart,
@@ -29,15 +30,19 @@ from hbatune.policy.schema import (
     RulesFile,
     RuleTable,
     decode_file,
-    describe_table,
+    make_error,
     make_value_error,
 )
-from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
+from hbatune.policy.toml_files import TomlFile, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, find_target_kind
 
 SITE_SOURCE = "site"
 _TEXT = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
-_EFFECTS = ("value", "at_least", "at_most")
+_EFFECTS: dict[str, type[Exactly | AtLeast | AtMost]] = {
+    "value": Exactly,
+    "at_least": AtLeast,
+    "at_most": AtMost,
+}
 
 
 def check_rules(
@@ -69,15 +74,6 @@ def check_rules(
     return tuple(rules)
 
 
-def check_objectives(
-    file: TomlFile, objectives: tuple[Objective, ...], origin: Origin, sources: Collection[str]
-) -> tuple[Objective, ...]:
-    """Return the file's objectives. Raise ``PolicyError`` if one cites an unknown source."""
-    for number, objective in enumerate(objectives):
-        require_source(file, ("objective", number, "source"), objective.source, origin, sources)
-    return objectives
-
-
 def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
     """Return the effect of a rule. Raise ``PolicyError`` if its setting or value is invalid."""
     setting = SETTINGS.get(table.setting)
@@ -90,23 +86,18 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(keys) != 1:
         present = " and ".join(f"`{key}`" for key in keys) or "none of them"
-        raise _make_error(
-            file,
-            number,
-            f"found {present}, expected exactly one of `value`, `at_least` and `leave`",
-        )
-    if table.value is not None:
-        effect: Effect = Exactly(table.value)
-        allowed = setting.check(table.value)
-    elif table.at_least is not None:
-        effect = AtLeast(table.at_least)
-        allowed = setting.check(table.at_least)
+        problem = f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
+        raise make_error(file, ("rule", number), problem)
+    [key] = keys
+    value = getattr(table, key)
+    if key == "leave":
+        effect: Effect = Leave()
+        allowed = None if value else "true, or no `leave`"
     else:
-        effect = Leave()
-        allowed = None if table.leave else "true, or no `leave`"
+        effect = Exactly(value) if key == "value" else AtLeast(value)
+        allowed = setting.check(value)
     if allowed is not None:
-        key = keys[0]
-        raise make_value_error(file, ("rule", number, key), key, getattr(table, key), allowed)
+        raise make_value_error(file, ("rule", number, key), key, value, allowed)
     return effect
 
 
@@ -141,23 +132,19 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     if kind is TargetKind.ENDPOINT:
         if condition.transport:
             problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
-            raise _make_error(file, number, problem)
+            raise make_error(file, ("rule", number), problem)
         return
-    of_endpoints = (
-        condition.kind,
-        condition.multipath,
-        condition.vendor,
-        condition.tri_mode is not None,
-    )
+    of_disks = bool(condition.kind or condition.multipath or condition.vendor)
+    of_disks = of_disks or condition.tri_mode is not None
     of_controllers = kind is not TargetKind.CONTROLLER and (condition.model or condition.transport)
     other_values = {*condition.protocol} - {Protocol.NVME} or {*condition.medium} - {Medium.NVME}
-    if any(of_endpoints) or of_controllers or other_values:
+    if of_disks or of_controllers or other_values:
         extra_keys = "`model`, `transport`, " if kind is TargetKind.CONTROLLER else ""
         problem = (
             f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
             f'{extra_keys}`storage` and protocol "nvme" only'
         )
-        raise _make_error(file, number, problem)
+        raise make_error(file, ("rule", number), problem)
 
 
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
@@ -167,19 +154,18 @@ def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rul
     """
     for index, earlier_rule in enumerate(earlier):
         if earlier_rule.name == rule.name:
-            raise _make_error(file, number, f"this name is taken by {_locate_rule(file, index)}")
+            problem = f"this name is taken by {_locate_rule(file, index)}"
+            raise make_error(file, ("rule", number), problem)
         if (
             earlier_rule.setting == rule.setting
             and earlier_rule.effect != rule.effect
             and _normalise_condition(earlier_rule.when) == _normalise_condition(rule.when)
         ):
-            raise _make_error(
-                file,
-                number,
-                f"contradicts {quote_value(earlier_rule.name)}, "
-                f"{_locate_rule(file, index)}: the same "
-                f"`when` and setting {rule.setting}, but another value",
+            problem = (
+                f"contradicts {quote_value(earlier_rule.name)}, {_locate_rule(file, index)}: "
+                f"the same `when` and setting {rule.setting}, but another value"
             )
+            raise make_error(file, ("rule", number), problem)
 
 
 def _locate_rule(file: TomlFile, number: int) -> str:
@@ -187,46 +173,14 @@ def _locate_rule(file: TomlFile, number: int) -> str:
     return f"rule number {number + 1}" if line is None else f"the rule on line {line}"
 
 
-def _normalise_condition(condition: Match) -> tuple[object, ...]:
+def _normalise_condition(condition: Match) -> dict[str, object]:
     """Return the condition in a form that is independent of the order of its values."""
-    value_lists = (
-        *(condition.family, condition.protocol, condition.medium, condition.kind),
-        *(condition.multipath, condition.vendor, condition.storage, condition.model),
-        *(condition.transport, condition.link.gen, condition.link.width),
-    )
-    return (condition.tri_mode, *(frozenset(values) for values in value_lists))
-
-
-def _make_error(file: TomlFile, number: int, problem: str) -> PolicyError:
-    steps = ("rule", number)
-    return PolicyError(
-        problem, file=file.path, line=file.line(steps), place=describe_table(file, steps)
-    )
-
-
-def check_options(
-    file: TomlFile, tables: Collection[OptionTable], origin: Origin, sources: Collection[str]
-) -> tuple[OptionRule, ...]:
-    """Return the file's module options. Raise ``PolicyError`` for the first invalid option.
-
-    An option that no family declares is rejected, because its effect is unknown.
-    """
-    rules = []
-    for number, table in enumerate(tables):
-        require_source(file, ("option", number, "source"), table.source, origin, sources)
-        _require_known(file, number, table)
-        rules.append(
-            OptionRule(
-                name=table.name,
-                module=table.module,
-                option=table.option,
-                effect=_make_option_effect(file, number, table),
-                because=table.because,
-                source=table.source,
-                file=str(file.path),
-            )
-        )
-    return tuple(rules)
+    fields = {**asdict(condition), **asdict(condition.link)}
+    del fields["link"]
+    for name, value in fields.items():
+        if isinstance(value, tuple):
+            fields[name] = frozenset(value)
+    return fields
 
 
 def describe_allowed(option: Option, value: object) -> str | None:
@@ -241,66 +195,73 @@ def describe_allowed(option: Option, value: object) -> str | None:
     return f"an integer from {low} to {high}" if high is not None else f"an integer from {low}"
 
 
-def _require_known(file: TomlFile, number: int, table: OptionTable) -> None:
-    for key, value, names in (
-        ("module", table.module, list(known_options())),
-        ("option", table.option, list(known_options().get(table.module, {}))),
-    ):
-        if value not in names:
-            expected = f"one of {', '.join(names)}"
-            steps = ("option", number, key)
-            raise make_value_error(file, steps, key, value, expected, suggest_nearest(value, names))
+def _make_option_rule(file: TomlFile, number: int, table: OptionTable) -> OptionRule:
+    """Return a module option. Raise ``PolicyError`` if its name or value is invalid.
 
-
-def _make_option_effect(
-    file: TomlFile, number: int, table: OptionTable
-) -> Exactly | AtLeast | AtMost:
+    An option that no family declares is rejected, because its effect is unknown.
+    """
+    option = _find_option(file, number, table)
     keys = [key for key in _EFFECTS if getattr(table, key) is not None]
     if len(keys) != 1:
-        steps = ("option", number)
-        raise PolicyError(
-            "expected exactly one of `value`, `at_least` and `at_most`",
-            file=file.path,
-            line=file.line(steps),
-            place=describe_table(file, steps),
-        )
+        problem = "expected exactly one of `value`, `at_least` and `at_most`"
+        raise make_error(file, ("option", number), problem)
     [key] = keys
     value = getattr(table, key)
-    expected = describe_allowed(known_options()[table.module][table.option], value)
+    expected = describe_allowed(option, value)
     if expected is not None:
         raise make_value_error(file, ("option", number, key), key, value, expected)
-    if key == "value":
-        # The type that a bool of a loaded module is read as (plan/module_options.py).
-        return Exactly(int(value) if isinstance(value, bool) else value)
-    return AtLeast(value) if key == "at_least" else AtMost(value)
-
-
-def check_part(file: TomlFile, origin: Origin, sources: Collection[str]) -> ProfilePart:
-    """Return a profile, or a part that profiles include.
-
-    ``sources`` are the ids that may be cited. Raise ``PolicyError`` for the first invalid entry.
-    """
-    content = decode_file(file, ProfileFile)
-    return ProfilePart(
+    if key == "value" and isinstance(value, bool):
+        value = int(value)  # the type that a bool of a loaded module is read as
+    return OptionRule(
+        name=table.name,
+        module=table.module,
+        option=table.option,
+        effect=_EFFECTS[key](value),
+        because=table.because,
+        source=table.source,
         file=str(file.path),
-        origin=origin,
-        title=content.title,
-        include=content.include,
-        probe=content.probe,
-        tolerance=content.tolerance,
-        rules=check_rules(file, content.rule, origin, sources),
-        objectives=check_objectives(file, content.objective, origin, sources),
-        options=check_options(file, content.option, origin, sources),
     )
 
 
-def check_rules_file(file: TomlFile, sources: Collection[str]) -> ProfilePart:
-    """Return a file of a site's ``rules.d``. Raise the same errors as ``check_part``."""
-    content, origin = decode_file(file, RulesFile), Origin.SITE
+def _find_option(file: TomlFile, number: int, table: OptionTable) -> Option:
+    # Only this family: ``known_options`` imports all of them.
+    for option in family_named(table.module).options:
+        if option.name == table.option:
+            return option
+    key, value, names = "module", table.module, list(known_options())
+    if table.module in names:
+        key, value, names = "option", table.option, list(known_options()[table.module])
+    expected, steps = f"one of {', '.join(names)}", ("option", number, key)
+    raise make_value_error(file, steps, key, value, expected, suggest_nearest(value, names))
+
+
+def check_part(
+    file: TomlFile,
+    origin: Origin,
+    sources: Collection[str],
+    shape: type[RulesFile] = ProfileFile,
+) -> ProfilePart:
+    """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
+
+    ``sources`` are the ids that may be cited. Raise ``PolicyError`` for the first invalid entry.
+    """
+    content = decode_file(file, shape)
+    profile = content if isinstance(content, ProfileFile) else ProfileFile()
+    rules = check_rules(file, content.rule, origin, sources)
+    for number, objective in enumerate(content.objective):
+        require_source(file, ("objective", number, "source"), objective.source, origin, sources)
+    options = []
+    for number, table in enumerate(content.option):
+        require_source(file, ("option", number, "source"), table.source, origin, sources)
+        options.append(_make_option_rule(file, number, table))
     return ProfilePart(
         file=str(file.path),
         origin=origin,
-        rules=check_rules(file, content.rule, origin, sources),
-        objectives=check_objectives(file, content.objective, origin, sources),
-        options=check_options(file, content.option, origin, sources),
+        title=profile.title,
+        include=profile.include,
+        probe=profile.probe,
+        tolerance=profile.tolerance,
+        rules=rules,
+        objectives=content.objective,
+        options=tuple(options),
     )

@@ -145,26 +145,23 @@ def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError
     if unknown := _UNKNOWN.match(message):
         return _explain_unknown_key(file, shape, steps, unknown[1])
     if missing := _MISSING.match(message):
-        allowed = _describe_allowed(shape, (*steps, missing[1]))
-        return PolicyError(
-            f"found none, expected {allowed}",
-            file=file.path,
-            line=file.line(steps),
-            place=describe_table(file, steps),
-            key=missing[1],
-            found="none",
-            allowed=allowed,
-        )
+        allowed = _describe_type(_find_node(shape, (*steps, missing[1])))
+        problem = f"found none, expected {allowed}"
+        return make_error(file, steps, problem, key=missing[1], found="none", allowed=allowed)
     # A single word in a ``when`` became a list, so msgspec's path may have an extra step.
     value, reached = _walk_data(file.data, steps)
     keys = [step for step in reached if isinstance(step, str)]
-    return make_value_error(
-        file, steps, keys[-1] if keys else None, value, _describe_allowed(shape, steps)
-    )
+    key = keys[-1] if keys else None
+    return make_value_error(file, steps, key, value, _describe_type(_find_node(shape, steps)))
 
 
 def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
-    keys = _list_keys(shape, steps)
+    node = _strip_metadata(_find_node(shape, steps))
+    if isinstance(node, types.DictType):
+        node = node.value_type
+    if isinstance(node, types.UnionType):
+        node = next(member for member in node.types if isinstance(member, types.StructType))
+    keys = [field.name for field in getattr(node, "fields", ())]
     return PolicyError(
         f"unknown key {quote_value(key)}, expected {_join_words(keys)}",
         file=file.path,
@@ -176,6 +173,12 @@ def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: st
     )
 
 
+def make_error(file: TomlFile, steps: Steps, problem: str, **parts: str | None) -> PolicyError:
+    """Return the error for the value or table at ``steps``. ``parts`` are as in PolicyError."""
+    line, place = file.line(steps), describe_table(file, steps)
+    return PolicyError(problem, file=file.path, line=line, place=place, **parts)
+
+
 def make_value_error(
     file: TomlFile,
     steps: Steps,
@@ -185,16 +188,9 @@ def make_value_error(
     hint: str | None = None,
 ) -> PolicyError:
     """Return the error for a value that is not allowed."""
-    return PolicyError(
-        f"found {quote_value(value)}, expected {allowed}",
-        file=file.path,
-        line=file.line(steps),
-        place=describe_table(file, steps),
-        key=key,
-        found=quote_value(value),
-        allowed=allowed,
-        hint=hint,
-    )
+    found = quote_value(value)
+    problem = f"found {found}, expected {allowed}"
+    return make_error(file, steps, problem, key=key, found=found, allowed=allowed, hint=hint)
 
 
 def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
@@ -229,19 +225,6 @@ def _find_node(shape: type[Any], steps: Steps) -> Any:
 
 def _strip_metadata(node: Any) -> Any:
     return node.type if isinstance(node, types.Metadata) else node
-
-
-def _list_keys(shape: type[Any], steps: Steps) -> list[str]:
-    node = _strip_metadata(_find_node(shape, steps))
-    if isinstance(node, types.DictType):
-        node = node.value_type
-    if isinstance(node, types.UnionType):
-        node = next(member for member in node.types if isinstance(member, types.StructType))
-    return [field.name for field in getattr(node, "fields", ())]
-
-
-def _describe_allowed(shape: type[Any], steps: Steps) -> str:
-    return _describe_type(_find_node(shape, steps))
 
 
 def _describe_type(node: Any) -> str:

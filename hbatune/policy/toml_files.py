@@ -152,13 +152,9 @@ class PolicyError(UsageError):
         self.key = key
         self.found = found
         self.allowed = allowed
-        parts = [
-            self.file,
-            None if line is None else f"line {line}",
-            place,
-            None if key is None else f"key `{key}`",
-            problem,
-        ]
+        at_line = None if line is None else f"line {line}"
+        at_key = None if key is None else f"key `{key}`"
+        parts = (self.file, at_line, place, at_key, problem)
         super().__init__(": ".join(part for part in parts if part), hint=hint)
 
 
@@ -246,12 +242,13 @@ class TomlFile(Struct, frozen=True, dict=True):
         return None if row is None else row + 1
 
     def _find_header(self, name: str, number: int) -> int | None:
-        rows = [
-            row
-            for row, text in enumerate(self._lines)
-            if (header := re.match(_HEADER, text)) and header[1].strip() == name
-        ]
-        return rows[number] if number < len(rows) else None
+        for row, text in enumerate(self._lines):
+            header = re.match(_HEADER, text)
+            if header and header[1].strip() == name:
+                if number == 0:
+                    return row
+                number -= 1
+        return None
 
     def _find_next_header(self, start: int) -> int:
         for number in range(start, len(self._lines)):
@@ -275,12 +272,8 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
     directories. Directories above ``top`` are not checked. Raise ``PolicyError`` unless the file is
     readable, small, trusted and valid TOML, and ``FileNotFoundError`` if it is missing.
     """
-    return parse_toml(path, read_text(path, top=top, owner=owner))
-
-
-def parse_toml(path: Path, text: str) -> TomlFile:
-    """Parse the text of the file at ``path``. Raise ``PolicyError`` if it is not TOML."""
-    import tomllib  # often not needed: shipped profiles are compiled, and a site may have no files
+    text = _read_text(path, top, owner)
+    import tomllib  # slow to import, and many commands read no file of rules
 
     try:
         data = tomllib.loads(text)
@@ -294,8 +287,7 @@ def parse_toml(path: Path, text: str) -> TomlFile:
     return TomlFile(path, text, data)
 
 
-def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
-    """Return the text of a file for ``read_toml``. Raise the same errors."""
+def _read_text(path: Path, top: Path, owner: int | None) -> str:
     try:
         with loader.open_file(path) as descriptor:
             if owner is not None:
@@ -310,9 +302,8 @@ def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
     if len(raw) > MAX_FILE_BYTES:
-        raise PolicyError(
-            f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is", file=path
-        )
+        problem = f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is"
+        raise PolicyError(problem, file=path)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -321,13 +312,10 @@ def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
 
 
 def _require_trusted(fault: TrustFault | None) -> None:
-    if fault is not None:
-        raise PolicyError(
-            fault.problem,
-            file=fault.path,
-            found=fault.found,
-            allowed=fault.allowed,
-            hint="keep it in a folder that its owner alone can write"
-            if fault.remedy is None
-            else f"{fault.remedy}, after reading what it says",
-        )
+    if fault is None:
+        return
+    hint = "keep it in a folder that its owner alone can write"
+    if fault.remedy is not None:
+        hint = f"{fault.remedy}, after reading what it says"
+    found, allowed = fault.found, fault.allowed
+    raise PolicyError(fault.problem, file=fault.path, found=found, allowed=allowed, hint=hint)

@@ -8,11 +8,48 @@ local rule.
 """
 
 from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
 
 from hbatune.policy.config import Site, Vendors
-from hbatune.policy.library import Library
-from hbatune.policy.profile import Rule, VendorRule
-from hbatune.policy.toml_files import PolicyError, quote_value, suggest_nearest
+from hbatune.policy.library import Library, load_sources
+from hbatune.policy.profile import Exactly, Name, Origin, Rule, Text, VendorRule
+from hbatune.policy.rules import check_rules
+from hbatune.policy.schema import RuleTable, decode_file, make_error
+from hbatune.policy.toml_files import PolicyError, quote_value, read_toml, suggest_nearest
+from hbatune.settings.table import QUEUE_DEPTH
+
+
+class _Table(RuleTable, frozen=True, forbid_unknown_fields=True):
+    use: Name | None = None
+    note: Text | None = None
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    vendor: Text
+    rule: tuple[_Table, ...]
+
+
+@cache  # shipped files change only together with the code
+def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
+    """Return every vendor's rules, by file. Raise ``PolicyError`` if a file is invalid."""
+    sources = load_sources(shipped)
+    vendor_rules = []
+    for path in sorted((shipped / "vendors").glob("*.toml")):
+        file = read_toml(path)
+        content = decode_file(file, _File)
+        rules = check_rules(file, content.rule, Origin.VENDOR, sources)
+        for number, (rule, table) in enumerate(zip(rules, content.rule, strict=True)):
+            # A paper does not know the number of hosts that share the array: it may only raise.
+            if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
+                problem = (
+                    "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none"
+                )
+                raise make_error(file, ("rule", number), problem)
+            vendor_rules.append(VendorRule(rule, content.vendor, table.use, table.note))
+    return tuple(vendor_rules)
 
 
 def list_uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
@@ -27,8 +64,6 @@ def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
     """
     if site.vendors is Vendors.OFF and not site.uses:
         return ()
-    from hbatune.policy.vendor_files import load_vendors  # few sites need it
-
     rules = load_vendors(library.shipped)
     use_names = list_uses(rules)
     for name in site.uses:
@@ -49,8 +84,4 @@ def load_followed_rules(library: Library, site: Site) -> tuple[Rule, ...]:
     """Return the vendor rules that are part of every profile of the site (default: no rules)."""
     if site.vendors is not Vendors.FOLLOW:
         return ()
-    return tuple(
-        vendor_rule.rule
-        for vendor_rule in load_enabled_rules(library, site)
-        if vendor_rule.use is None
-    )
+    return tuple(entry.rule for entry in load_enabled_rules(library, site) if entry.use is None)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
 from hbatune.loader import Count, Figure
-from hbatune.policy.library import LinkFigures, MediumFigures, RaidFigures, Yardsticks
+from hbatune.policy.library import MediumFigures, RaidFigures, Yardsticks
 from hbatune.policy.match import (
     Traits,
     build_adapter_traits,
@@ -110,18 +110,21 @@ def compute_mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> 
 
     The documents' values are for random I/O (D0-15). The two runs may differ only in their reads.
     """
-    trusted = [result for result in results if result.doubt is None and result.figures.iops > 0]
     mixes = [
-        mix
-        for mix in trusted
-        if mix.workload.pattern is Pattern.RANDOM_MIX and mix.workload.block_size == _BLOCK
+        result
+        for result in results
+        if result.doubt is None
+        and result.figures.iops > 0
+        and result.workload.pattern is Pattern.RANDOM_MIX
+        and result.workload.block_size == _BLOCK
     ]
     for reference in yardsticks.mix:
-        for mixed in (mix for mix in mixes if mix.workload.reads == reference.reads):
+        for mixed in mixes:
             reads_only = replace(mixed.workload, reads=100)
-            for reads in (mix for mix in mixes if mix.workload == reads_only):
-                cost = 1 - mixed.figures.iops / reads.figures.iops
-                return MixCost(reference.reads, cost, reference.cost, reference.source)
+            for reads in mixes:
+                if mixed.workload.reads == reference.reads and reads.workload == reads_only:
+                    cost = 1 - mixed.figures.iops / reads.figures.iops
+                    return MixCost(reference.reads, cost, reference.cost, reference.source)
     return None
 
 
@@ -130,29 +133,28 @@ def compare_result(
 ) -> Standing:
     """Return the comparisons of a result; without a profile there is no objective."""
     disk_traits = get_subject_traits(subject)
-    without_writer = result.workload.writer is None
-    comparable = without_writer and result.workload.pattern is Pattern.RANDOM_READ
-    comparable = comparable and result.workload.block_size == _BLOCK
-    comparable = comparable and result.workload.issued <= _DEEPEST
-    figures = find_medium_figures(disk_traits, yardsticks) if comparable else None
-    # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
-    usual = profile is not None and result.workload.issued <= max(_USUAL, profile.probe.depth)
-    wanted = (
-        find_objective(profile, disk_traits)
-        if profile is not None and comparable and usual
-        else None
+    workload = result.workload
+    comparable = (
+        workload.writer is None
+        and workload.pattern is Pattern.RANDOM_READ
+        and workload.block_size == _BLOCK
+        and workload.issued <= _DEEPEST
     )
+    figures = find_medium_figures(disk_traits, yardsticks) if comparable else None
+    goal = None
+    # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
+    if comparable and profile and workload.issued <= max(_USUAL, profile.probe.depth):
+        objective = find_objective(profile, disk_traits)
+        if objective is not None:
+            goal = evaluate_objective(objective, result.figures.p99_us / 1000)
     gb_per_s = result.figures.bandwidth / 1e9
+    links = [_compare_link(adapter, gb_per_s, yardsticks) for adapter in subject.adapters]
     return Standing(
         document=figures,
-        same_depth=figures is not None and result.workload.issued == figures.depth,
-        goal=None if wanted is None else evaluate_objective(wanted, result.figures.p99_us / 1000),
-        links=tuple(
-            share
-            for adapter in subject.adapters
-            if (share := _compare_link(adapter, gb_per_s, yardsticks)) is not None
-        ),
-        raid=find_raid_figures(result.workload, disk_traits, subject, yardsticks),
+        same_depth=figures is not None and workload.issued == figures.depth,
+        goal=goal,
+        links=tuple(share for share in links if share is not None),
+        raid=find_raid_figures(workload, disk_traits, subject, yardsticks),
     )
 
 
@@ -160,12 +162,11 @@ def compare_on_machine(
     result: ProbeResult, machine: Machine, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing | None:
     """Return the comparisons on this machine, or None if the disk is missing."""
-    subjects = list_subjects(machine, {result.target})
-    # The kernel may have reused the name for another disk since: only the id identifies it.
-    subject = next(
-        (candidate for candidate in subjects if candidate.endpoint.id == result.id), None
-    )
-    return None if subject is None else compare_result(result, subject, profile, yardsticks)
+    for subject in list_subjects(machine, {result.target}):
+        # The kernel may have reused the name for another disk since: only the id identifies it.
+        if subject.endpoint.id == result.id:
+            return compare_result(result, subject, profile, yardsticks)
+    return None
 
 
 def get_subject_traits(subject: Subject) -> Traits:
@@ -196,20 +197,20 @@ def find_raid_figures(
     if disk_traits.protocol is not Protocol.VOLUME or not corner:
         return ()
     cards = {adapter.document for adapter in subject.adapters}
-    candidates = (entry for entry in yardsticks.raid if entry.card in cards)
-    return tuple(entry for entry in candidates if is_match(Match(link=entry.when), disk_traits))
+    return tuple(
+        entry
+        for entry in yardsticks.raid
+        if entry.card in cards and is_match(Match(link=entry.when), disk_traits)
+    )
 
 
 def evaluate_objective(wanted: Objective, measured_ms: float) -> Goal:
     """Compare a p99 in ms with an objective."""
     spare = 1 - measured_ms / wanted.p99_ms
     enough, ample = HEADROOM_LIMITS
-    if spare < 0:
-        headroom = Headroom.MISSED
-    elif spare < enough:
-        headroom = Headroom.SCANT
-    else:
-        headroom = Headroom.ENOUGH if spare <= ample else Headroom.AMPLE
+    headroom = Headroom.AMPLE if spare > ample else Headroom.ENOUGH
+    if spare < enough:
+        headroom = Headroom.MISSED if spare < 0 else Headroom.SCANT
     return Goal(wanted.p99_ms, measured_ms, spare, headroom, wanted.source)
 
 
@@ -222,20 +223,11 @@ def compute_link_ceiling(link: Link) -> float | None:
 
 def _compare_link(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> LinkShare | None:
     ceiling = None if adapter.link is None else compute_link_ceiling(adapter.link)
-    if adapter.link is None or ceiling is None:
+    if ceiling is None:
         return None
-    figures = _find_link_figures(adapter, yardsticks)
-    return LinkShare(
-        adapter=adapter.target,
-        measured=gb_per_s,
-        ceiling=ceiling,
-        document=None if figures is None else figures.gb_per_s / figures.adapters,
-        source=None if figures is None else figures.source,
-    )
-
-
-def _find_link_figures(adapter: Adapter, yardsticks: Yardsticks) -> LinkFigures | None:
     link_traits = build_adapter_traits(adapter, TargetKind.HOST)
-    return next(
-        (entry for entry in yardsticks.link if is_match(Match(link=entry.when), link_traits)), None
-    )
+    for entry in yardsticks.link:
+        if is_match(Match(link=entry.when), link_traits):
+            document = entry.gb_per_s / entry.adapters
+            return LinkShare(adapter.target, gb_per_s, ceiling, document, entry.source)
+    return LinkShare(adapter.target, gb_per_s, ceiling, None, None)

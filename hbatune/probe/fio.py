@@ -2,26 +2,10 @@
 
 A read from a hung disk waits in the kernel, where SIGKILL does not reach it. So fio gets its own
 session, files instead of pipes, and a deadline. If it does not die, hbatune continues without it.
-
-fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os). Percentiles of
-several jobs come from one merged histogram, since percentiles cannot be averaged.
-
-With ``--status-interval`` fio writes one JSON document after another, each counting from the end of
-the warm-up. Documents written during the warm-up count its I/Os and contain no latencies. The
-counters start again after it (seen with fio 3.33; stat.c: reset_io_stats).
-
-When the time is up, fio waits for the I/Os in flight. ``runtime`` includes that wait, and the
-histogram includes those latencies, which are too long, but ``total_ios`` does not count these I/Os
-(seen with fio 3.33). With 128 reads in flight on a disk with 400 IOPS, the rate would be a tenth
-too low. So the figures come from the last status within the time, not from the end.
-
-fio counts the CPU time of its threads. ``Meter`` counts the time of interrupts, the larger part on
-a fast drive. fio takes a while to start, so the count runs while I/O is certainly in flight: from a
-moment after the warm-up to the end of the runtime.
+Percentiles of several jobs come from one merged histogram, since percentiles cannot be averaged.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -52,6 +36,7 @@ from hbatune.probe.result import (
 )
 from hbatune.render import render_template
 from hbatune.workers import Process, find_process
+from hbatune.workers.worker import die_with_parent
 
 WRITER_JOB = "beside"
 """The name of the job of a bulk writer, which is not included in the figures."""
@@ -92,28 +77,30 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
         ]
         if not job_lists:
             raise ValueError(output.strip() or "fio wrote nothing")
-        counts = [_sum_counters(_select_measured(jobs)) for jobs in job_lists]
+        counts = [_sum_counters(jobs) for jobs in job_lists]
+        jobs = job_lists[-1]
+        for job in jobs:
+            if job.error:
+                return Failed(target, Failure.IO, errno=job.error)
+        if not any(side.lat_ns.count for side in _list_sides(jobs)):
+            return Failed(target, Failure.NO_IO)
+        if not counts[-1].histogram.counts:
+            raise ValueError("no latency histogram")
+        if counts[-1].seconds <= 0:
+            raise ValueError("I/Os that took no time")
     except ValueError as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:MAX_QUOTED])
-    jobs = job_lists[-1]
-    for job in jobs:
-        if job.error:
-            return Failed(target, Failure.IO, errno=job.error)
-    if not any(side.lat_ns.count for job in _select_measured(jobs) for side in job.sides):
-        return Failed(target, Failure.NO_IO)
-    if not counts[-1].histogram.counts:
-        return Failed(target, Failure.GARBAGE, text="no latency histogram")
-    if counts[-1].seconds <= 0:
-        return Failed(target, Failure.GARBAGE, text="I/Os that took no time")
-    return replace(
-        _make_figures(select_counts(counts, requested)), written_beside=_compute_writer_rate(jobs)
-    )
+    figures = _make_figures(select_counts(counts, requested))
+    writers = [job.write for job in jobs if job.jobname == WRITER_JOB and job.write is not None]
+    rate = sum(side.io_bytes * 1000 / side.runtime for side in writers if side.runtime)
+    return replace(figures, written_beside=rate or None)
 
 
 def parse_documents(output: str) -> Iterator[object]:
     """Yield the JSON objects in fio's output; text between them is skipped.
 
-    A truncated or broken object ends the search: its end cannot be found.
+    With ``--status-interval`` fio writes one after another, each counting from the end of the
+    warm-up. A truncated or broken object ends the search: its end cannot be found.
     """
     decoder = json.JSONDecoder()
     start = re.compile(r"^\{", re.MULTILINE)
@@ -131,20 +118,51 @@ def select_counts(counts: Sequence[Count], requested: float) -> list[Count]:
     """Return the counts of a run within the ``requested`` seconds after its warm-up.
 
     The last count, of the entire run, is used only if the others cover less than half of the time.
-    It can have more latencies than I/Os: fio waited for these I/Os when the time was up.
+    When the time is up, fio waits for the I/Os in flight. ``runtime`` includes that wait, and the
+    histogram includes their latencies, which are too long, but ``total_ios`` does not count them
+    (seen with fio 3.33). With 128 reads in flight at 400 IOPS, the rate would be a tenth too low.
     """
-    *statuses, final = _drop_warm_up(counts)
+    measured: list[Count] = []
+    for count in counts:
+        # The counters start again after the warm-up, during which there are no latencies (seen
+        # with fio 3.33; stat.c: reset_io_stats). All counts before they decreased belong to it.
+        if measured and not _is_continuation(measured[-1], count):
+            measured = []
+        if count.histogram.counts:
+            measured.append(count)
+    *statuses, final = measured
     in_time = [count for count in statuses if count.seconds <= LATE_FACTOR * requested]
     if not in_time or in_time[-1].seconds < MIN_WINDOW_FRACTION * requested:
         waited = final.histogram.count > final.ios
-        # With fio's own runtime, which includes the wait, the rate would be too low.
         in_time.append(replace(final, seconds=min(final.seconds, requested)) if waited else final)
     return in_time
 
 
 def cut_windows(counts: Sequence[Count]) -> tuple[Window, ...]:
     """Return the windows between the counts of one run; their sum is the last count."""
-    return tuple(_make_window(first, second) for first, second in pairwise(_choose_marks(counts)))
+    if not counts:
+        return ()
+    ends = [0.0, *(count.seconds for count in counts)]
+    longest = max(second - first for first, second in pairwise(ends))
+    marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
+    for count in counts:
+        if count.seconds - marks[-1].seconds >= MIN_WINDOW_FRACTION * longest:
+            marks.append(count)
+    if len(marks) > 1:
+        # The remainder joins the last window, so no I/O is lost between two windows.
+        marks[-1] = counts[-1]
+    windows = []
+    for first, second in pairwise(marks):
+        window = Window(
+            seconds=second.seconds - first.seconds,
+            ios=max(0, second.ios - first.ios),
+            bytes=max(0, second.bytes - first.bytes),
+            histogram=second.histogram.minus(first.histogram),
+            user=max(0.0, second.user - first.user),
+            system=max(0.0, second.system - first.system),
+        )
+        windows.append(window)
+    return tuple(windows)
 
 
 class _Latency(Struct, frozen=True):
@@ -172,36 +190,34 @@ class _Job(Struct, frozen=True):
     @property
     def sides(self) -> tuple[_Side, ...]:
         """The directions with I/O."""
-        both = (self.read, *((self.write,) if self.write else ()))
-        return tuple(side for side in both if side.total_ios)
+        return tuple(side for side in (self.read, self.write) if side and side.total_ios)
 
 
 class _Output(Struct, frozen=True):
     jobs: tuple[_Job, ...]
 
 
-def _select_measured(jobs: Sequence[_Job]) -> list[_Job]:
-    return [job for job in jobs if job.jobname != WRITER_JOB]
-
-
-def _compute_writer_rate(jobs: Sequence[_Job]) -> float | None:
-    """Return the bytes/s of the bulk writer, or None if there is no writer."""
-    sides = [job.write for job in jobs if job.jobname == WRITER_JOB and job.write is not None]
-    return sum(side.io_bytes * 1000 / side.runtime for side in sides if side.runtime) or None
+def _list_sides(jobs: Iterable[_Job]) -> list[_Side]:
+    sides: list[_Side] = []
+    for job in jobs:
+        if job.jobname != WRITER_JOB:
+            sides += job.sides
+    return sides
 
 
 def _sum_counters(jobs: Sequence[_Job]) -> Count:
-    sides = [side for job in jobs for side in job.sides]
+    measured = [job for job in jobs if job.jobname != WRITER_JOB]
+    sides = _list_sides(measured)
     timed = sum(side.lat_ns.count for side in sides)
     waited = sum(side.lat_ns.mean * side.lat_ns.count for side in sides)
     return Count(
         seconds=max((side.runtime for side in sides), default=0) / 1000,
-        by_job=tuple(sum(side.total_ios for side in job.sides) for job in jobs),
+        by_job=tuple(sum(side.total_ios for side in job.sides) for job in measured),
         bytes=sum(side.io_bytes for side in sides),
         histogram=merge_histograms(Histogram(side.lat_ns.bins) for side in sides),
         mean_ns=waited / timed if timed else 0.0,
-        user=sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000,
-        system=sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000,
+        user=sum(job.usr_cpu * job.job_runtime for job in measured) / 100_000,
+        system=sum(job.sys_cpu * job.job_runtime for job in measured) / 100_000,
     )
 
 
@@ -223,17 +239,6 @@ def _make_figures(counts: Sequence[Count]) -> Figures:
     )
 
 
-def _drop_warm_up(counts: Iterable[Count]) -> list[Count]:
-    measured: list[Count] = []
-    for count in counts:
-        # Counters that decreased were reset after the warm-up: all earlier counts belong to it.
-        if measured and not _is_continuation(measured[-1], count):
-            measured = []
-        if count.histogram.counts:
-            measured.append(count)
-    return measured
-
-
 def _is_continuation(earlier: Count, later: Count) -> bool:
     return later.seconds >= earlier.seconds and all(
         later.histogram.counts.get(value, 0) >= count
@@ -241,42 +246,13 @@ def _is_continuation(earlier: Count, later: Count) -> bool:
     )
 
 
-def _choose_marks(counts: Sequence[Count]) -> list[Count]:
-    """Return the counts at which to cut, from zero to the last one."""
-    if not counts:
-        return []
-    ends = [0.0, *(count.seconds for count in counts)]
-    longest = max(second - first for first, second in pairwise(ends))
-    marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
-    for count in counts:
-        if count.seconds - marks[-1].seconds >= MIN_WINDOW_FRACTION * longest:
-            marks.append(count)
-    if len(marks) > 1:
-        # The remainder joins the last window, so no I/O is lost between two windows.
-        marks[-1] = counts[-1]
-    return marks
-
-
-def _make_window(first: Count, second: Count) -> Window:
-    return Window(
-        seconds=second.seconds - first.seconds,
-        ios=max(0, second.ios - first.ios),
-        bytes=max(0, second.bytes - first.bytes),
-        histogram=second.histogram.minus(first.histogram),
-        user=max(0.0, second.user - first.user),
-        system=max(0.0, second.system - first.system),
-    )
-
-
-MIN_FIO_VERSION = (
-    3,
-    23,
-)  # older ones interpret flow differently, and their JSON lacks percentiles of lat
+# Older ones interpret flow differently, and their JSON lacks percentiles of lat.
+MIN_FIO_VERSION = (3, 23)
 TIME_MARGIN_S = 15.0  # seconds added to the workload's own, to start and to wait for slow I/O
 KILL_GRACE_S = 2.0  # seconds for a killed fio to exit
-_PR_SET_PDEATHSIG = 1
 START_TIME_S = 0.25
 """Seconds allowed for the start of fio, or a quarter of a run of less than one second."""
+_Clock = Callable[[], float]
 Wait = Callable[[float], int | None]
 """Waits for a process to end, for at most the given seconds; returns its status or None."""
 
@@ -303,14 +279,15 @@ class Cost(Struct, frozen=True):
 
 
 class Meter:
-    """Counts the time of the given CPUs during one run, or of all CPUs if none are given."""
+    """Counts the time of the given CPUs during one run, or of all CPUs if none are given.
+
+    fio counts only the CPU time of its threads, and interrupts are the larger part on a fast drive.
+    fio takes a while to start, so the count runs while I/O is certainly in flight: from a moment
+    after the warm-up to the end of the runtime.
+    """
 
     def __init__(
-        self,
-        workload: Workload,
-        cpus: tuple[int, ...] = (),
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, workload: Workload, cpus: tuple[int, ...] = (), *, clock: _Clock = time.monotonic
     ) -> None:
         start = min(START_TIME_S, workload.runtime / 4)
         self._pauses = (workload.ramp + start, workload.runtime - start)
@@ -348,16 +325,19 @@ def find() -> Fio | UnusableOutput:
     # A fio that does not answer may still write its files while the directory is removed.
     import tempfile  # not for a daemon that starts, whose memory counts
 
-    with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        try:
-            ended = _run_command([path, "--version"], directory, TIME_MARGIN_S)
-        except OSError as error:
-            return UnusableOutput(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
-        output, errors = (_read_text(directory / stream).strip() for stream in ("stdout", "stderr"))
-    match = re.match(r"fio-(\d+)\.(\d+)", output)
-    if match is None:
-        return UnusableOutput(Skip.BROKEN_FIO, _explain_broken(ended, errors or output))
+    try:
+        with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
+            directory = Path(name)
+            status = _run_command([path, "--version"], directory, TIME_MARGIN_S)
+            output, errors = (_read_text(directory / file).strip() for file in ("stdout", "stderr"))
+        match = re.match(r"fio-(\d+)\.(\d+)", output)
+        if match is None:
+            text = (errors or output)[:MAX_QUOTED]
+            raise _FioError(text or f"it says nothing, with exit status {status}")
+    except OSError as error:
+        return UnusableOutput(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
+    except _FioError as error:
+        return UnusableOutput(Skip.BROKEN_FIO, str(error))
     if (int(match[1]), int(match[2])) < MIN_FIO_VERSION:
         return UnusableOutput(Skip.OLD_FIO, output[:MAX_QUOTED])
     return Fio(path, output.removeprefix("fio-")[:MAX_QUOTED])
@@ -398,66 +378,46 @@ def measure(
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)  # mode 0700: no other user can write the job or read the result
             (directory / "probe.fio").write_text(job, encoding="utf-8")
-            command = [
-                fio.path,
+            # json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os).
+            command = [fio.path, "--output-format=json+", "--output=out"]
+            if not write:
                 # A second lock in addition to the guard: fio then refuses any job that writes.
-                *(() if write else ("--readonly",)),
-                "--output-format=json+",
-                f"--status-interval={workload.window_ms}ms",
-                "--output=out",
-                "probe.fio",
-            ]
+                command.append("--readonly")
+            command += [f"--status-interval={workload.window_ms}ms", "probe.fio"]
             meter = Meter(workload, involved)
-            ended = _run_command(command, directory, workload.seconds + margin, meter)
-            return _read_outcome(target, ended, directory, meter, workload.runtime)
+            status = _run_command(command, directory, workload.seconds + margin, meter)
+            output = _read_text(directory / "out")
+            errors = _read_text(directory / "stderr").strip() or output.strip()
     except OSError as error:
         return Failed(target, Failure.LAUNCH, errno=error.errno)
-
-
-class _Ended(Struct, frozen=True):
-    status: int
-
-
-class _Overdue(Struct, frozen=True):
-    left: Process | None  # still waiting in the kernel
-
-
-def _explain_broken(ended: _Ended | _Overdue, output: str) -> str:
-    """Return why fio reported no version: its own message, if there is one."""
-    if isinstance(ended, _Overdue):
-        return f"no answer within {TIME_MARGIN_S:g} s"
-    return output[:MAX_QUOTED] or f"it says nothing, with exit status {ended.status}"
-
-
-def _read_outcome(
-    target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter, requested: float
-) -> Figures | Failed:
-    if isinstance(ended, _Overdue):
-        reason = Failure.STUCK if ended.left else Failure.TIMEOUT
-        return Failed(target, reason, process=ended.left)
-    parsed = parse_figures(target, _read_text(directory / "out"), requested)
-    has_errno = isinstance(parsed, Failed) and parsed.reason is Failure.IO
+    except _FioError as error:
+        reason = Failure.STUCK if error.process else Failure.TIMEOUT
+        return Failed(target, reason, process=error.process)
+    figures = parse_figures(target, output, workload.runtime)
+    has_errno = isinstance(figures, Failed) and figures.reason is Failure.IO
     # An errno that fio has reported is more precise than the exit status that it causes.
-    if ended.status and not has_errno:
-        text = _read_text(directory / "stderr").strip() or _read_text(directory / "out").strip()
-        return Failed(target, Failure.EXIT, status=ended.status, text=text[-MAX_QUOTED:] or None)
-    return parsed if isinstance(parsed, Failed) else _add_cost(parsed, meter.cost)
-
-
-def _add_cost(figures: Figures, cost: Cost | None) -> Figures:
-    """Return the figures with the CPU cost of interrupts, if it was counted."""
-    if cost is None or figures.iops <= 0:
+    if status and not has_errno:
+        return Failed(target, Failure.EXIT, status=status, text=errors[-MAX_QUOTED:] or None)
+    cost = meter.cost
+    if isinstance(figures, Failed) or cost is None or figures.iops <= 0:
         return figures
     per_io = cost.interrupts * 1_000_000 / figures.iops
     return replace(figures, interrupt_us_per_io=per_io, busy=cost.busy)
 
 
+class _FioError(Exception):
+    """The error of a fio that did not work; ``process`` may still wait in the kernel."""
+
+    process: Process | None = None
+
+
 def _run_command(
     command: list[str], directory: Path, seconds: float, meter: Meter | None = None
-) -> _Ended | _Overdue:
-    """Run a command in ``directory``, which gets ``stdout`` and ``stderr``.
+) -> int:
+    """Run a command in ``directory``, which gets ``stdout`` and ``stderr``; return its exit status.
 
-    The ``meter`` counts during the run. The entire session is killed after ``seconds``.
+    The ``meter`` counts during the run. The entire session is killed after ``seconds``, and
+    ``_FioError`` is raised.
     """
     running: subprocess.Popen[bytes] | None = None
     try:
@@ -470,11 +430,12 @@ def _run_command(
         if running is not None:
             children.stop(running, KILL_GRACE_S)
         raise
-    if status is not None:
-        return _Ended(status)
-    return _Overdue(
-        find_process(running.pid) if children.stop(running, KILL_GRACE_S) is None else None
-    )
+    if status is None:
+        error = _FioError(f"no answer within {seconds:g} s")
+        if children.stop(running, KILL_GRACE_S) is None:
+            error.process = find_process(running.pid)
+        raise error
+    return status
 
 
 @contextlib.contextmanager
@@ -511,22 +472,8 @@ def _start_process(command: list[str], directory: Path) -> "subprocess.Popen[byt
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             # Ctrl-C then reaches only hbatune, and one kill ends all processes of fio.
             start_new_session=True,
-            preexec_fn=_make_child_setup(os.getpid()),
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
-
-
-def _make_child_setup(parent: int) -> Callable[[], None]:
-    """Return a setup function for the child: the child then dies with ``parent`` (prctl(2))."""
-    # Loaded before the fork: the child must not allocate or take the loader's lock.
-    prctl = ctypes.CDLL(None).prctl
-
-    def child() -> None:  # pragma: no cover  (runs between fork and exec)
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # If the parent died before prctl took effect, no signal will ever come.
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return child
 
 
 def _read_text(path: Path) -> str:

@@ -1,16 +1,8 @@
-"""Check a disk before a probe, or make a file to probe.
+"""Check a disk before a probe, or make a file to probe. The checks only read.
 
-It checks whether a disk is in use, is blank, or may be written to. These checks only read. A disk
-in use is not probed: the probe would disturb its I/O, and the figures would be wrong. A disk of
-zeros is probed with a remark: thin and trimmed disks answer without reading their medium. Only an
-endpoint that was named and is empty may be written to.
-
-Three checks decide that, in this order: the facts, the device's own blocks (libblkid, which
-recognises every filesystem, RAID and partition table), and the kernel. Opening a block device
-exclusively fails while a mount, swap or another device holds it (open(2): O_EXCL).
-
-If no disk is free, a file is probed. It has no name in the filesystem, so even a crash leaves
-nothing behind.
+A disk in use is not probed: the probe would disturb its I/O, and the figures would be wrong. Only
+an endpoint that was named and is empty may be written to. Three checks decide that, in this order:
+the facts, the device's own blocks (libblkid), and the kernel (``claim_device``).
 """
 
 import errno
@@ -27,7 +19,7 @@ from hbatune import children
 from hbatune.errors import UsageError
 from hbatune.facts.devices import SWAP
 from hbatune.facts.ids import extract_stable_part
-from hbatune.facts.model import Endpoint, Kind, Missing
+from hbatune.facts.model import Kind, Missing
 from hbatune.facts.sampler import Activity, read_activity
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS
@@ -58,7 +50,7 @@ def find_write_refusal(
     ``target_names`` are the names that the user gave. Reads a few blocks of the device.
     """
     endpoint = subject.endpoint
-    refusal = _check_facts(endpoint, subject, target_names)
+    refusal = _check_facts(subject, target_names)
     if refusal is not None:
         return refusal
     node = endpoint.device_node
@@ -66,10 +58,8 @@ def find_write_refusal(
         return Skipped(endpoint.target, Skip.NO_NODE)
     content = (look or read_signature)(node)
     if isinstance(content, OSError):
-        return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=_describe_error(content))
-    if content is not None:
-        return Skipped(endpoint.target, Skip.SIGNED, detail=content)
-    return None
+        return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=content.strerror)
+    return None if content is None else Skipped(endpoint.target, Skip.SIGNED, detail=content)
 
 
 def resolve_links(names: Iterable[str]) -> tuple[str, ...]:
@@ -86,7 +76,8 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
     """Claim the device during a run, or yield why that is impossible.
 
     During the claim, the kernel refuses to mount it, to swap on it or to stack a device on it
-    (block/bdev.c: bd_prepare_to_claim).
+    (block/bdev.c: bd_prepare_to_claim). Opening it exclusively fails while a mount, swap or another
+    device holds it (open(2): O_EXCL).
     """
     target, node = subject.target, subject.endpoint.device_node
     if node is None:
@@ -95,9 +86,10 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
     try:
         claim = os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        in_use = error.errno == errno.EBUSY
-        reason = Skip.TAKEN if in_use else Skip.UNKNOWN_CONTENT
-        yield Skipped(target, reason, detail=None if in_use else _describe_error(error))
+        if error.errno == errno.EBUSY:
+            yield Skipped(target, Skip.TAKEN)
+        else:
+            yield Skipped(target, Skip.UNKNOWN_CONTENT, detail=error.strerror)
         return
     try:
         yield None
@@ -105,10 +97,8 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
         os.close(claim)
 
 
-def _check_facts(
-    endpoint: Endpoint, subject: Subject, target_names: Collection[str]
-) -> Skipped | None:
-    """Return the reason among the facts for not writing to it, or None."""
+def _check_facts(subject: Subject, target_names: Collection[str]) -> Skipped | None:
+    endpoint = subject.endpoint
     stable = extract_stable_part(endpoint.id)
     # Only a name of this disk counts: an adapter or a pattern that includes it is not enough.
     if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(target_names):
@@ -121,21 +111,21 @@ def _check_facts(
         return Skipped(endpoint.target, Skip.MOUNTED, detail=", ".join(endpoint.mounts))
     if endpoint.holders:
         return Skipped(endpoint.target, Skip.HELD, detail=", ".join(endpoint.holders))
-    if _has_partitions(endpoint.sysfs):
+    try:
+        # The kernel's directories of partitions (block/partitions/core.c: part_attrs).
+        for entry in os.scandir(endpoint.sysfs):
+            if os.path.exists(f"{entry.path}/partition"):
+                return Skipped(endpoint.target, Skip.PARTITIONED)
+    except OSError:  # missing or unreadable: not to be written to either
         return Skipped(endpoint.target, Skip.PARTITIONED)
     return None
 
 
-def _has_partitions(sysfs: str) -> bool:
-    """Return whether the kernel shows partitions (block/partitions/core.c: part_attrs)."""
-    try:
-        return any(os.path.exists(f"{entry.path}/partition") for entry in os.scandir(sysfs))
-    except OSError:
-        return True  # missing or unreadable: not to be written to either
-
-
 def read_signature(node: str) -> "str | OSError | None":
-    """Return the type that libblkid finds, None if it finds none, or the error if it failed."""
+    """Return the type that libblkid finds, None if it finds none, or the error if it failed.
+
+    libblkid recognises every filesystem, RAID and partition table.
+    """
     command = ["blkid", "--probe", "--output", "export", "--", node]
     try:
         completed = children.run(command, _SECONDS)
@@ -146,16 +136,9 @@ def read_signature(node: str) -> "str | OSError | None":
     # An unknown status must not pass for an empty disk.
     if completed.returncode not in (0, _NOTHING):
         return OSError(errno.EIO, f"blkid ended with status {completed.returncode}")
-    return _parse_signature(completed.stdout.decode("utf-8", "replace"))
-
-
-def _parse_signature(output: str) -> str | None:
+    output = completed.stdout.decode("utf-8", "replace")
     tags = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     return tags.get("TYPE") or tags.get("PTTYPE")
-
-
-def _describe_error(error: OSError) -> str:
-    return error.strerror or "no reason was given"
 
 
 class Clock(Struct, frozen=True):
@@ -168,7 +151,8 @@ class Clock(Struct, frozen=True):
 def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | None:
     """Return whether all sampled blocks of ``size`` bytes are zeros, or None if a read fails.
 
-    Reads past the page cache, in a worker: a disk that does not answer blocks only the worker.
+    A disk of zeros is probed with a remark: thin and trimmed disks answer without reading their
+    medium. Reads past the page cache, in a worker: a hung disk blocks only the worker.
     """
     replies: list[bool] = []
     with Pool(_check_zeros, size=1, deadline=deadline) as pool:
@@ -189,11 +173,16 @@ def find_busy_subjects(
     A map is busy if one of its paths is: older kernels count nothing on an NVMe head.
     """
     clock = clock or Clock()
-    counted = {
-        s.target: [device for device in _list_devices(s) if _has_iostats(device)] for s in subjects
-    }
-    directories = {device.sysfs for devices in counted.values() for device in devices}
-    series: dict[str, list[Activity | Missing]] = {directory: [] for directory in directories}
+    # With iostats off the counters do not change (6.1 and 6.12), which looks like an idle disk.
+    counted: dict[str, list[str]] = {}
+    for subject in subjects:
+        devices = [subject.endpoint, *subject.paths]
+        counted[subject.target] = [
+            device.sysfs for device in devices if SETTINGS["iostats"].read(device.attributes) != 0
+        ]
+    series: dict[str, list[Activity | Missing]] = {}
+    for directories in counted.values():
+        series |= {directory: [] for directory in directories}
     started = clock.now()
     for number in range(LOAD_SAMPLES):
         if number:
@@ -203,31 +192,31 @@ def find_busy_subjects(
             samples.append(read(directory))
     seconds = clock.now() - started
     refusals: dict[str, Skipped] = {}
-    for target, devices in counted.items():
-        if refused := _find_refusal(target, [series[device.sysfs] for device in devices], seconds):
-            refusals[target] = refused
+    for target, directories in counted.items():
+        refusal = None if directories else Skipped(target, Skip.NOT_COUNTED)
+        for directory in directories:
+            refusal = refusal or _find_refusal(target, series[directory], seconds)
+        if refusal is not None:
+            refusals[target] = refusal
     return refusals
 
 
-def compute_load(samples: Sequence[Activity], seconds: float) -> Load:
-    """Return the load over samples taken at even intervals in ``seconds``."""
+def _find_refusal(
+    target: str, readings: Sequence[Activity | Missing], seconds: float
+) -> Skipped | None:
+    samples = [sample for sample in readings if isinstance(sample, Activity)]
+    if len(samples) < len(readings):
+        return Skipped(target, Skip.UNREADABLE)
+    # The kernel adds up the time of an I/O when it completes, so the ticks do not show hung I/O.
+    waiting = sum(sample.in_flight > 0 for sample in samples)
     ticks = (samples[-1].io_ticks_ms - samples[0].io_ticks_ms) / 1000
-    return Load(
+    load = Load(
         utilisation=min(1.0, max(0.0, ticks / seconds)) if seconds > 0 else 0.0,
         in_flight=max(sample.in_flight for sample in samples),
     )
-
-
-def is_busy(samples: Sequence[Activity], seconds: float) -> bool:
-    """Return whether the device was in use over 10 % of the time or had I/O in half of the samples.
-
-    The second condition finds hung I/O, which the first cannot: the kernel adds up the time of an
-    I/O when it completes.
-    """
-    waiting = sum(sample.in_flight > 0 for sample in samples)
-    return compute_load(samples, seconds).utilisation > MAX_UTILISATION or 2 * waiting >= len(
-        samples
-    )
+    if load.utilisation > MAX_UTILISATION or 2 * waiting >= len(samples):
+        return Skipped(target, Skip.BUSY, load=load)
+    return None
 
 
 class _Place(Struct, frozen=True):
@@ -250,10 +239,9 @@ def _check_zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in
         return
     with mmap.mmap(-1, _READ_BLOCK) as block:  # O_DIRECT requires aligned memory
         for number in range(count):
+            offset = number * (place.size // count)
             try:
-                os.preadv(
-                    descriptor, [block], number * (place.size // count) // _READ_BLOCK * _READ_BLOCK
-                )
+                os.preadv(descriptor, [block], offset - offset % _READ_BLOCK)
             except OSError:
                 return
             empty = block[:] == nothing
@@ -262,35 +250,11 @@ def _check_zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in
                 return
 
 
-def _find_refusal(
-    target: str, series: Iterable[Sequence[Activity | Missing]], seconds: float
-) -> Skipped | None:
-    all_series = list(series)
-    if not all_series:
-        # With iostats off the counters do not change (6.1 and 6.12), which looks like an idle disk.
-        return Skipped(target, Skip.NOT_COUNTED)
-    for readings in all_series:
-        samples = [sample for sample in readings if isinstance(sample, Activity)]
-        if len(samples) < len(readings):
-            return Skipped(target, Skip.UNREADABLE)
-        if is_busy(samples, seconds):
-            return Skipped(target, Skip.BUSY, load=compute_load(samples, seconds))
-    return None
-
-
-def _list_devices(subject: Subject) -> tuple[Endpoint, ...]:
-    return (subject.endpoint, *subject.paths)
-
-
-def _has_iostats(endpoint: Endpoint) -> bool:
-    return SETTINGS["iostats"].read(endpoint.attributes) != 0
-
-
 MAX_SCRATCH_SIZE = 1 << 30
 """Maximum size of the file in bytes: a probe of a few seconds does not read it twice."""
 MIN_SCRATCH_SIZE = 64 << 20
 FREE_SPACE_DIVISOR = 10
-"""The file takes at most one part in SHARE of the free space."""
+"""The file takes at most one part in this number of the free space."""
 
 _WRITE_BLOCK = 1 << 20
 
@@ -306,17 +270,15 @@ class ScratchFile(Struct, frozen=True):
 def make_scratch_file(
     folder: Path, *, largest: int = MAX_SCRATCH_SIZE, smallest: int = MIN_SCRATCH_SIZE
 ) -> Iterator[ScratchFile]:
-    """Make a file of random bytes in the directory; it disappears with this process.
+    """Make a file of random bytes in the directory, for a probe if no disk is free.
 
+    It has no name in the filesystem, so even a crash leaves nothing behind.
     Raises UsageError if the directory cannot hold one.
     """
     try:
         free = os.statvfs(folder)
-        size = (
-            min(largest, free.f_bavail * free.f_frsize // FREE_SPACE_DIVISOR)
-            // _WRITE_BLOCK
-            * _WRITE_BLOCK
-        )
+        size = min(largest, free.f_bavail * free.f_frsize // FREE_SPACE_DIVISOR)
+        size -= size % _WRITE_BLOCK
         if size < smallest:
             raise UsageError(
                 f"{str(folder)!r} has too little free space for a file to probe",
@@ -327,7 +289,14 @@ def make_scratch_file(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
     try:
-        _fill_file(descriptor, size, folder)
+        try:
+            # A filesystem may store zeros as a hole and read none from the disk.
+            for _ in range(size // _WRITE_BLOCK):
+                os.write(descriptor, os.urandom(_WRITE_BLOCK))
+            # Otherwise the probe would compete with the writeback of its file.
+            os.fsync(descriptor)
+        except OSError as error:
+            raise UsageError(f"{str(folder)!r} could not be filled: {error.strerror}") from error
         # With the pid: in fio, /proc/self would be fio's own.
         yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
     finally:
@@ -347,14 +316,3 @@ def _open_unnamed(folder: Path) -> int:
     descriptor, name = tempfile.mkstemp(prefix=".hbatune-", dir=folder)
     os.unlink(name)
     return descriptor
-
-
-def _fill_file(descriptor: int, size: int, folder: Path) -> None:
-    """Write random bytes: a filesystem may store zeros as a hole and read none from the disk."""
-    try:
-        for _ in range(size // _WRITE_BLOCK):
-            os.write(descriptor, os.urandom(_WRITE_BLOCK))
-        # Otherwise the probe would compete with the writeback of its file.
-        os.fsync(descriptor)
-    except OSError as error:
-        raise UsageError(f"{str(folder)!r} could not be filled: {error.strerror}") from error

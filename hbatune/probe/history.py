@@ -2,10 +2,8 @@
 
 It contains single probes, proofs, searches, and runs on all disks of an adapter. A search or a run
 on an adapter is stored only in part: enough to describe and draw it later, in the measured units.
-
-An update writes a complete new file and renames it over the old one, so the old one survives a full
-disk or a crash. The size is bounded: the oldest records are removed first. A result is shown with
-the change since the previous one, and with the reason if it is stale. Stale results are kept.
+An update writes a new file and renames it over the old one, so the old one survives a full disk or
+a crash. Stale results are kept.
 """
 
 from collections.abc import Iterable, Iterator
@@ -157,6 +155,7 @@ class KeptTogether(Struct, frozen=True):
 
 
 SCHEMA = "hbatune.history/1"
+_HINT = "move it aside, and a new one begins with the next probe"
 MAX_HISTORY_SIZE = 4 << 20
 """Maximum size of the file in bytes: every command that shows results reads all of it."""
 
@@ -215,20 +214,9 @@ class HistoryError(HbatuneError):
 def make_record(
     machine: Machine, profile: str | None, command: str, result: ProbeResult, timestamp: float
 ) -> Record:
-    """Return the record of one probe on this machine.
-
-    ``timestamp`` is in seconds since the epoch.
-    """
-    return Record(
-        time=timestamp,
-        command=command,
-        kernel=machine.kernel,
-        boot_id=machine.boot_id,
-        profile=profile,
-        target=result.target,
-        id=result.id,
-        result=result,
-    )
+    """Return the record of one probe. ``timestamp`` is in seconds since the epoch."""
+    kernel, boot_id, target = machine.kernel, machine.boot_id, result.target
+    return Record(timestamp, command, kernel, boot_id, profile, target, result.id, result)
 
 
 def make_adapter_record(
@@ -240,16 +228,9 @@ def make_adapter_record(
     timestamp: float,
 ) -> Record:
     """Return the record of a run on all disks of an adapter, with the time of ``make_record``."""
+    id, kernel, boot_id = f"{ADAPTER_ID}{adapter}", machine.kernel, machine.boot_id
     return Record(
-        time=timestamp,
-        command=command,
-        kernel=machine.kernel,
-        boot_id=machine.boot_id,
-        profile=profile,
-        target=adapter,
-        id=f"{ADAPTER_ID}{adapter}",
-        result=None,
-        together=measured,
+        timestamp, command, kernel, boot_id, profile, adapter, id, result=None, together=measured
     )
 
 
@@ -331,19 +312,13 @@ def _slim_history(history: History) -> History:
 
 def _slim_record(record: Record) -> Record:
     result, proof, together = record.result, record.proof, record.together
-    if together is not None and together.figures.windows:
-        figures = replace(together.figures, windows=())
-        record = replace(record, together=replace(together, figures=figures))
-    if not _has_windows(result) and not (proof and _has_windows(proof.last)):
-        return record
+    if result is not None:
+        result = _drop_windows(result)
     if proof is not None and proof.last is not None:
         proof = replace(proof, last=_drop_windows(proof.last))
-    slim = None if result is None else _drop_windows(result)
-    return replace(record, result=slim, proof=proof)
-
-
-def _has_windows(result: ProbeResult | None) -> bool:
-    return result is not None and bool(result.figures.windows)
+    if together is not None:
+        together = replace(together, figures=replace(together.figures, windows=()))
+    return replace(record, result=result, proof=proof, together=together)
 
 
 def _drop_windows(result: ProbeResult) -> ProbeResult:
@@ -416,11 +391,8 @@ def _compare_results(before: ProbeResult, after: ProbeResult) -> ChangeSince | N
     # An edited or damaged record must not hide the others.
     if min(first.iops, first.mean_us, first.p99_us) <= 0:
         return None
-    return ChangeSince(
-        iops=second.iops / first.iops,
-        mean=second.mean_us / first.mean_us,
-        p99=second.p99_us / first.p99_us,
-    )
+    mean, p99 = second.mean_us / first.mean_us, second.p99_us / first.p99_us
+    return ChangeSince(iops=second.iops / first.iops, mean=mean, p99=p99)
 
 
 def _find_stale_reasons(record: Record, machine: Machine) -> Iterator[StaleReason]:
@@ -449,14 +421,12 @@ def _compare_adapters(recorded: Served, current: Adapter | None) -> Iterator[Sta
     if current is None:
         yield StaleReason(Stale.GONE)
         return
-    drivers = tuple(
-        _join_facts(adapter.driver, adapter.driver_version) for adapter in (recorded, current)
-    )
-    if drivers[0] != drivers[1]:
-        yield StaleReason(Stale.DRIVER, *drivers)
-    firmware = tuple(_join_facts(adapter.firmware) for adapter in (recorded, current))
-    if firmware[0] != firmware[1]:
-        yield StaleReason(Stale.FIRMWARE, *firmware)
+    then, now = (_join_facts(a.driver, a.driver_version) for a in (recorded, current))
+    if then != now:
+        yield StaleReason(Stale.DRIVER, then, now)
+    then, now = _join_facts(recorded.firmware), _join_facts(current.firmware)
+    if then != now:
+        yield StaleReason(Stale.FIRMWARE, then, now)
 
 
 def _join_facts(*facts: str | Missing) -> str | None:

@@ -1,11 +1,9 @@
 """Measure whether an apply helps, and revert regressions.
 
 Runs with and without the settings alternate. Each representative is first compared with all its
-settings together. One run before that is not counted: it loads the blocks that all runs read into
-any caches. If the result regressed beyond the profile's tolerance, each group of settings is
+settings together. If the result regressed beyond the profile's tolerance, each group of settings is
 compared separately, and only the group that caused it is reverted. If no single group caused it,
-all of them are compared together again. Regressions that the second comparison does not confirm are
-not reverted.
+all of them are compared again. Regressions that this does not confirm are not reverted.
 """
 
 import math
@@ -76,12 +74,12 @@ class Proving(Struct):
         combined = self.compare(trial, part, part.own, None)
         if not combined.verdict.beyond:
             return [combined], []
-        groups = _group_rows(part.own)
-        single = (
-            [self.compare(trial, part, rows, name) for name, rows in groups.items()]
-            if len(groups) > 1
-            else []
-        )
+        groups: dict[str, list[Row]] = {}
+        for row in part.own:
+            groups.setdefault(find_group(row.setting), []).append(row)
+        single = []
+        if len(groups) > 1:
+            single = [self.compare(trial, part, rows, name) for name, rows in groups.items()]
         guilty = {proof.group for proof in single if proof.verdict.beyond}
         if guilty:
             to_revert = [row for row in part.all if find_group(row.setting) in guilty]
@@ -91,7 +89,10 @@ class Proving(Struct):
         return [combined, *single, second], list(part.all) if second.verdict.beyond else []
 
     def warm_up(self, subject: Subject) -> ProbeOutcome:
-        """Do the run that is not counted, and return its outcome."""
+        """Do the run that is not counted: it loads the blocks that all runs read into any caches.
+
+        Return its outcome.
+        """
         return self.idle(subject) or self.measure(subject)
 
     def compare(
@@ -141,15 +142,12 @@ class Proving(Struct):
         last: ProbeOutcome | None,
     ) -> Proof:
         """Return the proof from two blocks of runs, for settings that cannot be switched."""
-        return Proof(
-            target=part.subject.target,
-            id=part.subject.endpoint.id,
-            group=None,
-            settings=tuple(dict.fromkeys(row.setting for row in part.own)),
-            verdict=evaluate_blocks(before, after, self.tolerance, self.pair),
-            last=last if isinstance(last, ProbeResult) else None,
-            outcome=None if isinstance(last, ProbeResult) else last,
-        )
+        verdict = evaluate_blocks(before, after, self.tolerance, self.pair)
+        settings = tuple(dict.fromkeys(row.setting for row in part.own))
+        proof = Proof(part.subject.target, part.subject.endpoint.id, None, settings, verdict)
+        if isinstance(last, ProbeResult):
+            return replace(proof, last=last)
+        return replace(proof, outcome=last)
 
 
 class _Runs:
@@ -221,11 +219,11 @@ class _Runs:
 
 def _find_fewest_requests(part: Representative) -> float:
     """Return the lowest nr_requests of a representative on either side."""
-    rows = [row for row in part.own if row.setting == "nr_requests"]
-    values = [
-        *(value for row in rows for value in (row.current, row.value)),
-        *(setting.value for setting in part.subject.settings if setting.setting == "nr_requests"),
-    ]
+    values: list[object] = []
+    for row in part.own:
+        if row.setting == "nr_requests":
+            values += [row.current, row.value]
+    values += [entry.value for entry in part.subject.settings if entry.setting == "nr_requests"]
     return min((value for value in values if isinstance(value, int)), default=math.inf)
 
 
@@ -236,39 +234,22 @@ def make_representatives(
 
     A representative represents all endpoints with its adapter, medium and model.
     """
+    endpoint_ids = {endpoint.id for endpoint in endpoints}
     representatives = []
     for subject in subjects:
         members = (subject.endpoint, *subject.paths)
+        groups = {(member.adapter, member.medium, member.model) for member in members}
         serving = {adapter.target for adapter in subject.adapters}
-        group_ids = {
-            endpoint.id
-            for endpoint in endpoints
-            if any(_is_same_group(endpoint, member) for member in members)
-        }
-        endpoint_ids = {endpoint.id for endpoint in endpoints}
         member_ids = {member.id for member in members}
-        adapter_rows = [
-            row for row in rows if row.id not in endpoint_ids and row.adapter in serving
-        ]
+        group_ids = set(member_ids)
+        for endpoint in endpoints:
+            if (endpoint.adapter, endpoint.medium, endpoint.model) in groups:
+                group_ids.add(endpoint.id)
         member_rows = [row for row in rows if row.id in member_ids]
-        group_rows = [row for row in rows if row.id in group_ids | member_ids]
+        group_rows = [row for row in rows if row.id in group_ids]
+        adapter_rows = [r for r in rows if r.id not in endpoint_ids and r.adapter in serving]
         if member_rows or adapter_rows:
             representatives.append(
                 Representative(subject, (*member_rows, *adapter_rows), (*group_rows, *adapter_rows))
             )
     return representatives
-
-
-def _is_same_group(first: Endpoint, second: Endpoint) -> bool:
-    return (first.adapter, first.medium, first.model) == (
-        second.adapter,
-        second.medium,
-        second.model,
-    )
-
-
-def _group_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(find_group(row.setting), []).append(row)
-    return groups

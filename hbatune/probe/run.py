@@ -104,17 +104,21 @@ def probe_subjects(
     """
     executable = fio.find()
     if isinstance(executable, fio.UnusableOutput):
-        return [
-            Skipped(subject.target, executable.reason, executable.detail) for subject in subjects
-        ]
+        reason, detail = executable.reason, executable.detail
+        return [Skipped(subject.target, reason, detail) for subject in subjects]
     outcomes: list[ProbeOutcome] = []
     for index, subject in enumerate(subjects):
         if progress:
             progress(index, len(subjects), subject.target)
         # Checked again right before its run: the choice may be minutes old.
         busy = None if idle else find_disturbance(subject, read=read, clock=clock)
-        outcome = busy or _measure_subject(executable, subject, workload, margin, write=write)
-        outcomes.append(_add_blank(outcome, subject) if look else outcome)
+        outcome: ProbeOutcome = busy or _measure_subject(
+            executable, subject, workload, margin, write=write
+        )
+        node, size = subject.endpoint.device_node, subject.endpoint.size
+        if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
+            outcome = replace(outcome, blank=is_blank(node, size))
+        outcomes.append(outcome)
     return outcomes
 
 
@@ -173,20 +177,19 @@ def _measure_together(
     if isinstance(executable, fio.UnusableOutput):
         return Skipped(target, executable.reason, executable.detail)
     busy = find_busy_subjects(subjects)
-    nodes = tuple(
-        subject.endpoint.device_node for subject in subjects if subject.endpoint.device_node
-    )
+    endpoints = [subject.endpoint for subject in subjects]
+    nodes = tuple(endpoint.device_node for endpoint in endpoints if endpoint.device_node)
     if busy or len(nodes) < len(subjects):
         return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
-    sizes = [
-        subject.endpoint.size
-        for subject in subjects
-        if not isinstance(subject.endpoint.size, Missing)
-    ]
+    sizes = [endpoint.size for endpoint in endpoints if not isinstance(endpoint.size, Missing)]
     first = subjects[0]
     enough = len(first.cpus) >= workload.jobs * len(subjects)
     return fio.measure(
-        *(executable, target, nodes[0], min(sizes), workload),
+        executable,
+        target,
+        nodes[0],
+        min(sizes),
+        workload,
         write=workload.writes,
         cpus=names.join_cpus(first.cpus) if enough else None,
         # One CPU that serves all interrupts is a limit, even if the others are idle.
@@ -229,20 +232,8 @@ def fit_time(
         workload = replace(workload, runtime=max(min(shortest, workload.runtime), available))
         # The small term keeps a quotient of 2.9999999 from costing a representative.
         count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
-    return TimeBudget(
-        tuple(subjects[:count]),
-        workload,
-        runs * estimate_seconds(count, workload),
-        tuple(subjects[count:]),
-    )
-
-
-def _add_blank(outcome: ProbeOutcome, subject: Subject) -> ProbeOutcome:
-    """Add to a result whether the disk contains only zeros."""
-    node, size = subject.endpoint.device_node, subject.endpoint.size
-    if not isinstance(outcome, ProbeResult) or node is None or not isinstance(size, int):
-        return outcome
-    return replace(outcome, blank=is_blank(node, size))
+    seconds = runs * estimate_seconds(count, workload)
+    return TimeBudget(tuple(subjects[:count]), workload, seconds, tuple(subjects[count:]))
 
 
 def _measure_subject(
@@ -258,6 +249,7 @@ def _measure_subject(
     # With fewer CPUs than jobs, the jobs would wait for each other, not for the disk.
     enough = len(subject.cpus) >= workload.jobs
     cpus = names.join_cpus(subject.cpus) if enough else None
+    involved = tuple(sorted({*subject.cpus, *subject.serving})) if enough else ()
     try:
         measured = fio.measure(
             executable,
@@ -268,40 +260,25 @@ def _measure_subject(
             margin=margin,
             write=write,
             cpus=cpus,
-            involved=_select_involved(subject, pinned=enough),
+            involved=involved,
         )
     except UnsafeNameError as error:
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
     if isinstance(measured, Failed):
         return measured
+    served = [
+        Served(a.target, a.driver, a.driver_version, a.firmware, a.link) for a in subject.adapters
+    ]
+    # For a map, the temperature of its warmest path.
+    readings = [read_temperature(device.sysfs) for device in (endpoint, *subject.paths)]
     return ProbeResult(
         target=subject.target,
         id=endpoint.id,
         workload=workload,
         figures=measured,
         fio_version=executable.version,
-        served=tuple(
-            Served(
-                adapter.target,
-                adapter.driver,
-                adapter.driver_version,
-                adapter.firmware,
-                adapter.link,
-            )
-            for adapter in subject.adapters
-        ),
+        served=tuple(served),
         cpus=cpus,
         settings=subject.settings,
-        temperature=_read_temperature(subject),
+        temperature=max((reading for reading in readings if reading is not None), default=None),
     )
-
-
-def _read_temperature(subject: Subject) -> float | None:
-    """Return the drive's temperature in °C, or the temperature of a map's warmest path."""
-    readings = (read_temperature(path.sysfs) for path in (subject.endpoint, *subject.paths))
-    return max((reading for reading in readings if reading is not None), default=None)
-
-
-def _select_involved(subject: Subject, *, pinned: bool) -> tuple[int, ...]:
-    """Return the CPUs that run fio and the interrupts, or none if fio is not pinned."""
-    return tuple(sorted({*subject.cpus, *subject.serving})) if pinned else ()

@@ -61,14 +61,13 @@ def choose_representatives(
     chosen: dict[str, Subject] = {}
     skipped: dict[str, Skipped] = {}
     for members in groups.values():
-        members.sort(key=lambda subject: _rank_endpoint(subject.endpoint, busy))
-        refusals = [find_probe_refusal(subject, shared=shared) for subject in members]
-        usable = [m for m, refused in zip(members, refusals, strict=True) if refused is None]
+        members.sort(key=lambda member: _rank_endpoint(member.endpoint, busy))
+        usable = [m for m in members if find_probe_refusal(m, shared=shared) is None]
         if usable:
             chosen[usable[0].target] = usable[0]
-        elif refusals[0]:
+        elif refusal := find_probe_refusal(members[0], shared=shared):
             # Only the preferred member's reason: the other reasons would mostly repeat it.
-            skipped[members[0].target] = refusals[0]
+            skipped[members[0].target] = refusal
     return Selection(
         tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
         tuple(skipped[target] for target in sorted(skipped, key=natural_key)),
@@ -77,10 +76,8 @@ def choose_representatives(
 
 def prefer_subject(selection: Selection, subject: Subject) -> Selection:
     """Return the selection with this subject instead of all that only represent its groups."""
-    groups = _list_groups(subject)
-    retained = [
-        member for member in selection.subjects if not set(_list_groups(member)) <= set(groups)
-    ]
+    groups = {*_list_groups(subject)}
+    retained = [m for m in selection.subjects if not set(_list_groups(m)) <= groups]
     chosen = sorted((subject, *retained), key=lambda member: natural_key(member.target))
     return replace(selection, subjects=tuple(chosen))
 
@@ -120,7 +117,9 @@ def list_subjects(machine: Machine, targets: Collection[str]) -> Iterator[Subjec
 def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     """Return why the subject must not be probed, or None if it may be."""
     endpoint = subject.endpoint
-    protocols = _collect_protocols(subject)
+    protocols = {path.protocol for path in subject.paths}
+    if not protocols or endpoint.protocol is not Protocol.UNKNOWN:  # a map has its paths' protocol
+        protocols = {endpoint.protocol, *(protocols & SHARED_PROTOCOLS)}
     # An array that is attached by SAS, and NVMe over fabrics, are shared too.
     elsewhere = {member.storage for member in (endpoint, *subject.paths)} & REMOTE_STORAGE
     shared_by = [*sorted(protocols & SHARED_PROTOCOLS), *sorted(elsewhere)]
@@ -146,35 +145,24 @@ def list_current_settings(
     machine: Machine, endpoints: Sequence[Endpoint], adapters: Collection[str]
 ) -> tuple[InForce, ...]:
     """Return the settings of these endpoints and their adapters that could be read."""
-    return (
-        *(
-            value
-            for endpoint in endpoints
-            for value in _read_values(endpoint.target, TargetKind.ENDPOINT, endpoint.attributes)
-        ),
-        *(
-            value
-            for control in machine.controls
-            if control.adapter in adapters
-            for value in _read_values(control.target, control.kind, control.attributes)
-        ),
-    )
+    values: list[InForce] = []
+    for endpoint in endpoints:
+        values += _read_values(endpoint.target, TargetKind.ENDPOINT, endpoint.attributes)
+    for control in machine.controls:
+        if control.adapter in adapters:
+            values += _read_values(control.target, control.kind, control.attributes)
+    return tuple(values)
 
 
 def merge_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForce, ...]:
     """Return the values, updated with the values that an apply has written."""
-    new = {
-        (row.target, row.setting): row.value
-        for row in rows
-        if row.outcome is Outcome.WRITTEN and row.value is not None
-    }
+    new = {}
+    for row in rows:
+        if row.outcome is Outcome.WRITTEN and row.value is not None:
+            new[row.target, row.setting] = row.value
     return tuple(
-        InForce(
-            setting.target,
-            setting.setting,
-            new.get((setting.target, setting.setting), setting.value),
-        )
-        for setting in before
+        replace(entry, value=new.get((entry.target, entry.setting), entry.value))
+        for entry in before
     )
 
 
@@ -183,9 +171,7 @@ def replace_value(
 ) -> tuple[InForce, ...]:
     """Return the values with one setting replaced."""
     return tuple(
-        InForce(target, setting, value)
-        if (entry.target, entry.setting) == (target, setting)
-        else entry
+        replace(entry, value=value) if (entry.target, entry.setting) == (target, setting) else entry
         for entry in before
     )
 
@@ -197,15 +183,12 @@ def _make_subject(
     machine: Machine,
 ) -> Subject:
     paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
-    serving = _drop_duplicates(
-        member.adapter for member in (endpoint, *paths) if member.adapter is not None
-    )
-    serving_adapters = tuple(adapters[name] for name in serving if name in adapters)
+    serving = _list_adapters((endpoint, *paths))
     interrupted = _find_serving_cpus(machine, serving)
     return Subject(
         endpoint,
         paths,
-        serving_adapters,
+        tuple(adapters[name] for name in serving if name in adapters),
         _choose_probe_cpus(machine, interrupted),
         interrupted or (),
         list_current_settings(machine, (endpoint, *paths), serving),
@@ -245,22 +228,11 @@ def _list_groups(subject: Subject) -> list[_Group]:
     members = (subject.endpoint, *subject.paths)
     medium = get_medium(subject)
     model = next((member.model for member in members if member.model), "")
-    serving = _drop_duplicates(member.adapter for member in members if member.adapter is not None)
+    serving = _list_adapters(members)
     return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]
 
 
-def _collect_protocols(subject: Subject) -> set[Protocol]:
-    """Return the protocols of the endpoint; for a map without one, the protocols of its paths."""
-    protocol = subject.endpoint.protocol
-    below = {path.protocol for path in subject.paths}
-    return (
-        below if below and protocol is Protocol.UNKNOWN else {protocol, *(below & SHARED_PROTOCOLS)}
-    )
-
-
-def _rank_endpoint(
-    endpoint: Endpoint, busy: Collection[str]
-) -> tuple[bool, bool, bool, list[tuple[int, int, str]]]:
+def _rank_endpoint(endpoint: Endpoint, busy: Collection[str]) -> tuple[object, ...]:
     # The name comes last, so the choice is the same in each run.
     return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
 
@@ -269,8 +241,9 @@ def _is_unread(fact: object) -> bool:
     return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
 
 
-def _drop_duplicates(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
+def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:
+    """Return the names of the endpoints' adapters, each once."""
+    return list(dict.fromkeys(endpoint.adapter for endpoint in endpoints if endpoint.adapter))
 
 
 def _read_values(

@@ -1,20 +1,10 @@
 """Judge whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
 
 Two runs that differ only in the change make a pair, in random order. The pairs are tested in three
-ways, each for IOPS, mean and p99:
-
-- The chance of such an effect without a change: a randomisation test over the exchanges of the
-  pairs, for all metrics together at ``ALPHA`` (``compute_chance``). Its rate of false alarms is
-  valid under any kind of noise.
-- The size of the effect: a bootstrap interval of the ratio, divided among the metrics (Bonferroni).
-- This machine's noise: a noise floor from consecutive runs of the same setting.
-
-A change whose entire interval lies within the profile's tolerance is `unchanged` (Schuirmann,
-Journal of Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not assumed). If
-the test shows neither that a change exists nor that it is small, the verdict is `cannot tell`.
-
-If the setting cannot be switched alternately, there are two blocks of runs, and drift looks like an
-effect. Then the interval is widened by the drift within each block.
+ways, each for IOPS, mean and p99: the chance of such an effect without a change
+(``compute_chance``), the size of the effect (``compute_interval``), and this machine's noise
+(``compute_noise_floor``). If the setting cannot be switched alternately, there are two blocks of
+runs (``evaluate_blocks``).
 """
 
 import math
@@ -48,8 +38,6 @@ MAX_EXACT_PAIRS = 12
 """With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
 RANDOM_EXCHANGES = 4095
 RESAMPLES = 1999
-
-
 MAX_METRICS = 16
 """Maximum number of metrics of a verdict, in a file of any version."""
 
@@ -68,13 +56,19 @@ class Metric(StrEnum):
 
     def tolerated(self, tolerance: Tolerance) -> float:
         """Return the fraction of it that the profile tolerates to lose."""
-        by_name = {Metric.IOPS: tolerance.iops, Metric.MEAN: tolerance.mean}
-        return by_name.get(self, tolerance.p99)
+        allowed: float = getattr(tolerance, self.value)
+        return allowed
 
     @property
     def sign(self) -> int:
         """1 if a higher value is better, -1 if a lower value is."""
         return 1 if self is Metric.IOPS else -1
+
+
+# Divided among the metrics (Bonferroni), so ALPHA is valid for all of them together.
+_CONFIDENCE = 1 - ALPHA / len(Metric)
+_FAR = 20.0
+"""A log ratio that represents "unbounded": with very few pairs, intervals would overflow."""
 
 
 class Conclusion(StrEnum):
@@ -142,18 +136,19 @@ def evaluate_pairs(
     """
     if len(pairs) < 2:
         return _make_undecided(Design.INTERLEAVED, len(pairs), compute_min_pairs(ALPHA), seconds)
-    logs = [[_compute_gap(metric, *pair) for metric in Metric] for pair in pairs]
+    logs = []
+    for before, after in pairs:
+        logs.append([math.log(metric.of(after) / metric.of(before)) for metric in Metric])
     rare = compute_chance(logs)
+    sides = ([before for before, _ in pairs], [after for _, after in pairs])
     changes = []
     for number, metric in enumerate(Metric):
         gaps = [log[number] for log in logs]
-        floor = compute_noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
+        floor = compute_noise_floor([metric.of(run) for run in side] for side in sides)
         low, high = compute_interval(gaps, _CONFIDENCE)
         # Test and interval come from different methods; a change counts only if both show it.
         significant = rare[number] <= ALPHA and not low <= 0 <= high
-        mean = statistics.fmean(gaps)
-        sides = ([first for first, _ in pairs], [second for _, second in pairs])
-        gap = _Gap(low, mean, high)
+        gap = _Gap(low, statistics.fmean(gaps), high)
         change = _make_change(metric, sides, gap, floor, significant, tolerance)
         changes.append(replace(change, chance=rare[number]))
     return _make_verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
@@ -162,7 +157,10 @@ def evaluate_pairs(
 def evaluate_blocks(
     before: Sequence[Figures], after: Sequence[Figures], tolerance: Tolerance, seconds: float
 ) -> Verdict:
-    """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
+    """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time.
+
+    Drift looks like an effect. So the interval is widened by the drift within each block.
+    """
     runs = min(len(before), len(after))
     # Drift is measured between the halves of a block, and each half needs two runs.
     if runs < 4:
@@ -189,16 +187,6 @@ def compute_noise_floor(sides: Iterable[Sequence[float]]) -> float:
     spread = math.sqrt(statistics.fmean(step**2 for step in steps))
     runs = len(steps) // 2 + 1
     return compute_student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
-
-
-# Divided among the metrics (Bonferroni), so ALPHA is valid for all of them together.
-_CONFIDENCE = 1 - ALPHA / len(Metric)
-_FAR = 20.0
-"""A log ratio that represents "unbounded": with very few pairs, intervals would overflow."""
-
-
-def _compute_gap(metric: Metric, before: Figures, after: Figures) -> float:
-    return math.log(metric.of(after) / metric.of(before))
 
 
 def _compute_ratio(log: float) -> float:
@@ -228,52 +216,48 @@ def _make_change(
     tolerance: Tolerance,
 ) -> MetricChange:
     allowed = metric.tolerated(tolerance)
-    conclusion = _conclude_metric(metric, gap, floor, significant, allowed)
+    conclusion = Conclusion.CANNOT_TELL
+    # Equivalence first: a real change within the tolerance is not reported (Schuirmann, Journal of
+    # Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not assumed).
+    if math.log1p(-allowed) < gap.low and gap.high < math.log1p(allowed):
+        conclusion = Conclusion.UNCHANGED
+    elif significant and abs(gap.mean) > floor:
+        is_better = gap.mean * metric.sign > 0
+        conclusion = Conclusion.IMPROVED if is_better else Conclusion.REGRESSED
     before, after = (statistics.fmean(metric.of(run) for run in side) for side in sides)
+    ratio = _compute_ratio(gap.mean)
     return MetricChange(
         metric=metric,
         before=before,
         after=after,
-        ratio=_compute_ratio(gap.mean),
+        ratio=ratio,
         low=_compute_ratio(gap.low),
         high=_compute_ratio(gap.high),
         floor=_compute_ratio(floor) - 1,
         chance=None,
         word=conclusion,
-        beyond=conclusion is Conclusion.REGRESSED and abs(_compute_ratio(gap.mean) - 1) > allowed,
+        beyond=conclusion is Conclusion.REGRESSED and abs(ratio - 1) > allowed,
     )
-
-
-def _conclude_metric(
-    metric: Metric, gap: _Gap, floor: float, significant: bool, allowed: float
-) -> Conclusion:
-    # Equivalence first: a real change within the tolerance is not reported.
-    if math.log1p(-allowed) < gap.low and gap.high < math.log1p(allowed):
-        return Conclusion.UNCHANGED
-    if significant and abs(gap.mean) > floor:
-        return Conclusion.IMPROVED if gap.mean * metric.sign > 0 else Conclusion.REGRESSED
-    return Conclusion.CANNOT_TELL
 
 
 def _make_verdict(
     design: Design, runs: int, changes: Sequence[MetricChange], tolerance: Tolerance, seconds: float
 ) -> Verdict:
-    conclusion = _combine_conclusions([change.word for change in changes])
-    more_runs: int | None = None
-    if conclusion is Conclusion.CANNOT_TELL:
-        open_ = (change for change in changes if change.word is Conclusion.CANNOT_TELL)
-        needed = max(
-            _estimate_runs(change, runs, change.metric.tolerated(tolerance)) for change in open_
-        )
-        more_runs = max(1, math.ceil(needed) - runs)
-    return Verdict(
-        conclusion,
-        design,
-        runs,
-        tuple(changes),
-        more_runs,
-        None if more_runs is None else more_runs * seconds,
+    words = [change.word for change in changes]
+    conclusion = Conclusion.UNCHANGED
+    for word in (Conclusion.CANNOT_TELL, Conclusion.IMPROVED, Conclusion.REGRESSED):
+        if word in words:
+            conclusion = word
+    verdict = Verdict(conclusion, design, runs, tuple(changes))
+    if conclusion is not Conclusion.CANNOT_TELL:
+        return verdict
+    needed = max(
+        _estimate_runs(change, runs, change.metric.tolerated(tolerance))
+        for change in changes
+        if change.word is Conclusion.CANNOT_TELL
     )
+    more_runs = max(1, math.ceil(needed) - runs)
+    return replace(verdict, more_runs=more_runs, more_seconds=more_runs * seconds)
 
 
 def _estimate_runs(change: MetricChange, runs: int, allowed: float) -> float:
@@ -287,17 +271,6 @@ def _estimate_runs(change: MetricChange, runs: int, allowed: float) -> float:
     small = reach / max(math.log1p(allowed) - gap, 1e-9)
     large = max(reach, math.log1p(change.floor)) / max(gap, 1e-9)
     return max(compute_min_pairs(ALPHA), runs * min(small, large) ** 2)
-
-
-def _combine_conclusions(conclusions: Sequence[Conclusion]) -> Conclusion:
-    return next(
-        (
-            conclusion
-            for conclusion in (Conclusion.REGRESSED, Conclusion.IMPROVED, Conclusion.CANNOT_TELL)
-            if conclusion in conclusions
-        ),
-        Conclusion.UNCHANGED,
-    )
 
 
 def _make_undecided(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
@@ -320,9 +293,8 @@ def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     scale = [math.sqrt(sum(pair[k] ** 2 for pair in pairs)) or 1.0 for k in range(metrics)]
     scaled = [[pair[k] / scale[k] for k in range(metrics)] for pair in pairs]
     observed = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
-    largest = (
-        _enumerate_exchanges(scaled) if len(pairs) <= MAX_EXACT_PAIRS else _draw_exchanges(scaled)
-    )
+    is_exact = len(pairs) <= MAX_EXACT_PAIRS
+    largest = _enumerate_exchanges(scaled) if is_exact else _draw_exchanges(scaled)
     # A rounding error must not make the observed order look rarer than its own mirror image.
     return tuple(
         sum(statistic >= value - 1e-12 for statistic in largest) / len(largest)
@@ -348,10 +320,12 @@ def compute_interval(values: Sequence[float], confidence: float) -> tuple[float,
     mean, error = statistics.fmean(values), _compute_error(values)
     if error == 0:
         return mean, mean
-    ratios = sorted(_resample_studentised(values, mean))
-    return mean - _find_quantile(ratios, confidence) * error, mean + _find_quantile(
-        [-ratio for ratio in reversed(ratios)], confidence
-    ) * error
+    random, ratios = Random(len(values)), []
+    for _ in range(RESAMPLES):
+        drawn = random.choices(values, k=len(values))
+        # A resample of one repeated value has no error; the error of the full sample is used.
+        ratios.append((statistics.fmean(drawn) - mean) / (_compute_error(drawn) or error))
+    return _make_interval(mean, error, ratios, confidence)
 
 
 def compute_difference_interval(
@@ -365,15 +339,21 @@ def compute_difference_interval(
     # A fixed seed, so the same runs never give two verdicts.
     random, ratios = Random(len(first)), []
     for _ in range(RESAMPLES):
-        first_draw, second_draw = (
-            random.choices(values, k=len(values)) for values in (first, second)
-        )
+        first_draw = random.choices(first, k=len(first))
+        second_draw = random.choices(second, k=len(second))
         spread = math.hypot(_compute_error(first_draw), _compute_error(second_draw)) or error
         ratios.append((statistics.fmean(second_draw) - statistics.fmean(first_draw) - gap) / spread)
+    return _make_interval(gap, error, ratios, confidence)
+
+
+def _make_interval(
+    mean: float, error: float, ratios: list[float], confidence: float
+) -> tuple[float, float]:
+    """Return the interval that excludes the outermost studentised resamples on both sides."""
     ratios.sort()
-    upper = _find_quantile(ratios, confidence)
-    lower = _find_quantile([-ratio for ratio in reversed(ratios)], confidence)
-    return gap - upper * error, gap + lower * error
+    index = math.ceil((1 + confidence) / 2 * (len(ratios) + 1)) - 1
+    index = min(index, len(ratios) - 1)
+    return mean - ratios[index] * error, mean - ratios[-1 - index] * error
 
 
 def compute_student_quantile(confidence: float, freedom: int) -> float:
@@ -420,25 +400,9 @@ def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     return largest
 
 
-def _resample_studentised(values: Sequence[float], mean: float) -> list[float]:
-    random, error = Random(len(values)), _compute_error(values)
-    ratios = []
-    for _ in range(RESAMPLES):
-        drawn = random.choices(values, k=len(values))
-        # A resample of one repeated value has no error; the error of the full sample is used.
-        ratios.append((statistics.fmean(drawn) - mean) / (_compute_error(drawn) or error))
-    return ratios
-
-
 def _compute_error(values: Sequence[float]) -> float:
     """Return the standard error of the mean; 0 if all values are equal."""
     count, mean = len(values), math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values)
     # Rounding leaves a tiny square even if all values are equal.
     return math.sqrt(square / (count - 1) / count) if square > 1e-24 else 0.0
-
-
-def _find_quantile(rising: Sequence[float], confidence: float) -> float:
-    """Return the upper end of the middle ``confidence`` of rising values."""
-    index = math.ceil((1 + confidence) / 2 * (len(rising) + 1)) - 1
-    return rising[min(index, len(rising) - 1)]

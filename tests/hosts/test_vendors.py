@@ -10,8 +10,7 @@ from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.config import Site, Vendors
 from hbatune.policy.library import Library, load_profile
-from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import load_enabled_rules, load_followed_rules
+from hbatune.policy.vendors import load_enabled_rules, load_followed_rules, load_vendors
 from hbatune.settings.table import Value
 from hbatune.shipped import find_shipped
 from tests.hosts.conftest import ALL, Surveyed

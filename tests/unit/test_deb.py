@@ -101,7 +101,6 @@ def test_package_contains_user_files(tree: Path) -> None:
     library = tree / "usr/lib/hbatune/hbatune"
     assert {path.name for path in (library / "schemas").iterdir()} == set(schemas.files())
     assert (library / "_shipped/rules/oltp.toml").is_file()
-    assert (library / "policy/compiled.msgpack").is_file()
 
 
 def test_package_ignores_builder_umask(package: Path) -> None:

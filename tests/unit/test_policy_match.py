@@ -113,7 +113,8 @@ def test_last_rule_wins_per_setting() -> None:
             ("d", when(protocol=["nvme"]), "nr_requests", 4),
         )
     )
-    assert [rule.name for rule in matcher.matching(endpoint(), adapter())] == ["a", "b", "c"]
+    matched = matcher.matched(build_traits(endpoint(), adapter()))
+    assert [rule.name for rule in matched] == ["a", "b", "c"]
     won = matcher.winners(endpoint(), adapter())
     assert {setting: rule.name for setting, rule in won.items()} == {
         "nr_requests": "c",

@@ -6,17 +6,12 @@ import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol, Storage
 from hbatune.policy.library import list_profiles
-from hbatune.policy.match import (
-    TYPICAL_ENDPOINTS,
-    Matcher,
-    build_overview,
-    build_traits,
-    find_objective,
-)
+from hbatune.policy.match import Matcher, build_traits, find_objective
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile
 from hbatune.shipped import find_shipped
 from tests.unit.factory import adapter, endpoint, link
 from tests.unit.policy_site import SiteFolder
+from tools.readme import TYPICAL_ENDPOINTS, build_overview
 
 NAMES = ["balanced", "latency", "oltp", "throughput"]
 NONE, DEADLINE, MOST, LEAVE = Exactly("none"), Exactly("mq-deadline"), Exactly(2048), Leave()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hbatune.policy.match import TYPICAL_ENDPOINTS
 from tests.unit.policy_site import SiteFolder
 from tools.profiles_page import NAMES, alike, by_kind, page, settings
+from tools.readme import TYPICAL_ENDPOINTS
 
 ALIKE: dict[str, list[tuple[str, str]]] = {
     "NVMe path of a native multipath": [("balanced", "throughput")],

@@ -18,8 +18,7 @@ from hbatune.policy.budget import compute_budgets, make_site_rules
 from hbatune.policy.config import Site, SiteArray, Vendors
 from hbatune.policy.library import load_arrays, load_profile
 from hbatune.policy.toml_files import PolicyError
-from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import load_enabled_rules, load_followed_rules
+from hbatune.policy.vendors import load_enabled_rules, load_followed_rules, load_vendors
 from hbatune.shipped import find_shipped
 from hbatune.text.finding_text import format_finding
 from tests.documented import validate
