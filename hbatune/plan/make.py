@@ -19,15 +19,7 @@ from msgspec.structs import replace
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism, Parameters
-from hbatune.facts.model import (
-    Endpoint,
-    Machine,
-    Missing,
-    Protocol,
-    Reason,
-    Role,
-    TargetKind,
-)
+from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, make_target
 from hbatune.plan.joint_limits import Decision, PathSetting, level_paths, sum_request_memory
 from hbatune.plan.rows import (

@@ -326,10 +326,7 @@ def _replay_scores(tournament: Tournament) -> _Stage:
 
 
 def _replay_pairs(
-    tournament: Tournament,
-    remaining: tuple[int, ...],
-    logs: Sequence[float],
-    random: Random,
+    tournament: Tournament, remaining: tuple[int, ...], logs: Sequence[float], random: Random
 ) -> _Stage:
     pairs: tuple[float, ...] = ()
     while len(pairs) not in COMPARISON_PAIRS or (

@@ -287,9 +287,7 @@ def _limit_value(wanted: int, ceiling: int, limit: str) -> LegalValue:
 
 
 def spread_vectors(
-    vectors: Iterable[Vector],
-    processors: Processors,
-    local_cpus: Mapping[str, Collection[int]],
+    vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, Collection[int]]
 ) -> dict[str, int]:
     """Return the CPU of each free data vector, by the vector's id.
 

@@ -430,12 +430,7 @@ def find_setting(name: str) -> Setting:
     """
     if name.startswith(SCHEDULER_TUNABLES):
         return _Tunable(
-            name,
-            name,
-            40,
-            "a tunable of the scheduler",
-            "block/elevator.c",
-            hangs_on=(SCHEDULER,),
+            name, name, 40, "a tunable of the scheduler", "block/elevator.c", hangs_on=(SCHEDULER,)
         )
     return SETTINGS[name]
 
