@@ -86,10 +86,10 @@ from hbatune.search.tournament import (
     list_write_candidates,
     make_stored_search,
 )
-from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
-from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler, make_device, resolve_value
 from hbatune.settings.setting import FixedSetting, Value, parse_choices
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import WorkerPool
 
 MAX_DEPTH = 1024
@@ -145,8 +145,8 @@ def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
     depth = _read_number(endpoint, QUEUE_DEPTH)
     if depth is None:
         return FixedSetting("it has none that can be set")
-    scheduler = find_scheduler(endpoint.attributes)
-    highest = resolve_endpoint(endpoint, QUEUE_DEPTH, MAX_QUEUE_DEPTH, depth, scheduler)
+    device = make_device(endpoint, find_scheduler(endpoint.attributes))
+    highest = resolve_value(SETTINGS[QUEUE_DEPTH], MAX_QUEUE_DEPTH, depth, device)
     if isinstance(highest, FixedSetting):
         return highest
     assert isinstance(highest.value, int)
@@ -208,7 +208,7 @@ class DiskSearch:
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
         if isinstance(room, FixedSetting):
-            self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, room.limit)
+            self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, describe_limit(room.limit))
             return
         result.depth = FoundDepth(room.current, room.deepest, ())
         search = DepthSearch(room.current, room.deepest, self._means.objective_us)

@@ -70,9 +70,10 @@ from hbatune.probe.selection import (
     replace_value,
 )
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
-from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.limits import make_device, resolve_value
 from hbatune.settings.setting import FixedSetting
-from hbatune.settings.table import list_attributes
+from hbatune.settings.table import SETTINGS, list_attributes
+from hbatune.text.limit_text import describe_limit
 
 DEPTH = "queue_depth"
 _ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
@@ -351,11 +352,10 @@ class _Depths:
             return self._subject
         target = self._subject.target
         # A depth that the driver would clamp is refused: the run would have a wrong label.
-        legal = resolve_endpoint(self._subject.endpoint, DEPTH, depth, depth, None)
-        if isinstance(legal, FixedSetting):
-            return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
-        if legal.value != depth:
-            return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
+        device = make_device(self._subject.endpoint, None)
+        legal = resolve_value(SETTINGS[DEPTH], depth, depth, device)
+        if isinstance(legal, FixedSetting) or legal.value != depth:
+            return Skipped(target, Skip.FIXED_DEPTH, describe_limit(legal.limit))
         result = self._experiment.take({DEPTH: depth})[DEPTH]
         if self._experiment.has_conflict:
             return Skipped(target, Skip.CONFLICT, str(result.found))

@@ -39,6 +39,7 @@ from hbatune.policy.match import (
 )
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_enabled_rules
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool
 
@@ -46,11 +47,6 @@ if TYPE_CHECKING:
     from hbatune.plan.advice import Advice
     from hbatune.snapshot.file import Snapshot
 
-REVERTED_REASON = (
-    "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
-)
-ROLLED_BACK_REASON = "rolled back; name it to `apply` to have it tuned again"
-EXCLUDED_REASON = "excluded in [site]"
 _OF_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 _LINKS = ("/dev/mapper", "/dev/disk/by-id")
 """Directories of links to disks, whose names users give without the directory."""
@@ -108,7 +104,7 @@ class Situation(Struct, frozen=True):
             elsewhere=self.rest or 0,
         )
         earlier = EarlierChanges(
-            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED_REASON),
+            reverted=frozenset(() if named else self.journal.reverted),
             set_before=self._find_set_values() if reconcile else {},
             set_by_us=self._was_touched,
             targets_named=named,
@@ -172,12 +168,14 @@ class Situation(Struct, frozen=True):
         )
         return udev_entry is not None and setting in parse_saved_values(udev_entry.texts)
 
-    def _find_excluded(self, targets_named: bool) -> Mapping[str, str]:
-        reasons = {} if targets_named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK_REASON)
+    def _find_excluded(self, targets_named: bool) -> Mapping[str, LimitReason]:
+        reasons = {}
+        if not targets_named:
+            reasons = dict.fromkeys(self.rollbacks.ids, LimitReason(Limit.ROLLED_BACK))
         # Also for named targets: only [site] itself lifts its exclusions.
         if self.site.exclude:
             excluded_ids = SiteNames(self.machine).meant(self.site.exclude)
-            reasons.update(dict.fromkeys(excluded_ids, EXCLUDED_REASON))
+            reasons.update(dict.fromkeys(excluded_ids, LimitReason(Limit.EXCLUDED)))
         return reasons
 
     @property

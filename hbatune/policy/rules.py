@@ -97,10 +97,10 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
         )
     if table.value is not None:
         effect: Effect = Exactly(table.value)
-        allowed = setting.check(table.value)
+        allowed = setting.format.check(table.value)
     elif table.at_least is not None:
         effect = AtLeast(table.at_least)
-        allowed = setting.check(table.at_least)
+        allowed = setting.format.check(table.at_least)
     else:
         effect = Leave()
         allowed = None if table.leave else "true, or no `leave`"
