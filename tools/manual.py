@@ -86,7 +86,7 @@ def _groups() -> str:
 def _settings() -> str:
     return _listed(
         [
-            (setting.name, f"{setting.summary}; takes {setting.allowed()}")
+            (setting.name, f"{setting.summary}; takes {setting.format.allowed}")
             for setting in SETTINGS.values()
         ]
     )

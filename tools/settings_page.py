@@ -4,9 +4,10 @@ import inspect
 from collections.abc import Iterator
 
 from hbatune.facts.families import families
+from hbatune.facts.family import Depth, Vectors
 from hbatune.facts.model import TargetKind
 from hbatune.settings.setting import Cause, Setting, accept_any_value
-from hbatune.settings.table import SETTINGS, find_setting
+from hbatune.settings.table import IRQ_AFFINITY, QUEUE_DEPTH, SETTINGS, find_setting
 
 _INTRODUCTION = """\
 # Settings
@@ -33,6 +34,15 @@ _CAUSES = {
     Cause.BOUND: "the driver as it takes the adapter over",
 }
 
+_FIXED_DEPTHS = {Depth.FIXED: "read-only", Depth.ABSENT: "no SCSI devices"}
+_FIXED_VECTORS = {
+    Vectors.MANAGED: "managed by the kernel",
+    Vectors.MIXED: "those for data are managed by the kernel",
+    Vectors.PINNED: "pinned by the driver",
+    Vectors.INTX: "one shared line",
+    Vectors.NONE: "no interrupt of its own",
+}
+
 
 def page() -> str:
     """Return the page."""
@@ -42,7 +52,8 @@ def page() -> str:
         parts.append(f"## On {heading}\n")
         parts.append("| setting | what it does | takes | order |\n| --- | --- | --- | --- |")
         parts += [
-            f"| [`{s.name}`](#{s.name}) | {s.summary} | {s.allowed()} | {s.order} |" for s in rows
+            f"| [`{s.name}`](#{s.name}) | {s.summary} | {s.format.allowed} | {s.order} |"
+            for s in rows
         ]
         parts += ["\n".join(("", f"### {s.name}\n", *_section(s, device))) for s in rows]
         parts.append("")
@@ -51,7 +62,7 @@ def page() -> str:
 
 def _section(entry: Setting, device: str) -> Iterator[str]:
     yield f"What it does: {entry.summary}.\n"
-    yield f"- takes: {entry.allowed()}"
+    yield f"- takes: {entry.format.allowed}"
     if entry.limit is not accept_any_value:
         yield f"- limit of the device: {_limit(entry)}"
     yield f"- file: `{entry.path}` below the directory of {device}"
@@ -98,7 +109,12 @@ def _reset_by(entry: Setting) -> Iterator[str]:
 def _refused(entry: Setting) -> Iterator[str]:
     families_by_reason: dict[str, list[str]] = {}
     for family in families():
-        if (why := entry.refused_by(family)) is not None:
+        why = None
+        if entry.name == QUEUE_DEPTH:
+            why = _FIXED_DEPTHS.get(family.depth)
+        elif entry.name == IRQ_AFFINITY:
+            why = _FIXED_VECTORS.get(family.interrupts.vectors)
+        if why is not None:
             families_by_reason.setdefault(why, []).append(f"`{family.name}`")
     yield from (f"{', '.join(names)} ({why})" for why, names in families_by_reason.items())
 

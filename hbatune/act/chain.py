@@ -30,8 +30,7 @@ from hbatune.facts.attributes import (
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
-from hbatune.settings.resolve import resolve_value
-from hbatune.settings.setting import NO_VECTORS, FixedSetting
+from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, LimitReason
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Setting,
@@ -106,7 +105,7 @@ class WriteResult(Struct, frozen=True):
     outcome: Outcome
     errno: int | None = None
     found: Value | None = None
-    said: str | None = None
+    said: LimitReason | str | None = None
     effect: bool = False
 
 
@@ -327,7 +326,7 @@ class _Device:
             if not isinstance(current, Missing):
                 yield WriteResult(name, Outcome.KEPT, found=current, effect=True)
 
-    def _find_violation(self, step: Step, current: Value) -> str | None:
+    def _find_violation(self, step: Step, current: Value) -> LimitReason | str | None:
         """Return why the value must not be written now, although it was planned."""
         if not self._is_block_device:
             return None
@@ -337,7 +336,8 @@ class _Device:
         scheduler = find_scheduler(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
             return f"planned with scheduler {step.under}, which is {scheduler} now"
-        verdict = resolve_value(step.setting, step.value, current, self._found, scheduler)
+        device = Device(self._found, scheduler)
+        verdict = find_setting(step.setting).limit(step.value, current, device)
         if isinstance(verdict, FixedSetting):
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
@@ -370,10 +370,10 @@ class _Device:
         self.has_written = True
         if kind.path.startswith(FEATURE_PREFIX):
             try:
-                return _set_feature(self._chain.sysfs, kind.path, kind.text(value))
+                return _set_feature(self._chain.sysfs, kind.path, kind.format.encode(value))
             except OSError as error:
                 return error.errno
-        path, text = f"{self._chain.sysfs}/{kind.path}", kind.text(value)
+        path, text = f"{self._chain.sysfs}/{kind.path}", kind.format.encode(value)
         until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
             self._busy = True

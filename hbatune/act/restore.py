@@ -22,8 +22,7 @@ from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
-from hbatune.settings.resolve import resolve_value
-from hbatune.settings.setting import Attributes, FixedSetting
+from hbatune.settings.setting import Attributes, Device, FixedSetting, LimitReason
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Value,
@@ -31,6 +30,7 @@ from hbatune.settings.table import (
     find_target_kind,
     is_among,
 )
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import find_this_process
 
 UNKNOWN_SETTING = (
@@ -52,7 +52,7 @@ class RestorePlan(Struct, frozen=True):
 
     id: str
     chain: Chain | None = None
-    refused: Mapping[str, str] = {}
+    refused: Mapping[str, LimitReason | str] = {}
     gone: frozenset[str] = frozenset()
 
 
@@ -214,7 +214,7 @@ class _RollbackPlan(Struct, frozen=True):
             outcome=outcome,
             errno=errno,
             found=read_back,
-            limit=limit,
+            limit=None if limit is None else describe_limit(limit),
             gone=is_gone,
         )
 
@@ -362,7 +362,7 @@ def plan_writes(
     differ. ``attributes`` are the target's.
     """
     steps: list[Step] = []
-    refused: dict[str, str] = {}
+    refused: dict[str, LimitReason | str] = {}
     reset: set[str] = set()
     scheduler = goal.get("scheduler", current.get("scheduler"))
     for name in sorted(goal, key=lambda name: find_setting(name).order):
@@ -372,7 +372,7 @@ def plan_writes(
         if not follows and present == value:
             continue
         if find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
-            verdict = resolve_value(name, value, present, attributes, scheduler)
+            verdict = find_setting(name).limit(value, present, Device(attributes, scheduler))
             if isinstance(verdict, FixedSetting):
                 refused[name] = verdict.limit
                 continue

@@ -17,6 +17,7 @@ from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
 from hbatune.settings.table import SETTINGS
+from hbatune.text.limit_text import describe_limit
 
 _AFFINITY = "irq_affinity"
 _PLACED = (State.OK, State.DRIFT)
@@ -219,7 +220,7 @@ def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             advised=advice.current if advice.advised is None else advice.advised,
             planned=advice.planned if conflict else None,
             against=advice.against,
-            limit=advice.limit,
+            limit=None if advice.limit is None else describe_limit(advice.limit),
             note=advice.note,
             open=advice.setting if advice.stance is Stance.OPEN else None,
         )

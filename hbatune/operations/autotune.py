@@ -64,10 +64,10 @@ from hbatune.search import tournament as tournaments
 from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import DiskSearchResult, End, TournamentConclusion, Unjudged
-from hbatune.settings.limits import find_scheduler
-from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.limits import find_scheduler, make_device, resolve_value
 from hbatune.settings.setting import FixedSetting, Value
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import WorkerPool
 
 MAX_DEPTH = 1024
@@ -99,8 +99,8 @@ def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
     depth = _read_number(endpoint, QUEUE_DEPTH)
     if depth is None:
         return FixedSetting("it has none that can be set")
-    scheduler = find_scheduler(endpoint.attributes)
-    highest = resolve_endpoint(endpoint, QUEUE_DEPTH, MAX_QUEUE_DEPTH, depth, scheduler)
+    device = make_device(endpoint, find_scheduler(endpoint.attributes))
+    highest = resolve_value(SETTINGS[QUEUE_DEPTH], MAX_QUEUE_DEPTH, depth, device)
     if isinstance(highest, FixedSetting):
         return highest
     assert isinstance(highest.value, int)
@@ -166,7 +166,7 @@ class DiskSearch:
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
         if isinstance(room, FixedSetting):
-            self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, room.limit)
+            self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, describe_limit(room.limit))
             return
         result.depth = tournaments.FoundDepth(room.current, room.deepest, ())
         search = DepthSearch(room.current, room.deepest, self._means.objective_us)

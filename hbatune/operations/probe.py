@@ -67,9 +67,10 @@ from hbatune.probe.selection import (
     replace_value,
 )
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
-from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.limits import make_device, resolve_value
 from hbatune.settings.setting import FixedSetting
-from hbatune.settings.table import list_attributes
+from hbatune.settings.table import SETTINGS, list_attributes
+from hbatune.text.limit_text import describe_limit
 
 DEPTH = "queue_depth"
 _ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
@@ -335,9 +336,10 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
         return subject
     target = subject.target
     # A depth that the driver would clamp is refused: the run would have a wrong label.
-    legal = resolve_endpoint(subject.endpoint, DEPTH, depth, depth, None)
+    device = make_device(subject.endpoint, None)
+    legal = resolve_value(SETTINGS[DEPTH], depth, depth, device)
     if isinstance(legal, FixedSetting) or legal.value != depth:
-        return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
+        return Skipped(target, Skip.FIXED_DEPTH, describe_limit(legal.limit))
     result = experiment.take({DEPTH: depth})[DEPTH]
     if experiment.has_conflict:
         return Skipped(target, Skip.CONFLICT, str(result.found))

@@ -32,18 +32,13 @@ from hbatune.policy.config import Config, Site, UnmatchedName
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_enabled_rules
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     from hbatune.plan.advice import Advice
     from hbatune.snapshot.file import Snapshot
-
-REVERTED_REASON = (
-    "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
-)
-ROLLED_BACK_REASON = "rolled back; name it to `apply` to have it tuned again"
-EXCLUDED_REASON = "excluded in [site]"
 
 
 class PartialScan(Struct, frozen=True):
@@ -96,11 +91,13 @@ class Situation(Struct, frozen=True):
         baselines. ``untouched`` returns, by id and setting, whether a value will not be written
         regardless of the plan.
         """
-        excluded = {} if named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK_REASON)
+        excluded = {}
+        if not named:
+            excluded = dict.fromkeys(self.rollbacks.ids, LimitReason(Limit.ROLLED_BACK))
         # Also for named targets: only [site] itself lifts its exclusions.
         if self.site.exclude:
             excluded_ids = match.SiteNames(self.machine).meant(self.site.exclude)
-            excluded.update(dict.fromkeys(excluded_ids, EXCLUDED_REASON))
+            excluded.update(dict.fromkeys(excluded_ids, LimitReason(Limit.EXCLUDED)))
         limits = PlanLimits(
             excluded=excluded,
             site_rules=self._make_site_rules(),
@@ -110,7 +107,7 @@ class Situation(Struct, frozen=True):
             elsewhere=self.part.other_requests if self.part else 0,
         )
         earlier = EarlierChanges(
-            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED_REASON),
+            reverted=frozenset(() if named else self.journal.reverted),
             set_before=self._find_set_values() if reconcile else {},
             set_by_us=self._was_touched,
             targets_named=named,

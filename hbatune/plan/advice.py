@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
-from hbatune.plan.make import Key, Resolve, evaluate_setting, explain_unsafe, resolve_targets
+from hbatune.plan.make import Key, evaluate_setting, explain_unsafe, match_targets
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import (
@@ -21,10 +22,10 @@ from hbatune.policy.profile import (
     Origin,
     ProbeSpec,
     Profile,
-    Rule,
     VendorRule,
 )
-from hbatune.settings.table import SCHEDULER, SETTINGS, Value
+from hbatune.settings.setting import Device, LimitReason, Value
+from hbatune.settings.table import SCHEDULER, SETTINGS
 
 
 class Stance(StrEnum):
@@ -57,7 +58,7 @@ class Advice(Struct, frozen=True):
     planned: Value
     stance: Stance
     against: str | None
-    limit: str | None
+    limit: LimitReason | str | None
     note: str | None
     why: str
     source: str
@@ -82,85 +83,57 @@ def find_advice(
     if not rules:
         return ()
     rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
-    matcher = Matcher(_make_profile(vendor_rule.rule for vendor_rule in rules))
+    profile_rules = tuple(vendor_rule.rule for vendor_rule in rules)
+    profile = Profile("vendors", "", Origin.VENDOR, profile_rules, (), ProbeSpec(), ())
     rows = {(row.id, row.setting): row for row in plan.rows}
-    skipped_ids = {
-        endpoint.id for endpoint in machine.endpoints if explain_unsafe(endpoint) is not None
-    } | {*excluded}
-    ids_by_use = _resolve_uses(machine, uses or {})
+    names = SiteNames(machine) if uses else None
+    ids_by_use = {use: names.meant(disks) for use, disks in (uses or {}).items() if names}
     advice: list[Advice] = []
-    for target, matched, resolve in resolve_targets(machine, matcher.matched):
-        if target.id in skipped_ids or (only is not None and target.id not in only):
+    for target, matched, device in match_targets(machine, Matcher(profile).matched):
+        is_unsafe = device.endpoint is not None and explain_unsafe(device.endpoint) is not None
+        if is_unsafe or target.id in excluded or (only is not None and target.id not in only):
             continue
-        vendor_rules = [rules_by_name[rule.name] for rule in matched]
-        vendor_rules = [
-            vendor_rule
-            for vendor_rule in vendor_rules
-            if vendor_rule.use is None or target.id in ids_by_use[vendor_rule.use]
-        ]
-        if vendor_rules:
-            advice += _advise_target(target, vendor_rules, resolve, rows)
+        vendor_rules = []
+        for rule in matched:
+            vendor_rule = rules_by_name[rule.name]
+            if vendor_rule.use is None or target.id in ids_by_use[vendor_rule.use]:
+                vendor_rules.append(vendor_rule)
+        advice += _advise_target(target, vendor_rules, device, rows)
     return tuple(advice)
 
 
-def _make_profile(rules: Iterable[Rule]) -> Profile:
-    """Return the rules as a profile, for a matcher."""
-    return Profile("vendors", "", Origin.VENDOR, tuple(rules), (), ProbeSpec(), ())
-
-
-def _resolve_uses(
-    machine: Machine, uses: Mapping[str, Iterable[str]]
-) -> Mapping[str, frozenset[str]]:
-    names = SiteNames(machine) if uses else None
-    return {use: names.meant(disks) for use, disks in uses.items()} if names else {}
-
-
 def _advise_target(
-    target: Target, vendor_rules: Collection[VendorRule], resolve: Resolve, rows: Mapping[Key, Row]
+    target: Target, vendor_rules: Collection[VendorRule], device: Device, rows: Mapping[Key, Row]
 ) -> Iterator[Advice]:
-    # The scheduler from the same vendor limits its nr_requests.
-    scheduler_rules = {
-        vendor_rule.vendor: vendor_rule
+    # The scheduler from the same vendor limits its nr_requests, otherwise the planned one.
+    scheduler_row = rows.get((target.id, SCHEDULER))
+    if scheduler_row is not None and scheduler_row.value is not None:
+        device = replace(device, scheduler=scheduler_row.value)
+    schedulers = {
+        vendor_rule.vendor: vendor_rule.rule.effect
         for vendor_rule in vendor_rules
         if vendor_rule.rule.setting == SCHEDULER
     }
     for vendor_rule in vendor_rules:
-        setting = SETTINGS[vendor_rule.rule.setting]
-        current = setting.read(target.attributes)
+        current = SETTINGS[vendor_rule.rule.setting].read(target.attributes)
         if isinstance(current, Missing):
             continue
-        row = rows.get((target.id, setting.name))
-        scheduler = _find_scheduler(
-            target, scheduler_rules.get(vendor_rule.vendor), rows.get((target.id, SCHEDULER))
-        )
-        yield _make_advice(target, vendor_rule, current, row, scheduler, resolve)
-
-
-def _find_scheduler(
-    target: Target, vendor_rule: VendorRule | None, row: Row | None
-) -> Value | Missing:
-    if vendor_rule is not None and isinstance(vendor_rule.rule.effect, Exactly):
-        return vendor_rule.rule.effect.value
-    if row is not None and row.value is not None:
-        return row.value
-    return SETTINGS[SCHEDULER].read(target.attributes)
+        scheduler = schedulers.get(vendor_rule.vendor)
+        vendor_device = device
+        if isinstance(scheduler, Exactly):
+            vendor_device = replace(device, scheduler=scheduler.value)
+        row = rows.get((target.id, vendor_rule.rule.setting))
+        yield _make_advice(target, vendor_rule, current, row, vendor_device)
 
 
 def _make_advice(
-    target: Target,
-    vendor_rule: VendorRule,
-    current: Value,
-    row: Row | None,
-    scheduler: Value | Missing,
-    resolve: Resolve,
+    target: Target, vendor_rule: VendorRule, current: Value, row: Row | None, device: Device
 ) -> Advice:
     rule = vendor_rule.rule
     planned = current if row is None or row.value is None else row.value
-    advised: Value | None = None
-    value: Value | None = None
-    limit: str | None = None
+    advised, value, limit = None, None, None
     if not isinstance(rule.effect, Leave):
-        verdict = evaluate_setting(SETTINGS[rule.setting], rule.effect, current, scheduler, resolve)
+        verdict = evaluate_setting(SETTINGS[rule.setting], rule.effect, current, device)
         advised, value, limit = rule.effect.value, verdict.value, verdict.limit
     stance = _find_stance(rule.effect, current, value, planned, row)
     return Advice(

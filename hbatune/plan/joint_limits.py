@@ -8,16 +8,17 @@ All paths of a map get the same value. A map chooses a path for each request, so
 on a shallower path although another path could serve them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Endpoint, Machine, Missing
+from hbatune.facts.model import Machine, Missing
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
-from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS
+from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS, resolve_value
+from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Setting
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
 
 REQUEST_BYTES = 640
@@ -27,11 +28,10 @@ Measured on 6.1: 2048 requests cost 1.3 MiB a LUN with one hardware queue, 2.4 M
 driver with large commands takes more.
 """
 
-_DEFAULT_DEPTH = 128
+DEFAULT_DEPTH = 128
 """A scheduler starts with twice this many requests, or twice the tags if those are fewer
 (block/blk-mq-sched.c: blk_mq_init_sched; BLKDEV_DEFAULT_RQ)."""
 
-_PLANNED = (State.OK, State.DRIFT)
 _ALLOCATING = (SCHEDULER, NR_REQUESTS)
 _MIB = 1 << 20
 
@@ -84,24 +84,46 @@ def _list_requests(
 ) -> Iterator[tuple[str, _Requests]]:
     parameters = {module.name: module.parameters for module in machine.modules}
     for endpoint in machine.endpoints:
+        # An unknown number of queues counts as one.
+        queues = endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1
         options = parameters.get(endpoint.family, {})
-        shared = family_named(endpoint.family).shares_tags(options, _count_queues(endpoint))
-        current: dict[str, Value | Missing | None] = {
-            name: SETTINGS[name].read(endpoint.attributes) for name in (SCHEDULER, NR_REQUESTS)
-        }
-        goal = current | {
+        shared = family_named(endpoint.family).shares_tags(options, queues)
+        scheduler = SETTINGS[SCHEDULER].read(endpoint.attributes)
+        requests = SETTINGS[NR_REQUESTS].read(endpoint.attributes)
+        before = _count_bytes(scheduler, requests, queues, shared=shared)
+        values = {
             row.setting: row.value
             for row in planned.get(endpoint.id, ())
-            if row.setting in current and row.state in _PLANNED
+            if row.state in (State.OK, State.DRIFT)
         }
-        yield (
-            endpoint.id,
-            _Requests(
-                _count_bytes(endpoint, current[SCHEDULER], current[NR_REQUESTS], shared=shared),
-                _count_bytes(endpoint, goal[SCHEDULER], goal[NR_REQUESTS], shared=shared),
-                _count_default_bytes(endpoint, shared=shared),
-            ),
+        after = _count_bytes(
+            values.get(SCHEDULER, scheduler),
+            values.get(NR_REQUESTS, requests),
+            queues,
+            shared=shared,
         )
+        default = 0
+        # The kernel uses mq-deadline for a single queue or shared tags, otherwise ``none``
+        # (block/elevator.c: elevator_get_default).
+        if shared or queues <= 1:
+            tags = endpoint.tags if isinstance(endpoint.tags, int) else DEFAULT_DEPTH
+            default_requests = 2 * min(tags, DEFAULT_DEPTH)
+            default = _count_bytes("mq-deadline", default_requests, queues, shared=shared)
+        yield endpoint.id, _Requests(before, after, default)
+
+
+def _count_bytes(
+    scheduler: Value | Missing | None,
+    requests: Value | Missing | None,
+    queues: int,
+    *,
+    shared: bool,
+) -> int:
+    if scheduler == "none" or not isinstance(requests, int):
+        return 0
+    if shared:  # always the maximum, so raising nr_requests costs nothing more
+        return MAX_SCHEDULER_REQUESTS * REQUEST_BYTES
+    return requests * queues * REQUEST_BYTES
 
 
 def require_affordable(plan: Plan) -> None:
@@ -131,128 +153,104 @@ def without_requests(plan: Plan) -> Plan:
     return replace(plan, rows=rows, memory=replace(plan.memory, added=0))
 
 
-def _count_bytes(
-    endpoint: Endpoint,
-    scheduler: Value | Missing | None,
-    requests: Value | Missing | None,
-    *,
-    shared: bool,
-) -> int:
-    if scheduler == "none" or not isinstance(requests, int):
-        return 0
-    if shared:  # always the maximum, so raising nr_requests costs nothing more
-        return MAX_SCHEDULER_REQUESTS * REQUEST_BYTES
-    return requests * _count_queues(endpoint) * REQUEST_BYTES
-
-
-def _count_default_bytes(endpoint: Endpoint, *, shared: bool) -> int:
-    """Return the bytes that the kernel allocates by default.
-
-    It uses mq-deadline for a single queue or shared tags, otherwise ``none`` (block/elevator.c:
-    elevator_get_default).
-    """
-    if not shared and _count_queues(endpoint) > 1:
-        return 0
-    tags = endpoint.tags if isinstance(endpoint.tags, int) else _DEFAULT_DEPTH
-    return _count_bytes(endpoint, "mq-deadline", 2 * min(tags, _DEFAULT_DEPTH), shared=shared)
-
-
-def _count_queues(endpoint: Endpoint) -> int:
-    return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1  # unknown counts as one
-
-
 class PathSetting(Struct, frozen=True):
     """One setting of one path.
 
     ``current`` is None if it could not be read. Such a path does not limit the others. ``value`` is
-    the planned value, or None if the path is not changed. ``clamp`` returns the nearest value that
-    this path accepts. ``lowers`` is whether the value may be lowered.
+    the planned value, or None if the path is not changed. ``raised_only`` is whether the value must
+    not be lowered.
     """
 
     target: str
+    setting: Setting
     current: Value | None
     value: Value | None
-    clamp: Callable[[Value], Value]
-    lowers: bool
+    device: Device
+    raised_only: bool
+
+    def clamp(self, goal: Value) -> Value:
+        """Return the nearest value that this path accepts."""
+        if self.current is None:
+            return goal
+        if self.value is not None and not self.raised_only and is_lower(self.value, goal):
+            return self.value  # the rule's value is the maximum for the path
+        legal = resolve_value(self.setting, goal, self.current, self.device)
+        return self.current if isinstance(legal, FixedSetting) else legal.value
+
+    def reaches(self, goal: Value) -> bool:
+        """Return whether the path accepts exactly this value and its rule allows it."""
+        is_lowered = self.current is not None and is_lower(goal, self.current)
+        return self.clamp(goal) == goal and not (self.raised_only and is_lowered)
 
 
-class Decision(Struct, frozen=True):
-    """The value for a path instead of the planned value, and the reason."""
-
-    value: Value
-    limit: str
+def is_lower(value: Value, current: Value) -> bool:
+    """Return whether both are numbers and the first is lower."""
+    return isinstance(value, int) and isinstance(current, int) and value < current
 
 
-def level_paths(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
-    """Return, by target, the changes to the plan that give all paths of a map the same value.
+Decisions = Mapping[str, LegalValue]
+"""By target, the value for a path instead of the planned value, and the reason."""
+
+
+def level_paths(paths: Sequence[PathSetting]) -> Decisions:
+    """Return the changes to the plan that give all paths of a map the same value.
 
     The common value is the maximum that every path accepts. It never lowers a path that may only be
     raised. If it would have to, each path keeps its planned value, with this reason.
     """
     changing = [path for path in paths if path.value is not None and path.current is not None]
     pins = [path for path in paths if path.value is None and path.current is not None]
-    values = [path.value for path in changing if path.value is not None]
     if len(changing) + len(pins) < 2 or not changing:
         return {}
     if pins:
         return _level_with_pins(changing, pins)
-    if len(set(values)) == 1:
+    values = {path.value for path in changing}
+    if len(values) == 1:
         return {}
     # Names have no minimum: paths whose rules require different schedulers are not changed.
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) < len(values):
-        return _leave_unchanged(
-            changing, f"the other paths would get {_join_names(sorted(map(str, set(values))))}"
-        )
+        names = " and ".join(sorted(map(str, values)))
+        return _leave_unchanged(changing, LimitReason(Limit.PATHS_DISAGREE, (names,)))
     return _level_numbers(changing, max(numbers))
 
 
-def _level_numbers(paths: Sequence[PathSetting], goal: int) -> Mapping[str, Decision]:
+def _level_numbers(paths: Sequence[PathSetting], goal: int) -> Decisions:
     # Requests wait on the shallowest path, so its value under the highest goal limits all paths.
     shallowest = min(paths, key=lambda path: _require_int(path.clamp(goal)))
     common = _require_int(shallowest.clamp(goal))
-    if all(_reaches(path, common) for path in paths):
-        reason = f"alike on all paths: {shallowest.target} takes {common} at most"
-        if common == goal:
-            deepest = next(path for path in paths if path.value == goal)
-            reason = f"alike on all paths: {deepest.target} is at {goal}"
-        return {path.target: Decision(common, reason) for path in paths if path.value != common}
-    limit = (
-        f"differs from the other paths: {shallowest.target} takes {common} at most, "
-        "and none is lowered"
-    )
-    return {path.target: Decision(path.value, limit) for path in paths if path.value is not None}
+    facts = (shallowest.target, common)
+    if not all(path.reaches(common) for path in paths):
+        reason = LimitReason(Limit.PATHS_DIFFER, facts)
+        return {path.target: LegalValue(_require_int(path.value), reason) for path in paths}
+    reason = LimitReason(Limit.PATHS_TAKE, facts)
+    if common == goal:
+        deepest = next(path for path in paths if path.value == goal)
+        reason = LimitReason(Limit.PATHS_AT, (deepest.target, goal))
+    return {path.target: LegalValue(common, reason) for path in paths if path.value != common}
 
 
-def _level_with_pins(
-    paths: Sequence[PathSetting], pins: Sequence[PathSetting]
-) -> Mapping[str, Decision]:
+def _level_with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Decisions:
     """Give all paths the value of the unchangeable ones if possible, otherwise change no path."""
-    pinned_values = {pin.current for pin in pins}
-    names = _join_names([pin.target for pin in pins])
+    pinned_values = {pin.current for pin in pins if pin.current is not None}
+    names = " and ".join(pin.target for pin in pins)
     if {path.value for path in paths} == pinned_values:
         return {}
     if len(pinned_values) == 1:
-        goal = next(value for value in pinned_values if value is not None)
-        if all(_reaches(path, goal) and _is_between(path, goal) for path in paths):
-            reason = f"alike on all paths: {names} is not to be changed and has {goal}"
-            return {path.target: Decision(goal, reason) for path in paths if path.value != goal}
-    return _leave_unchanged(paths, f"{names} is not to be changed")
+        [goal] = pinned_values
+        if all(path.reaches(goal) and _is_between(path, goal) for path in paths):
+            reason = LimitReason(Limit.PATHS_PINNED_AT, (names, goal))
+            return {path.target: LegalValue(goal, reason) for path in paths if path.value != goal}
+    return _leave_unchanged(paths, LimitReason(Limit.PATHS_PINNED, (names,)))
 
 
-def _leave_unchanged(paths: Sequence[PathSetting], reason: str) -> Mapping[str, Decision]:
+def _leave_unchanged(paths: Sequence[PathSetting], reason: LimitReason) -> Decisions:
     """Return the decisions that keep every path at its current value."""
     return {
-        path.target: Decision(path.current, f"left like the other paths: {reason}")
+        path.target: LegalValue(path.current, reason)
         for path in paths
         if path.current is not None and path.value != path.current
     }
-
-
-def _reaches(path: PathSetting, goal: Value) -> bool:
-    """Return whether the path accepts exactly this value and its rule allows it."""
-    lowered = isinstance(goal, int) and isinstance(path.current, int) and goal < path.current
-    return path.clamp(goal) == goal and (path.lowers or not lowered)
 
 
 def _is_between(path: PathSetting, goal: Value) -> bool:
@@ -269,7 +267,3 @@ def _is_between(path: PathSetting, goal: Value) -> bool:
 def _require_int(value: Value | None) -> int:
     assert isinstance(value, int)
     return value
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return " and ".join(names)

@@ -23,12 +23,8 @@ from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, 
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
-
-UNDER_ROOT_REASON = "the root disk hangs on {}: name that adapter to have it set"
-EXCLUDED_REASON = "{} is excluded in [site]"
-NOT_SHOWN_REASON = "a loaded module does not say what is in use"
-BY_DRIVE_REASON = "the option gives each drive a depth of its own (tag_info)"
 
 RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""
@@ -97,11 +93,9 @@ def plan_options(
         ]
         excluded_names = _find_excluded(machine, adapters, excluded)
         if row.state is State.DRIFT and (excluded_names or unnamed):
-            reason = (
-                EXCLUDED_REASON.format(excluded_names[0])
-                if excluded_names
-                else UNDER_ROOT_REASON.format(unnamed[0].target)
-            )
+            reason = LimitReason(Limit.UNDER_ROOT, (unnamed[0].target,)) if unnamed else None
+            if excluded_names:
+                reason = LimitReason(Limit.DEVICE_EXCLUDED, (excluded_names[0],))
             row = replace(row, state=State.EXCLUDED, value=None, limit=reason)
         is_requested = only is None or any(adapter.target in only for adapter in adapters)
         planned.append(PlannedOption(rule, row, is_requested))
@@ -244,11 +238,14 @@ def _make_unshown_row(
     option = known_options()[rule.module][rule.option]
     row = _make_blank_row(rule, adapters, witnessed)
     used = option.default if witnessed is None and written is None else witnessed
-    evidence = "seen in the LUNs" if witnessed is not None else f"{used} is the driver's own"
     if used is not None and _satisfies(rule.effect, used, option):
-        return replace(row, state=State.OK, value=used, limit=f"{NOT_SHOWN_REASON}; {evidence}")
+        evidence = LimitReason(Limit.SEEN_IN_LUNS)
+        if witnessed is None:
+            evidence = LimitReason(Limit.DRIVER_DEFAULT, (used,))
+        limit = LimitReason(Limit.NOT_SHOWN, parts=(evidence,))
+        return replace(row, state=State.OK, value=used, limit=limit)
     state = State.PENDING if written == str(row.value) else State.DRIFT
-    return replace(row, state=state, limit=NOT_SHOWN_REASON)
+    return replace(row, state=state, limit=LimitReason(Limit.NOT_SHOWN))
 
 
 def _make_blank_row(rule: OptionRule, adapters: Sequence[Adapter], current: Value | None) -> Row:
@@ -278,12 +275,12 @@ def _make_row(
     option = known_options()[rule.module][rule.option]
     row = _make_blank_row(rule, adapters, current)
     if isinstance(current, str) and _BY_DRIVE in current and rule.effect.value != current:
-        return replace(row, state=State.EXCLUDED, value=None, limit=BY_DRIVE_REASON)
+        return replace(row, state=State.EXCLUDED, value=None, limit=LimitReason(Limit.BY_DRIVE))
     if isinstance(attribute, Missing):
         state = State.ABSENT if attribute.reason is Reason.ABSENT else State.UNREADABLE
         return replace(row, state=state, value=None, limit=attribute.text)
     if current is not None and _satisfies(rule.effect, current, option):
-        limit = None if current == row.wanted else "as much as the driver takes, or more"
+        limit = None if current == row.wanted else LimitReason(Limit.AT_MAXIMUM)
         return replace(row, state=State.OK, value=current, limit=limit)
     return replace(row, state=State.PENDING) if written == str(row.value) else row
 

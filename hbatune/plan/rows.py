@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.model import Endpoint, Protocol
-from hbatune.settings.table import Value
+from hbatune.settings.setting import Limit, LimitReason, Value
 
 
 class State(StrEnum):
@@ -48,9 +48,10 @@ class Row(Struct, frozen=True):
     """One setting of one target: its current value, profile value, value to set, and reason.
 
     ``wanted`` is the rule's value and ``value`` the value that hbatune sets. If they differ,
-    ``limit`` is the reason. ``found`` is the value read back, if it is not ``value``. If hbatune
-    set a value that no rule requires any more, the row has the rule ``baseline``. The original
-    value is then restored, unless the setting was changed since.
+    ``limit`` is the reason, or the text of a device, a family or a writer. ``found`` is the value
+    read back, if it is not ``value``. If hbatune set a value that no rule requires any more, the
+    row has the rule ``baseline``. The original value is then restored, unless the setting was
+    changed since.
     """
 
     target: str
@@ -61,8 +62,8 @@ class Row(Struct, frozen=True):
     wanted: Value
     value: Value | None
     state: State
-    limit: str | None
-    why: str
+    limit: LimitReason | str | None
+    why: LimitReason | str
     source: str
     rule: str
     outcome: Outcome | None = None
@@ -97,20 +98,16 @@ class SkippedDisk(Struct, frozen=True):
     target: str
     id: str
     adapter: str | None
-    reason: str
+    reason: LimitReason | str
     evidence: tuple[str, ...]
     unread: bool = False
 
 
-UNIDENTIFIED_REASON = "not known what it is"
-"""The reason why an unclassified disk is not changed."""
-
-
-def explain_unidentified(endpoint: Endpoint) -> str | None:
+def explain_unidentified(endpoint: Endpoint) -> LimitReason | None:
     """Return the reason why a disk cannot be identified, or None."""
     if endpoint.unread is not None:
-        return f"cannot be identified: {endpoint.unread} cannot be read"
-    return UNIDENTIFIED_REASON if endpoint.protocol is Protocol.UNKNOWN else None
+        return LimitReason(Limit.UNREAD_DISK, (endpoint.unread,))
+    return LimitReason(Limit.UNIDENTIFIED) if endpoint.protocol is Protocol.UNKNOWN else None
 
 
 def find_skipped_disks(
@@ -120,9 +117,8 @@ def find_skipped_disks(
     for endpoint in endpoints:
         if (reason := explain_unidentified(endpoint)) is not None:
             unread = endpoint.unread is not None and endpoint.id not in excluded
-            evidence = endpoint.evidence
-            name, id = endpoint.target, endpoint.id
-            yield SkippedDisk(name, id, endpoint.adapter, reason, evidence, unread)
+            disk = (endpoint.target, endpoint.id, endpoint.adapter)
+            yield SkippedDisk(*disk, reason, endpoint.evidence, unread)
 
 
 class RequestMemory(Struct, frozen=True):

@@ -95,7 +95,7 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
         allowed = None if value else "true, or no `leave`"
     else:
         effect = Exactly(value) if key == "value" else AtLeast(value)
-        allowed = setting.check(value)
+        allowed = setting.format.check(value)
     if allowed is not None:
         raise make_value_error(file, ("rule", number, key), key, value, allowed)
     return effect

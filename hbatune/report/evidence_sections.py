@@ -40,8 +40,9 @@ from hbatune.report.svg import (
     make_log_axis,
     make_measured_axis,
 )
-from hbatune.settings.setting import Value
+from hbatune.settings.setting import LimitReason, Value
 from hbatune.text.basic_output import format_count
+from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import format_targets, format_value
 from hbatune.text.probe_tables import describe_stale
 from hbatune.text.units import format_digits, format_latency, format_percent, format_time
@@ -155,7 +156,7 @@ def _find_changed(data: ReportData) -> Iterator[Row]:
         )
 
 
-def _describe_limit(value: Value, row: Row | None) -> str | None:
+def _describe_limit(value: Value, row: Row | None) -> LimitReason | str | None:
     """Return a note if the value has changed since, otherwise its limit."""
     if row is None:
         return None
@@ -207,9 +208,8 @@ def _list_fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     for group in _group_rows(_select_state(data, State.FIXED)):
         row, targets = group[0], format_targets([row.target for row in group])
         current = _show_span(group, "current")
-        rows.append(
-            [targets, row.setting, current, format_value(row.wanted), format_value(row.limit)]
-        )
+        reason = format_value(describe_limit(row.limit) or None)
+        rows.append([targets, row.setting, current, format_value(row.wanted), reason])
     return heads, rows
 
 
@@ -218,8 +218,9 @@ def _select_state(data: ReportData, state: State) -> list[Row]:
 
 
 def _explain_row(row: Row) -> str:
-    reason = f"{row.why} ({row.source})" if row.source else row.why
-    return f"{row.limit}; {reason}" if row.limit else reason
+    limit, reason = describe_limit(row.limit), describe_limit(row.why)
+    reason = f"{reason} ({row.source})" if row.source else reason
+    return f"{limit}; {reason}" if limit else reason
 
 
 MAX_VERDICTS = 12

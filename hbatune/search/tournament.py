@@ -45,13 +45,12 @@ from hbatune.probe.result import Failed, ProbeResult, Skipped
 from hbatune.probe.verdict import ALPHA, compute_chance, compute_interval
 from hbatune.search.curve import Measurement
 from hbatune.search.depth import DepthAnswer
-from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
-from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler, make_device, resolve_value
 from hbatune.settings.setting import LegalValue, Value, parse_choices
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS
 
 READ_SETTINGS = ("rq_affinity", "nomerges")
-"""Settings whose effect the rate of a single reader shows."""
+"""Settings whose effect the rate of a single reader shows. Both take 0, 1 and 2."""
 WRITE_SETTINGS = (SCHEDULER, NR_REQUESTS)
 """Settings that order or delay requests. They only matter if several types of requests wait."""
 REQUEST_NUMBERS = (64, 256, 1024)
@@ -71,13 +70,10 @@ def list_read_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candi
     """
     current = _read_current(endpoint, READ_SETTINGS)
     wanted = _find_wanted(rows, current)
-    alternatives: list[dict[str, Value]] = [
-        {name: value}
-        for name in current
-        for value in range(SETTINGS[name].low, (SETTINGS[name].high or 0) + 1)
-        if value != current[name]
-    ]
-    return _select_distinct(endpoint, [{}, wanted, *alternatives])
+    tried: list[dict[str, Value]] = [{}, wanted]
+    for name in current:
+        tried += [{name: value} for value in range(3) if value != current[name]]
+    return _select_distinct(endpoint, tried)
 
 
 def list_write_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
@@ -150,8 +146,9 @@ def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
     """Return whether the device takes exactly these values."""
     current = _read_current(endpoint, values)
     scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
+    device = make_device(endpoint, scheduler)
     return all(
-        resolve_endpoint(endpoint, name, value, current[name], scheduler) == LegalValue(value)
+        resolve_value(SETTINGS[name], value, current[name], device) == LegalValue(value)
         for name, value in values.items()
     )
 
@@ -326,10 +323,7 @@ def _replay_scores(tournament: Tournament) -> _Stage:
 
 
 def _replay_pairs(
-    tournament: Tournament,
-    remaining: tuple[int, ...],
-    logs: Sequence[float],
-    random: Random,
+    tournament: Tournament, remaining: tuple[int, ...], logs: Sequence[float], random: Random
 ) -> _Stage:
     pairs: tuple[float, ...] = ()
     while len(pairs) not in COMPARISON_PAIRS or (

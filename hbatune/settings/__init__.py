@@ -1,9 +1,4 @@
 """The table of settings, and the values that a device accepts. Pure.
 
-``setting`` has the types, ``limits`` the limits of devices, ``table`` the settings themselves,
-``resolve`` the entry points for plans and workers. Nothing here reads or writes.
+``setting`` has the types, ``limits`` the limits of devices, ``table`` the settings themselves.
 """
-
-from hbatune.settings.table import SETTINGS, Setting, Value, find_setting, list_attributes
-
-__all__ = ["SETTINGS", "Setting", "Value", "find_setting", "list_attributes"]

@@ -3,8 +3,6 @@
 Limits are planned, not found by trial: the kernel may answer with EINVAL, silently set another
 value, or do nothing at all. Each function is called twice: by the plan, with the surveyed
 attributes, and by the worker just before it writes, with newly read attributes.
-
-The limits of an interrupt are the CPUs that it may use: the spread over the CPUs near its adapter.
 """
 
 from collections import Counter
@@ -12,26 +10,34 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
 from hbatune.facts import names
+from hbatune.facts.families import family_named
+from hbatune.facts.family import Purpose
 from hbatune.facts.model import (
     TAG_COUNT_FILE,
     Attribute,
+    Endpoint,
     Kind,
     Missing,
     Processors,
     Reason,
     Role,
+    TargetKind,
     Vector,
 )
 from hbatune.facts.routes import MULTIPATH_UUID
+from hbatune.facts.targets import make_target
 from hbatune.settings.setting import (
     LOCAL_CPUS,
+    QUEUE_DEPTH,
     Attributes,
     Device,
     FixedSetting,
     LegalValue,
     Limit,
+    LimitFunction,
+    LimitReason,
+    Setting,
     Value,
-    VectorCpus,
     parse_choices,
     parse_selected,
     read_with,
@@ -62,16 +68,9 @@ MAX_SCHEDULER_REQUESTS = 2048
 """The maximum number of requests with a scheduler (block/blk-mq.h: MAX_SCHED_RQ); else EINVAL."""
 
 PAGE_KB = 4
-_BELOW_MAP = "lowering it on a path of a live map fails I/O"
-
-INFERRED_NOTE = (
-    "; inferred from the driver and the vector's name: this kernel says so only at a write"
-)
-
-_Rank = tuple[int, int, int]
 
 
-def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]) -> Limit:
+def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]) -> LimitFunction:
     """Convert a limit of numbers to one that accepts values of other types unchanged."""
 
     @wraps(limit)
@@ -83,32 +82,15 @@ def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]
     return checked
 
 
-def limit_to_file(path: str, limit: str) -> Limit:
-    """Return the limit to the number in the file at ``path``.
-
-    ``limit`` is the reason as text, with ``{}`` for the number.
-    """
-
-    def checked(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-        attribute = device.attributes.get(path)
-        maximum = _parse_number(attribute)
-        if maximum is None:
-            return FixedSetting(f"{path} is not known", _is_unread(attribute))
-        return _limit_value(wanted, maximum, limit)
-
-    # docs/settings.md prints a limit's docstring.
-    checked.__doc__ = f"At most what `{path}` says."
-    return limit_numbers(checked)
-
-
-def limit_minimum_or_zero(minimum: int) -> Limit:
+def limit_minimum_or_zero(minimum: int) -> LimitFunction:
     """Return the limit of a number that is 0 or at least ``minimum``."""
 
     def checked(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
         if 0 < wanted < minimum:
-            return LegalValue(minimum, f"the driver takes {minimum} at least")
+            return LegalValue(minimum, LimitReason(Limit.DRIVER_MINIMUM, (minimum,)))
         return LegalValue(wanted)
 
+    # docs/settings.md prints a limit's docstring.
     checked.__doc__ = f"At least {minimum}, or 0."
     return limit_numbers(checked)
 
@@ -121,10 +103,10 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
     schedulers = parse_choices(attribute.text)
     if not schedulers:
         # Writes succeed without effect (block/elevator.c: elv_iosched_store).
-        return FixedSetting("this device passes I/O on and has no scheduler")
+        return FixedSetting(LimitReason(Limit.NO_SCHEDULER))
     # The file lists the loaded schedulers; the write of another name loads its module, if any.
     if wanted not in schedulers and wanted not in LOADABLE_SCHEDULERS:
-        return FixedSetting(f"this kernel offers {', '.join(schedulers)} here")
+        return FixedSetting(LimitReason(Limit.NOT_OFFERED, (", ".join(schedulers),)))
     return LegalValue(wanted)
 
 
@@ -132,21 +114,19 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
 def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
     if device.scheduler != "none":
-        return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, "{} with a scheduler")
+        return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, Limit.SCHEDULER_MAXIMUM)
     attribute = device.attributes.get(TAG_COUNT_FILE)
     tags = _parse_number(attribute)
     if tags is None:
-        return FixedSetting("the size of the tag set is not known", _is_unread(attribute))
+        return _report_unknown(Limit.TAGS_UNKNOWN, attribute)
     # With `none` the number is the size of the tag set that all LUNs of the adapter share
     # (block/blk-mq.c: blk_mq_update_nr_requests). Lowering it for one LUN lowers it for all, and it
     # stays low after a switch to another scheduler. A switch to `none` sets it to the entire tag
     # set.
     in_effect = current if find_scheduler(device.attributes) == "none" else tags
     if wanted < in_effect:
-        return LegalValue(
-            in_effect, f"never lowered with scheduler none: {in_effect} is the adapter's"
-        )
-    return _limit_value(wanted, tags, "tag set of {} with scheduler none")
+        return LegalValue(in_effect, LimitReason(Limit.NOT_LOWERED, (in_effect,)))
+    return _limit_value(wanted, tags, Limit.TAG_SET)
 
 
 @limit_numbers
@@ -158,8 +138,8 @@ def limit_depth(wanted: int, current: int, device: Device) -> LegalValue | Fixed
     if endpoint.depth_trap is not None:
         return FixedSetting(endpoint.depth_trap)
     if not isinstance(endpoint.depth_cap, int):
-        return FixedSetting("the adapter's can_queue is not known", _is_unread(endpoint.depth_cap))
-    return _limit_value(wanted, endpoint.depth_cap, "the device takes {} at most")
+        return _report_unknown(Limit.CAN_QUEUE_UNKNOWN, endpoint.depth_cap)
+    return _limit_value(wanted, endpoint.depth_cap, Limit.DEVICE_MAXIMUM)
 
 
 @limit_numbers
@@ -172,38 +152,38 @@ def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue |
     # block/blk-mq.c: blk_insert_cloned_request. The map copies its limits from its paths only when
     # its table is loaded.
     attributes, endpoint = device.attributes, device.endpoint
-    largest_map = max(
-        _get_map_sectors(attributes).items(), key=lambda sizes: sizes[1], default=None
-    )
-    if largest_map is not None and wanted < largest_map[1]:
-        return FixedSetting(f"{_BELOW_MAP}: {largest_map[0]} sends up to {largest_map[1]} KiB")
+    maps = find_multipath_maps(attributes)
+    sizes = {
+        name: size
+        for name, size in _get_sectors(attributes, HOLDER_SECTORS).items()
+        if name in maps
+    }
+    largest_map = max(sizes, key=lambda name: sizes[name], default=None)
+    if largest_map is not None and wanted < sizes[largest_map]:
+        facts = (largest_map, sizes[largest_map])
+        return FixedSetting(LimitReason(Limit.MAP_REQUESTS, facts))
     # A path of a map whose size could not be read: a smaller value could fail the map's I/O.
     unseen = endpoint is not None and endpoint.kind is Kind.PATH and largest_map is None
     if unseen and wanted < current:
-        return FixedSetting(_BELOW_MAP)
+        return FixedSetting(LimitReason(Limit.MAP_UNREAD))
     paths = _get_sectors(attributes, SLAVE_SECTORS)
-    smallest_path = min(paths.items(), key=lambda sizes: sizes[1], default=None)
-    if smallest_path is not None and wanted > smallest_path[1]:
-        return LegalValue(
-            smallest_path[1], f"its path {smallest_path[0]} takes {smallest_path[1]} KiB at most"
-        )
-    hardware = _parse_number(attributes.get(MAX_HW_SECTORS))
+    smallest_path = min(paths, key=lambda name: paths[name], default=None)
+    if smallest_path is not None and wanted > paths[smallest_path]:
+        size = paths[smallest_path]
+        return LegalValue(size, LimitReason(Limit.PATH_MAXIMUM, (smallest_path, size)))
+    attribute = attributes.get(MAX_HW_SECTORS)
+    hardware = _parse_number(attribute)
     if hardware is None:
-        return FixedSetting(
-            "the hardware's limit is not known", _is_unread(attributes.get(MAX_HW_SECTORS))
-        )
-    return _limit_value(wanted, hardware, "the hardware takes {} at most")
+        return _report_unknown(Limit.HARDWARE_UNKNOWN, attribute)
+    return _limit_value(wanted, hardware, Limit.HARDWARE_MAXIMUM)
 
 
 @limit_numbers
 def limit_to_pages(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
     """Whole pages of 4 KiB: the kernel rounds down."""
-    excess = wanted % PAGE_KB
-    return (
-        LegalValue(wanted - excess, f"whole pages of {PAGE_KB} KiB")
-        if excess
-        else LegalValue(wanted)
-    )
+    if excess := wanted % PAGE_KB:
+        return LegalValue(wanted - excess, LimitReason(Limit.WHOLE_PAGES, (PAGE_KB,)))
+    return LegalValue(wanted)
 
 
 @limit_numbers
@@ -212,7 +192,7 @@ def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalVal
     # Both are the queue's rq_timeout (drivers/scsi/scsi_sysfs.c: sdev_show_timeout). Two settings
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
-        return FixedSetting("the same as `timeout`, which is the setting of a SCSI disk")
+        return FixedSetting(LimitReason(Limit.SAME_AS_TIMEOUT))
     return LegalValue(wanted)
 
 
@@ -221,16 +201,13 @@ def limit_reconnects(wanted: int, current: int, device: Device) -> LegalValue | 
     """Whole attempts, one every `reconnect_delay` seconds: the kernel rounds up."""
     if wanted < 0:
         return LegalValue(wanted)
-    delay = _parse_number(device.attributes.get(RECONNECT_DELAY))
+    attribute = device.attributes.get(RECONNECT_DELAY)
+    delay = _parse_number(attribute)
     if not delay:
-        unread = _is_unread(device.attributes.get(RECONNECT_DELAY))
-        return FixedSetting(f"{RECONNECT_DELAY} is not known", unread)
-    missing = -wanted % delay
-    return (
-        LegalValue(wanted + missing, f"whole attempts, one every {delay} s")
-        if missing
-        else LegalValue(wanted)
-    )
+        return _report_unknown(Limit.RECONNECT_UNKNOWN, attribute)
+    if missing := -wanted % delay:
+        return LegalValue(wanted + missing, LimitReason(Limit.WHOLE_ATTEMPTS, (delay,)))
+    return LegalValue(wanted)
 
 
 def find_scheduler(attributes: Attributes) -> Value | None:
@@ -245,16 +222,6 @@ def find_multipath_maps(attributes: Attributes) -> frozenset[str]:
     return frozenset(name for name, text in uuids.items() if text.startswith(MULTIPATH_UUID))
 
 
-def _get_map_sectors(attributes: Attributes) -> dict[str, int]:
-    """Return the largest request of each multipath map on the disk, in KiB."""
-    maps = find_multipath_maps(attributes)
-    return {
-        name: size
-        for name, size in _get_sectors(attributes, HOLDER_SECTORS).items()
-        if name in maps
-    }
-
-
 def _get_sectors(attributes: Attributes, pattern: str) -> dict[str, int]:
     sizes = _match_files(attributes, pattern)
     return {name: int(text) for name, text in sizes.items() if text.isdecimal()}
@@ -266,15 +233,11 @@ def _match_files(attributes: Attributes, pattern: str) -> dict[str, str]:
     For holders and slaves, the key is a kernel name.
     """
     folder, _, leaf = pattern.partition("*")
-    return {
-        path[len(folder) : -len(leaf)]: attribute.text
-        for path, attribute in attributes.items()
-        if path.startswith(folder) and path.endswith(leaf) and isinstance(attribute, Attribute)
-    }
-
-
-def _is_unread(attribute: object) -> bool:
-    return isinstance(attribute, Missing) and attribute.reason is Reason.UNREADABLE
+    texts = {}
+    for path, attribute in attributes.items():
+        if isinstance(attribute, Attribute) and path.startswith(folder) and path.endswith(leaf):
+            texts[path[len(folder) : -len(leaf)]] = attribute.text
+    return texts
 
 
 def _parse_number(attribute: Attribute | Missing | None) -> int | None:
@@ -282,14 +245,20 @@ def _parse_number(attribute: Attribute | Missing | None) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _limit_value(wanted: int, ceiling: int, limit: str) -> LegalValue:
-    return LegalValue(ceiling, limit.format(ceiling)) if wanted > ceiling else LegalValue(wanted)
+def _report_unknown(limit: Limit, attribute: object) -> FixedSetting:
+    """Return that a limit is unknown, because its attribute is missing or could not be read."""
+    unread = isinstance(attribute, Missing) and attribute.reason is Reason.UNREADABLE
+    return FixedSetting(LimitReason(limit), unread)
+
+
+def _limit_value(wanted: int, maximum: int, limit: Limit) -> LegalValue:
+    if wanted > maximum:
+        return LegalValue(maximum, LimitReason(limit, (maximum,)))
+    return LegalValue(wanted)
 
 
 def spread_vectors(
-    vectors: Iterable[Vector],
-    processors: Processors,
-    local_cpus: Mapping[str, Collection[int]],
+    vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, Collection[int]]
 ) -> dict[str, int]:
     """Return the CPU of each free data vector, by the vector's id.
 
@@ -302,17 +271,13 @@ def spread_vectors(
     rank = {cpu: place for core in processors.cores for place, cpu in enumerate(core)}
     load: Counter[int] = Counter()
     placed: dict[str, int] = {}
-
-    def key(cpu: int) -> _Rank:
-        return load[cpu], rank.get(cpu, 0), cpu
-
     # In the order of the interrupts, so the same machine always gets the same spread: another order
     # would look like drift.
     for vector in sorted(filter(is_free, vectors), key=lambda vector: vector.irq):
         near = local_cpus.get(vector.adapter, ())
         candidates = [cpu for cpu in allowed if cpu in near] or allowed
         if candidates:
-            placed[vector.id] = min(candidates, key=key)
+            placed[vector.id] = min(candidates, key=lambda cpu: (load[cpu], rank.get(cpu, 0), cpu))
             load[placed[vector.id]] += 1
     return placed
 
@@ -323,17 +288,11 @@ def list_usable_cpus(processors: Processors) -> tuple[int, ...]:
     They are online, neither isolated nor nohz_full, within ``irqaffinity=`` of the kernel's command
     line, and not banned in irqbalance's settings.
     """
-    reserved = {*processors.isolated, *processors.nohz_full}
-    return tuple(
-        cpu
-        for cpu in processors.online
-        if cpu not in reserved
-        and all(
-            cpu in allowed
-            for allowed in (processors.irqaffinity, processors.balanced)
-            if allowed is not None  # None: not restricted; an empty tuple allows no CPU
-        )
-    )
+    usable = set(processors.online).difference(processors.isolated, processors.nohz_full)
+    for allowed in (processors.irqaffinity, processors.balanced):
+        if allowed is not None:  # None: not restricted; an empty tuple allows no CPU
+            usable.intersection_update(allowed)
+    return tuple(cpu for cpu in processors.online if cpu in usable)
 
 
 def is_free(vector: Vector) -> bool:
@@ -351,68 +310,87 @@ def limit_affinity(wanted: Value, current: Value, device: Device) -> LegalValue 
     if vector is None or room is None:
         return LegalValue(wanted)
     if vector.managed:
-        return FixedSetting(_explain_managed(vector))
+        # The options that free it: isolcpus=managed_irq in Documentation/admin-guide, or the
+        # driver's.
+        parts = (LimitReason(Limit.INFERRED),) if vector.inferred else ()
+        facts = (vector.unmanaged_by,) if vector.unmanaged_by else ()
+        return FixedSetting(LimitReason(Limit.MANAGED, facts, parts))
+    exclusions = _list_exclusions(room.processors)
     if wanted != LOCAL_CPUS:
-        return _check_list(str(wanted), room.processors)
+        return _check_list(str(wanted), room.processors, exclusions)
     cpu = room.placed.get(vector.id)
     if cpu is None:
-        return FixedSetting(_explain_none(room.processors))
-    return LegalValue(
-        str(cpu), "; ".join([_describe_choice(cpu, room), *_list_exclusions(room.processors)])
-    )
-
-
-def _describe_choice(cpu: int, room: VectorCpus) -> str:
+        return FixedSetting(_explain_no_cpu(room.processors, exclusions))
     if not room.local:
-        return "one CPU for each vector"
-    if cpu in room.local:
-        return f"one CPU of {names.join_cpus(room.local)}, which are near the adapter"
-    return "no CPU near the adapter may be used: one farther away"
+        reason = LimitReason(Limit.ONE_CPU, parts=exclusions)
+    elif cpu in room.local:
+        reason = LimitReason(Limit.NEAR_CPU, (names.join_cpus(room.local),), exclusions)
+    else:
+        reason = LimitReason(Limit.FAR_CPU, parts=exclusions)
+    return LegalValue(str(cpu), reason)
 
 
-def _list_exclusions(processors: Processors) -> list[str]:
+def _list_exclusions(processors: Processors) -> tuple[LimitReason, ...]:
     """Return the reasons why some CPUs are excluded from interrupts."""
     reasons = []
     if processors.irqaffinity is not None:
-        reasons.append(
-            f"irqaffinity={names.join_cpus(processors.irqaffinity)} on the kernel's command line"
-        )
+        cpus = names.join_cpus(processors.irqaffinity)
+        reasons.append(LimitReason(Limit.IRQAFFINITY, (cpus,)))
     if processors.balanced is not None:
         banned = set(processors.online) - set(processors.balanced)
-        reasons.append(f"CPUs {names.join_cpus(banned)} are banned in irqbalance's settings")
-    return reasons
+        reasons.append(LimitReason(Limit.BANNED, (names.join_cpus(banned),)))
+    return tuple(reasons)
 
 
-def _explain_none(processors: Processors) -> str:
+def _explain_no_cpu(processors: Processors, exclusions: tuple[LimitReason, ...]) -> LimitReason:
     """Return the reason why no CPU is usable."""
     if processors.irqaffinity == ():
-        return "irqaffinity= on the kernel's command line makes no sense"
+        return LimitReason(Limit.IRQAFFINITY_INVALID)
     if processors.balanced == ():
-        return "irqbalance's banned CPUs make no sense, or leave none"
-    reasons = _list_exclusions(processors)
-    if reasons:
-        return f"no CPU is left for interrupts: {'; '.join(reasons)}"
-    return "every CPU is isolated or nohz_full"
+        return LimitReason(Limit.BANNED_INVALID)
+    if exclusions:
+        return LimitReason(Limit.NO_CPU_LEFT, parts=exclusions)
+    return LimitReason(Limit.ALL_ISOLATED)
 
 
-def _check_list(wanted: str, processors: Processors) -> LegalValue | FixedSetting:
+def _check_list(
+    wanted: str, processors: Processors, exclusions: tuple[LimitReason, ...]
+) -> LegalValue | FixedSetting:
     cpus = names.parse_cpus(wanted)
     # A single online CPU is sufficient for the kernel.
     if not set(cpus) & set(processors.online):
-        return FixedSetting("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
+        return FixedSetting(LimitReason(Limit.OFFLINE_CPUS))  # EINVAL (kernel/irq/proc.c)
     outside = set(cpus) - set(list_usable_cpus(processors))
-    reasons = _list_exclusions(processors)
     # The rule names these CPUs for these vectors, which overrides a setting for the entire machine.
-    why = f"although {'; '.join(reasons)}" if outside and reasons else None
-    return LegalValue(names.join_cpus(cpus), why)
+    reason = LimitReason(Limit.ALTHOUGH, parts=exclusions) if outside and exclusions else None
+    return LegalValue(names.join_cpus(cpus), reason)
 
 
-def _explain_managed(vector: Vector) -> str:
-    """Return why a managed vector stays, and how to free it.
+def make_device(endpoint: Endpoint, scheduler: Value | None) -> Device:
+    """Return the facts about an endpoint, with the planned scheduler."""
+    return Device(make_target(endpoint).attributes, scheduler, endpoint)
 
-    See isolcpus=managed_irq in Documentation/admin-guide.
+
+def resolve_value(
+    setting: Setting, wanted: Value, current: Value, device: Device
+) -> LegalValue | FixedSetting:
+    """Return the legal value for ``wanted`` on a device, with its planned scheduler.
+
+    A file without its write bit has no store function in this driver: no value is legal. A worker
+    calls only the setting's ``limit``, just before the write.
     """
-    why = "set by the kernel (managed interrupt); to change it, boot with isolcpus=managed_irq,…"
-    if vector.unmanaged_by:
-        why += f" or load the driver with {vector.unmanaged_by}"
-    return why + (INFERRED_NOTE if vector.inferred else "")
+    if setting.at_load:
+        if wanted == current:
+            return LegalValue(wanted)
+        return FixedSetting(LimitReason(Limit.AT_LOAD, (setting.name, wanted)))
+    attribute = device.attributes.get(setting.path)
+    if not isinstance(attribute, Attribute) or attribute.writable:
+        return setting.limit(wanted, current, device)
+    if setting.on is TargetKind.CONTROLLER:
+        return FixedSetting(LimitReason(Limit.UNCHANGEABLE))
+    parts: list[LimitReason] = []
+    if setting.name == QUEUE_DEPTH and device.endpoint is not None:
+        for option in family_named(device.endpoint.family).options:
+            if option.purpose is Purpose.LUN_DEPTH:
+                parts.append(LimitReason(Limit.BY_OPTION, (option.name,)))
+    return FixedSetting(LimitReason(Limit.READ_ONLY, parts=tuple(parts[:1])))

@@ -1,17 +1,16 @@
-"""The types of settings: their path, how values are parsed, their range, how udev writes them.
+"""The types of settings: formats of values, limits of devices and their reasons.
 
 This module has only types. The settings are in ``table``, the limits of devices in ``limits``.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from msgspec import Struct
 
 from hbatune.facts import names
 from hbatune.facts.attributes import ABSENT, make_unparsable
-from hbatune.facts.family import Family
 from hbatune.facts.model import (
     SAVED_PREFIX,
     Attribute,
@@ -24,24 +23,114 @@ from hbatune.facts.model import (
 
 Value = int | str
 
+QUEUE_DEPTH = "queue_depth"
+"""The setting that array budgets limit, and that the kernel lowers after full queues."""
+
 Attributes = Mapping[str, Attribute | Missing]
 """The attributes read from a device, by path below its directory."""
+
+
+class Limit(StrEnum):
+    """A reason why a value differs from the profile value, or is not set.
+
+    ``text/limit_text.py`` has the sentences. The comments name the facts in them.
+    """
+
+    # of a device (limits.py)
+    ALL_ISOLATED = "all CPUs isolated"
+    ALTHOUGH = "although"  # parts: the settings that a rule overrides
+    BANNED = "banned CPUs"  # the CPUs
+    BANNED_INVALID = "banned CPUs invalid"
+    CAN_QUEUE_UNKNOWN = "can_queue unknown"
+    DEVICE_MAXIMUM = "device maximum"  # the maximum
+    DRIVER_MINIMUM = "driver minimum"  # the minimum
+    FAR_CPU = "far CPU"
+    HARDWARE_MAXIMUM = "hardware maximum"  # the maximum
+    HARDWARE_UNKNOWN = "hardware unknown"
+    INFERRED = "inferred"
+    IRQAFFINITY = "irqaffinity"  # the CPUs
+    IRQAFFINITY_INVALID = "irqaffinity invalid"
+    MANAGED = "managed"  # the module's option that changes it, or no fact
+    MAP_REQUESTS = "map requests"  # the map, its largest request in KiB
+    MAP_UNREAD = "map unread"
+    NEAR_CPU = "near CPU"  # the CPUs near the adapter
+    NOT_LOWERED = "not lowered"  # the requests of the adapter
+    NOT_OFFERED = "not offered"  # the schedulers of the kernel
+    NO_CPU_LEFT = "no CPU left"  # parts: the settings that exclude CPUs
+    NO_SCHEDULER = "no scheduler"
+    OFFLINE_CPUS = "offline CPUs"
+    ONE_CPU = "one CPU"
+    PATH_MAXIMUM = "path maximum"  # the path, its maximum in KiB
+    RECONNECT_UNKNOWN = "reconnect unknown"
+    SAME_AS_TIMEOUT = "same as timeout"
+    SCHEDULER_MAXIMUM = "scheduler maximum"  # the maximum
+    TAGS_UNKNOWN = "tags unknown"
+    TAG_SET = "tag set"  # its size
+    WHOLE_ATTEMPTS = "whole attempts"  # seconds between two of them
+    WHOLE_PAGES = "whole pages"  # KiB of a page
+    # of a driver (table.py)
+    AT_LOAD = "at load"  # the option, its value
+    BY_OPTION = "by option"  # the option
+    READ_ONLY = "read-only"
+    UNCHANGEABLE = "unchangeable"
+    # of a plan (plan/make.py, plan/rows.py)
+    CHANGED_SINCE = "changed since"
+    DISRUPTS = "disrupts"  # the effect of a write
+    LOWERED = "lowered"  # the driver's depth, the target
+    NCQ_OFF = "NCQ off"  # the target
+    NO_COALESCING = "no coalescing"
+    ONE_COMMAND = "one command"
+    RAISED_ONLY = "raised only"
+    RESTORED = "restored"
+    SET_ONCE = "set once"
+    UNIDENTIFIED = "unidentified"
+    UNPARSABLE = "unparsable"  # the text
+    UNREAD_DISK = "unread disk"  # the attribute
+    WITHIN_ARRAY = "within array"
+    ZONED = "zoned"
+    # of the paths of a map (plan/joint_limits.py)
+    PATHS_AT = "paths at"  # the deepest path, its value
+    PATHS_DIFFER = "paths differ"  # the shallowest path, its maximum
+    PATHS_DISAGREE = "paths disagree"  # their values
+    PATHS_PINNED = "paths pinned"  # the paths that are not changed
+    PATHS_PINNED_AT = "paths pinned at"  # the paths that are not changed, their value
+    PATHS_TAKE = "paths take"  # the shallowest path, its maximum
+    # of a module option (plan/module_options.py)
+    AT_MAXIMUM = "at maximum"
+    BY_DRIVE = "by drive"
+    DRIVER_DEFAULT = "driver default"  # the default
+    NOT_SHOWN = "not shown"
+    SEEN_IN_LUNS = "seen in LUNs"
+    UNDER_ROOT = "under root"  # the adapter
+    # of an installation (operations/situation.py)
+    DEVICE_EXCLUDED = "device excluded"  # the device
+    EXCLUDED = "excluded"
+    REVERTED = "reverted"
+    ROLLED_BACK = "rolled back"
+
+
+class LimitReason(Struct, frozen=True):
+    """A reason with its facts. ``parts`` are further reasons, in the order of the sentence."""
+
+    limit: Limit
+    facts: tuple[Value, ...] = ()
+    parts: "tuple[LimitReason, ...]" = ()
 
 
 class LegalValue(Struct, frozen=True):
     """The value to set instead of the wanted one, and the reason if they differ."""
 
     value: Value
-    limit: str | None = None
+    limit: LimitReason | None = None
 
 
 class FixedSetting(Struct, frozen=True):
-    """The reason why a setting cannot be set on this device.
+    """The reason why a setting cannot be set on this device, from hbatune or its family.
 
     ``unread`` is whether the only reason is that its limit could not be read.
     """
 
-    limit: str
+    limit: LimitReason | str
     unread: bool = False
 
 
@@ -71,7 +160,7 @@ class Device(Struct, frozen=True):
     room: VectorCpus | None = None
 
 
-Limit = Callable[[Value, Value, Device], LegalValue | FixedSetting]
+LimitFunction = Callable[[Value, Value, Device], LegalValue | FixedSetting]
 """Takes the wanted and the current value; returns the value that may be written to the device.
 
 The docstring of each limit is printed in docs/settings.md.
@@ -81,11 +170,6 @@ The docstring of each limit is printed in docs/settings.md.
 def accept_any_value(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
     """Every device takes the whole range."""
     return LegalValue(wanted)
-
-
-def accept_any_family(family: Family) -> str | None:
-    """Return None: no family refuses the setting."""
-    return None
 
 
 class UdevWriter(StrEnum):
@@ -106,6 +190,26 @@ class Cause(StrEnum):
     RESET = "reset"  # an adapter was reset; its family lists the settings that its driver resets
 
 
+class ValueFormat(Struct, frozen=True):
+    """The format of a setting's values.
+
+    ``allowed`` describes the values that a rule may set, and ``accepts`` checks one. ``parse``
+    returns the typed value of a file's text, and ``parse_saved`` of a text that udev saved (None:
+    the same). Both raise ValueError if the text makes no sense. ``encode`` returns the text to
+    write.
+    """
+
+    allowed: str
+    parse: Callable[[str], Value]
+    accepts: Callable[[object], bool]
+    encode: Callable[[Value], str] = str
+    parse_saved: Callable[[str], Value] | None = None
+
+    def check(self, value: object) -> str | None:
+        """Return None for an allowed value, or the description of the allowed values."""
+        return None if self.accepts(value) else self.allowed
+
+
 class Setting(Struct, frozen=True):
     """One named, typed setting for targets of the type that it is ``on``.
 
@@ -115,11 +219,9 @@ class Setting(Struct, frozen=True):
         are its documentation. ``group`` names settings that are measured and reverted together.
 
     Values
-        ``low``, ``high`` and ``names`` are the kernel's range for any device, and ``step`` the
-        unit to which it rounds down. ``limit`` is the function for a device's limit; in addition to
-        its own file it uses the files that the setting ``needs``. ``refused_by`` returns why a
-        family's driver does not allow it to be set. ``locked`` are the errors of a write that mean
-        the same.
+        ``format`` has the kernel's range for any device, and ``step`` is the unit to which it
+        rounds down. ``limit`` is the function for a device's limit; in addition to its own file it
+        uses the files that the setting ``needs``.
 
     Writing
         By ascending ``order``. The effect of a write, and whether it is legal, may depend on
@@ -128,6 +230,7 @@ class Setting(Struct, frozen=True):
         maximum, if udev can read such a file. An ``at_load`` setting is an option of
         the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
         effect of a write on the I/O of the entire adapter: it is written only if that was allowed.
+        ``locked`` are the errors of a write which mean that the driver does not allow it.
         During a change, the kernel may show another value for at most ``settles`` seconds. The
         kernel raises a setting with ``ramps`` by itself, even at the moment when it is lowered.
 
@@ -143,9 +246,7 @@ class Setting(Struct, frozen=True):
     order: int
     summary: str
     source: str
-    low: int = 0
-    high: int | None = None
-    names: tuple[str, ...] = ()
+    format: ValueFormat
     needs: tuple[str, ...] = ()
     resets: tuple[str, ...] = ()
     hangs_on: tuple[str, ...] = ()
@@ -158,12 +259,11 @@ class Setting(Struct, frozen=True):
     disrupts: str = ""
     settles: float = 0.0
     ramps: bool = False
-    limit: Limit = accept_any_value
+    limit: LimitFunction = accept_any_value
     step: int = 1
     group: str = ""
     udev: UdevWriter = UdevWriter.DIFFERENT
     most_in: str = ""
-    refused_by: Callable[[Family], str | None] = accept_any_family
 
     @property
     def property(self) -> str:
@@ -176,42 +276,7 @@ class Setting(Struct, frozen=True):
         ``ABSENT`` if the attributes do not have this file, the attribute itself if it could not be
         read, and ``Reason.UNPARSABLE`` with the text if it makes no sense.
         """
-        return read_with(self.parse, attributes, self.path)
-
-    def parse_saved(self, text: str) -> Value:
-        """Return the typed value of a text that udev saved; ValueError if it makes no sense.
-
-        udev has replaced the brackets by ``_``.
-        """
-        return parse_selected_in_udev(text) if self.names else self.parse(text)
-
-    def parse(self, text: str) -> Value:
-        """Return the typed value of the file's text; ValueError if it makes no sense."""
-        if self.names:
-            return parse_selected(text)
-        return int(text, 10)
-
-    def text(self, value: Value) -> str:
-        """Return the text to write for the value."""
-        return str(value)
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        if self.names:
-            return "one of " + ", ".join(self.names)
-        if self.high is None:
-            return f"an integer of at least {self.low}"
-        return f"an integer from {self.low} to {self.high}"
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        if self.names:
-            return None if value in self.names else self.allowed()
-        if isinstance(value, bool) or not isinstance(value, int):  # True is an int to Python
-            return self.allowed()
-        if value < self.low or (self.high is not None and value > self.high):
-            return self.allowed()
-        return None
+        return read_with(self.format.parse, attributes, self.path)
 
 
 def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) -> Value | Missing:
@@ -263,70 +328,113 @@ def parse_choices(text: str) -> tuple[str, ...]:
     return tuple(name.strip("[]") for name in text.split())
 
 
-NO_VECTORS = "none"
-"""No interrupt vector."""
+def _parse_integer(text: str) -> int:
+    return int(text, 10)
 
-_TOLERANT = ("any", "auto")
-"""Latency tolerances that are names."""
+
+def _is_in_range(value: object, low: int, high: int | None) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int):  # True is an int to Python
+        return False
+    return value >= low and (high is None or value <= high)
+
+
+def accept_integers(
+    low: int = 0,
+    high: int | None = None,
+    parse: Callable[[str], Value] = _parse_integer,
+    allowed: str = "",
+) -> ValueFormat:
+    """Return the format of integers from ``low`` to ``high``, or without a maximum."""
+    span = f"of at least {low}" if high is None else f"from {low} to {high}"
+    return ValueFormat(
+        allowed or f"an integer {span}", parse, partial(_is_in_range, low=low, high=high)
+    )
+
+
+def accept_names(*choices: str) -> ValueFormat:
+    """Return the format of one of several names, the selected one in brackets."""
+    return ValueFormat(
+        "one of " + ", ".join(choices),
+        parse_selected,
+        choices.__contains__,
+        parse_saved=parse_selected_in_udev,
+    )
+
+
+def _can_parse(value: object, parse: Callable[[str], object]) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parse(value)
+    except ValueError:
+        return False
+    return True
+
 
 LOCAL_CPUS = "local"
 """Spread over the CPUs near the adapter, one for each vector."""
 
 
-class Affinity(Setting, frozen=True):
-    """A list of CPUs, in the shortest form."""
-
-    def parse(self, text: str) -> Value:
-        """Return the list in its shortest form; ValueError for an empty list or any other text."""
-        cpus = names.parse_cpus(text)
-        if not cpus:
-            raise ValueError(text)
-        return names.join_cpus(cpus)
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return f'"{LOCAL_CPUS}", or a list of CPUs such as "0-3,8"'
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        return None if value == LOCAL_CPUS or _can_parse(self.parse, value) else self.allowed()
+def _parse_cpus(text: str) -> str:
+    cpus = names.parse_cpus(text)
+    if not cpus:
+        raise ValueError(text)
+    return names.join_cpus(cpus)
 
 
-class Aggregation(Setting, frozen=True):
-    """Completions that an NVMe controller gathers for one interrupt, and the maximum time.
+CPU_LIST = ValueFormat(
+    f'"{LOCAL_CPUS}", or a list of CPUs such as "0-3,8"',
+    _parse_cpus,
+    lambda value: value == LOCAL_CPUS or _can_parse(value, _parse_cpus),
+)
+"""A list of CPUs, in the shortest form."""
 
-    0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them. The
-    feature has the completions minus one in bits 7:0 and the time in 100 µs in bits 15:8. It is off
-    if either is 0 (NVMe base specification, Interrupt Coalescing).
-    """
-
-    def parse(self, text: str) -> Value:
-        """Return the value of the feature's number."""
-        number = int(text, 10)
-        threshold, time = number & 0xFF, number >> 8 & 0xFF
-        return f"{threshold + 1}/{time * 100}" if threshold and time else 0
-
-    def text(self, value: Value) -> str:
-        """Return the feature's number."""
-        return str(_encode_aggregation(value))
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return '0 for off, or "COMPLETIONS/MICROSECONDS", from "2/100" to "256/25500" in hundreds'
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        off = value == 0 and not isinstance(value, (bool, str))
-        return None if off or _can_parse(_encode_aggregation, value) else self.allowed()
+NO_VECTORS = "none"
+"""No interrupt vector."""
 
 
-class Timer(Setting, frozen=True):
-    """A number that is read with its unit, as in ``200 us``."""
+def _parse_vectors(text: str) -> str:
+    if text == NO_VECTORS:
+        return NO_VECTORS
+    return names.join_cpus(names.parse_cpus(text)) or NO_VECTORS
 
-    def parse(self, text: str) -> Value:
-        """Return the number."""
-        return int(text.removesuffix("us"), 10)
 
+VECTOR_LIST = ValueFormat(
+    f'"{NO_VECTORS}", or a list of vectors such as "0-3,8"',
+    _parse_vectors,
+    partial(_can_parse, parse=_parse_vectors),
+)
+"""A list of the interrupt vectors of an NVMe controller; vector 0 is the admin queue's."""
+
+
+def _parse_aggregation(text: str) -> Value:
+    number = int(text, 10)
+    threshold, time = number & 0xFF, number >> 8 & 0xFF
+    return f"{threshold + 1}/{time * 100}" if threshold and time else 0
+
+
+def _encode_aggregation(value: Value) -> str:
+    if value == 0:
+        return "0"
+    completions, microseconds = (int(part) for part in str(value).split("/"))
+    time, remainder = divmod(microseconds, 100)
+    if not (2 <= completions <= 256 and 1 <= time <= 255 and remainder == 0):
+        raise ValueError(value)
+    return str((completions - 1) | time << 8)
+
+
+AGGREGATION = ValueFormat(
+    '0 for off, or "COMPLETIONS/MICROSECONDS", from "2/100" to "256/25500" in hundreds',
+    _parse_aggregation,
+    lambda value: _is_in_range(value, 0, 0) or _can_parse(value, _encode_aggregation),
+    _encode_aggregation,
+)
+"""Completions that an NVMe controller gathers for one interrupt, and the maximum time.
+
+0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them. The
+feature has the completions minus one in bits 7:0 and the time in 100 µs in bits 15:8. It is off if
+either is 0 (NVMe base specification, Interrupt Coalescing).
+"""
 
 NO_TIMEOUT = (1 << 32) - 1
 """No limit on a request's time: the largest number that the kernel accepts."""
@@ -335,115 +443,34 @@ _TICKS = 10
 """Milliseconds: the kernel stores each multiple exactly, since ticks are 1, 3⅓, 4 or 10 ms long."""
 
 
-class RequestTimeout(Setting, frozen=True):
-    """Milliseconds, which the kernel converts to ticks; 2^31 or more is ``NO_TIMEOUT``.
-
-    A value with the highest bit set is cut to the largest number of ticks, and reads back as a
-    large number that depends on their length (include/linux/jiffies.h: msecs_to_jiffies).
-    """
-
-    def parse(self, text: str) -> Value:
-        """Return the milliseconds, or ``NO_TIMEOUT`` for the kernel's equivalents."""
-        number = int(text, 10)
-        return NO_TIMEOUT if number > NO_TIMEOUT >> 1 else number
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return f"an integer from {_TICKS} to {NO_TIMEOUT >> 1}, in tens, or {NO_TIMEOUT} for never"
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        if isinstance(value, bool) or not isinstance(value, int):
-            return self.allowed()
-        finite = _TICKS <= value <= NO_TIMEOUT >> 1 and value % _TICKS == 0
-        return None if finite or value == NO_TIMEOUT else self.allowed()
+def _parse_request_timeout(text: str) -> int:
+    number = int(text, 10)
+    return NO_TIMEOUT if number > NO_TIMEOUT >> 1 else number
 
 
-class LossTimeout(Setting, frozen=True):
-    """Seconds; -1 means no limit, which reads as ``off``."""
-
-    def parse(self, text: str) -> Value:
-        """Return the seconds."""
-        return -1 if text == "off" else int(text, 10)
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return f"an integer from 0 to {self.high}, or -1 for ever"
-
-
-class LatencyTolerance(Setting, frozen=True):
-    """Microseconds; ``any`` means no limit, and ``auto`` is the hardware's choice.
-
-    drivers/base/power/sysfs.c: pm_qos_latency_tolerance_us_store reads and writes this form.
-    """
-
-    def parse(self, text: str) -> Value:
-        """Return the microseconds, or the name."""
-        return text if text in _TOLERANT else int(text, 10)
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return f"{super().allowed()}, or one of {', '.join(_TOLERANT)}"
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        return None if value in _TOLERANT or super().check(value) is None else self.allowed()
-
-
-class ExemptVectors(Setting, frozen=True):
-    """The interrupt vectors of an NVMe controller that are exempt from coalescing, as a list.
-
-    ``none`` means no vector; vector 0 is the admin queue's.
-    """
-
-    def parse(self, text: str) -> Value:
-        """Return the vectors in ranges, in order."""
-        if text == NO_VECTORS:
-            return NO_VECTORS
-        return names.join_cpus(names.parse_cpus(text)) or NO_VECTORS
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return f'"{NO_VECTORS}", or a list of vectors such as "0-3,8"'
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        return None if _can_parse(self.parse, value) else self.allowed()
-
-
-class Switch(Setting, frozen=True):
-    """A switch: it reads as one of the two ``names``, off and on, and is written as 0 or 1."""
-
-    def parse(self, text: str) -> Value:
-        """Return 0 for the first name and 1 for the second; ValueError for any other."""
-        return self.names.index(text)
-
-    def allowed(self) -> str:
-        """Describe the allowed values."""
-        return "0 or 1"
-
-    def check(self, value: object) -> str | None:
-        """Return None for an allowed value, or the description of the allowed values."""
-        number = isinstance(value, int) and not isinstance(value, bool)
-        return None if number and value in (0, 1) else self.allowed()
-
-
-def _encode_aggregation(value: Value) -> int:
-    """Return the number of the feature; ValueError for any other value."""
-    if value == 0:
-        return 0
-    completions, microseconds = (int(part) for part in str(value).split("/"))
-    time, remainder = divmod(microseconds, 100)
-    if not (2 <= completions <= 256 and 1 <= time <= 255 and remainder == 0):
-        raise ValueError(value)
-    return (completions - 1) | time << 8
-
-
-def _can_parse(parse: Callable[[str], object], value: object) -> bool:
-    if not isinstance(value, str):
+def _accept_request_timeout(value: object) -> bool:
+    if not isinstance(value, int) or not _is_in_range(value, _TICKS, NO_TIMEOUT):
         return False
-    try:
-        parse(value)
-    except ValueError:
-        return False
-    return True
+    return value == NO_TIMEOUT or (value <= NO_TIMEOUT >> 1 and value % _TICKS == 0)
+
+
+REQUEST_TIMEOUT = ValueFormat(
+    f"an integer from {_TICKS} to {NO_TIMEOUT >> 1}, in tens, or {NO_TIMEOUT} for never",
+    _parse_request_timeout,
+    _accept_request_timeout,
+)
+"""Milliseconds, which the kernel converts to ticks; 2^31 or more is ``NO_TIMEOUT``.
+
+A value with the highest bit set is cut to the largest number of ticks, and reads back as a large
+number that depends on their length (include/linux/jiffies.h: msecs_to_jiffies).
+"""
+
+_TOLERANT = ("any", "auto")  # no limit, and the hardware's choice
+_MAX_TOLERANCE = 2_147_483_646  # the kernel treats one more as `any` (include/linux/pm_qos.h)
+
+LATENCY_TOLERANCE = ValueFormat(
+    f"an integer from 0 to {_MAX_TOLERANCE}, or one of {', '.join(_TOLERANT)}",
+    lambda text: text if text in _TOLERANT else int(text, 10),
+    lambda value: value in _TOLERANT or _is_in_range(value, 0, _MAX_TOLERANCE),
+)
+"""Microseconds, or a name (drivers/base/power/sysfs.c: pm_qos_latency_tolerance_us_store)."""

@@ -13,46 +13,38 @@ import errno
 from collections.abc import Collection, Iterable, Mapping
 
 from hbatune.facts.attributes import ERROR_COUNTER
-from hbatune.facts.family import Depth, Family, Vectors
 from hbatune.facts.model import SAVED_PREFIX, TAG_COUNT_FILE, TargetKind
 from hbatune.settings import limits
-from hbatune.settings.limits import (
-    HOLDER_SECTORS,
-    HOLDER_UUIDS,
-    MAX_HW_SECTORS,
-    MAX_SCHEDULER_REQUESTS,
-    PAGE_KB,
-    RECONNECT_DELAY,
-    SCHEDULER_FILE,
-    SCSI_TIMEOUT,
-    SLAVE_SECTORS,
-)
+from hbatune.settings import setting as formats
+from hbatune.settings.limits import HOLDER_SECTORS, HOLDER_UUIDS, SCHEDULER_FILE, SLAVE_SECTORS
 from hbatune.settings.setting import (
-    Affinity,
-    Aggregation,
+    QUEUE_DEPTH,
     Cause,
-    ExemptVectors,
-    LatencyTolerance,
-    LossTimeout,
-    RequestTimeout,
     Setting,
-    Switch,
-    Timer,
     UdevWriter,
     Value,
+    ValueFormat,
+    accept_integers,
+    accept_names,
     parse_choices,
     parse_selected,
 )
 
-__all__ = ["SETTINGS", "Cause", "Setting", "Value", "parse_choices", "parse_selected"]
+__all__ = [
+    "QUEUE_DEPTH",
+    "SETTINGS",
+    "Cause",
+    "Setting",
+    "Value",
+    "parse_choices",
+    "parse_selected",
+]
 
 # Settings that other packages must know by name, each with the reason.
 SCHEDULER = "scheduler"
 """Determines the legal values of others, and whether requests are allocated at all."""
 NR_REQUESTS = "nr_requests"
 """Takes memory, and belongs to the entire adapter under the scheduler ``none``."""
-QUEUE_DEPTH = "queue_depth"
-"""Is limited by the configured array budgets, and lowered by the kernel after full queues."""
 IRQ_AFFINITY = "irq_affinity"
 """Is also set by irqbalance."""
 
@@ -63,44 +55,16 @@ ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
 """The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
 calls mq-deadline's dd_depth_updated before it stores the number)."""
 
-SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
-IO_POLICIES = ("numa", "round-robin", "queue-depth")
-"""The policies of native NVMe multipath (drivers/nvme/host/multipath.c: nvme_iopolicy_names). A
-kernel does not list its policies: older ones, including 6.1, answer queue-depth with EINVAL."""
-
 MIN_REQUESTS = 4
 """The kernel silently raises lower numbers to four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
 MAX_QUEUE_DEPTH = 4096
 """The SCSI midlayer's own ceiling (drivers/scsi/scsi.c: scsi_device_max_queue_depth)."""
-
-
-MAX_TIMEOUT = 2_147_483
-"""Seconds whose milliseconds fit into the kernel's int, however short its ticks are."""
-MAX_TOLERANCE = 2_147_483_646
-"""Microseconds: the kernel treats one more as `any` (include/linux/pm_qos.h)."""
-MAX_LOSS = 1 << 30
-"""Seconds that the kernel can still round up to whole attempts to connect."""
-
+_MAX_TIMEOUT = 2_147_483  # seconds whose milliseconds fit into the kernel's int, at any tick
+_MAX_LOSS = 1 << 30  # seconds that the kernel can still round up to whole attempts to connect
 
 # Groups: settings that are measured and reverted together.
 _QUEUE = "queue"  # a scheduler switch resets the others
 _COALESCING = "coalescing"
-
-
-def _explain_fixed_depth(family: Family) -> str | None:
-    why = {Depth.FIXED: "read-only", Depth.ABSENT: "no SCSI devices"}
-    return why.get(family.depth)
-
-
-def _explain_fixed_affinity(family: Family) -> str | None:
-    why = {
-        Vectors.MANAGED: "managed by the kernel",
-        Vectors.MIXED: "those for data are managed by the kernel",
-        Vectors.PINNED: "pinned by the driver",
-        Vectors.INTX: "one shared line",
-        Vectors.NONE: "no interrupt of its own",
-    }
-    return why.get(family.interrupts.vectors)
 
 
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
@@ -114,6 +78,15 @@ _LIMITS_SET = frozenset({Cause.CONNECTED, Cause.LOADED})
 _ADAPTER = frozenset({Cause.BOUND})
 _CONTROLLER = frozenset({Cause.BOUND, Cause.CONNECTED})
 
+_LOSS_TIMEOUT = accept_integers(
+    -1,
+    _MAX_LOSS,
+    lambda text: -1 if text == "off" else int(text, 10),
+    f"an integer from 0 to {_MAX_LOSS}, or -1 for ever",
+)
+# It reads as a name, and is written as 0 or 1.
+_SWITCH = accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1")
+
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
@@ -123,7 +96,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how requests are ordered before they reach the adapter",
             "block/elevator.c: elv_iosched_store",
-            names=SCHEDULERS,
+            accept_names("none", "mq-deadline", "kyber", "bfq"),
             resets=(NR_REQUESTS, "wbt_lat_usec", SCHEDULER_TUNABLES),
             limit=limits.limit_to_offered,
             group=_QUEUE,
@@ -135,8 +108,7 @@ SETTINGS: dict[str, Setting] = {
             20,
             "commands a LUN may have in flight",
             "drivers/scsi/scsi_sysfs.c: sdev_store_queue_depth",
-            low=1,
-            high=MAX_QUEUE_DEPTH,
+            accept_integers(1, MAX_QUEUE_DEPTH),
             needs=(ERROR_COUNTER,),
             # If a command ends between a lower depth and its ceiling, which is still the old depth,
             # the depth rises by one permanently (drivers/scsi/scsi_error.c:
@@ -145,7 +117,6 @@ SETTINGS: dict[str, Setting] = {
             limit=limits.limit_depth,
             group="depth",
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
-            refused_by=_explain_fixed_depth,
         ),
         Setting(
             NR_REQUESTS,
@@ -153,8 +124,7 @@ SETTINGS: dict[str, Setting] = {
             30,
             "requests that may wait in each hardware queue",
             "block/blk-sysfs.c: queue_requests_store",
-            low=MIN_REQUESTS,
-            high=MAX_SCHEDULER_REQUESTS,
+            accept_integers(MIN_REQUESTS, limits.MAX_SCHEDULER_REQUESTS),
             needs=(SCHEDULER_FILE, TAG_COUNT_FILE),
             resets=(ASYNC_DEPTH,),
             hangs_on=(SCHEDULER,),
@@ -168,7 +138,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "where a request completes: 0 anywhere, 1 near the submitter, 2 on its CPU",
             "block/blk-sysfs.c: queue_rq_affinity_store",
-            high=2,
+            accept_integers(0, 2),
         ),
         Setting(
             "nomerges",
@@ -176,7 +146,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "merging of requests: 0 all, 1 simple ones only, 2 none",
             "block/blk-sysfs.c: queue_nomerges_store",
-            high=2,
+            accept_integers(0, 2),
         ),
         Setting(
             "rotational",
@@ -184,7 +154,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "whether the kernel takes it for a spinning disk",
             "block/blk-sysfs.c",
-            high=1,
+            accept_integers(0, 1),
             resets=("wbt_lat_usec", *_LIMITS),
             reset_by=_LIMITS_SET,
         ),
@@ -194,7 +164,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "whether its I/O feeds the entropy pool",
             "block/blk-sysfs.c",
-            high=1,
+            accept_integers(0, 1),
             resets=_LIMITS,
             reset_by=_TABLE,
         ),
@@ -204,27 +174,26 @@ SETTINGS: dict[str, Setting] = {
             60,
             "whether I/O is counted in diskstats",
             "block/blk-sysfs.c",
-            high=1,
+            accept_integers(0, 1),
             resets=_LIMITS,
             reset_by=_TABLE,
         ),
         Setting(
             "timeout",
-            SCSI_TIMEOUT,
+            limits.SCSI_TIMEOUT,
             60,
             "how long a command of a SCSI disk may take before it is aborted, in s",
             "drivers/scsi/scsi_sysfs.c: sdev_store_timeout",
-            low=1,  # 0 would end every command immediately, and older kernels accept it
-            high=MAX_TIMEOUT,
+            accept_integers(1, _MAX_TIMEOUT),  # older kernels accept 0: it ends every command
         ),
-        RequestTimeout(
+        Setting(
             "io_timeout",
             "queue/io_timeout",
             60,
             "how long a request may take before it is aborted, in ms, where `timeout` is not there",
             "block/blk-sysfs.c: queue_io_timeout_store",
-            low=1,
-            needs=(SCSI_TIMEOUT,),
+            formats.REQUEST_TIMEOUT,
+            needs=(limits.SCSI_TIMEOUT,),
             limit=limits.limit_request_timeout,
         ),
         Setting(
@@ -235,7 +204,9 @@ SETTINGS: dict[str, Setting] = {
             60,
             "which path the visible disk of an NVMe subsystem takes, for all disks of that",
             "drivers/nvme/host/multipath.c: nvme_subsys_iopolicy_store",
-            names=IO_POLICIES,
+            # nvme_iopolicy_names in the same file. A kernel does not list its policies: older ones,
+            # including 6.1, answer queue-depth with EINVAL.
+            accept_names("numa", "round-robin", "queue-depth"),
         ),
         Setting(
             "max_sectors_kb",
@@ -243,12 +214,12 @@ SETTINGS: dict[str, Setting] = {
             70,
             "largest request, in KiB",
             "block/blk-sysfs.c: queue_max_sectors_store",
-            low=4,
-            needs=(MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
+            accept_integers(4),
+            needs=(limits.MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
             limit=limits.limit_max_sectors,
-            most_in=MAX_HW_SECTORS,
+            most_in=limits.MAX_HW_SECTORS,
         ),
         Setting(
             "wbt_lat_usec",
@@ -256,6 +227,7 @@ SETTINGS: dict[str, Setting] = {
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
+            accept_integers(),
             hangs_on=(SCHEDULER,),  # bfq changes it (block/bfq-iosched.c: bfq_init_queue)
             group=_QUEUE,
         ),
@@ -265,17 +237,19 @@ SETTINGS: dict[str, Setting] = {
             90,
             "how far sequential reads are read ahead, in KiB",
             "block/blk-sysfs.c: queue_ra_store",
+            accept_integers(),
             kept=True,  # raised to its default with every change of the queue's limits
             reset_by=_LIMITS_SET,
             limit=limits.limit_to_pages,
-            step=PAGE_KB,
+            step=limits.PAGE_KB,
         ),
-        Affinity(
+        Setting(
             IRQ_AFFINITY,
             "smp_affinity_list",
             10,
             "CPUs that serve an interrupt",
             "kernel/irq/proc.c: write_irq_affinity",
+            formats.CPU_LIST,
             on=TargetKind.VECTOR,
             lost_by="irqbalance where it does not ban it, and a reset of an NVMe controller",
             # Managed, or locked by its driver: EIO, or EPERM on newer kernels.
@@ -287,49 +261,49 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_CONTROLLER,
             limit=limits.limit_affinity,
             group="interrupts",
-            refused_by=_explain_fixed_affinity,
         ),
-        Aggregation(
+        Setting(
             "coalescing",
             "feature/08",
             10,
             "completions that an NVMe controller gathers for one interrupt; 0 is off",
             "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 08h",
+            formats.AGGREGATION,
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
             group=_COALESCING,
         ),
-        ExemptVectors(
+        Setting(
             "coalescing_exempt",
             "feature/09",
             20,
             "interrupt vectors of an NVMe controller that do not gather completions",
             "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 09h",
+            formats.VECTOR_LIST,
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
         ),
-        LossTimeout(
+        Setting(
             "ctrl_loss_tmo",
             "ctrl_loss_tmo",
             30,
             "how long a lost NVMe controller over fabrics is tried again, in s; -1 is for ever",
             "drivers/nvme/host/sysfs.c: nvme_ctrl_loss_tmo_store",
-            low=-1,
-            high=MAX_LOSS,
+            _LOSS_TIMEOUT,
             on=TargetKind.CONTROLLER,
-            needs=(RECONNECT_DELAY,),
+            needs=(limits.RECONNECT_DELAY,),
             limit=limits.limit_reconnects,
             lost_by="a new connection, which has the value that `nvme connect` was given",
         ),
-        LatencyTolerance(
+        Setting(
             "pm_qos_latency_tolerance_us",
             "power/pm_qos_latency_tolerance_us",
             40,
             "how long an NVMe drive that sleeps may take to wake up, in µs; 0 keeps it awake",
             "drivers/nvme/host/core.c: nvme_set_latency_tolerance",
-            high=MAX_TOLERANCE,
+            formats.LATENCY_TOLERANCE,
             on=TargetKind.CONTROLLER,
             reset_by=_ADAPTER,  # the driver retains it through a reset of the controller
         ),
@@ -339,7 +313,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
             "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
-            high=5_000_000,
+            accept_integers(0, 5_000_000),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             limit=limits.limit_minimum_or_zero(5000),  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
@@ -351,7 +325,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how long completions are gathered (SLI-3), in ms, from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
-            high=63,
+            accept_integers(0, 63),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             group=_COALESCING,
@@ -362,31 +336,29 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how many completions are gathered (SLI-3), from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
-            low=1,
-            high=255,
+            accept_integers(1, 255),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             group=_COALESCING,
         ),
-        Timer(
+        Setting(
             "zio_timer",
             "zio_timer",
             10,
             "how long completions are gathered, in µs, from the adapter's next reset on",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_timer_store",
-            low=100,
-            high=25_500,
+            accept_integers(100, 25_500, lambda text: int(text.removesuffix("us"), 10)),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             group=_COALESCING,
         ),
-        Switch(
+        Setting(
             "zio",
             "zio",
             20,
             "whether completions are gathered at all",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
-            names=("Disabled", "Mode 6"),
+            _SWITCH,
             on=TargetKind.HOST,
             disrupts="a write resets the adapter, and its link goes down and comes back",
             reset_by=_ADAPTER,
@@ -399,8 +371,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode; megaraid_sas_base.c",
-            low=-1,
-            high=2,
+            accept_integers(-1, 2),
             on=TargetKind.HOST,
             at_load=True,
             group=_COALESCING,
@@ -416,11 +387,8 @@ def _parse_tunable(text: str) -> Value:
         return text
 
 
-class _Tunable(Setting, frozen=True):
-    """A tunable of the current scheduler; retained and restored, never in a rule."""
-
-    def parse(self, text: str) -> Value:
-        return _parse_tunable(text)
+_TUNABLE = ValueFormat("", _parse_tunable, lambda value: False)
+"""A tunable of the current scheduler is kept and restored, but is never in a rule."""
 
 
 def find_setting(name: str) -> Setting:
@@ -429,14 +397,8 @@ def find_setting(name: str) -> Setting:
     KeyError for any other name.
     """
     if name.startswith(SCHEDULER_TUNABLES):
-        return _Tunable(
-            name,
-            name,
-            40,
-            "a tunable of the scheduler",
-            "block/elevator.c",
-            hangs_on=(SCHEDULER,),
-        )
+        summary, source = "a tunable of the scheduler", "block/elevator.c"
+        return Setting(name, name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,))
     return SETTINGS[name]
 
 
@@ -500,7 +462,8 @@ def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
         text = texts.get(make_property_name(name).removeprefix(SAVED_PREFIX))
         if text:
             try:
-                values[name] = find_setting(name).parse_saved(text)
+                format = find_setting(name).format
+                values[name] = (format.parse_saved or format.parse)(text)
             except ValueError:
                 continue  # no baseline is better than a wrong one, which a rollback would write
     return values

@@ -83,7 +83,7 @@ def _is_understood(rule: Rule) -> bool:
     setting = SETTINGS.get(rule.setting)
     if setting is None or isinstance(rule.effect, Leave):
         return setting is not None
-    return setting.check(rule.effect.value) is None
+    return setting.format.check(rule.effect.value) is None
 
 
 def _is_option_understood(rule: OptionRule) -> bool:

@@ -6,6 +6,7 @@ build generates its JSON Schema in ``hbatune/schemas``.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec import Struct
 from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
+from hbatune.text.limit_text import describe_limit
 
 PLAN_SCHEMA = "hbatune.plan/1"
 FACTS_SCHEMA = "hbatune.facts/1"
@@ -46,6 +48,51 @@ class Summary(Struct, frozen=True):
     worse: int = 0
 
 
+class PrintedRow(Row, frozen=True):
+    """A row with sentences instead of reasons."""
+
+    limit: str | None
+    why: str
+
+
+class PrintedAdvice(Advice, frozen=True):
+    """An advice with a sentence instead of a reason."""
+
+    limit: str | None
+
+
+class PrintedDisk(SkippedDisk, frozen=True):
+    """A skipped disk with a sentence instead of a reason."""
+
+    reason: str
+
+
+P = TypeVar("P")
+
+
+def _print(kind: type[P], item: Struct, *names: str) -> P:
+    fields = msgspec.structs.asdict(item)
+    for name in names:
+        if fields[name] is not None:
+            fields[name] = describe_limit(fields[name])
+    return kind(**fields)
+
+
+def print_row(row: Row) -> PrintedRow:
+    """Return a row as JSON shows it."""
+    return _print(PrintedRow, row, "limit", "why")
+
+
+def print_advice(advice: Advice) -> PrintedAdvice:
+    """Return an advice as JSON shows it."""
+    return _print(PrintedAdvice, advice, "limit")
+
+
+def print_disk(disk: SkippedDisk) -> PrintedDisk:
+    """Return a skipped disk as JSON shows it."""
+    return _print(PrintedDisk, disk, "reason")
+
+
 class DiffDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``diff``.
 
@@ -56,9 +103,9 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
     schema: str = PLAN_SCHEMA
 
     summary: Summary
-    rows: tuple[Row, ...]
-    left_alone: tuple[SkippedDisk, ...] = ()
-    advice: tuple[Advice, ...] = ()
+    rows: tuple[PrintedRow, ...]
+    left_alone: tuple[PrintedDisk, ...] = ()
+    advice: tuple[PrintedAdvice, ...] = ()
 
 
 class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
@@ -102,9 +149,9 @@ def make_diff_document(
     """Return the document of ``diff``: rows, counts and vendor recommendations."""
     return DiffDocument(
         summary=make_summary(plan, rows, machine),
-        rows=tuple(rows),
-        left_alone=plan.left_alone,
-        advice=tuple(advice),
+        rows=tuple(map(print_row, rows)),
+        left_alone=tuple(map(print_disk, plan.left_alone)),
+        advice=tuple(map(print_advice, advice)),
     )
 
 

@@ -13,7 +13,9 @@ from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.advice import Advice, Stance
 from hbatune.plan.rows import Plan, Row, SkippedDisk, State
+from hbatune.settings.setting import LimitReason
 from hbatune.settings.table import SETTINGS
+from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
@@ -61,7 +63,7 @@ def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
             f"against rule {advice.against} of the profile, by which it is {advice.planned}"
         )
     if advice.limit is not None:
-        parts.append(f"here: {advice.limit}")
+        parts.append(f"here: {describe_limit(advice.limit)}")
     if advice.note is not None:
         parts.append(f"note: {advice.note}")
     return tuple(parts)
@@ -94,9 +96,6 @@ _KINDS = {
     TargetKind.HOST: "hosts",
     TargetKind.VECTOR: "interrupts",
 }
-_REMEDY = "to change it,"
-"""The words before the remedy in a limit (``settings/limits.py``)."""
-
 _MOST = 16
 """The maximum number of names and ranges of a row that are all shown."""
 
@@ -155,9 +154,8 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
 def show_skipped(disks: Sequence[SkippedDisk]) -> None:
     """Print the disks that no rule may change, with reason and evidence; equal ones once."""
     for targets, disk in fold_rows(disks, lambda disk: (disk.reason, disk.evidence)):
-        print_line(
-            f"{format_targets(targets)}: {describe_skipped(disk.reason, disk.evidence)}", hang=2
-        )
+        text = describe_skipped(describe_limit(disk.reason), disk.evidence)
+        print_line(f"{format_targets(targets)}: {text}", hang=2)
     if disks:
         print_line()
 
@@ -280,7 +278,7 @@ class _ReasonLog:
 
     def reason(self, row: Row, target: str) -> str:
         """Return the reason of a row, or a reference to the same reason under another adapter."""
-        reason = f"{row.why} ({row.source})"
+        reason = f"{describe_limit(row.why)} ({row.source})"
         adapter, first = self._first.setdefault(reason, (row.adapter, target))
         if not self._remembers or adapter == row.adapter or len(reason) < _LONG:
             return reason
@@ -316,16 +314,16 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     """Yield for each setting and reason a line on the fixed values, and the remedy."""
-    groups: dict[tuple[str, str | None], list[str]] = {}
+    groups: dict[tuple[str, LimitReason | str | None], list[str]] = {}
     for row in rows:
         groups.setdefault((row.setting, row.limit), []).append(row.target)
     for (setting, limit), targets in groups.items():
-        reason, separator, remedy = (limit or "not known why").partition(f"; {_REMEDY}")
+        reason, remedy = explain_limit(limit or "not known why")
         who = format_targets(targets)
         if setting in SETTINGS and len(targets) > 1:
             names = ", ".join(fold_names(targets, count=False))
             who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
-        yield f"{who}: {setting} is fixed: {reason}", f"{_REMEDY}{remedy}" if separator else ""
+        yield f"{who}: {setting} is fixed: {reason}", remedy
 
 
 def _get_row_content(row: Row) -> tuple[object, ...]:
@@ -358,7 +356,9 @@ def _format_state(row: Row) -> str:
 
 def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ...]:
     """Return the reasons of a row; a reason that other rows share is the last."""
-    parts = [row.limit, reason_log.reason(row, target) if row.state is not State.EXCLUDED else None]
+    parts = [describe_limit(row.limit)]
+    if row.state is not State.EXCLUDED:
+        parts.append(reason_log.reason(row, target))
     if row.errno is not None:
         parts.insert(0, os.strerror(row.errno))
     if row.found is not None:

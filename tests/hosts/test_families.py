@@ -9,6 +9,7 @@ from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from hbatune.text.limit_text import describe_limit
 from tests.hosts.conftest import NAMED, Surveyed
 from tests.hosts.families import MACHINES
 
@@ -197,7 +198,7 @@ def test_harmful_depth_is_fixed(surveyed: Survey) -> None:
     assert (rows["sda"].state, rows["sda"].value) == (State.DRIFT, 100)
     for disk in ("sdb", "sdc"):
         assert rows[disk].state is State.FIXED
-        assert "one command" in (rows[disk].limit or "")
+        assert "one command" in describe_limit(rows[disk].limit)
     rows = planned(surveyed("ipr"), Exactly(64))
     assert {disk: row.state for disk, row in rows.items()} == {
         "sda": State.DRIFT,
@@ -210,7 +211,7 @@ def test_throttled_megaraid_is_fixed(surveyed: Survey) -> None:
     throttled, healthy = surveyed("megaraid_throttled"), surveyed("megaraid_sas")
     for row in planned(throttled, Exactly(128)).values():
         assert row.state is State.FIXED
-        assert "16 commands" in (row.limit or "")
+        assert "16 commands" in describe_limit(row.limit)
     assert {row.value for row in planned(healthy, Exactly(128)).values()} == {128}
 
 
@@ -231,9 +232,10 @@ def test_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
     options = {"aic7xxx": "aic7xxx", "sym53c8xx": "cmd_per_lun"}
     said = f"; its module's option {options[name]} sets it" if name in options else ""
     assert all(
-        (row.limit or "").startswith(f"read-only in this driver{said}") for row in rows.values()
+        describe_limit(row.limit).startswith(f"read-only in this driver{said}")
+        for row in rows.values()
     )
-    assert all(("option" in (row.limit or "")) is bool(said) for row in rows.values())
+    assert all(("option" in describe_limit(row.limit)) is bool(said) for row in rows.values())
 
 
 def test_missing_and_slow_links_show(surveyed: Survey) -> None:

@@ -16,6 +16,7 @@ from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Exactly, Match, Profile, Rule
 from hbatune.settings.table import list_attributes
 from hbatune.shipped import find_shipped
+from hbatune.text.limit_text import describe_limit
 from tests.hosts import interrupts, raid, virtual
 from tests.hosts.namespace import gather_in, run
 from tests.hosts.tree import Described
@@ -103,7 +104,7 @@ def test_only_free_data_vectors_move(built: Build) -> None:
         "irq41": State.OK,
         "irq42": State.FIXED,
     }
-    assert "isolcpus=managed_irq" in (rows["irq42"].limit or "")
+    assert "isolcpus=managed_irq" in describe_limit(rows["irq42"].limit)
 
 
 def test_first_ipr_vector_is_admin(built: Build) -> None:
@@ -165,14 +166,14 @@ def test_managed_vectors_are_inferred(built: Build) -> None:
         assert (vector.managed, vector.inferred, vector.serves) == (True, True, cpus)
     rows = affinities(planned(machine))
     assert {row.state for row in rows.values()} == {State.FIXED}
-    assert all("inferred from" in (row.limit or "") for row in rows.values())
+    assert all("inferred from" in describe_limit(row.limit) for row in rows.values())
 
 
 def test_explicit_kernel_flags_prevent_inference(built: Build) -> None:
     machine = gather_in(built(virtual.nvme()))
     assert not any(vector.inferred for vector in machine.vectors)
     for row in affinities(planned(machine)).values():
-        assert "inferred from" not in (row.limit or "")
+        assert "inferred from" not in describe_limit(row.limit)
 
 
 def test_displaced_vectors_are_drift(built: Build) -> None:
@@ -220,8 +221,8 @@ def test_irqaffinity_limits_vector_cpus(built: Build) -> None:
         "irq62": "2",
     }
     for row in rows.values():
-        assert "irqaffinity=0,2 on the kernel's command line" in (row.limit or "")
-    assert "one farther away" in (rows["irq60"].limit or "")
+        assert "irqaffinity=0,2 on the kernel's command line" in describe_limit(row.limit)
+    assert "one farther away" in describe_limit(rows["irq60"].limit)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +236,7 @@ def test_empty_irqaffinity_moves_nothing(built: Build, word: str, said: str) -> 
     rows = affinities(planned(gather_in(built(confined(word)))))
     assert {row.state for row in rows.values()} == {State.FIXED}
     for row in rows.values():
-        assert said in (row.limit or "")
+        assert said in describe_limit(row.limit)
 
 
 def test_shared_line_is_not_movable(built: Build) -> None:
@@ -291,7 +292,7 @@ def test_option_is_fixed_until_reload(built: Build) -> None:
     wish = msgspec.structs.replace(profile("balanced"), rules=(_perf_mode(),))
     [row] = make_plan(machine, wish).rows
     assert (row.state, row.current, row.wanted) == (State.FIXED, -1, 2)
-    assert "perf_mode=2 when it is loaded" in (row.limit or "")
+    assert "perf_mode=2 when it is loaded" in describe_limit(row.limit)
     assert list_attributes(["perf_mode"], TargetKind.HOST)[0] in control.attributes
 
 

@@ -14,6 +14,7 @@ from hbatune.plan.rows import Row, State
 from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import AtLeast, Profile
 from hbatune.shipped import find_shipped
+from hbatune.text.limit_text import describe_limit
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
 from tests.hosts.test_families import wishes
@@ -42,7 +43,7 @@ def test_ipr_vector_option_is_unreadable(surveyed: Survey, tmp_path: Path) -> No
     oltp = load_profile("oltp", Library(find_shipped("rules"), site=tmp_path))
     it = row(found.machine, oltp)
     assert (it.setting, it.state, it.current) == ("ipr.number_of_msix", State.OK, None)
-    assert "does not say what is in use; 16 is the driver's own" in (it.limit or "")
+    assert "does not say what is in use; 16 is the driver's own" in describe_limit(it.limit)
     # Another number that hbatune wrote down was wanted once, and nothing says that it is gone.
     fewer = row(found.machine, oltp, {("ipr", "number_of_msix"): "4"})
     assert (fewer.state, fewer.value) == (State.DRIFT, 15)
@@ -86,7 +87,7 @@ def test_deep_adaptec_is_unchanged(surveyed: Survey) -> None:
     by_drive = _loaded(machine, "tag_info:{{8,0,8}}")
     it = row(by_drive, wishes("queue_depth", AtLeast(32)))
     assert (it.state, it.value) == (State.EXCLUDED, None)
-    assert "each drive a depth of its own" in (it.limit or "")
+    assert "each drive a depth of its own" in describe_limit(it.limit)
 
 
 def _deep(machine: Machine, depth: int) -> Machine:

@@ -235,7 +235,7 @@ def values(tree: Tree) -> dict[tuple[str, str], Value]:
             path = str(file.relative_to(directory))
             known = _BY_PATH.get(path, path if "iosched/" in path else None)
             if known and file.is_file() and (disk.can_queue or "depth" not in path):
-                found[name, known] = find_setting(known).parse(file.read_text().strip())
+                found[name, known] = find_setting(known).format.parse(file.read_text().strip())
     return found
 
 

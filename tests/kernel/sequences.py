@@ -38,7 +38,7 @@ def name_of(path: str) -> str:
 
 def typed(path: str, text: str | None) -> Value | None:
     """Return the value of a file's text, None where the file does not exist."""
-    return None if text is None else find_setting(name_of(path)).parse(text)
+    return None if text is None else find_setting(name_of(path)).format.parse(text)
 
 
 # -- the steps -------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ from hbatune.facts.survey import survey_requests
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.profile import Exactly
+from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Finished, Pool, Replied, WorkerPool, find_this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
@@ -724,8 +726,7 @@ def test_late_worker_failure_keeps_baseline(
     monkeypatch.setattr("sys.excepthook", lambda *_: None)
     [row] = write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert (row.outcome, row.errno) == (Outcome.REFUSED, errno.ECHILD)
-    assert row.limit is not None
-    assert "(no reply)" in row.limit
+    assert "(no reply)" in describe_limit(row.limit)
     [entry] = [each for each in filed(means).entries if each.setting == "nomerges"]
     assert entry.value == 1
 
@@ -743,7 +744,7 @@ def test_dead_worker_keeps_journal_entries(
     first, second = sorted(found.values(), key=lambda each: each[1] != errno.ECHILD)
     assert first == (Outcome.REFUSED, errno.ECHILD)
     assert second[0] is Outcome.CANCELLED
-    assert "died" in next(row.limit or "" for row in rows if row.errno == errno.ECHILD)
+    assert "died" in next(describe_limit(row.limit) for row in rows if row.errno == errno.ECHILD)
     kept = filed(means).entries
     assert {entry.setting for entry in kept} == {"nomerges", "rq_affinity"}
     assert {entry.doubt for entry in kept} == {None}
@@ -802,7 +803,7 @@ def _count_descriptors(task: int) -> Iterator[int]:
 def test_only_drift_is_written(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
-    limits = PlanLimits(excluded={SDA: "excluded in [site]"})
+    limits = PlanLimits(excluded={SDA: LimitReason(Limit.EXCLUDED)})
     plan = make_plan(host, profile(NOMERGES), limits=limits)
     rows = write_plan(host, plan, filed(means), means)
     assert [(row.state, row.outcome) for row in rows] == [(State.EXCLUDED, None)]
@@ -817,7 +818,7 @@ def test_unmovable_vector_becomes_fixed(number: int) -> None:
     refused = WriteResult(row.setting, Outcome.REFUSED, number, "0-7")
     [done] = add_outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.value) == (State.FIXED, None, None)
-    assert "refuses to have it moved" in (done.limit or "")
+    assert "refuses to have it moved" in describe_limit(done.limit)
 
 
 def test_vector_refusal_keeps_errno() -> None:

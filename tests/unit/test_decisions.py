@@ -12,6 +12,7 @@ from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.make import EarlierChanges, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import attributes, endpoint, host, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -44,7 +45,7 @@ def test_lowered_depth_stays_until_named() -> None:
     it = lun("8")
     found = row(it, RAISED)
     assert (found.state, found.value) == (State.EXCLUDED, None)
-    assert found.limit == (
+    assert describe_limit(found.limit) == (
         "below the driver's own 32: an administrator's decision, until `apply sda` names it"
     )
     assert row(it, RAISED, targets_named=True).value == 64
@@ -144,12 +145,12 @@ def test_disabled_ncq_stays_off() -> None:
     it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
     found = row(it, RAISED)
     assert found.state is State.EXCLUDED
-    assert "native command queuing is off" in (found.limit or "")
+    assert "native command queuing is off" in describe_limit(found.limit)
     assert row(it, RAISED, targets_named=True).value == 64
     # Of a drive that does not say what it can, nobody knows whose decision it was.
     silent = row(replace(it, ncq_depth=None), RAISED)
     assert silent.state is State.EXCLUDED
-    assert "the drive queues nothing, or somebody" in (silent.limit or "")
+    assert "the drive queues nothing, or somebody" in describe_limit(silent.limit)
 
 
 @pytest.mark.parametrize(
@@ -182,4 +183,4 @@ def test_only_offered_schedulers_are_planned(text: str, wanted: str, state: Stat
     found = row(it, wish("scheduler", Exactly(wanted)))
     assert found.state is state
     if state is State.FIXED:
-        assert found.limit == "this kernel offers none, kyber here"
+        assert describe_limit(found.limit) == "this kernel offers none, kyber here"

@@ -15,6 +15,7 @@ from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Exactly, Leave
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_shipped
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import adapter, control, machine
 from tests.unit.test_plan import profile
 
@@ -44,7 +45,7 @@ def row(text: str, wanted: int, *, disrupt: bool = False) -> Row:
 def test_reset_requires_allow_reset() -> None:
     left = row("Mode 6", 0)
     assert (left.state, left.current, left.value) == (State.EXCLUDED, 1, None)
-    assert "--allow-reset" in (left.limit or "")
+    assert "--allow-reset" in describe_limit(left.limit)
     assert (row("Mode 6", 0, disrupt=True).state, row("Mode 6", 0, disrupt=True).value) == (
         State.DRIFT,
         0,
@@ -81,7 +82,7 @@ def test_rollback_refuses_disruptive_restore(tmp_path: Path) -> None:
     journal.save(means.journal, filed)
     [left] = restore_values(there, filed, means)
     assert (left.outcome, left.current, left.before) == (Outcome.REFUSED, 1, 0)
-    assert "--allow-reset" in (left.limit or "")
+    assert "--allow-reset" in describe_limit(left.limit)
     assert (tmp_path / "zio").read_text() == "Mode 6\n"
     assert journal.load(means.journal, there.boot_id)[0].entries == (entry,)
     restore_values(there, filed, means, disrupt=True)

@@ -33,7 +33,9 @@ from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, State
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.profile import Exactly
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.shipped import find_shipped
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import machine, vector
 from tests.unit.policy_site import SiteFolder
 from tests.unit.proc import USER, proc_of, process
@@ -277,7 +279,7 @@ def test_excluded_interrupt_is_released(folder: Path) -> None:
         make_context(),
         host,
         make_plan(
-            host, PLACE, limits=PlanLimits(excluded={excluded.id: "excluded in [site]"})
+            host, PLACE, limits=PlanLimits(excluded={excluded.id: LimitReason(Limit.EXCLUDED)})
         ).rows,
     )
     assert interrupts.read_placed(Paths()) == {30}
@@ -342,7 +344,7 @@ def test_banned_cpus_get_no_vectors(said: dict[str, str], value: str | None, lim
     )
     [row] = make_plan(host, PLACE).rows
     assert row.value == value
-    assert limit in (row.limit or "")
+    assert limit in describe_limit(row.limit)
 
 
 def test_explicit_rule_cpus_override_irqaffinity() -> None:
@@ -350,7 +352,7 @@ def test_explicit_rule_cpus_override_irqaffinity() -> None:
     host = replace(machine(vectors=(vector(),)), processors=cpus)
     [row] = make_plan(host, profile(("irq_affinity", Exactly("2-3")))).rows
     assert row.value == "2-3"
-    assert row.limit == "although irqaffinity=0 on the kernel's command line"
+    assert describe_limit(row.limit) == "although irqaffinity=0 on the kernel's command line"
 
 
 PLACING = """

@@ -13,11 +13,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
 
 ROOMS = (
     *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
-    *("facts", "settings", "policy", "plan", "snapshot"),
+    *("facts", "settings", "text.limit_text", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
     *("operations", "agent", "fleet", "text", "report", "cli", "__main__"),
 )
-"""From the lowest to the highest: a room imports from itself and from those before it."""
+"""From the lowest to the highest: a room imports from itself and from those before it.
+
+The sentences of limits are low, since findings, operations and rollbacks need them.
+"""
 
 UPWARDS = {
     ("render", "probe"): "a type alone, for the checker: fio's zone modes",
@@ -58,8 +61,9 @@ def modules() -> dict[str, ast.Module]:
 
 
 def room(module: str) -> str:
-    """Return the room that a module is in."""
-    return module.partition(".")[0]
+    """Return the room that a module, or a name in it, is in."""
+    low = "text.limit_text"
+    return low if f"{module}.".startswith(f"{low}.") else module.partition(".")[0]
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -11,6 +11,8 @@ from hbatune.plan import make
 from hbatune.plan.make import PlanLimits
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Rule
+from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 
@@ -59,16 +61,16 @@ def test_paths_rise_to_common_maximum(
     found = rows(path("sda", *first), path("sdb", *second))
     assert values(found) == list(expected)
     if expected[0][0] != expected[1][0]:
-        assert all("none is lowered" in (row.limit or "") for row in found)
+        assert all("none is lowered" in describe_limit(row.limit) for row in found)
     for row in found:
         assert row.value == row.wanted or row.limit
 
 
 def test_limit_names_deciding_path() -> None:
     found = rows(path("sda"), path("sdb", cap=64))
-    assert "sdb takes 64 at most" in (found[0].limit or "")
+    assert "sdb takes 64 at most" in describe_limit(found[0].limit)
     found = rows(path("sda", 254), path("sdb"))
-    assert "sda is at 254" in (found[1].limit or "")
+    assert "sda is at 254" in describe_limit(found[1].limit)
 
 
 def test_unequal_budgets_take_smallest() -> None:
@@ -84,21 +86,21 @@ def test_unequal_budgets_take_smallest() -> None:
     found = rows(*paths, wishes=(AT_LEAST_128,), limits=PlanLimits(site_rules=site))
     assert values(found) == [(25, State.DRIFT), (25, State.DRIFT)]
     assert found[0].wanted == 40
-    assert "sdb takes 25" in (found[0].limit or "")
+    assert "sdb takes 25" in describe_limit(found[0].limit)
 
 
 def test_fixed_sibling_stops_path_change() -> None:
     stuck: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("32", False)}
     found = rows(path("sda", 32), path("sdb", attributes=stuck))
     assert values(found) == [(32, State.OK), (None, State.FIXED)]
-    assert "sdb" in (found[0].limit or "")
+    assert "sdb" in describe_limit(found[0].limit)
 
 
 def test_selected_path_never_changes_alone() -> None:
     one, two = path("sda"), path("sdb")
     alone = rows(one, two, only={one.id})
     assert [(row.target, row.value, row.state) for row in alone] == [("sda", 32, State.OK)]
-    excluded = rows(one, two, limits=PlanLimits(excluded={two.id: "a reason"}))
+    excluded = rows(one, two, limits=PlanLimits(excluded={two.id: LimitReason(Limit.EXCLUDED)}))
     assert values(excluded) == [(32, State.OK), (None, State.EXCLUDED)]
 
 
@@ -136,7 +138,7 @@ def test_hidden_paths_preserve_different_tags() -> None:
     found = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
     requests = [row for row in found if row.setting == "nr_requests"]
     assert values(requests) == [(1023, State.OK), (127, State.OK)]
-    assert all("differs from the other paths" in (row.limit or "") for row in requests)
+    assert all("differs from the other paths" in describe_limit(row.limit) for row in requests)
 
 
 def test_hidden_path_preserves_sibling_scheduler() -> None:
@@ -154,7 +156,12 @@ def test_requests_follow_preserved_sibling_scheduler() -> None:
     third = path(
         "nvme0c2n1", map="nvme0n1", attributes=attributes(queue__scheduler="[mq-deadline] none")
     )
-    found = rows(*both, third, wishes=NVME, limits=PlanLimits(excluded={third.id: "a reason"}))
+    found = rows(
+        *both,
+        third,
+        wishes=NVME,
+        limits=PlanLimits(excluded={third.id: LimitReason(Limit.EXCLUDED)}),
+    )
     assert [(row.setting, row.value) for row in found][:4] == [
         ("scheduler", "mq-deadline"),
         ("nr_requests", 2048),

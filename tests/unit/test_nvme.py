@@ -20,6 +20,7 @@ from hbatune.nvme import NOT_CHANGEABLE, Answer
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Exactly
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import adapter, control, machine
 from tests.unit.test_plan import profile
 
@@ -232,7 +233,7 @@ def test_refusal_quotes_controller_status(
         setattr(door, name, value)
     row = done(directory, means, "8/200")
     assert (row.outcome, row.errno, row.found) == (outcome, None, 0)
-    assert words in (row.limit or "")
+    assert words in describe_limit(row.limit)
 
 
 def test_node_must_match_device_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +342,7 @@ def test_missing_vector_refuses_every_exemption(
 ) -> None:
     row = exempting(directory, means, "1,9")
     assert row.outcome is Outcome.REFUSED
-    assert "no interrupt vector 9" in (row.limit or "")
+    assert "no interrupt vector 9" in describe_limit(row.limit)
     assert exempt.store.read_text() == "x----"
 
 

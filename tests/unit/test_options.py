@@ -15,6 +15,7 @@ from hbatune.plan.module_options import (
 )
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Origin, ProbeSpec, Profile
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import adapter, endpoint, machine
 
 ROOT = endpoint(mounts=("/",))
@@ -128,7 +129,7 @@ def test_root_adapter_option_needs_naming(names: tuple[str, ...], state: State) 
     assert find_root_modules(it) == {"mpt3sas"}
     if state is State.EXCLUDED:
         assert planned.row.value is None
-        assert "0000:01:00.0" in (planned.row.limit or "")
+        assert "0000:01:00.0" in describe_limit(planned.row.limit)
 
 
 def test_sibling_adapter_cannot_release_root() -> None:

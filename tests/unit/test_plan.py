@@ -21,6 +21,8 @@ from hbatune.policy.profile import (
     Profile,
     Rule,
 )
+from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import attributes, endpoint, machine
 
 
@@ -75,7 +77,7 @@ def test_requests_fit_planned_scheduler(
     found = rows(endpoint(attributes=queue(scheduler, current), tags=tags), *effects)
     row = found["nr_requests"]
     assert (row.wanted, row.value) == (2048, value)
-    assert (limit or "") in (row.limit or "")
+    assert (limit or "") in describe_limit(row.limit)
     assert (row.limit is None) == (limit is None)
     assert row.state is (State.OK if value == int(current) else State.DRIFT)
 
@@ -86,7 +88,7 @@ def test_requests_never_drop_without_scheduler(switched: bool) -> None:
     made = endpoint(attributes=queue(before, "192"), tags=192)
     row = rows(made, NONE, ("nr_requests", Exactly(64)))["nr_requests"]
     assert row.value == 192
-    assert "never lowered" in (row.limit or "")
+    assert "never lowered" in describe_limit(row.limit)
 
 
 def test_depth_is_only_raised() -> None:
@@ -95,10 +97,10 @@ def test_depth_is_only_raised() -> None:
     assert (raised.value, raised.state) == (64, State.DRIFT)
     higher = rows(endpoint(attributes=queue(depth="254"), depth_cap=254), wish)["queue_depth"]
     assert (higher.value, higher.state) == (254, State.OK)
-    assert "never lowered" in (higher.limit or "")
+    assert "never lowered" in describe_limit(higher.limit)
     capped = rows(endpoint(attributes=queue(depth="16"), depth_cap=32), wish)["queue_depth"]
     assert (capped.value, capped.state) == (32, State.DRIFT)
-    assert "32" in (capped.limit or "")
+    assert "32" in describe_limit(capped.limit)
 
 
 def test_read_only_depth_is_fixed() -> None:
@@ -147,12 +149,13 @@ def test_unknown_zoned_endpoints_excluded() -> None:
 
 def test_reverted_value_stays_reverted() -> None:
     made = endpoint(attributes=queue())
-    tried = EarlierChanges(reverted={RevertedValue(made.id, "nr_requests", 2048): "a reason"})
+    tried = EarlierChanges(reverted={RevertedValue(made.id, "nr_requests", 2048)})
     effects = (DEADLINE, REQUESTS)
     found = {
         r.setting: r for r in make.make_plan(machine(made), profile(*effects), earlier=tried).rows
     }
-    assert (found["nr_requests"].state, found["nr_requests"].limit) == (State.EXCLUDED, "a reason")
+    reverted = found["nr_requests"]
+    assert (reverted.state, reverted.limit) == (State.EXCLUDED, LimitReason(Limit.REVERTED))
     assert found["scheduler"].state is State.DRIFT
     other = (DEADLINE, ("nr_requests", Exactly(1024)))
     rows = make.make_plan(machine(made), profile(*other), earlier=tried).rows
@@ -161,9 +164,10 @@ def test_reverted_value_stays_reverted() -> None:
 
 def test_excluded_endpoint_states_reason() -> None:
     made = endpoint(attributes=queue())
-    limits = PlanLimits(excluded={made.id: "a reason"})
+    reason = LimitReason(Limit.EXCLUDED)
+    limits = PlanLimits(excluded={made.id: reason})
     planned = make.make_plan(machine(made), profile(DEADLINE), limits=limits)
-    assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, "a reason")]
+    assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, reason)]
     assert not planned.drift
 
 

@@ -12,7 +12,9 @@ from hbatune.plan import make
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
 from hbatune.plan.rows import BASELINE_RULE, Outcome, Plan, Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import Value
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_act import Disk, filed
 from tests.unit.test_plan import profile
@@ -28,7 +30,7 @@ def row(
     depth: int,
     *effects: tuple[str, Effect],
     set_before: SetBefore | None = None,
-    excluded: str | None = None,
+    excluded: LimitReason | None = None,
 ) -> Row | None:
     """The row of a LUN's depth, which an earlier profile has set or not."""
     lun = endpoint(attributes=attributes(device__queue_depth=str(depth)))
@@ -70,10 +72,10 @@ def test_unwanted_value_reverts_to_baseline(effects: tuple[tuple[str, Effect], .
 
 def test_excluded_value_reverts_first() -> None:
     asked = (DEPTH, Exactly(64))
-    found = row(64, asked, set_before=earlier(32, 64), excluded="excluded in [site]")
+    found = row(64, asked, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))
     assert found is not None
     assert (found.rule, found.value) == (BASELINE_RULE, 32)
-    after = row(32, asked, set_before=earlier(32, 64), excluded="excluded in [site]")
+    after = row(32, asked, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))
     assert after is not None
     assert after.state is State.EXCLUDED
 
@@ -82,7 +84,7 @@ def test_foreign_change_is_no_drift() -> None:
     found = row(77, set_before=earlier(32, 128))
     assert found is not None
     assert (found.state, found.value, found.taken_over) == (State.EXCLUDED, None, True)
-    assert "changed since" in str(found.limit)
+    assert "changed since" in describe_limit(found.limit)
 
 
 def test_tag_set_is_not_shrunk() -> None:
@@ -91,7 +93,7 @@ def test_tag_set_is_not_shrunk() -> None:
     changes = EarlierChanges(set_before={(lun.id, "nr_requests"): earlier(256, 975)})
     [stays] = make.make_plan(machine(lun), profile(), earlier=changes).rows
     assert (stays.state, stays.value) == (State.FIXED, None)
-    assert "975 is the adapter's" in str(stays.limit)
+    assert "975 is the adapter's" in describe_limit(stays.limit)
 
 
 # -- written, on plain files in place of sysfs ----------------------------------------------------

@@ -6,6 +6,7 @@ from hbatune.facts.families import family_of
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Exactly
+from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import show_rows
 from tests.unit.factory import adapter, machine
 from tests.unit.test_plan import profile
@@ -22,7 +23,7 @@ def test_driver_without_lever_is_absent(family: str) -> None:
     [row] = rows(family)
     assert (row.target, row.adapter, row.setting) == ("0000:01:00.0", "0000:01:00.0", "coalescing")
     assert (row.state, row.value) == (State.ABSENT, None)
-    assert "no lever" in (row.limit or "")
+    assert "no lever" in describe_limit(row.limit)
 
 
 def test_hpsa_coalescing_is_fixed() -> None:

@@ -21,6 +21,7 @@ from hbatune.policy.toml_files import PolicyError
 from hbatune.policy.vendors import load_enabled_rules, load_followed_rules, load_vendors
 from hbatune.shipped import find_shipped
 from hbatune.text.finding_text import format_finding
+from hbatune.text.limit_text import describe_limit
 from tests.documented import validate
 from tests.unit.checks import seen
 from tests.unit.factory import adapter, attributes, endpoint, machine
@@ -97,7 +98,7 @@ def test_unsettable_advice_is_fixed(site: SiteFolder) -> None:
     found = told(site, it=replace(LUN, attributes={**LUN.attributes, **full}))
     requests = found["nimble-nr-requests"]
     assert (requests.stance, requests.value) == (Stance.FIXED, 8000)
-    assert "never lowered with scheduler none" in str(requests.limit)
+    assert "never lowered with scheduler none" in describe_limit(requests.limit)
 
 
 def test_excluded_disk_gets_no_advice(site: SiteFolder) -> None:

@@ -13,7 +13,6 @@ from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
-from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row, find_skipped_disks
 from hbatune.policy.budget import (
     MAX_LUN_DEPTH,
@@ -36,7 +35,9 @@ from hbatune.policy.profile import Match, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.documents import PrintedAdvice, PrintedRow, print_advice, print_row
 from hbatune.text.leftovers import print_situation
+from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import (
     describe_skipped,
     fold_rows,
@@ -69,9 +70,9 @@ class Explained(Struct, frozen=True):
     id: str
     setting: str
     rules: tuple[Rule, ...]
-    row: Row | None
+    row: PrintedRow | None
     budget: DepthBudget | None = None
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[PrintedAdvice, ...] = ()
 
 
 class WithoutRules(Struct, frozen=True):
@@ -181,9 +182,11 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
     # A path is planned with its siblings, even if only one of them was requested.
     plan = situation.whole().plan()
     rows = {(row.id, row.setting): row for row in plan.rows}
-    advised: dict[str, dict[str, list[Advice]]] = {}
+    advised: dict[str, dict[str, list[PrintedAdvice]]] = {}
     for advice in situation.advice(plan):
-        advised.setdefault(advice.id, {}).setdefault(advice.setting, []).append(advice)
+        advised.setdefault(advice.id, {}).setdefault(advice.setting, []).append(
+            print_advice(advice)
+        )
     budgets = situation.budgets
     planned: dict[str, list[str]] = {}
     for id, name in rows:
@@ -196,12 +199,13 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
         for name in names:
+            row = rows.get((target.id, name))
             yield Explained(
                 target=target.name,
                 id=target.id,
                 setting=name,
                 rules=tuple(rule for rule in matched if rule.setting == name),
-                row=rows.get((target.id, name)),
+                row=None if row is None else print_row(row),
                 budget=budgets.get(target.id) if name == "queue_depth" else None,
                 advice=tuple(advised.get(target.id, {}).get(name, ())),
             )
@@ -221,7 +225,7 @@ def _explain_adapters(
         if id in adapters and id in requested_ids and setting in (None, name):
             matched = matcher.decide(build_adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
             rules = tuple(rule for rule in matched if rule.setting == name)
-            yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
+            yield Explained(target=id, id=id, setting=name, rules=rules, row=print_row(row))
 
 
 def _collect_sources(explained: Explained) -> Iterator[str]:
@@ -254,7 +258,7 @@ def _find_without_rules(
         if target.id not in ids:
             near = find_near_rules(situation.profile.rules, target_traits)
             disk = unclassified.get(target.id)
-            why = (None, ()) if disk is None else (disk.reason, disk.evidence)
+            why = (None, ()) if disk is None else (describe_limit(disk.reason), disk.evidence)
             yield WithoutRules(target.name, target.id, target.adapter, near, *why)
 
 

@@ -113,7 +113,10 @@ def store(name: str, path: str, text: str) -> int | None:
 
 
 def typed(texts: dict[str, str]) -> dict[str, object]:
-    return {path: find_setting(_PATHS.get(path, path)).parse(text) for path, text in texts.items()}
+    return {
+        path: find_setting(_PATHS.get(path, path)).format.parse(text)
+        for path, text in texts.items()
+    }
 
 
 def compare(kernel: Kernel, after: str) -> None:

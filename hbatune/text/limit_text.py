@@ -1,0 +1,111 @@
+"""The sentence of each reason why a value differs from the profile value, or is not set.
+
+Findings, operations and rollbacks need these sentences too, so this module imports only the types
+of settings.
+"""
+
+from functools import lru_cache
+
+from hbatune.settings.setting import Limit, LimitReason
+
+# Of each reason, with its facts in the order of ``LimitReason.facts``.
+_SENTENCES = {
+    Limit.ALL_ISOLATED: "every CPU is isolated or nohz_full",
+    Limit.ALTHOUGH: "although",
+    Limit.BANNED: "CPUs {} are banned in irqbalance's settings",
+    Limit.BANNED_INVALID: "irqbalance's banned CPUs make no sense, or leave none",
+    Limit.CAN_QUEUE_UNKNOWN: "the adapter's can_queue is not known",
+    Limit.DEVICE_MAXIMUM: "the device takes {} at most",
+    Limit.DRIVER_MINIMUM: "the driver takes {} at least",
+    Limit.FAR_CPU: "no CPU near the adapter may be used: one farther away",
+    Limit.HARDWARE_MAXIMUM: "the hardware takes {} at most",
+    Limit.HARDWARE_UNKNOWN: "the hardware's limit is not known",
+    Limit.INFERRED: "inferred from the driver and the vector's name: "
+    "this kernel says so only at a write",
+    Limit.IRQAFFINITY: "irqaffinity={} on the kernel's command line",
+    Limit.IRQAFFINITY_INVALID: "irqaffinity= on the kernel's command line makes no sense",
+    Limit.MANAGED: "set by the kernel (managed interrupt)",
+    Limit.MAP_REQUESTS: "lowering it on a path of a live map fails I/O: {} sends up to {} KiB",
+    Limit.MAP_UNREAD: "lowering it on a path of a live map fails I/O",
+    Limit.NEAR_CPU: "one CPU of {}, which are near the adapter",
+    Limit.NOT_LOWERED: "never lowered with scheduler none: {} is the adapter's",
+    Limit.NOT_OFFERED: "this kernel offers {} here",
+    Limit.NO_CPU_LEFT: "no CPU is left for interrupts:",
+    Limit.NO_SCHEDULER: "this device passes I/O on and has no scheduler",
+    Limit.OFFLINE_CPUS: "none of these CPUs is online",
+    Limit.ONE_CPU: "one CPU for each vector",
+    Limit.PATH_MAXIMUM: "its path {} takes {} KiB at most",
+    Limit.RECONNECT_UNKNOWN: "reconnect_delay is not known",
+    Limit.SAME_AS_TIMEOUT: "the same as `timeout`, which is the setting of a SCSI disk",
+    Limit.SCHEDULER_MAXIMUM: "{} with a scheduler",
+    Limit.TAGS_UNKNOWN: "the size of the tag set is not known",
+    Limit.TAG_SET: "tag set of {} with scheduler none",
+    Limit.WHOLE_ATTEMPTS: "whole attempts, one every {} s",
+    Limit.WHOLE_PAGES: "whole pages of {} KiB",
+    Limit.AT_LOAD: "an option of the driver's module: takes {}={} when it is loaded",
+    Limit.BY_OPTION: "its module's option {} sets it at the next load (--module-options)",
+    Limit.READ_ONLY: "read-only in this driver",
+    Limit.UNCHANGEABLE: "the controller says that it cannot be changed",
+    Limit.CHANGED_SINCE: "changed since hbatune had set it: it stays",
+    Limit.DISRUPTS: "{}: only with --allow-reset",
+    Limit.LOWERED: "below the driver's own {}: "
+    "an administrator's decision, until `apply {}` names it",
+    Limit.NCQ_OFF: "native command queuing is off: "
+    "an administrator's decision, until `apply {}` names it",
+    Limit.NO_COALESCING: "the driver has no lever for it",
+    Limit.ONE_COMMAND: "one command at a time: "
+    "the drive queues nothing, or somebody has switched it off",
+    Limit.RAISED_ONLY: "raised only, never lowered",
+    Limit.RESTORED: "set by hbatune earlier, and no rule in force asks for it: "
+    "back to what was there",
+    Limit.SET_ONCE: "the driver sets it once",
+    Limit.UNIDENTIFIED: "not known what it is",
+    Limit.UNPARSABLE: "not a value of this setting: {!r}",
+    Limit.UNREAD_DISK: "cannot be identified: {} cannot be read",
+    Limit.WITHIN_ARRAY: "within what the array takes, as far as is known",
+    Limit.ZONED: "zoned",
+    Limit.PATHS_AT: "alike on all paths: {} is at {}",
+    Limit.PATHS_DIFFER: "differs from the other paths: {} takes {} at most, and none is lowered",
+    Limit.PATHS_DISAGREE: "left like the other paths: the other paths would get {}",
+    Limit.PATHS_PINNED: "left like the other paths: {} is not to be changed",
+    Limit.PATHS_PINNED_AT: "alike on all paths: {} is not to be changed and has {}",
+    Limit.PATHS_TAKE: "alike on all paths: {} takes {} at most",
+    Limit.AT_MAXIMUM: "as much as the driver takes, or more",
+    Limit.BY_DRIVE: "the option gives each drive a depth of its own (tag_info)",
+    Limit.DRIVER_DEFAULT: "{} is the driver's own",
+    Limit.NOT_SHOWN: "a loaded module does not say what is in use",
+    Limit.SEEN_IN_LUNS: "seen in the LUNs",
+    Limit.UNDER_ROOT: "the root disk hangs on {}: name that adapter to have it set",
+    Limit.DEVICE_EXCLUDED: "{} is excluded in [site]",
+    Limit.EXCLUDED: "excluded in [site]",
+    Limit.REVERTED: "reverted: it cost more than the profile tolerates; "
+    "name it to `apply` to try again",
+    Limit.ROLLED_BACK: "rolled back; name it to `apply` to have it tuned again",
+}
+
+
+def describe_limit(reason: LimitReason | str | None) -> str:
+    """Return a reason as one sentence with its remedy."""
+    return "; ".join(part for part in explain_limit(reason) if part)
+
+
+@lru_cache(maxsize=1024)  # thousands of disks share few reasons
+def explain_limit(reason: LimitReason | str | None) -> tuple[str, str]:
+    """Return a reason as a sentence, and the remedy; both may be empty.
+
+    The text of a device, a family or a writer stays unchanged.
+    """
+    if not isinstance(reason, LimitReason):
+        return reason or "", ""
+    sentence = _SENTENCES[reason.limit].format(*reason.facts)
+    parts = [describe_limit(part) for part in reason.parts]
+    match reason.limit:
+        case Limit.MANAGED:
+            remedy = "to change it, boot with isolcpus=managed_irq,…"
+            for option in reason.facts:
+                remedy += f" or load the driver with {option}"
+            return sentence, "; ".join([remedy, *parts])
+        case Limit.ALTHOUGH | Limit.NO_CPU_LEFT:
+            return f"{sentence} {'; '.join(parts)}", ""
+        case _:
+            return "; ".join([sentence, *parts]), ""
