@@ -7,33 +7,88 @@ options that a family declares (``inspected``).
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from msgspec import UnsetType
+
 from hbatune.checks.depth_checks import get_depth
 from hbatune.checks.finding import (
     Check,
     CheckInput,
     Finding,
+    FindingEvidence,
     Severity,
-    get_family,
-    make_root_evidence,
+    find_denied,
+    format_denied,
+    format_fact,
 )
 from hbatune.facts import names
+from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose, Vectors
-from hbatune.facts.health import AdapterHealth, Errors, Port
-from hbatune.facts.model import Adapter, Link, Missing, Reason, Role, Vector
+from hbatune.facts.health import AdapterHealth, Errors
+from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
 from hbatune.settings.limits import list_usable_cpus
 
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
 
+class _SlowLink(FindingEvidence, frozen=True):
+    ADVICE = "reseat the card, look at the slot, its riser and the firmware's settings for it"
+    speed: float
+    width: int
+    possible_speed: float | None
+    possible_width: int | None
+    port: str | None
+
+    def describe(self) -> str:
+        return (
+            f"the link runs at {self.speed:g} GT/s x{self.width}, where "
+            f"{format_fact(self.possible_speed)} GT/s x{format_fact(self.possible_width)} is "
+            "possible" + (f"; port above: {self.port}" if self.port is not None else "")
+        )
+
+
 def find_slow_links(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find links below the maximum speed or width of both the card and the port above it."""
     for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
-        if adapter.link is None:
+        link, health = adapter.link, inputs.of_adapter(adapter)
+        if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
+            continue  # `adapter-unread` reports an unread link
+        port = health.port if health else None
+        speed = _take_minimum(link.max_speed, port.max_speed if port else None)
+        width = _take_minimum(link.max_width, port.max_width if port else None)
+        slower = speed is not None and link.speed < speed
+        narrower = width is not None and link.width < width
+        if not slower and not narrower:
             continue
-        finding = _check_link(check, adapter, adapter.link, health.port if health else None)
-        if finding is not None:
-            yield finding
+        # If the port's limit is unknown, the slot may be the bottleneck.
+        is_sure = port is not None and not isinstance(port.max_speed, Missing)
+        evidence = _SlowLink(
+            speed=link.speed,
+            width=link.width,
+            possible_speed=speed,
+            possible_width=int(width) if width is not None else None,
+            port=port.address if port and is_sure else None,
+        )
+        yield check.report(Severity.WARNING if is_sure else Severity.ADVICE, adapter, evidence)
+
+
+def _take_minimum(*limits: float | Missing | None) -> float | None:
+    return min((limit for limit in limits if isinstance(limit, int | float)), default=None)
+
+
+class _SlowPorts(FindingEvidence, frozen=True):
+    ports: tuple[str, ...]
+    rate: float
+    possible: float
+    fabric: str | None
+
+    def describe(self) -> str:
+        ports = format_fact(self.ports)
+        return f"{ports}: at {self.rate:g} Gbit/s, where {self.possible:g} are possible"
+
+    def advise(self, target: str) -> str:
+        if self.fabric is None:
+            return "nothing where the drive can do no more; else look at the cable of these phys"
+        return f"look at the transceiver, the cable and the switch port of {self.fabric}"
 
 
 def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -42,22 +97,38 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     A drive behind a phy may limit its rate, but no attribute shows this. For a Fibre Channel port,
     the limit is the switch, the array or the transceiver.
     """
-    for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
+    for adapter, health in inputs.list_adapter_health():
         slow: dict[tuple[float, float, bool], list[str]] = {}
-        for name, rate in (health.rates if health else {}).items():
+        for name, rate in health.rates.items():
             if rate.now < rate.most:
-                fabric = not name.startswith("phy-")
-                slow.setdefault((rate.now, rate.most, fabric), []).append(name)
-        for (current, maximum, fabric), ports in slow.items():
-            yield check.found(
-                Severity.ADVICE if fabric else Severity.INFO,
-                adapter,
-                ports=tuple(ports),
-                rate=current,
-                possible=maximum,
-                fabric=ports[0] if fabric else None,
+                is_fabric = not name.startswith("phy-")
+                slow.setdefault((rate.now, rate.most, is_fabric), []).append(name)
+        for (current, maximum, is_fabric), ports in slow.items():
+            evidence = _SlowPorts(tuple(ports), current, maximum, ports[0] if is_fabric else None)
+            yield check.report(Severity.ADVICE if is_fabric else Severity.INFO, adapter, evidence)
+
+
+class _BusErrors(FindingEvidence, frozen=True):
+    ADVICE = "look at cable, slot and riser, and whether the numbers grow"
+    correctable: int
+    nonfatal: int
+    fatal: int
+    root: str | None
+    root_correctable: int
+    root_nonfatal: int
+    root_fatal: int
+
+    def describe(self) -> str:
+        text = (
+            f"errors at the adapter and its port: {self.correctable} correctable, "
+            f"{self.nonfatal} nonfatal, {self.fatal} fatal"
+        )
+        if self.root is not None:
+            text += (
+                f"; reported to root port {self.root} by everything below it: "
+                f"{self.root_correctable}, {self.root_nonfatal}, {self.root_fatal}"
             )
+        return text
 
 
 def find_bus_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -67,37 +138,72 @@ def find_bus_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     finding is only advice. Corrected errors are over if their count has not risen since an earlier
     check.
     """
-    for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
-        if health is None or health.errors is None:
+    for adapter, health in inputs.list_adapter_health():
+        if health.errors is None:
             continue
-        sources = [health.errors, *([health.port.errors] if health.port else [])]
-        root = health.root.errors if health.root else None
-        counts, root_counts = _sum_errors(sources), _sum_errors([root] if root else [])
-        if not any(counts) and not any(root_counts):
+        sources = [health.errors, health.port.errors] if health.port else [health.errors]
+        correctable, nonfatal, fatal = _sum_errors(sources)
+        root_counts = _sum_errors([health.root.errors] if health.root else [])
+        if not any((correctable, nonfatal, fatal, *root_counts)):
             continue
-        is_over = not any(counts[1:]) and _is_over(inputs, adapter)
-        yield check.found(
-            Severity.INFO if is_over else _grade_errors(counts),
-            adapter,
-            correctable=counts[0],
-            nonfatal=counts[1],
-            fatal=counts[2],
-            root=health.root.address if health.root else None,
-            root_correctable=root_counts[0],
-            root_nonfatal=root_counts[1],
-            root_fatal=root_counts[2],
-        )
+        if fatal:
+            severity = Severity.CRITICAL
+        elif nonfatal:
+            severity = Severity.WARNING
+        else:
+            severity = Severity.INFO if inputs.is_over(adapter.target) else Severity.ADVICE
+        root = health.root.address if health.root else None
+        evidence = _BusErrors(correctable, nonfatal, fatal, root, *root_counts)
+        yield check.report(severity, adapter, evidence)
+
+
+def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
+    """Return the sums of the readable correctable, nonfatal and fatal counts."""
+    totals = [0, 0, 0]
+    for errors in sources:
+        for place, count in enumerate((errors.correctable, errors.nonfatal, errors.fatal)):
+            totals[place] += count if isinstance(count, int) else 0
+    return totals[0], totals[1], totals[2]
+
+
+class _UncountedErrors(FindingEvidence, frozen=True):
+    ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
+    reason: str
+
+    def describe(self) -> str:
+        return f"the kernel counts no PCI Express errors of this adapter ({self.reason})"
 
 
 def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find PCI Express adapters whose errors the kernel does not count: firmware owns AER."""
-    for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
-        if adapter.link is None or health is None or health.errors is None:
+    for adapter, health in inputs.list_adapter_health():
+        if adapter.link is None or health.errors is None:
             continue
         if isinstance(health.errors.correctable, Missing):
-            yield check.found(Severity.INFO, adapter, reason=str(health.errors.correctable.reason))
+            evidence = _UncountedErrors(str(health.errors.correctable.reason))
+            yield check.report(Severity.INFO, adapter, evidence)
+
+
+class _MissingMsix(FindingEvidence, frozen=True):
+    options: tuple[str, ...]
+    word: str | None
+    denied: str | UnsetType
+    set: tuple[str, ...]
+
+    def describe(self) -> str:
+        text = "served over one interrupt line, though the card offers MSI-X or MSI"
+        if self.options:
+            text += f"; the module's options: {format_fact(self.options)}"
+        return text + (f"; the kernel's command line: {self.word}" if self.word is not None else "")
+
+    def advise(self, target: str) -> str:
+        if self.word is not None:
+            return f"take {self.word} off the kernel's command line"
+        if self.set:
+            options = format_fact(self.set)
+            return f"see whether one of the module's options switches MSI-X off: {options}"
+        text = "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`"
+        return text + format_denied(self.denied)
 
 
 def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -106,18 +212,13 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     A missing ``msi_irqs`` is not sufficient evidence. The card may have neither MSI-X nor MSI, the
     driver may not be working, and some hypervisors lack that directory.
     """
+    kernel_option = inputs.health.msi_off
     for adapter, health in list_intx_adapters(inputs):
         if health.offers_msi is True:
             options = _find_options(adapter, health)
-            kernel_option = inputs.health.msi_off
-            yield check.found(
-                Severity.WARNING,
-                adapter,
-                options=options,
-                word=kernel_option,
-                **make_root_evidence(inputs),
-                set=() if kernel_option else options,
-            )
+            advised = () if kernel_option else options
+            evidence = _MissingMsix(options, kernel_option, find_denied(inputs), advised)
+            yield check.report(Severity.WARNING, adapter, evidence)
 
 
 def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
@@ -135,6 +236,27 @@ def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHea
             yield adapter, health
 
 
+class _FewVectors(FindingEvidence, frozen=True):
+    vectors: int
+    queues: int
+    cpus: int
+    options: tuple[str, ...]
+
+    def describe(self) -> str:
+        text = (
+            f"{self.vectors} interrupt vectors for {self.queues} hardware queues and "
+            f"{self.cpus} CPUs"
+        )
+        if self.options:
+            text += f"; the module's options: {format_fact(self.options)}"
+        return text
+
+    def advise(self, target: str) -> str:
+        if not self.options:
+            return "nothing: the driver has no option for it"
+        return f"see whether one of these options keeps vectors back: {format_fact(self.options)}"
+
+
 def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with fewer vectors than the minimum of hardware queues and CPUs.
 
@@ -142,24 +264,42 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     vector. If the driver has no module options for vectors, the hardware sets the limit, and the
     finding is only informational.
     """
+    cpus = inputs.machine.cpus
     for adapter, health in _find_vector_adapters(inputs):
         vectors = len(_find_data_vectors(inputs, adapter)) or health.vectors
         queues = adapter.hw_queues
-        if isinstance(vectors, Missing) or isinstance(queues, Missing) or queues < 2:
+        if isinstance(vectors, Missing) or isinstance(queues, Missing):
             continue
-        cpus = inputs.machine.cpus
+        if queues < 2 or vectors >= cpus:
+            continue
         options = _find_options(adapter, health)
-        if vectors >= cpus:
-            continue
-        is_short = vectors < min(queues, cpus) and bool(options)
-        yield check.found(
-            Severity.ADVICE if is_short else Severity.INFO,
-            adapter,
-            vectors=vectors,
-            queues=queues,
-            cpus=cpus,
-            options=options,
+        severity = Severity.ADVICE if vectors < queues and options else Severity.INFO
+        yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
+
+
+class _CrowdedVectors(FindingEvidence, frozen=True):
+    vectors: int
+    cpu: str | None
+    near: int
+    movable: int | None
+
+    def describe(self) -> str:
+        return (
+            f"all {self.vectors} data vectors are served by CPU {self.cpu}, one of {self.near} "
+            "near the adapter"
         )
+
+    def advise(self, target: str) -> str:
+        if self.movable is None:
+            return "nothing: the kernel has placed them, and nobody can move them"
+        return _advise_placement(self.movable)
+
+
+def _advise_placement(movable: int) -> str:
+    return (
+        "have a profile that places interrupts: `hbatune apply` moves the "
+        f"{movable} that may be moved"
+    )
 
 
 def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -173,94 +313,39 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         data = _find_data_vectors(inputs, adapter)
         cpus = {vector.effective for vector in data}
         local = inputs.machine.local_cpus.get(adapter.target, online)
-        near = [cpu for cpu in local if cpu in allowed]
-        if len(data) > 1 and len(near) > 1 and len(cpus) == 1 and None not in cpus:
-            movable = _count_movable(data)
-            yield check.found(
-                # Managed vectors cannot be moved: no advice would help.
-                Severity.ADVICE if movable else Severity.INFO,
-                adapter,
-                vectors=len(data),
-                cpu=data[0].effective,
-                near=len(near),
-                movable=movable,
+        near = sum(cpu in allowed for cpu in local)
+        if len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
+            evidence = _CrowdedVectors(len(data), data[0].effective, near, _count_movable(data))
+            yield check.report(_grade_vectors(data), adapter, evidence)
+
+
+class _FarVectors(FindingEvidence, frozen=True):
+    vectors: tuple[str, ...]
+    near: str
+    movable: int | None
+
+    def describe(self) -> str:
+        vectors = format_fact(self.vectors)
+        return f"{vectors}: served by CPUs of another NUMA node than the adapter's ({self.near})"
+
+    def advise(self, target: str) -> str:
+        if self.movable is None:
+            return (
+                "nothing: the kernel has placed them for their queues' CPUs, and nobody can move "
+                "them"
             )
+        return _advise_placement(self.movable)
 
 
 def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with data vectors on CPUs of another NUMA node."""
     for adapter in inputs.adapters:
         near = inputs.machine.local_cpus.get(adapter.target, ())
-        far_vectors = [
-            vector
-            for vector in _find_data_vectors(inputs, adapter)
-            if near and _is_far(vector, near)
-        ]
-        if far_vectors:
-            yield check.found(
-                # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
-                Severity.ADVICE if _count_movable(far_vectors) else Severity.INFO,
-                adapter,
-                vectors=tuple(vector.target for vector in far_vectors),
-                near=names.join_cpus(near),
-                movable=_count_movable(far_vectors),
-            )
-
-
-def _check_link(check: Check, adapter: Adapter, link: Link, port: Port | None) -> Finding | None:
-    speed = _take_minimum(link.max_speed, port.max_speed if port else None)
-    width = _take_minimum(link.max_width, port.max_width if port else None)
-    if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
-        return None  # reported by `unread`
-    slower = speed is not None and link.speed < speed
-    narrower = width is not None and link.width < width
-    if not slower and not narrower:
-        return None
-    # If the port's limit is unknown, the slot may be the bottleneck.
-    is_sure = port is not None and not isinstance(port.max_speed, Missing)
-    return check.found(
-        Severity.WARNING if is_sure else Severity.ADVICE,
-        adapter,
-        speed=link.speed,
-        width=link.width,
-        possible_speed=speed,
-        possible_width=int(width) if width is not None else None,
-        port=port.address if port and is_sure else None,
-    )
-
-
-def _take_minimum(*limits: float | Missing | None) -> float | None:
-    return min((limit for limit in limits if isinstance(limit, int | float)), default=None)
-
-
-def _grade_errors(counts: tuple[int, int, int]) -> Severity:
-    _, nonfatal, fatal = counts
-    if fatal:
-        return Severity.CRITICAL
-    return Severity.WARNING if nonfatal else Severity.ADVICE
-
-
-def _is_over(inputs: CheckInput, adapter: Adapter) -> bool:
-    """Return whether no counter of the adapter has risen since an earlier check."""
-    if inputs.counted is None or inputs.earlier is None:
-        return False
-    earlier = inputs.earlier
-    current = inputs.counted.values.get(adapter.target, {})
-    return all(earlier.value(adapter.target, name) >= count for name, count in current.items())
-
-
-def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
-    """Return the sums of the readable correctable, nonfatal and fatal counts."""
-    kinds = zip(
-        *((errors.correctable, errors.nonfatal, errors.fatal) for errors in sources), strict=True
-    )
-    totals = [sum(count for count in kind if isinstance(count, int)) for kind in kinds]
-    return (totals[0], totals[1], totals[2]) if totals else (0, 0, 0)
-
-
-def _count_movable(vectors: Sequence[Vector]) -> int | None:
-    """Return the number of movable vectors, or None if no vector is movable."""
-    return sum(not vector.managed for vector in vectors) or None
+        far = [vector for vector in _find_data_vectors(inputs, adapter) if _is_far(vector, near)]
+        if near and far:
+            targets = tuple(vector.target for vector in far)
+            evidence = _FarVectors(targets, names.join_cpus(near), _count_movable(far))
+            yield check.report(_grade_vectors(far), adapter, evidence)
 
 
 def _is_far(vector: Vector, near: Sequence[int]) -> bool:
@@ -272,6 +357,16 @@ def _is_far(vector: Vector, near: Sequence[int]) -> bool:
     return bool(served) and not set(served) & set(near)
 
 
+def _count_movable(vectors: Sequence[Vector]) -> int | None:
+    """Return the number of movable vectors, or None if no vector is movable."""
+    return sum(not vector.managed for vector in vectors) or None
+
+
+def _grade_vectors(vectors: Sequence[Vector]) -> Severity:
+    # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
+    return Severity.ADVICE if _count_movable(vectors) else Severity.INFO
+
+
 def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
     """Return an adapter's data vectors, or an empty list if they are unknown."""
     vectors = (vector for vector in inputs.machine.vectors if vector.adapter == adapter.target)
@@ -279,125 +374,143 @@ def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
 
 
 def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
-    for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
-        is_expected = get_family(adapter).interrupts.vectors in _DRIVER_VECTORS
-        if is_expected and health is not None and adapter.pci is not None:
+    for adapter, health in inputs.list_adapter_health():
+        is_expected = family_named(adapter.family).interrupts.vectors in _DRIVER_VECTORS
+        if is_expected and adapter.pci is not None:
             yield adapter, health
 
 
 def _find_options(adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
     """Return the module options for vectors, with their values."""
-    option_names = [o.name for o in get_family(adapter).options if o.purpose is Purpose.VECTORS]
-    return tuple(
-        f"{name}={value}"
-        for name in option_names
-        if not isinstance(value := health.options.get(name, Missing(Reason.ABSENT)), Missing)
-    )
+    options = []
+    for option in family_named(adapter.family).options:
+        value = health.options.get(option.name)
+        if option.purpose is Purpose.VECTORS and isinstance(value, str):
+            options.append(f"{option.name}={value}")
+    return tuple(options)
 
 
 ZIO_DEFAULT = 200
 """Default µs of qla2xxx's completion coalescing with zio (qla_def.h: QLA_ZIO_DEFAULT_TIMER)."""
 
-_TARGETS = "lpfc_tgt_queue_depth"
-_TIME = "lpfc_max_scsicmpl_time"
 _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3MR_BSG_ADPSTATE_*
+
+
+class _Coalescing(FindingEvidence, frozen=True):
+    ADVICE = (
+        "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
+        "zio with `apply --allow-reset`, since that resets the link"
+    )
+    host: str | None
+    lever: str
+    micros: int | None
+
+    def describe(self) -> str:
+        host = f"{self.host}: " if self.host is not None else ""
+        duration = f" for up to {self.micros} µs" if self.micros is not None else ""
+        return f"{host}completions wait for company{duration} ({self.lever})"
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters that coalesce completions for longer than their driver's default."""
-    for adapter in inputs.adapters:
+    for adapter, health in inputs.list_adapter_health():
         for host in adapter.hosts:
-            delay, count = (
-                _read_number(inputs, adapter, host.name, name)
-                for name in ("lpfc_cr_delay", "lpfc_cr_count")
-            )
-            if delay and count != 1:  # a count of 1 delays nothing
-                yield _report_delay(check, adapter, host.name, "lpfc_cr_delay", delay * 1000)
-            zio = _read_text(inputs, adapter, host.name, "zio")
-            timer = _read_text(inputs, adapter, host.name, "zio_timer").removesuffix("us").strip()
+            delay = _read_number(health, host.name, "lpfc_cr_delay")
+            # A count of 1 delays nothing.
+            if delay and _read_number(health, host.name, "lpfc_cr_count") != 1:
+                evidence = _Coalescing(host.name, "lpfc_cr_delay", delay * 1000)
+                yield check.report(Severity.ADVICE, adapter, evidence)
+            zio = _read_text(health, host.name, "zio")
+            timer = _read_text(health, host.name, "zio_timer").removesuffix("us").strip()
             if zio.startswith("Mode") and timer.isdecimal():
                 severity = Severity.ADVICE if int(timer) > ZIO_DEFAULT else Severity.INFO
-                yield _report_delay(check, adapter, host.name, "zio", int(timer), severity)
+                yield check.report(severity, adapter, _Coalescing(host.name, "zio", int(timer)))
         # 1 coalesces on all queues, both in mpt3sas and in megaraid_sas.
-        if _read_option(inputs, adapter, "perf_mode") == "1":
-            yield _report_delay(check, adapter, None, "perf_mode=1", None)
+        if health.options.get("perf_mode") == "1":
+            yield check.report(Severity.ADVICE, adapter, _Coalescing(None, "perf_mode=1", None))
 
 
-def _report_delay(
-    check: Check,
-    adapter: Adapter,
-    host: str | None,
-    lever: str,
-    micros: int | None,
-    severity: Severity = Severity.ADVICE,
-) -> Finding:
-    return check.found(severity, adapter, host=host, lever=lever, micros=micros)
+class _TargetLimit(FindingEvidence, frozen=True):
+    ADVICE = (
+        "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
+        "stands beside the depth of each LUN"
+    )
+    host: str
+    limit: int
+    luns: int
+    depths: int
+    to: str
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} lets a target have {self.limit} commands (lpfc_tgt_queue_depth), and the "
+            f"{self.luns} LUNs of target {self.to} are {self.depths} deep together"
+        )
 
 
 def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find targets whose LUNs' total depth exceeds the driver's limit for one target."""
-    wanted: dict[tuple[str, str], int] = defaultdict(int)
-    luns: dict[tuple[str, str], int] = defaultdict(int)
+    depths: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for endpoint in inputs.machine.endpoints:
-        if (
-            endpoint.host is not None
-            and endpoint.address
-            and (depth := get_depth(endpoint)) is not None
-        ):
-            target = (endpoint.host.name, endpoint.address.rpartition(":")[0])
-            wanted[target] += depth
-            luns[target] += 1
-    for adapter in inputs.adapters:
+        depth = get_depth(endpoint)
+        if endpoint.host is not None and endpoint.address and depth is not None:
+            target = endpoint.address.rpartition(":")[0]
+            depths[endpoint.host.name].setdefault(target, []).append(depth)
+    for adapter, health in inputs.list_adapter_health():
         for host in adapter.hosts:
-            limit = _read_number(inputs, adapter, host.name, _TARGETS)
-            depths = {target: total for target, total in wanted.items() if target[0] == host.name}
-            if not limit or not depths:
+            limit = _read_number(health, host.name, "lpfc_tgt_queue_depth")
+            if not limit or host.name not in depths:
                 continue
-            target, largest = max(depths.items(), key=lambda item: item[1])
-            if largest > limit:
-                yield check.found(
-                    Severity.ADVICE,
-                    adapter,
-                    host=host.name,
-                    limit=limit,
-                    luns=luns[target],
-                    depths=largest,
-                    to=target[1],
-                )
+            target, largest = max(depths[host.name].items(), key=lambda item: sum(item[1]))
+            if sum(largest) > limit:
+                evidence = _TargetLimit(host.name, limit, len(largest), sum(largest), target)
+                yield check.report(Severity.ADVICE, adapter, evidence)
+
+
+class _TimeLimit(FindingEvidence, frozen=True):
+    ADVICE = "set it to 0, unless depths are meant to follow the array's response time"
+    host: str
+    limit: int
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} lowers what a target may have in flight where commands take longer than "
+            f"{self.limit} ms (lpfc_max_scsicmpl_time)"
+        )
 
 
 def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find hosts whose driver lowers the depth of targets with slow commands."""
-    for adapter in inputs.adapters:
+    for adapter, health in inputs.list_adapter_health():
         for host in adapter.hosts:
-            if limit := _read_number(inputs, adapter, host.name, _TIME):
-                yield check.found(Severity.ADVICE, adapter, host=host.name, limit=limit)
+            if limit := _read_number(health, host.name, "lpfc_max_scsicmpl_time"):
+                yield check.report(Severity.ADVICE, adapter, _TimeLimit(host.name, limit))
+
+
+class _BrokenAdapter(FindingEvidence, frozen=True):
+    ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
+    host: str
+    state: str
+
+    def describe(self) -> str:
+        return f"{self.host} says of itself: {self.state}"
 
 
 def find_broken_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters that report a fault or a reset in progress."""
-    for adapter in inputs.adapters:
+    for adapter, health in inputs.list_adapter_health():
         for host in adapter.hosts:
-            state = _STATES.get(_read_text(inputs, adapter, host.name, "adp_state"))
+            state = _STATES.get(_read_text(health, host.name, "adp_state"))
             if state is not None:
-                is_resetting = state == "in reset"
-                severity = Severity.WARNING if is_resetting else Severity.CRITICAL
-                yield check.found(severity, adapter, host=host.name, state=state)
+                severity = Severity.WARNING if state == "in reset" else Severity.CRITICAL
+                yield check.report(severity, adapter, _BrokenAdapter(host.name, state))
 
 
-def _read_text(inputs: CheckInput, adapter: Adapter, host: str, name: str) -> str:
-    health = inputs.of_adapter(adapter)
-    value = health.inspected.get(f"{host} {name}") if health else None
+def _read_text(health: AdapterHealth, host: str, name: str) -> str:
+    value = health.inspected.get(f"{host} {name}")
     return value if isinstance(value, str) else ""
 
 
-def _read_number(inputs: CheckInput, adapter: Adapter, host: str, name: str) -> int | None:
-    text = _read_text(inputs, adapter, host, name)
+def _read_number(health: AdapterHealth, host: str, name: str) -> int | None:
+    text = _read_text(health, host, name)
     return int(text) if text.isdecimal() else None
-
-
-def _read_option(inputs: CheckInput, adapter: Adapter, name: str) -> str | None:
-    health = inputs.of_adapter(adapter)
-    value = health.options.get(name, Missing(Reason.ABSENT)) if health else None
-    return value if isinstance(value, str) else None

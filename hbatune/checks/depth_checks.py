@@ -1,9 +1,17 @@
 """Checks of queue depths: limits of hosts and array ports, and depths lowered by the kernel."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 
-from hbatune.checks.finding import Check, CheckInput, Finding, Severity, get_family
+from hbatune.checks.finding import (
+    Check,
+    CheckInput,
+    Finding,
+    FindingEvidence,
+    Severity,
+    format_fact,
+)
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
@@ -13,6 +21,27 @@ from hbatune.policy.library import ArrayModel, find_model
 from hbatune.settings.table import SETTINGS
 
 _DEPTH = SETTINGS["queue_depth"]
+
+
+class _StarvedLuns(FindingEvidence, frozen=True):
+    host: str
+    can_queue: int
+    luns: int
+    share: int
+    wanted: int
+    by_profile: bool
+    options: tuple[str, ...]
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} takes {self.can_queue} commands for {self.luns} LUNs: {self.share} for "
+            f"each, where a depth of {self.wanted} is wanted"
+        )
+
+    def advise(self, target: str) -> str:
+        if not self.options:
+            return "spread the LUNs over more hosts"
+        return f"raise {format_fact(self.options)} of the adapter's module for the next load"
 
 
 def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -30,9 +59,7 @@ def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             depth, is_planned = deepest[host.name]
             share = host.can_queue // luns[host.name]
             if share < depth and luns[host.name] > 1:  # a single LUN has no competitor
-                yield check.found(
-                    Severity.WARNING if is_planned else Severity.INFO,
-                    adapter,
+                evidence = _StarvedLuns(
                     host=host.name,
                     can_queue=host.can_queue,
                     luns=luns[host.name],
@@ -41,114 +68,158 @@ def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                     by_profile=is_planned,
                     options=_find_options(adapter),
                 )
+                severity = Severity.WARNING if is_planned else Severity.INFO
+                yield check.report(severity, adapter, evidence)
 
 
 def _find_options(adapter: Adapter) -> tuple[str, ...]:
     """Return the module options for the host limit."""
-    return tuple(o.name for o in get_family(adapter).options if o.purpose is Purpose.HOST_DEPTH)
+    options = family_named(adapter.family).options
+    return tuple(option.name for option in options if option.purpose is Purpose.HOST_DEPTH)
 
 
 def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
     """Return each host's largest depth, and whether the profile sets it."""
-    deepest: dict[str, tuple[int, bool]] = {}
+    deepest: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, False))
     for endpoint in inputs.endpoints:
         if endpoint.host is None:
             continue
+        host, current = endpoint.host.name, get_depth(endpoint)
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
-        current = get_depth(endpoint)
+        if row and isinstance(row.wanted, int):
+            deepest[host] = max(deepest[host], (row.wanted, True))
         # The current depth loads the host too, even if the profile requires a lower one.
-        candidates = [(row.wanted, True)] if row and isinstance(row.wanted, int) else []
-        candidates += [] if current is None else [(current, False)]
-        for candidate in candidates:
-            previous = deepest.get(endpoint.host.name, (0, False))
-            deepest[endpoint.host.name] = max(previous, candidate)
+        if current is not None:
+            deepest[host] = max(deepest[host], (current, False))
     return deepest
+
+
+class _CrowdedPort(FindingEvidence, frozen=True):
+    ADVICE = (
+        "describe the array in [[site.array]] of hbatune.toml, with its port_limit and the hosts "
+        "that share it: `apply` then shares that among them"
+    )
+    array: str
+    port: str
+    luns: int
+    depths: int
+    limit: int
+    paper: str | None
+
+    def describe(self) -> str:
+        return (
+            f"{self.luns} paths of this host through port {self.port} of {self.array} may have "
+            f"{self.depths} commands in flight, where the port takes {self.limit} of all hosts "
+            f"together ({format_fact(self.paper)})"
+        )
 
 
 def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find array ports whose limit for all hosts is below the depths of this one host."""
     depths: dict[tuple[str, str], list[int]] = defaultdict(list)
-    limits: dict[tuple[str, str], ArrayModel] = {}
-    adapters: dict[tuple[str, str], str | None] = {}
+    arrays: dict[tuple[str, str], tuple[ArrayModel, str | None]] = {}
     for endpoint in inputs.machine.endpoints:
-        array_model = (
-            find_model(endpoint.vendor, endpoint.model, inputs.arrays)
-            if is_shared(endpoint)
-            else None
-        )
-        depth = get_depth(endpoint) if endpoint.kind is not Kind.MAP else None
-        if array_model is None or array_model.port_limit is None or depth is None:
+        depth = get_depth(endpoint)
+        if endpoint.kind is Kind.MAP or depth is None or not is_shared(endpoint):
             continue
-        port = (
-            array_model.name,
-            endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0],
-        )
-        depths[port].append(depth)
-        limits[port], adapters[port] = array_model, endpoint.adapter
-    targets = {adapter.target for adapter in inputs.adapters}
+        model = find_model(endpoint.vendor, endpoint.model, inputs.arrays)
+        if model is not None and model.port_limit is not None:
+            address = endpoint.address or endpoint.id
+            port = (model.name, endpoint.port or address.rpartition(":")[0])
+            depths[port].append(depth)
+            arrays[port] = model, endpoint.adapter
+    adapters = {adapter.target: adapter for adapter in inputs.adapters}
     for port, port_depths in depths.items():
-        array, total = limits[port], sum(port_depths)
-        if array.port_limit is not None and total > array.port_limit:
-            adapter = next((a for a in inputs.adapters if a.target == adapters[port]), None)
-            if adapter is not None and adapter.target in targets:
-                yield check.found(
-                    Severity.ADVICE,
-                    adapter,
-                    array=array.name,
-                    port=port[1],
-                    luns=len(port_depths),
-                    depths=total,
-                    limit=array.port_limit,
-                    paper=array.port_source,
-                )
+        model, target = arrays[port]
+        limit, total, adapter = model.port_limit, sum(port_depths), adapters.get(target or "")
+        if limit is not None and total > limit and adapter is not None:
+            evidence = _CrowdedPort(
+                array=model.name,
+                port=port[1],
+                luns=len(port_depths),
+                depths=total,
+                limit=limit,
+                paper=model.port_source,
+            )
+            yield check.report(Severity.ADVICE, adapter, evidence)
+
+
+class _SmallHost(FindingEvidence, frozen=True):
+    host: str
+    can_queue: int
+    offered: int
+    options: tuple[str, ...]
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} takes {self.can_queue} commands, and the firmware offers {self.offered}"
+        )
+
+    def advise(self, target: str) -> str:
+        if not self.options:
+            return "nothing: the driver keeps the rest for itself, and has no option for it"
+        options = format_fact(self.options)
+        return f"see whether one of the module's options holds it back: {options}"
 
 
 def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find hosts that use less than half of the commands that the firmware offers."""
-    for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
+    for adapter, health in inputs.list_adapter_health():
         for host in adapter.hosts:
-            offered, limit = health.credits.get(host.name) if health else None, host.can_queue
+            offered, limit = health.credits.get(host.name), host.can_queue
             if isinstance(offered, int) and isinstance(limit, int) and 2 * limit < offered:
-                yield check.found(
-                    Severity.ADVICE,
-                    adapter,
-                    host=host.name,
-                    can_queue=limit,
-                    offered=offered,
-                    options=_find_options(adapter),
-                )
+                evidence = _SmallHost(host.name, limit, offered, _find_options(adapter))
+                yield check.report(Severity.ADVICE, adapter, evidence)
+
+
+class _UnusedCredits(FindingEvidence, frozen=True):
+    ADVICE = "take the option away, or raise it, and reload the module"
+    host: str
+    option: str
+    value: int
+    offered: int
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} was loaded with {self.option}={self.value}, and the firmware offers "
+            f"{self.offered} commands"
+        )
 
 
 def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find drivers loaded with a limit below the number of commands that the firmware offers."""
-    for adapter in inputs.adapters:
-        health = inputs.of_adapter(adapter)
-        if health is None:
-            continue
+    for adapter, health in inputs.list_adapter_health():
         for host, offered in health.credits.items():
-            for option, value in _read_numbers(adapter, health, Purpose.HOST_DEPTH):
+            for option, value in _read_numbers(adapter, health, Purpose.HOST_DEPTH).items():
                 # 0 and -1 leave the choice to the driver.
                 if isinstance(offered, int) and 0 < value < offered:
-                    yield check.found(
-                        Severity.ADVICE,
-                        adapter,
-                        host=host,
-                        option=option,
-                        value=value,
-                        offered=offered,
-                    )
+                    evidence = _UnusedCredits(host, option, value, offered)
+                    yield check.report(Severity.ADVICE, adapter, evidence)
 
 
-def _read_numbers(
-    adapter: Adapter, health: AdapterHealth, purpose: Purpose
-) -> Iterator[tuple[str, int]]:
-    for option in get_family(adapter).options:
+def _read_numbers(adapter: Adapter, health: AdapterHealth, purpose: Purpose) -> dict[str, int]:
+    """Return the loaded values of the module options for a purpose, if they are numbers."""
+    numbers = {}
+    for option in family_named(adapter.family).options:
         value = health.options.get(option.name)
         if option.purpose is purpose and isinstance(value, str):
-            number = _parse_number(value)
-            if number is not None:
-                yield option.name, number
+            with suppress(ValueError):
+                numbers[option.name] = int(value)
+    return numbers
+
+
+class _LoweredDepth(FindingEvidence, frozen=True):
+    ADVICE = (
+        "find out why the target's queue is full; the driver raises the depth by one every two "
+        "minutes, `apply` at once"
+    )
+    depth: int
+    began: int
+    option: str | None
+
+    def describe(self) -> str:
+        text = f"queue_depth is {self.depth}, where {self.began} is to be expected"
+        return text + (f" by the module's option {self.option}" if self.option is not None else "")
 
 
 def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -158,7 +229,10 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     same adapter is used, since no file of the kernel shows the ceiling of the ramp.
     """
     adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
-    largest = _find_largest_depths(inputs.machine.endpoints)
+    largest: dict[object, int] = defaultdict(int)
+    for endpoint in inputs.machine.endpoints:
+        key = _make_group_key(endpoint)
+        largest[key] = max(largest[key], get_depth(endpoint) or 0)
     for endpoint in inputs.endpoints:
         depth, adapter = get_depth(endpoint), adapters.get(endpoint.adapter or "")
         if depth is None or adapter is None or not family_named(endpoint.family).depth_ramps:
@@ -171,24 +245,15 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if depth < initial:
             # Without an option, something may have raised the other LUN, for example hbatune.
             severity = Severity.ADVICE if option else Severity.INFO
-            option_name = option[0] if option else None
-            yield check.found(severity, endpoint, depth=depth, began=initial, option=option_name)
+            evidence = _LoweredDepth(depth, initial, option[0] if option else None)
+            yield check.report(severity, endpoint, evidence)
 
 
 def _find_loaded_depth(inputs: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
     """Return the module option for the initial LUN depth, and its value."""
     health = inputs.of_adapter(adapter)
-    numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()
-    return next((number for number in numbers if number[1] > 0), None)
-
-
-def _find_largest_depths(endpoints: Iterable[Endpoint]) -> dict[object, int]:
-    """Return the largest depth of each type of LUN on each adapter."""
-    largest: dict[object, int] = defaultdict(int)
-    for endpoint in endpoints:
-        key = _make_group_key(endpoint)
-        largest[key] = max(largest[key], get_depth(endpoint) or 0)
-    return largest
+    numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
+    return next((number for number in numbers.items() if number[1] > 0), None)
 
 
 def _make_group_key(endpoint: Endpoint) -> object:
@@ -201,10 +266,3 @@ def get_depth(endpoint: Endpoint) -> int | None:
     """Return the endpoint's current queue depth."""
     depth = _DEPTH.read(endpoint.attributes)
     return depth if isinstance(depth, int) else None
-
-
-def _parse_number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None

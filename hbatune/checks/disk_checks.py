@@ -9,36 +9,36 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
-
 from hbatune.checks.adapter_checks import list_intx_adapters
 from hbatune.checks.finding import (
     MACHINE_TARGET,
     Check,
     CheckInput,
     Finding,
+    FindingEvidence,
     Severity,
-    get_family,
+    format_fact,
     is_denied,
     is_unread,
 )
 from hbatune.facts.devices import SWAP
+from hbatune.facts.families import family_named
 from hbatune.facts.family import identify_product
+from hbatune.facts.health import BUS_COUNTERS
 from hbatune.facts.ids import UNNAMED, extract_stable_part, make_stable_name
-from hbatune.facts.model import (
-    Adapter,
-    Endpoint,
-    Kind,
-    Medium,
-    Missing,
-    Protocol,
-    Reason,
-    Storage,
-)
+from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.policy.match import build_traits, find_objective, list_unmatched_names
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
+
+
+class _DriveCache(FindingEvidence, frozen=True):
+    ADVICE = "nothing: it is shown because it moves results, and is never changed"
+    cache: str
+
+    def describe(self) -> str:
+        return f"the drive's cache: {self.cache}"
 
 
 def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -47,49 +47,84 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         health = inputs.of_disk(endpoint)
         is_drive = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
         if is_drive and health and isinstance(health.cache, str):
-            yield check.found(Severity.INFO, endpoint, cache=health.cache)
+            yield check.report(Severity.INFO, endpoint, _DriveCache(health.cache))
+
+
+class _HiddenCache(FindingEvidence, frozen=True):
+    ADVICE = (
+        "see with the maker's tool that the controller's protected write cache is on and its "
+        "battery or flash is well; leave the drives' own caches as they are"
+    )
+    volumes: tuple[str, ...]
+    family: str
+
+    def describe(self) -> str:
+        volumes = format_fact(self.volumes)
+        return f"volumes {volumes} ({self.family}): no attribute shows the controller's cache"
 
 
 def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report adapters with volumes, since no attribute shows their protected cache."""
-    for adapter, volumes in _find_volume_adapters(inputs):
-        if _has_cache(adapter) is not False:
-            yield check.found(Severity.INFO, adapter, volumes=volumes, family=adapter.family)
+    for adapter, volumes in _find_volume_adapters(inputs, has_cache=True):
+        yield check.report(Severity.INFO, adapter, _HiddenCache(volumes, adapter.family))
+
+
+class _NoCache(FindingEvidence, frozen=True):
+    volumes: tuple[str, ...]
+    product: str | None
+    spinning: tuple[str, ...]
+
+    def describe(self) -> str:
+        product = format_fact(self.product)
+        text = f"volumes {format_fact(self.volumes)}: {product} has no write cache"
+        return text + (f"; disks that turn: {format_fact(self.spinning)}" if self.spinning else "")
+
+    def advise(self, target: str) -> str:
+        text = (
+            "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half "
+            "of the writes"
+        )
+        if self.spinning:
+            disks = format_fact(self.spinning)
+            text += f"; put {disks} behind an adapter with a cache, where response time matters"
+        return text
 
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report adapters with volumes but without a write cache, and their rotational disks."""
-    for adapter, volumes in _find_volume_adapters(inputs):
-        if _has_cache(adapter) is False:
-            spinning = tuple(
-                endpoint.target
-                for endpoint in inputs.endpoints
-                if endpoint.adapter == adapter.target and endpoint.medium is Medium.HDD
-            )
-            yield check.found(
-                Severity.INFO,
-                adapter,
-                volumes=volumes,
-                product=adapter.product,
-                spinning=spinning,
-            )
+    for adapter, volumes in _find_volume_adapters(inputs, has_cache=False):
+        spinning = tuple(
+            endpoint.target
+            for endpoint in inputs.endpoints
+            if endpoint.adapter == adapter.target and endpoint.medium is Medium.HDD
+        )
+        yield check.report(Severity.INFO, adapter, _NoCache(volumes, adapter.product, spinning))
 
 
-def _find_volume_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
-    """Yield the adapters that have volumes, with these volumes."""
+def _find_volume_adapters(
+    inputs: CheckInput, *, has_cache: bool
+) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
+    """Yield the adapters that have volumes, with these volumes; an unknown product has a cache."""
     for adapter in inputs.adapters:
         volumes = tuple(
             endpoint.target
             for endpoint in inputs.endpoints
             if endpoint.adapter == adapter.target and endpoint.protocol is Protocol.VOLUME
         )
-        if volumes:
+        product = identify_product(family_named(adapter.family).products, adapter.pci)
+        is_cacheless = product is not None and product.cache is False
+        if volumes and is_cacheless is not has_cache:
             yield adapter, volumes
 
 
-def _has_cache(adapter: Adapter) -> bool | None:
-    product = identify_product(get_family(adapter).products, adapter.pci)
-    return None if product is None else product.cache
+class _AccessTimes(FindingEvidence, frozen=True):
+    ADVICE = "mount it with noatime where nothing needs to know when files were read"
+    point: str
+    relatime: bool
+
+    def describe(self) -> str:
+        relatime = format_fact(self.relatime)
+        return f"{self.point} is mounted without noatime; relatime: {relatime}"
 
 
 def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -104,39 +139,36 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             reported.add(point)
             if not _NO_UPDATES.intersection(options[point]):
                 is_relative = "relatime" in options[point]
-                yield check.found(
-                    Severity.INFO if is_relative else Severity.ADVICE,
-                    endpoint,
-                    point=point,
-                    relatime=is_relative,
-                )
+                severity = Severity.INFO if is_relative else Severity.ADVICE
+                yield check.report(severity, endpoint, _AccessTimes(point, is_relative))
+
+
+class _StatisticsOff(FindingEvidence, frozen=True):
+    ADVICE = "it saves a little CPU time, and nothing can watch this disk"
+
+    def describe(self) -> str:
+        return "disk statistics are off (iostats=0)"
 
 
 def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks that cannot be watched because their statistics are off."""
     for endpoint in inputs.endpoints:
         if SETTINGS["iostats"].read(endpoint.attributes) == 0:
-            yield check.found(Severity.INFO, endpoint)
+            yield check.report(Severity.INFO, endpoint, _StatisticsOff())
 
 
 _OPTIMIZED = ("active/optimized", "optimized")
 
 
-class Balance(Struct, frozen=True):
-    """The distribution of preferred paths over adapters that reach the same LUNs.
+class _SinglePath(FindingEvidence, frozen=True):
+    ADVICE = "plan two paths where more than 200,000 IOPS have to be sustained"
+    profile: str
+    objective_ms: float
 
-    ``preferred`` contains the number of LUNs that prefer each adapter. ``undecided`` is the number
-    of LUNs that prefer no adapter, or several.
-    """
-
-    preferred: dict[str, int]
-    undecided: int
-
-    @property
-    def even(self) -> bool:
-        """Whether the numbers of LUNs per adapter differ by at most one."""
-        counts = self.preferred.values()
-        return max(counts) - min(counts) <= 1
+    def describe(self) -> str:
+        return (
+            f"one path to the drive; profile {self.profile} wants a p99 of {self.objective_ms:g} ms"
+        )
 
 
 def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -151,48 +183,70 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         has_one_path = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
         if not has_one_path or endpoint.storage is Storage.VIRTUAL:
             continue
-        goal = find_objective(
-            inputs.profile, build_traits(endpoint, adapters.get(endpoint.adapter or ""))
-        )
+        traits = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+        goal = find_objective(inputs.profile, traits)
         if goal is not None:
-            yield check.found(
-                Severity.INFO, endpoint, profile=inputs.profile.name, objective_ms=goal.p99_ms
-            )
+            evidence = _SinglePath(inputs.profile.name, goal.p99_ms)
+            yield check.report(Severity.INFO, endpoint, evidence)
+
+
+class _UnevenPreference(FindingEvidence, frozen=True):
+    ADVICE = "let the array prefer half of the paths over each adapter"
+    preferred: int
+    least: int
+    adapters: tuple[str, ...]
+
+    def describe(self) -> str:
+        adapters = format_fact(self.adapters)
+        return (
+            f"{self.preferred} targets prefer this adapter, another of {adapters} only {self.least}"
+        )
 
 
 def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters that the arrays prefer more often than other adapters of the same LUNs."""
     adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
-    for balance in find_uneven_balances(inputs.endpoints):
-        busiest, preferred = Counter(balance.preferred).most_common(1)[0]
-        yield check.found(
-            Severity.ADVICE,
-            adapters[busiest],
-            preferred=preferred,
-            least=min(balance.preferred.values()),
-            adapters=tuple(balance.preferred),
-        )
+    for counts in count_preferences(inputs.endpoints):
+        least = min(counts.values())
+        busiest, preferred = Counter(counts).most_common(1)[0]
+        if preferred > least + 1:
+            evidence = _UnevenPreference(preferred, least, tuple(counts))
+            yield check.report(Severity.ADVICE, adapters[busiest], evidence)
 
 
-def compute_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
-    """Return the balance of each set of adapters that reach the same LUNs, even or uneven.
+def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
+    """Return the numbers of LUNs that prefer each adapter, for adapters that reach the same LUNs.
 
     ``preferred_path`` identifies the path that an array prefers. Without it, the preferred path is
     the optimized path of ALUA or ANA. LUNs without this information are skipped.
     """
-    sets: dict[frozenset[str], list[str | None]] = defaultdict(list)
-    for paths in _group_paths(endpoints):
+    luns: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        if endpoint.kind is not Kind.MAP:
+            luns[endpoint.map or extract_stable_part(endpoint.id)].append(endpoint)
+    preferences: dict[frozenset[str], Counter[str | None]] = defaultdict(Counter)
+    for paths in luns.values():
         adapters = frozenset(path.adapter for path in paths if path.adapter)
         if len(adapters) > 1 and any(_has_preference(path) for path in paths):
-            sets[adapters].append(_find_preferred(paths))
-    return tuple(
-        _make_balance(adapters, preferred_adapters) for adapters, preferred_adapters in sets.items()
+            preferences[adapters][_find_preferred(paths)] += 1
+    return [
+        {adapter: counts[adapter] for adapter in sorted(adapters)}
+        for adapters, counts in preferences.items()
+    ]
+
+
+class _SharedName(FindingEvidence, frozen=True):
+    ADVICE = (
+        "where these are paths to one LUN, join them with multipath before either is used; where "
+        "they are two drives, give each a name of its own with the maker's tool: until then they "
+        "are distinguished by their paths alone"
     )
+    name: str
+    others: tuple[str, ...]
 
-
-def find_uneven_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
-    """Return the uneven balances."""
-    return tuple(balance for balance in compute_balances(endpoints) if not balance.even)
+    def describe(self) -> str:
+        others = format_fact(self.others)
+        return f"reports the same WWN or serial number as {others}: {self.name}"
 
 
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -203,34 +257,43 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if endpoint.kind is Kind.DISK and not _is_nameless(endpoint):
             by_name[extract_stable_part(endpoint.id)].append(endpoint)
     for name, namesakes in by_name.items():
-        for endpoint in namesakes if len(namesakes) > 1 else ():
-            if endpoint.id in ids:
-                other_targets = tuple(
-                    namesake.target for namesake in namesakes if namesake is not endpoint
-                )
-                yield check.found(Severity.WARNING, endpoint, name=name, others=other_targets)
+        for endpoint in namesakes:
+            others = tuple(other.target for other in namesakes if other is not endpoint)
+            if others and endpoint.id in ids:
+                yield check.report(Severity.WARNING, endpoint, _SharedName(name, others))
+
+
+class _MissingName(FindingEvidence, frozen=True):
+    ADVICE = (
+        "give it one where that can be set (a virtual disk's serial): it is known by its place "
+        "alone, and what is rolled back there holds for whatever disk is in that place"
+    )
+
+    def describe(self) -> str:
+        return "reports neither a WWN nor a serial number"
 
 
 def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks without a name, which only their address identifies."""
     for endpoint in inputs.endpoints:
         if endpoint.kind is not Kind.MAP and _is_nameless(endpoint):
-            yield check.found(Severity.INFO, endpoint)
+            yield check.report(Severity.INFO, endpoint, _MissingName())
+
+
+class _UnmatchedName(FindingEvidence, frozen=True):
+    ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
+    key: str
+    name: str
+
+    def describe(self) -> str:
+        return f"[site] {self.key}: {self.name} is no disk or adapter of this machine"
 
 
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find names in [site] that match nothing on this machine."""
     for entry in list_unmatched_names(inputs.machine, inputs.site):
-        yield check.found(Severity.WARNING, MACHINE_TARGET, key=entry.key, name=entry.name)
-
-
-def _group_paths(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
-    """Group the paths by LUN: by their map, or else by their stable name."""
-    luns: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in endpoints:
-        if endpoint.kind is not Kind.MAP:
-            luns[endpoint.map or extract_stable_part(endpoint.id)].append(endpoint)
-    return luns.values()
+        evidence = _UnmatchedName(entry.key, entry.name)
+        yield check.report(Severity.WARNING, MACHINE_TARGET, evidence)
 
 
 def _has_preference(path: Endpoint) -> bool:
@@ -244,14 +307,24 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
     return serving.pop() if len(serving) == 1 else None
 
 
-def _make_balance(adapters: Iterable[str], preferred_adapters: list[str | None]) -> Balance:
-    counts = Counter(preferred_adapters)
-    return Balance({adapter: counts[adapter] for adapter in sorted(adapters)}, counts[None])
-
-
 def _is_nameless(disk: Endpoint) -> bool:
     """Return whether a disk's id consists only of vendor and model."""
     return extract_stable_part(disk.id) in (UNNAMED, make_stable_name("", disk.vendor, disk.model))
+
+
+class _UnreadFacts(FindingEvidence, frozen=True):
+    facts: tuple[str, ...]
+    reasons: tuple[str, ...]
+    roots: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"could not be read: {format_fact(self.facts)} ({format_fact(self.reasons)})"
+
+    def advise(self, target: str) -> str:
+        if self.roots:
+            return f"run `check` as root to have these read: {format_fact(self.roots)}"
+        return f"look in the kernel's log for why these failed: {format_fact(self.failed)}"
 
 
 def find_unread_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -270,19 +343,13 @@ def _report_unread(
     check: Check, subject: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
 ) -> Iterator[Finding]:
     """Yield a finding with the errors of the reads if any of the facts could not be read."""
-    missing = [
-        (name, fact) for name, fact in facts if isinstance(fact, Missing) and is_unread(fact)
-    ]
+    missing = {name: fact for name, fact in facts if isinstance(fact, Missing) and is_unread(fact)}
     if missing:
-        root_only = tuple(name for name, fact in missing if is_denied(fact))
-        yield check.found(
-            Severity.ADVICE,
-            subject,
-            facts=tuple(name for name, _ in missing),
-            reasons=tuple(dict.fromkeys(_describe_reason(fact) for _, fact in missing)),
-            roots=root_only,
-            failed=() if root_only else tuple(name for name, _ in missing),
-        )
+        names = tuple(missing)
+        reasons = tuple(dict.fromkeys(_describe_reason(fact) for fact in missing.values()))
+        root_only = tuple(name for name, fact in missing.items() if is_denied(fact))
+        evidence = _UnreadFacts(names, reasons, root_only, () if root_only else names)
+        yield check.report(Severity.ADVICE, subject, evidence)
 
 
 def _describe_reason(fact: Missing) -> str:
@@ -312,7 +379,7 @@ def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[
         ("root port", health.root and health.root.errors),
     ):
         if errors:
-            for kind in ("correctable", "nonfatal", "fatal"):
+            for kind in BUS_COUNTERS:
                 yield f"{kind} errors of the {location}", getattr(errors, kind)
     yield "interrupt vectors", health.vectors
     if any(line_adapter.target == adapter.target for line_adapter, _ in list_intx_adapters(inputs)):

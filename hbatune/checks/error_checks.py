@@ -18,15 +18,17 @@ The kernel's sources of evidence:
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.checks.finding import (
     Check,
     CheckInput,
     Finding,
+    FindingEvidence,
     Severity,
-    is_denied,
-    make_root_evidence,
+    find_denied,
+    format_denied,
+    format_fact,
 )
 from hbatune.facts.health import (
     BUS_COUNTERS,
@@ -47,54 +49,130 @@ _FABRIC = frozenset({Protocol.FC, Protocol.ISCSI})
 _GIVEN_UP = frozenset({"offline", "transport-offline", "dead"})
 
 
-class Grade(Struct, frozen=True):
+class _FailedIo(FindingEvidence, frozen=True):
+    """The failed I/O in the kernel log of the types that one check reports."""
+
+    count: int
+    kinds: tuple[str, ...]
+    resets: int | None
+    drive: str | None
+    volume: str | None
+    cabled: str | None
+    fabric: str | None
+
+
+class _MediumErrors(_FailedIo, frozen=True):
+    def describe(self) -> str:
+        kinds = format_fact(self.kinds)
+        return (
+            f"failed I/O in the kernel's log that the drive is to blame for: {self.count} ({kinds})"
+        )
+
+    def advise(self, target: str) -> str:
+        if self.volume is not None:
+            return (
+                f"see with the controller's tool which drive of volume {self.volume} fails, and "
+                "replace that"
+            )
+        return f"see that the data of {self.drive} is safe elsewhere, then replace the drive"
+
+
+class _SpaceErrors(_FailedIo, frozen=True):
+    ADVICE = "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`"
+
+    def describe(self) -> str:
+        text = "failed I/O in the kernel's log, for want of room behind this thin volume"
+        return f"{text}: {self.count}"
+
+
+class _TransportErrors(_FailedIo, frozen=True):
+    def describe(self) -> str:
+        text = (
+            "failed I/O in the kernel's log that did not get through to the drive or back: "
+            f"{self.count}"
+        )
+        return text + (f"; resets of the device: {self.resets}" if self.resets is not None else "")
+
+    def advise(self, target: str) -> str:
+        if self.cabled is not None:
+            return f"look at the cable and the connectors of {self.cabled}"
+        if self.fabric is not None:
+            return (
+                f"look at the path to the array of {self.fabric}: cable, transceiver, switch port"
+            )
+        return "ask whoever runs the storage below this host"
+
+
+class _UnexplainedIo(_FailedIo, frozen=True):
+    def describe(self) -> str:
+        return f"failed I/O in the kernel's log, without a reason: {self.count}"
+
+    def advise(self, target: str) -> str:
+        return f"look at what the log says around them: `journalctl -k -g {target}`"
+
+
+class _Grade(Struct, frozen=True):
     """The faults that one check finds, and their severity: ``new`` and ``known`` faults.
 
     A fault is known if an earlier check counted it and its count has not risen since.
     """
 
+    evidence: type[_FailedIo]
     faults: tuple[ErrorKind, ...]
     new: Severity
     known: Severity
 
 
-GRADES_BY_CHECK = {
+_GRADES_BY_CHECK = {
     # Unreadable sectors stay unreadable, so a known fault is still serious.
-    "medium-errors": Grade(
+    "medium-errors": _Grade(
+        _MediumErrors,
         (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION),
         Severity.CRITICAL,
         Severity.WARNING,
     ),
-    "transport-errors": Grade((ErrorKind.TRANSPORT,), Severity.WARNING, Severity.INFO),
-    "space-errors": Grade((ErrorKind.SPACE,), Severity.CRITICAL, Severity.WARNING),
-    "io-errors": Grade((ErrorKind.OTHER,), Severity.WARNING, Severity.INFO),
+    "transport-errors": _Grade(
+        _TransportErrors, (ErrorKind.TRANSPORT,), Severity.WARNING, Severity.INFO
+    ),
+    "space-errors": _Grade(_SpaceErrors, (ErrorKind.SPACE,), Severity.CRITICAL, Severity.WARNING),
+    "io-errors": _Grade(_UnexplainedIo, (ErrorKind.OTHER,), Severity.WARNING, Severity.INFO),
 }
-"""The checks of the kernel's log, by id."""
 
 
 def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks whose I/O failed for good in the kernel log, for the error types of the check."""
-    grade = GRADES_BY_CHECK[check.id]
+    grade = _GRADES_BY_CHECK[check.id]
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
         kinds = [fault for fault in grade.faults if disk and disk.logged.get(fault)]
         if disk is None or not kinds:
             continue
-        is_known = all(
-            _is_known(inputs, endpoint, f"{LOG_COUNTER_PREFIX}{fault}") for fault in kinds
-        )
-        volume = endpoint.protocol is Protocol.VOLUME
-        yield check.found(
-            grade.known if is_known else grade.new,
-            endpoint,
+        is_known = inputs.is_over(endpoint.id, [f"{LOG_COUNTER_PREFIX}{kind}" for kind in kinds])
+        target, protocol = endpoint.target, endpoint.protocol
+        evidence = grade.evidence(
             count=sum(disk.logged[fault] for fault in kinds),
             kinds=tuple(kinds),
             resets=disk.logged.get(ErrorKind.RESET) or None,
-            drive=None if volume else endpoint.target,
-            volume=endpoint.target if volume else None,
-            cabled=endpoint.target if endpoint.protocol in _CABLED else None,
-            fabric=endpoint.target if endpoint.protocol in _FABRIC else None,
+            drive=None if protocol is Protocol.VOLUME else target,
+            volume=target if protocol is Protocol.VOLUME else None,
+            cabled=target if protocol in _CABLED else None,
+            fabric=target if protocol in _FABRIC else None,
         )
+        yield check.report(grade.known if is_known else grade.new, endpoint, evidence)
+
+
+class _Timeouts(FindingEvidence, frozen=True):
+    timeouts: int
+    done: int | None
+    denied: str | UnsetType
+
+    def describe(self) -> str:
+        total = f" of {self.done}" if self.done is not None else ""
+        return f"{self.timeouts}{total} commands timed out"
+
+    def advise(self, target: str) -> str:
+        text = f"look in the kernel's log for what happened then: `journalctl -k -g {target}`"
+        return text + format_denied(self.denied)
 
 
 def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -106,14 +184,28 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if disk is None or not (counted or logged):
             continue
         name = "timeouts" if counted else f"{LOG_COUNTER_PREFIX}{ErrorKind.TIMEOUT}"
-        severity = Severity.INFO if _is_known(inputs, endpoint, name) else Severity.WARNING
-        yield check.found(
-            severity,
-            endpoint,
-            timeouts=counted or logged,
-            done=_as_count(disk.done) if counted else None,
-            **make_root_evidence(inputs),
+        severity = Severity.INFO if inputs.is_over(endpoint.id, [name]) else Severity.WARNING
+        done = _as_count(disk.done) if counted else None
+        evidence = _Timeouts(counted or logged, done, find_denied(inputs))
+        yield check.report(severity, endpoint, evidence)
+
+
+class _UnexplainedErrors(FindingEvidence, frozen=True):
+    errors: int
+    done: int | None
+    denied: str | None
+
+    def describe(self) -> str:
+        total = f" of {self.done}" if self.done is not None else ""
+        return (
+            f"{self.errors}{total} commands ended without good status; polls of the drive's health "
+            "count as well, and the kernel's log, which would tell, could not be read"
         )
+
+    def advise(self, target: str) -> str:
+        if self.denied is None:
+            return "nothing: the count alone is no reason to doubt the disk"
+        return f"run `check` as root, who may read the {self.denied}"
 
 
 def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -127,13 +219,34 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
         if disk and isinstance(disk.errors, int) and disk.errors > MAX_PROBE_ERRORS:
-            yield check.found(
-                Severity.INFO,
-                endpoint,
-                errors=disk.errors,
-                done=_as_count(disk.done),
-                denied="log" if is_denied(inputs.health.log) else None,
+            evidence = _UnexplainedErrors(
+                disk.errors, _as_count(disk.done), find_denied(inputs) or None
             )
+            yield check.report(Severity.INFO, endpoint, evidence)
+
+
+class _RisingCounter(FindingEvidence, frozen=True):
+    counter: str
+    was: int
+    now: int
+    minutes: int
+    disk: str | None
+    card: str | None
+    link: str | None
+    denied: str | UnsetType
+
+    def describe(self) -> str:
+        return f"{self.counter}: from {self.was} to {self.now} within {self.minutes} minutes"
+
+    def advise(self, target: str) -> str:
+        if self.disk is not None:
+            text = f"look in the kernel's log for what happens now: `journalctl -k -g {self.disk}`"
+            return text + format_denied(self.denied)
+        if self.card is not None:
+            return f"look at slot and riser of {self.card}"
+        if self.link is not None:
+            return f"look at the cable or the transceiver at {self.link}"
+        return "look in the kernel's log for what happens now"
 
 
 def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -152,20 +265,41 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         for name, count in sorted(current.values.get(key, {}).items()):
             former = previous.value(key, name)
             if count > former and is_evidence(name) and not name.startswith(LOG_COUNTER_PREFIX):
-                disk = isinstance(target, Endpoint)
-                kind = name.rpartition(" ")[2]
-                yield check.found(
-                    Severity.WARNING if kind in SERIOUS_COUNTERS else Severity.ADVICE,
-                    target,
+                is_disk, kind = isinstance(target, Endpoint), name.rpartition(" ")[2]
+                is_of_bus = kind in BUS_COUNTERS
+                evidence = _RisingCounter(
                     counter=name,
                     was=former,
                     now=count,
                     minutes=max(1, (current.at - previous.at) // 60),
-                    disk=target.target if disk else None,
-                    card=target.target if kind in BUS_COUNTERS else None,
-                    link=name.partition(" ")[0] if not disk and kind not in BUS_COUNTERS else None,
-                    **(make_root_evidence(inputs) if disk else {}),
+                    disk=target.target if is_disk else None,
+                    card=target.target if is_of_bus else None,
+                    link=None if is_disk or is_of_bus else name.partition(" ")[0],
+                    denied=find_denied(inputs) if is_disk else UNSET,
                 )
+                severity = Severity.WARNING if kind in SERIOUS_COUNTERS else Severity.ADVICE
+                yield check.report(severity, target, evidence)
+
+
+class _OfflineDevice(FindingEvidence, frozen=True):
+    state: str
+    disk: str | None
+    controller: str | None
+    denied: str | UnsetType
+
+    def describe(self) -> str:
+        return f"the kernel has given it up: its state is {self.state}"
+
+    def advise(self, target: str) -> str:
+        if self.disk is not None:
+            return (
+                "see that it answers again, then have the kernel try it: "
+                f"`echo running > /sys/block/{self.disk}/device/state`"
+            )
+        if self.controller is None:
+            return format_denied(self.denied) or "look in the kernel's log for why"
+        text = f"look in the kernel's log for why: `journalctl -k -g {self.controller}`"
+        return text + format_denied(self.denied)
 
 
 def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -173,21 +307,13 @@ def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for endpoint in inputs.endpoints:
         if endpoint.state in _GIVEN_UP:
             is_scsi = endpoint.address is not None
-            yield check.found(
-                Severity.WARNING,
-                endpoint,
+            evidence = _OfflineDevice(
                 state=str(endpoint.state),
                 disk=endpoint.target if is_scsi else None,
-                controller=endpoint.controller if not is_scsi else None,
-                **({} if is_scsi else make_root_evidence(inputs)),
+                controller=None if is_scsi else endpoint.controller,
+                denied=UNSET if is_scsi else find_denied(inputs),
             )
-
-
-def _is_known(inputs: CheckInput, endpoint: Endpoint, name: str) -> bool:
-    """Return whether a counter has not risen since the last check: its cause is over."""
-    if inputs.counted is None or inputs.earlier is None:
-        return False
-    return inputs.counted.value(endpoint.id, name) <= inputs.earlier.value(endpoint.id, name)
+            yield check.report(Severity.WARNING, endpoint, evidence)
 
 
 def _as_count(value: object) -> int | None:

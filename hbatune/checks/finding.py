@@ -1,14 +1,13 @@
-"""The input of checks, and their findings. Values only."""
+"""The input of checks, their findings, and the form of their evidence. Values only."""
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
+from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from hbatune.facts.families import family_named
-from hbatune.facts.family import Family
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.plan.advice import Advice
@@ -32,17 +31,35 @@ class Severity(StrEnum):
     CRITICAL = "critical"  # puts data or the device in danger
 
 
+class FindingEvidence(Struct, frozen=True):
+    """The evidence of one type of finding, with its two sentences.
+
+    The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
+    JSON omits a field that is UNSET.
+    """
+
+    ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
+
+    def describe(self) -> str:
+        """Return the evidence as text."""
+        raise NotImplementedError
+
+    def advise(self, target: str) -> str:
+        """Return the advice for the target of the finding."""
+        return self.ADVICE
+
+
 class Finding(Struct, frozen=True):
     """One finding on one target, with typed evidence and the id of its source.
 
-    ``id`` is the id of the check and selects the text. None in ``evidence`` means unknown.
+    ``id`` is the id of the check.
     """
 
     id: str
     severity: Severity
     target: str
     adapter: str | None
-    evidence: dict[str, Fact]
+    evidence: FindingEvidence
     source: str
 
 
@@ -74,6 +91,23 @@ class CheckInput(Struct, frozen=True, dict=True):
         """Return the health of an endpoint."""
         return self.health.disks.get(endpoint.target)
 
+    def list_adapter_health(self) -> Iterator[tuple[Adapter, AdapterHealth]]:
+        """Yield the adapters whose health is known, with it."""
+        for adapter in self.adapters:
+            if (health := self.of_adapter(adapter)) is not None:
+                yield adapter, health
+
+    def is_over(self, key: str, counters: Iterable[str] | None = None) -> bool:
+        """Return whether none of these counters has risen since an earlier check.
+
+        ``key`` is the endpoint's id or the adapter's name. By default, all its counters count.
+        """
+        if self.counted is None or self.earlier is None:
+            return False
+        current, earlier = self.counted.values.get(key, {}), self.earlier
+        names = current if counters is None else counters
+        return all(current.get(name, 0) <= earlier.value(key, name) for name in names)
+
     @cached_property
     def planned(self) -> dict[tuple[str, str], Row]:
         """The rows by endpoint id and setting."""
@@ -87,26 +121,14 @@ class Check(Struct, frozen=True):
     source: str
     look: Callable[["Check", CheckInput], Iterable[Finding]]
 
-    def found(
-        self, severity: Severity, subject: Adapter | Endpoint | str, /, **evidence: Fact
+    def report(
+        self, severity: Severity, subject: Adapter | Endpoint | str, evidence: FindingEvidence
     ) -> Finding:
         """Return this check's finding on an adapter, an endpoint, or the machine."""
         if isinstance(subject, str):
-            target, adapter = subject, None
-        else:
-            target = subject.target
-            adapter = subject.adapter if isinstance(subject, Endpoint) else subject.target
-        return Finding(self.id, severity, target, adapter, evidence, self.source)
-
-
-def get_family(adapter: Adapter) -> Family:
-    """Return the description of an adapter's family."""
-    return family_named(adapter.family)
-
-
-def get_value(fact: int | str | bool | float | Missing) -> int | str | bool | float | None:
-    """Return the fact, or None if it is missing."""
-    return None if isinstance(fact, Missing) else fact
+            return Finding(self.id, severity, subject, None, evidence, self.source)
+        adapter = subject.adapter if isinstance(subject, Endpoint) else subject.target
+        return Finding(self.id, severity, subject.target, adapter, evidence, self.source)
 
 
 def is_denied(fact: object) -> bool:
@@ -114,9 +136,25 @@ def is_denied(fact: object) -> bool:
     return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
 
 
-def make_root_evidence(inputs: CheckInput) -> dict[str, Fact]:
-    """Return the evidence that only root can read the kernel log."""
-    return {"denied": "log"} if is_denied(inputs.health.log) else {}
+def find_denied(inputs: CheckInput) -> str | UnsetType:
+    """Return the name of the kernel log if only root can read it."""
+    return "log" if is_denied(inputs.health.log) else UNSET
+
+
+def format_denied(denied: str | UnsetType | None) -> str:
+    """Return the part of an advice that names what only root can read."""
+    return f", as root, who may read the {denied}" if denied else ""
+
+
+def format_fact(fact: Fact) -> str:
+    """Return a fact as text; ``-`` if it is unknown."""
+    if fact is None or fact == ():
+        return "-"
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    if isinstance(fact, tuple):
+        return ", ".join(fact)
+    return f"{fact:g}" if isinstance(fact, float) else str(fact)
 
 
 def is_unread(fact: object) -> bool:

@@ -6,17 +6,27 @@ Vendor advice is checked only if the configuration enables it.
 import re
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import MACHINE_TARGET, Check, CheckInput, Finding, Severity
+from hbatune.checks.finding import (
+    MACHINE_TARGET,
+    Check,
+    CheckInput,
+    Finding,
+    FindingEvidence,
+    Severity,
+    format_fact,
+)
 from hbatune.facts.health import UdevRule
 from hbatune.facts.model import Adapter, Missing, Reason
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
-from hbatune.settings.table import SETTINGS
+from hbatune.settings.table import SETTINGS, Value
 from hbatune.text.limit_text import describe_limit
 
 _AFFINITY = "irq_affinity"
@@ -27,33 +37,80 @@ _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.it
 _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
 
 
+class _UnreadTuned(FindingEvidence, frozen=True):
+    unread: str
+
+    def describe(self) -> str:
+        return f"tuned is running; what its profile sets could not be read ({self.unread})"
+
+    def advise(self, target: str) -> str:
+        return (
+            f"see with `tuned-adm active` that its profile leaves disks alone; here: {self.unread}"
+        )
+
+
+class _RunningTuned(FindingEvidence, frozen=True):
+    profile: str
+    values: tuple[str, ...]
+    settings: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def describe(self) -> str:
+        text = f"tuned is running with the profile {self.profile}"
+        if self.values:
+            text += f" (it sets {format_fact(self.values)})"
+        if self.settings:
+            settings, files = format_fact(self.settings), format_fact(self.files)
+            text += f", which sets what hbatune sets: {settings} ({files})"
+        return text
+
+    def advise(self, target: str) -> str:
+        if not self.settings:
+            return self.ADVICE
+        return (
+            f"choose a profile of tuned's that leaves {format_fact(self.settings)} alone "
+            "(`tuned-adm profile NAME`): whichever of the two writes last wins"
+        )
+
+
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find a running tuned. It is advice if tuned sets a planned or vendor-advised setting."""
     if inputs.health.daemons.get("tuned") is not True:
         return
     tuned = inputs.health.tuned
     if isinstance(tuned, Missing):
-        yield check.found(Severity.INFO, MACHINE_TARGET, unread=tuned.text or str(tuned.reason))
+        unread = _UnreadTuned(tuned.text or str(tuned.reason))
+        yield check.report(Severity.INFO, MACHINE_TARGET, unread)
         return
-    planned = {row.setting for row in inputs.rows if row.state in _PLACED}
-    planned |= {advice.setting for advice in inputs.advice}
-    conflicts = {
-        setting: write.file
-        for write in tuned.writes
-        if (setting := _find_setting(write.attribute)) in planned
-    }
-    yield check.found(
-        Severity.ADVICE if conflicts else Severity.INFO,
-        MACHINE_TARGET,
-        profile=tuned.names,
-        values=tuple(
-            f"{setting} {write.value}"
-            for write in tuned.writes
-            if (setting := _find_setting(write.attribute)) is not None
-        ),
-        settings=tuple(sorted(conflicts)),
-        files=tuple(sorted(set(conflicts.values()))),
+    planned = _list_placed(inputs) | {advice.setting for advice in inputs.advice}
+    values, conflicts, files = [], set(), set()
+    for write in tuned.writes:
+        setting = _find_setting(write.attribute)
+        if setting is not None:
+            values.append(f"{setting} {write.value}")
+        if setting in planned:
+            conflicts.add(setting)
+            files.add(write.file)
+    evidence = _RunningTuned(
+        tuned.names, tuple(values), tuple(sorted(conflicts)), tuple(sorted(files))
     )
+    yield check.report(Severity.ADVICE if conflicts else Severity.INFO, MACHINE_TARGET, evidence)
+
+
+class _RunningIrqbalance(FindingEvidence, frozen=True):
+    placed: int
+    asks: tuple[str, ...]
+    policy: str
+    start: str | None
+
+    def describe(self) -> str:
+        asks = f"; it asks: {format_fact(self.asks)}" if self.asks else ""
+        return f"irqbalance is running{asks}; interrupts placed by the profile: {self.placed}"
+
+    def advise(self, target: str) -> str:
+        if self.start is None:
+            return self.ADVICE
+        return f"start it with --policyscript={self.start}, so that it leaves those alone"
 
 
 def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -65,16 +122,24 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     if inputs.health.daemons.get("irqbalance") is not True:
         return
     placed = sum(row.setting == _AFFINITY and row.state in _PLACED for row in inputs.rows)
-    runs_policy = str(paths.IRQ_POLICY) in inputs.health.irq_policies
-    at_risk = placed and not runs_policy
-    yield check.found(
-        Severity.ADVICE if at_risk else Severity.INFO,
-        MACHINE_TARGET,
-        placed=placed,
-        asks=inputs.health.irq_policies,
-        policy=str(paths.IRQ_POLICY),
-        start=str(paths.IRQ_POLICY) if at_risk else None,
-    )
+    policy, policies = str(paths.IRQ_POLICY), inputs.health.irq_policies
+    start = policy if placed and policy not in policies else None
+    evidence = _RunningIrqbalance(placed, policies, policy, start)
+    yield check.report(Severity.ADVICE if start else Severity.INFO, MACHINE_TARGET, evidence)
+
+
+class _ForeignRule(FindingEvidence, frozen=True):
+    ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
+    setting: str
+    value: str | None
+    file: str
+    line: int
+    of: tuple[str, ...]
+
+    def describe(self) -> str:
+        value = f" to {self.value}" if self.value is not None else ""
+        of = f" of {format_fact(self.of)}" if self.of else ""
+        return f"{self.file}, line {self.line}, sets {self.setting}{value}{of}"
 
 
 def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -91,62 +156,129 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for rule in inputs.health.udev_rules:
         setting = _find_setting(rule.attribute)
         if setting is not None and not _is_elsewhere(rule, names):
-            yield check.found(
-                Severity.ADVICE if setting in wanted else Severity.INFO,
-                MACHINE_TARGET,
-                setting=setting,
-                value=rule.value,
-                file=rule.file,
-                line=rule.line,
-                of=rule.of,
-            )
+            severity = Severity.ADVICE if setting in wanted else Severity.INFO
+            evidence = _ForeignRule(setting, rule.value, rule.file, rule.line, rule.of)
+            yield check.report(severity, MACHINE_TARGET, evidence)
+
+
+class _MissingFio(FindingEvidence, frozen=True):
+    ADVICE = "install it: without it `apply` proves nothing"
+
+    def describe(self) -> str:
+        return "fio is not installed"
 
 
 def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report that fio is missing, which probes require."""
-    yield from _check_tool(check, inputs, "fio")
+    if inputs.health.tools.get("fio") is False:
+        yield check.report(Severity.INFO, MACHINE_TARGET, _MissingFio())
+
+
+class _MissingBpftrace(FindingEvidence, frozen=True):
+    ADVICE = "install it to see latencies while the machine works"
+
+    def describe(self) -> str:
+        return "bpftrace is not installed"
 
 
 def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report that bpftrace is missing, which live latency measurements require."""
-    yield from _check_tool(check, inputs, "bpftrace")
+    if inputs.health.tools.get("bpftrace") is False:
+        yield check.report(Severity.INFO, MACHINE_TARGET, _MissingBpftrace())
+
+
+class _InstalledIotune(FindingEvidence, frozen=True):
+    ADVICE = (
+        "run it after `hbatune apply`, and once more when one of these has changed: what it has "
+        "measured holds for the values of then"
+    )
+    settings: tuple[str, ...]
+
+    def describe(self) -> str:
+        settings = format_fact(self.settings)
+        return (
+            "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
+            f"{settings}"
+        )
 
 
 def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find iotune if the plan sets a setting that it reads its depth from or warns about."""
-    if inputs.health.tools.get("iotune") is True:
-        moved = {row.setting for row in inputs.rows if row.state in _PLACED} & _READ_BY_IOTUNE
-        if moved:
-            yield check.found(Severity.INFO, MACHINE_TARGET, settings=tuple(sorted(moved)))
+    settings = tuple(sorted(_list_placed(inputs) & _READ_BY_IOTUNE))
+    if settings and inputs.health.tools.get("iotune") is True:
+        yield check.report(Severity.INFO, MACHINE_TARGET, _InstalledIotune(settings))
+
+
+class _HiddenProcess(FindingEvidence, frozen=True):
+    daemons: tuple[str, ...]
+    process: str | UnsetType | None = UNSET
+    unit: str | UnsetType = UNSET
+
+    def describe(self) -> str:
+        process = f": {self.process}" if isinstance(self.process, str) else ""
+        return f"not known whether they run: {format_fact(self.daemons)}{process}"
+
+    def advise(self, target: str) -> str:
+        if self.unit is UNSET:
+            return "run `check` as root, who sees all processes"
+        return (
+            f"run it as {self.unit}, or stop it: hbatune does not follow the settings of another "
+            "process"
+        )
 
 
 def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find daemons that may run: processes are hidden, or a process only has that name."""
-    missing = {
-        daemon: state
-        for daemon, state in inputs.health.daemons.items()
-        if isinstance(state, Missing)
-    }
-    unproven = {
-        daemon: state.text for daemon, state in missing.items() if state.reason is Reason.UNPARSABLE
-    }
-    if hidden := tuple(name for name in missing if name not in unproven):
-        yield check.found(Severity.ADVICE, MACHINE_TARGET, daemons=hidden)
-    for name, process in unproven.items():
-        yield check.found(
-            Severity.ADVICE,
-            MACHINE_TARGET,
-            daemons=(name,),
-            process=process,
-            unit=f"{name}.service",
+    hidden, unproven = [], []
+    for daemon, state in inputs.health.daemons.items():
+        if isinstance(state, Missing) and state.reason is Reason.UNPARSABLE:
+            unproven.append(_HiddenProcess((daemon,), state.text, f"{daemon}.service"))
+        elif isinstance(state, Missing):
+            hidden.append(daemon)
+    if hidden:
+        yield check.report(Severity.ADVICE, MACHINE_TARGET, _HiddenProcess(tuple(hidden)))
+    for evidence in unproven:
+        yield check.report(Severity.ADVICE, MACHINE_TARGET, evidence)
+
+
+class _UnapprovedVersion(FindingEvidence, frozen=True):
+    """A version that is not approved, or that is unknown: ``unread`` is then the reason."""
+
+    COMPONENT: ClassVar[str] = ""
+    version: str | None
+    approved: tuple[str, ...]
+    unread: str | UnsetType = UNSET
+
+    def describe(self) -> str:
+        approved = format_fact(self.approved)
+        if self.version is not None:
+            return f"{self.COMPONENT} {self.version} is not among the approved ones: {approved}"
+        return (
+            f"the version of its {self.COMPONENT} is not known ({self.unread}), and only these are "
+            f"approved: {approved}"
         )
+
+    def advise(self, target: str) -> str:
+        if self.version is None:
+            return f"look with the vendor's own tool: for the kernel it is {self.unread}"
+        return (
+            f"plan the update from {self.version} to an approved one, or approve it in hbatune.toml"
+        )
+
+
+class _UnapprovedFirmware(_UnapprovedVersion, frozen=True):
+    COMPONENT = "firmware"
+
+
+class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
+    COMPONENT = "driver"
 
 
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find firmware that is not approved, or that is on the list but cannot be read."""
-    for adapter, approved in _list_approved(inputs):
-        allowed = tuple(glob for entry in approved for glob in entry.firmware)
-        yield from _check_version(check, adapter, adapter.firmware, allowed)
+    for adapter in inputs.adapters:
+        globs = [glob for entry in _list_approved(inputs, adapter) for glob in entry.firmware]
+        yield from _check_version(check, adapter, adapter.firmware, globs, _UnapprovedFirmware)
 
 
 def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -154,12 +286,41 @@ def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Findin
 
     A driver without a version has the kernel's version.
     """
-    for adapter, approved in _list_approved(inputs):
-        allowed = tuple(glob for entry in approved for glob in entry.driver)
+    for adapter in inputs.adapters:
+        globs = [glob for entry in _list_approved(inputs, adapter) for glob in entry.driver]
         version = adapter.driver_version
         if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
-        yield from _check_version(check, adapter, version, allowed)
+        yield from _check_version(check, adapter, version, globs, _UnapprovedDriver)
+
+
+def _list_approved(inputs: CheckInput, adapter: Adapter) -> Iterator[ApprovedVersions]:
+    for entry in inputs.site.approved:
+        if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
+            yield entry
+
+
+def _check_version(
+    check: Check,
+    adapter: Adapter,
+    version: str | Missing,
+    globs: Collection[str],
+    evidence: type[_UnapprovedVersion],
+) -> Iterator[Finding]:
+    approved = tuple(globs)
+    if not approved:
+        return
+    if isinstance(version, Missing):
+        # An unknown version is neither approved nor unapproved.
+        unread = version.text or str(version.reason)
+        yield check.report(Severity.ADVICE, adapter, evidence(None, approved, unread))
+    elif not any(fnmatchcase(version, glob) for glob in approved):
+        yield check.report(Severity.WARNING, adapter, evidence(version, approved))
+
+
+def _list_placed(inputs: CheckInput) -> set[str]:
+    """Return the settings that the plan sets."""
+    return {row.setting for row in inputs.rows if row.state in _PLACED}
 
 
 def _find_setting(attribute: str) -> str | None:
@@ -175,32 +336,37 @@ def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
     return not any(fnmatchcase(name, glob) for name in names for glob in globs)
 
 
-def _check_tool(check: Check, inputs: CheckInput, name: str) -> Iterator[Finding]:
-    if inputs.health.tools.get(name) is False:
-        yield check.found(Severity.INFO, MACHINE_TARGET)
+class _UnmetAdvice(FindingEvidence, frozen=True):
+    vendor: str
+    rule: str
+    setting: str
+    current: Value
+    advised: Value
+    planned: Value | None
+    against: str | None
+    limit: str | None
+    note: str | None
+    open: str | None
 
+    def describe(self) -> str:
+        text = f"{self.setting} is {self.current}, where {self.vendor} asks for {self.advised}"
+        if self.against is not None and self.planned is not None:
+            text += f"; rule {self.against} of the profile wants {self.planned}"
+        text += f"; here: {self.limit}" if self.limit is not None else ""
+        return text + (f"; note: {self.note}" if self.note is not None else "")
 
-def _list_approved(inputs: CheckInput) -> Iterator[tuple[Adapter, tuple[ApprovedVersions, ...]]]:
-    for adapter in inputs.adapters:
-        yield adapter, tuple(entry for entry in inputs.site.approved if _applies_to(entry, adapter))
-
-
-def _applies_to(approved: ApprovedVersions, adapter: Adapter) -> bool:
-    product = adapter.product or ""
-    return approved.family == adapter.family and fnmatchcase(product, approved.product)
-
-
-def _check_version(
-    check: Check, adapter: Adapter, version: str | Missing, allowed: tuple[str, ...]
-) -> Iterator[Finding]:
-    if not allowed:
-        return
-    if isinstance(version, Missing):
-        # An unknown version is neither approved nor unapproved.
-        unread = version.text or str(version.reason)
-        yield check.found(Severity.ADVICE, adapter, version=None, approved=allowed, unread=unread)
-    elif not any(fnmatchcase(version, glob) for glob in allowed):
-        yield check.found(Severity.WARNING, adapter, version=version, approved=allowed)
+    def advise(self, target: str) -> str:
+        if self.against is not None:
+            return (
+                f"decide whose word holds: a rule for {self.setting} in rules.d outweighs "
+                f"{self.against}"
+            )
+        if self.open is not None:
+            return (
+                f'to have {self.open} set, say vendors = "follow" in hbatune.toml, or write a rule '
+                "for it"
+            )
+        return "nothing: this kernel or device does not take it"
 
 
 def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -208,20 +374,20 @@ def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for advice in inputs.advice:
         if advice.stance is Stance.AGREES:
             continue
-        conflict = advice.stance is Stance.CONFLICT
-        finding = check.found(
-            Severity.ADVICE if conflict else Severity.INFO,
-            advice.target,
+        is_conflict = advice.stance is Stance.CONFLICT
+        evidence = _UnmetAdvice(
             vendor=advice.vendor,
             rule=advice.rule,
             setting=advice.setting,
             current=advice.current,
             # None means to keep the current value.
             advised=advice.current if advice.advised is None else advice.advised,
-            planned=advice.planned if conflict else None,
+            planned=advice.planned if is_conflict else None,
             against=advice.against,
             limit=None if advice.limit is None else describe_limit(advice.limit),
             note=advice.note,
             open=advice.setting if advice.stance is Stance.OPEN else None,
         )
+        severity = Severity.ADVICE if is_conflict else Severity.INFO
+        finding = check.report(severity, advice.target, evidence)
         yield replace(finding, adapter=advice.adapter, source=advice.source)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hbatune.checks.finding import Fact, Finding, Severity
 from hbatune.checks.registry import run_checks
@@ -210,14 +210,15 @@ def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
 
 def _shorten_finding(finding: Finding) -> Finding:
     """Return a finding with its evidence cut to a realistic length."""
-    evidence = {name: _shorten_evidence(value) for name, value in finding.evidence.items()}
+    facts = {name: _shorten_fact(fact) for name, fact in asdict(finding.evidence).items()}
+    evidence = replace(finding.evidence, **facts)
     return replace(finding, target=shorten_text(finding.target), evidence=evidence)
 
 
-def _shorten_evidence(value: Fact) -> Fact:
-    if isinstance(value, tuple):
-        return tuple(shorten_text(item) for item in value[:MAX_NAMES])
-    return shorten_text(value) if isinstance(value, str) else value
+def _shorten_fact(fact: Fact) -> Fact:
+    if isinstance(fact, tuple):
+        return tuple(shorten_text(item) for item in fact[:MAX_NAMES])
+    return shorten_text(fact) if isinstance(fact, str) else fact
 
 
 def _shorten_value(value: Value | None) -> Value | None:

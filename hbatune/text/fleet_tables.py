@@ -26,7 +26,6 @@ from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import UnusableSnapshot
 from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import format_count
-from hbatune.text.finding_text import format_finding
 from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, Column, ColumnKind, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
@@ -95,15 +94,15 @@ def make_audit_document(audit: Audit) -> AuditDocument:
 
 def with_text(finding: FleetFinding) -> FleetFindingEntry:
     """Return an entry for the findings, with their text."""
-    text = format_finding(finding.example)
+    evidence = finding.example.evidence
     return FleetFindingEntry(
         id=finding.id,
         severity=finding.severity,
         source=finding.source,
         targets=finding.targets,
         hosts=finding.hosts,
-        evidence=text.evidence,
-        advice=text.advice,
+        evidence=evidence.describe(),
+        advice=evidence.advise(finding.example.target),
     )
 
 

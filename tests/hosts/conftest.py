@@ -71,7 +71,7 @@ def surveyed(_namespaces: None) -> Iterator[Callable[[str], Surveyed]]:
         @cache
         def survey(name: str) -> Surveyed:
             root = Path(folder) / name
-            build(ALL[name](), root)
+            build(families.describe(name, ALL), root)
             # A described controller has files alone: no features.
             names = ["ctrl_loss_tmo", "pm_qos_latency_tolerance_us"]
             files = list_attributes(names, TargetKind.CONTROLLER)

@@ -6,7 +6,7 @@ else (addresses, serial and version numbers, sizes of hosts, names of drives) is
 nothing rests on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.hosts import fabrics, hbas, parallel, raid, virtual
 from tests.hosts.tree import Described
@@ -43,3 +43,12 @@ MACHINES: dict[str, Callable[[], Described]] = {
     )
 }
 """The machine of every family, by its name."""
+
+
+def describe(name: str, machines: Mapping[str, Callable[[], Described]] = MACHINES) -> Described:
+    """Return a described machine. AssertionError if there is none of this name."""
+    assert name in machines, (
+        f"no machine is described for {name}: write one in tests/hosts, and add it to MACHINES in "
+        "tests/hosts/families.py"
+    )
+    return machines[name]()

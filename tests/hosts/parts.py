@@ -1,9 +1,11 @@
 """What described machines are put together from: drives, vectors, parameters, links."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SSD_PAGE
 from tests.hosts.tree import (
@@ -29,19 +31,34 @@ def parameters(module: str, **loaded_with: str) -> dict[str, Value]:
     ``modules.json`` has their names, the modes of their files and what they say without options. A
     parameter of mode 0 has no file (fs/sysfs/group.c: create_files).
     """
-    own = real_parameters(module)
-    assert loaded_with.keys() <= own.keys()
+    own = real_parameters(module, loaded_with)
     return {
         name: Moded(loaded_with.get(name, text), mode) for name, (mode, text) in own.items() if mode
     }
 
 
-@cache
-def real_parameters(module: str) -> dict[str, tuple[int, str]]:
-    """Return mode and text of each parameter of a module, of the newest kernel in the file."""
-    *_, newest = json.loads(MODULES.read_text(encoding="utf-8")).values()
+def real_parameters(module: str, options: Iterable[str] = ()) -> dict[str, tuple[int, str]]:
+    """Return mode and text of each parameter of a module, of the newest kernel in the file.
+
+    AssertionError if the file does not have the module, or the module not one of these options.
+    """
+    kernels = _load_modules()
+    *_, newest = kernels.values()
+    packages = " ".join(kernel.partition(" ")[0] for kernel in kernels)
+    assert module in newest, (
+        f"{MODULES.name} does not have the module {module}: add it to MODULES in "
+        f"tools/module_parameters.py, then run `apt-get download {packages}` and "
+        "`python -m tools.module_parameters linux-image-*.deb`"
+    )
     lines = newest[module]["parameters"]
+    unknown = ", ".join(name for name in options if name not in lines)
+    assert not unknown, f"the module {module} has no option {unknown}: `modinfo {module}` lists all"
     return {name: (int(line[:4], 8), line[5:]) for name, line in lines.items()}
+
+
+@cache
+def _load_modules() -> dict[str, dict[str, Any]]:
+    return dict(json.loads(MODULES.read_text(encoding="utf-8")))
 
 
 def vectors(free: tuple[str, ...] = (), locked: tuple[str, ...] = ()) -> tuple[Vector, ...]:

@@ -25,7 +25,7 @@ Survey = Callable[[str], Surveyed]
 def test_family_options_match_module() -> None:
     for family in families():
         for option in family.options:
-            mode, text = real_parameters(family.name)[option.name]
+            mode, text = real_parameters(family.name, [option.name])[option.name]
             assert option.shown is bool(mode), option.name
             if not option.shown:
                 assert str(option.default) == text

@@ -1,6 +1,6 @@
 """What checks see, for tests: a machine that is well unless told, and the findings of one check."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -75,3 +75,20 @@ def seen(
 def found(what: CheckInput, id: str) -> list[Finding]:
     """Return what the check with this id finds."""
     return [finding for finding in run_checks(what) if finding.id == id]
+
+
+class Text(NamedTuple):
+    """The two sentences of a finding."""
+
+    evidence: str
+    advice: str
+
+
+def format_finding(finding: Finding) -> Text:
+    """Return the two sentences of a finding."""
+    return Text(finding.evidence.describe(), finding.evidence.advise(finding.target))
+
+
+def facts(finding: Finding) -> dict[str, Any]:
+    """Return the evidence of a finding, as JSON has it."""
+    return dict(msgspec.to_builtins(finding.evidence))

@@ -1,14 +1,17 @@
 """What each check finds, what it leaves alone, and that each has words and a source."""
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import MACHINE_TARGET, CheckInput, Fact, Finding, Severity
+from hbatune.checks.finding import MACHINE_TARGET, CheckInput, Finding, FindingEvidence, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
 from hbatune.facts.health import (
     ErrorKind,
@@ -39,8 +42,18 @@ from hbatune.policy.config import ApprovedVersions, Site
 from hbatune.policy.library import load_sources
 from hbatune.policy.profile import AtLeast, Exactly, Match, Objective, Rule, VendorRule
 from hbatune.shipped import find_shipped
-from hbatune.text.finding_text import TEXTS_BY_CHECK, Text, format_finding
-from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
+from tests.unit.checks import (
+    NO_ERRORS,
+    Text,
+    adapter_health,
+    disk_health,
+    facts,
+    format_finding,
+    found,
+    health,
+    port,
+    seen,
+)
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine, vector
 from tests.unit.test_plan import profile
 
@@ -71,7 +84,6 @@ def test_healthy_machine_is_clean() -> None:
 
 def test_checks_have_valid_sources() -> None:
     assert len({check.id for check in CHECKS}) == len(CHECKS)
-    assert set(TEXTS_BY_CHECK) == {check.id for check in CHECKS}
     assert {check.source for check in CHECKS} <= set(load_sources(find_shipped("rules")))
 
 
@@ -181,24 +193,46 @@ def test_hidden_vectors_are_inconclusive() -> None:
     # A user cannot look, and is told so.
     unsure = on_a_line(LINE, offers_msi=DENIED)
     assert not found(unsure, "msix-off")
-    assert only(found(unsure, "adapter-unread")).evidence["roots"] == ("capabilities",)
+    assert facts(only(found(unsure, "adapter-unread")))["roots"] == ("capabilities",)
     assert not found(on_a_line(offers_msi=DENIED), "adapter-unread")
 
 
-def test_unknown_evidence_keeps_advice() -> None:
-    """Each text has words of its own for what is not known, and some advice is always left."""
-    for id, text in TEXTS_BY_CHECK.items():
-        names = {name for sentence in text for name in re.findall(r"\{(\w+)\}", sentence)}
-        optional = {
-            name
-            for sentence in text
-            for part in re.findall(r"\[([^\[\]]*\{[^\[\]]*)\]", sentence)
-            for name in re.findall(r"\{(\w+)\}", part)
-        }
-        evidence: dict[str, Fact] = {name: None if name in optional else 1 for name in names}
-        told = format_finding(Finding(id, INFO, "sda", None, evidence, "K"))
-        assert "[]" not in told.evidence + told.advice
-        assert told.advice
+SAMPLES: dict[Any, Any] = {str: "sda", int: 7, float: 2.5, bool: True, tuple: ("sdb", "sdc")}
+
+
+def list_evidence(base: type[FindingEvidence] = FindingEvidence) -> Iterator[type[FindingEvidence]]:
+    """Yield the types of evidence that have their own text."""
+    for kind in base.__subclasses__():
+        subclasses = list(list_evidence(kind))
+        yield from subclasses or [kind]
+
+
+def fill(kind: type[FindingEvidence], *, unknown: bool) -> FindingEvidence:
+    """Return evidence with all its facts, or with the optional ones unknown."""
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        options = get_args(field.type) if get_origin(field.type) is UnionType else (field.type,)
+        if unknown and NoneType in options:
+            values[field.name] = None
+        elif unknown and UnsetType in options:
+            values[field.name] = UNSET
+        elif get_origin(options[0]) is tuple:
+            values[field.name] = () if unknown else SAMPLES[tuple]
+        else:
+            values[field.name] = SAMPLES[options[0]]
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", sorted(list_evidence(), key=str), ids=lambda kind: kind.__name__)
+def test_all_evidence_renders(kind: type[FindingEvidence]) -> None:
+    full, unknown = fill(kind, unknown=False), fill(kind, unknown=True)
+    for evidence in (full, unknown):
+        assert evidence.describe()
+        assert evidence.advise("sda")
+    texts = full.describe() + full.advise("sda")
+    assert "None" not in texts
+    assert "UNSET" not in texts
+    assert not re.search(r"[{}]|\bself\b", texts)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +307,7 @@ def test_starving_limit_is_reported() -> None:
     wants = profile(("queue_depth", AtLeast(64)))
     finding = only(found(seen(crowd(8, 500), profile=wants), "host-depth-share"))
     assert (finding.severity, finding.source) == (WARNING, "D1-2")
-    assert finding.evidence["share"] == 62
+    assert facts(finding)["share"] == 62
     assert "raise max_queue_depth" in format_finding(finding).advice
     assert not found(seen(crowd(8, 512), profile=wants), "host-depth-share")
 
@@ -313,7 +347,7 @@ def sunk(depth: str, **overrides: Any) -> Machine:
 
 def test_sunk_depth_is_reported() -> None:
     finding = only(found(seen(sunk("17")), "depth-sunk"))
-    assert (finding.target, finding.evidence["began"], finding.severity) == ("sdb", 254, INFO)
+    assert (finding.target, facts(finding)["began"], finding.severity) == ("sdb", 254, INFO)
     assert not found(seen(sunk("254")), "depth-sunk")
     assert not found(seen(sunk("17", model="ANOTHER")), "depth-sunk")
     # Drivers that never lower a depth by themselves.
@@ -324,7 +358,7 @@ def test_sunk_depth_is_reported() -> None:
     )
     loaded = adapters(fibre, options={"lpfc_lun_queue_depth": "64"})
     finding = only(found(seen(fibre, health(fibre, **loaded)), "depth-sunk"))
-    assert (finding.evidence["option"], finding.severity) == ("lpfc_lun_queue_depth", ADVICE)
+    assert (facts(finding)["option"], finding.severity) == ("lpfc_lun_queue_depth", ADVICE)
 
 
 def test_requested_depth_never_sinks() -> None:
@@ -419,7 +453,7 @@ def test_offline_device_is_reported() -> None:
 
 def test_drive_cache_is_information() -> None:
     finding = only(found(seen(machine()), "drive-cache"))
-    assert (finding.severity, finding.evidence["cache"]) == (INFO, "write through")
+    assert (finding.severity, facts(finding)["cache"]) == (INFO, "write through")
     assert "never changed" in format_finding(finding).advice
     volume = machine(endpoint(protocol=Protocol.VOLUME))
     assert not found(seen(volume), "drive-cache")
@@ -515,7 +549,7 @@ def fabric(preferences: list[tuple[bool, bool]]) -> Machine:
 
 def test_uneven_preferred_paths_are_reported() -> None:
     finding = only(found(seen(fabric([(True, False)] * 3)), "preferred-paths"))
-    assert (finding.target, finding.source, finding.evidence["least"]) == (ADAPTER, "D4-4", 0)
+    assert (finding.target, finding.source, facts(finding)["least"]) == (ADAPTER, "D4-4", 0)
     for balanced in ([(True, False), (False, True)], [(True, False)], [(True, True)] * 4):
         assert not found(seen(fabric(balanced)), "preferred-paths")
 
@@ -531,7 +565,7 @@ def test_competing_setters_are_reported() -> None:
     fares = health(busy, udev_rules=rules, daemons={"irqbalance": True, "tuned": True})
     assert only(found(seen(busy, fares), "irqbalance-running")).severity is INFO
     findings = found(seen(busy, fares, profile=wants), "udev-rule")
-    assert [(each.evidence["setting"], each.severity) for each in findings] == [
+    assert [(facts(each)["setting"], each.severity) for each in findings] == [
         ("scheduler", ADVICE),
         ("read_ahead_kb", INFO),
     ]
@@ -675,7 +709,7 @@ def test_absent_facts_stay_clean() -> None:
 def test_unknown_depth_is_reported(depth: Attribute | Missing, reason: str | None) -> None:
     disk = endpoint(attributes={**endpoint().attributes, "device/queue_depth": depth})
     findings = found(seen(machine(disk)), "disk-unread")
-    assert [finding.evidence["reasons"] for finding in findings] == ([(reason,)] if reason else [])
+    assert [facts(finding)["reasons"] for finding in findings] == ([(reason,)] if reason else [])
 
 
 def served(*cpus: str, role: Role = Role.DATA, managed: bool = False) -> tuple[Vector, ...]:
@@ -699,7 +733,7 @@ def test_admin_vectors_never_count() -> None:
     sick = placed(*served("0", "1"), *served("2", "3", role=Role.ADMIN))
     fares = health(sick, **adapters(sick, vectors=4, options={"max_msix_vectors": "4"}))
     finding = only(found(seen(sick, fares), "msix-few"))
-    assert (finding.evidence["vectors"], finding.severity) == (2, ADVICE)
+    assert (facts(finding)["vectors"], finding.severity) == (2, ADVICE)
 
 
 @pytest.mark.parametrize(
@@ -733,7 +767,7 @@ def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice:
 def test_remote_vectors_are_reported(managed: bool, severity: Severity) -> None:
     sick = placed(*served("0", "6", managed=managed))
     finding = only(found(seen(sick), "vectors-far"))
-    assert (finding.severity, finding.evidence["vectors"]) == (severity, ("irq31",))
+    assert (finding.severity, facts(finding)["vectors"]) == (severity, ("irq31",))
     assert "another NUMA node than the adapter's (0-3)" in format_finding(finding).evidence
     assert ("moves the 1 that may be" in format_finding(finding).advice) is not managed
     assert not found(seen(placed(*served("0", "3"))), "vectors-far")
@@ -774,7 +808,7 @@ def test_duplicate_names_are_reported() -> None:
     one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
     two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
     findings = found(seen(machine(one, two)), "same-name")
-    assert [(each.target, each.evidence["others"]) for each in findings] == [
+    assert [(each.target, facts(each)["others"]) for each in findings] == [
         ("sda", ("sdb",)),
         ("sdb", ("sda",)),
     ]
@@ -805,7 +839,7 @@ def test_nameless_disks_are_information() -> None:
 def test_unmatched_names_are_reported() -> None:
     site = Site(exclude=("sda", "sdz"), members={"naa.1": 4})
     findings = found(seen(machine(), site=site), "site-name")
-    assert [(each.evidence["key"], each.evidence["name"]) for each in findings] == [
+    assert [(facts(each)["key"], facts(each)["name"]) for each in findings] == [
         ("exclude", "sdz"),
         ("members", "naa.1"),
     ]

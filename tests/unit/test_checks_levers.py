@@ -12,8 +12,7 @@ from hbatune.facts.observe import parse_gigabits
 from hbatune.policy.library import load_arrays
 from hbatune.policy.profile import AtLeast
 from hbatune.shipped import find_shipped
-from hbatune.text.finding_text import format_finding
-from tests.unit.checks import adapter_health, found, health, seen
+from tests.unit.checks import adapter_health, facts, format_finding, found, health, seen
 from tests.unit.factory import adapter, attributes, endpoint, host, machine
 from tests.unit.test_plan import profile
 
@@ -80,7 +79,7 @@ def test_low_target_depth_is_advice() -> None:
     luns = [lun(number) for number in range(4)]
     it = looked(*luns, inspected={"host0 lpfc_tgt_queue_depth": "100"})
     finding = only(found(it, "target-commands"))
-    assert (finding.severity, finding.evidence["depths"], finding.evidence["luns"]) == (
+    assert (finding.severity, facts(finding)["depths"], facts(finding)["luns"]) == (
         ADVICE,
         256,
         4,
@@ -124,9 +123,9 @@ def test_slow_ports_are_reported() -> None:
     ports, phys = sorted(
         found(looked(lun(), rates=rates), "port-rate"), key=lambda each: each.severity
     )
-    assert (ports.severity, ports.evidence["ports"]) == (ADVICE, ("host0",))
+    assert (ports.severity, facts(ports)["ports"]) == (ADVICE, ("host0",))
     assert "switch port of host0" in format_finding(ports).advice
-    assert (phys.severity, phys.evidence["ports"]) == (INFO, ("phy-1:0", "phy-1:1"))
+    assert (phys.severity, facts(phys)["ports"]) == (INFO, ("phy-1:0", "phy-1:1"))
     assert "at 6 Gbit/s, where 12 are possible" in format_finding(phys).evidence
     assert not found(looked(lun(), rates={"host0": LinkRate(16, 16)}), "port-rate")
 
@@ -155,9 +154,9 @@ def test_array_port_overload_is_advice(
     port = "0x500601613b240f3a"
     disks = [lun(number, depth, vendor=vendor, model=model, port=port) for number in range(luns)]
     findings = found(looked(*disks), "array-port")
-    assert [finding.evidence["limit"] for finding in findings] == ([limit] if limit else [])
+    assert [facts(finding)["limit"] for finding in findings] == ([limit] if limit else [])
     for finding in findings:
-        assert (finding.severity, finding.evidence["depths"]) == (ADVICE, luns * depth)
+        assert (finding.severity, facts(finding)["depths"]) == (ADVICE, luns * depth)
         assert "[[site.array]]" in format_finding(finding).advice
 
 
@@ -177,5 +176,5 @@ def test_share_counts_current_depth() -> None:
     finding = only(
         found(seen(it, profile=profile(("queue_depth", AtLeast(4)))), "host-depth-share")
     )
-    assert (finding.severity, finding.evidence["wanted"]) == (INFO, 32)
-    assert finding.evidence["share"] == 16
+    assert (finding.severity, facts(finding)["wanted"]) == (INFO, 32)
+    assert facts(finding)["share"] == 16

@@ -17,10 +17,9 @@ from hbatune.facts.model import Role
 from hbatune.policy.config import ApprovedVersions, Site
 from hbatune.policy.profile import Exactly
 from hbatune.snapshot.file import Snapshot, encode_snapshot
-from hbatune.text.finding_text import format_finding
 from hbatune.text.terminal import make_printable
 from tests.documented import validate
-from tests.unit.checks import adapter_health, disk_health, health, seen
+from tests.unit.checks import adapter_health, disk_health, format_finding, health, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
 from tests.unit.test_plan import profile

@@ -25,8 +25,16 @@ from hbatune.facts.health import (
 )
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import encode_snapshot
-from hbatune.text.finding_text import format_finding
-from tests.unit.checks import adapter_health, disk_health, found, health, port, seen
+from tests.unit.checks import (
+    adapter_health,
+    disk_health,
+    facts,
+    format_finding,
+    found,
+    health,
+    port,
+    seen,
+)
 from tests.unit.factory import ABSENT, machine
 from tests.unit.snapshots import snapshot
 
@@ -63,7 +71,7 @@ def test_rise_shows_range_and_time() -> None:
 def test_link_errors_rise_at_adapter() -> None:
     now = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
     findings = found(looked(fares(errors=Errors(2, ABSENT, 0)), now), "counters-rising")
-    assert {(each.target, each.evidence["counter"], each.evidence["was"]) for each in findings} == {
+    assert {(each.target, facts(each)["counter"], facts(each)["was"]) for each in findings} == {
         (CARD.target, "correctable", 2),
         (CARD.target, "host0 invalid_crc_count", 0),
     }
@@ -145,7 +153,7 @@ def test_root_port_rise_is_ignored() -> None:
     assert not found(looked(fares(), now), "counters-rising")
     now = fares(port=port(errors=Errors(0, 1, 0)))
     [finding] = found(looked(fares(), now), "counters-rising")
-    assert (finding.evidence["counter"], finding.severity) == ("port nonfatal", Severity.WARNING)
+    assert (facts(finding)["counter"], finding.severity) == ("port nonfatal", Severity.WARNING)
     assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
 
 

@@ -10,7 +10,7 @@ from hbatune.facts.classify import Evidence
 from hbatune.facts.families import GENERIC, families, family_named, family_of
 from hbatune.facts.family import Product, Purpose, Vectors, identify_product
 from hbatune.facts.model import Missing, Pci, Reason, Role
-from tests.hosts.families import MACHINES
+from tests.hosts.families import describe
 from tests.unit.factory import host
 
 ABSENT = Missing(Reason.ABSENT)
@@ -69,7 +69,7 @@ def test_coalescing_options_are_levers(name: str) -> None:
 def test_described_vectors_have_roles(name: str) -> None:
     """Of the described vectors none that is locked is admin, and not all are."""
     model = FAMILIES[name].interrupts
-    for function in MACHINES[name]().functions:
+    for function in describe(name).functions:
         known = [(model.expected([each.name]), each) for each in function.vectors]
         for (role, managed), vector in known:
             assert role is not Role.UNKNOWN, vector

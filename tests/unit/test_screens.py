@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.agent import status
+from hbatune.checks.depth_checks import _LoweredDepth
+from hbatune.checks.disk_checks import _StatisticsOff
 from hbatune.checks.finding import Finding, Severity
 from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
@@ -243,15 +245,14 @@ def test_check_fits_any_width(show: Show, tmp_path: Path) -> None:
 
 
 def test_shared_advice_appears_once(show: Show) -> None:
-    def found(target: str, id: str, **evidence: int) -> Finding:
-        return Finding(id, Severity.WARNING, target, None, dict(evidence), "K-ramp")
-
+    there = seen(host())
+    sunk = [_LoweredDepth(depth, 64, None) for depth in (3, 4)]
     findings = [
-        found("sda", "depth-sunk", depth=3, began=64),
-        found("sda", "iostats-off"),
-        found("sdb", "depth-sunk", depth=4, began=64),
+        Finding("depth-sunk", Severity.WARNING, "sda", None, sunk[0], "K-ramp"),
+        Finding("iostats-off", Severity.WARNING, "sda", None, _StatisticsOff(), "K-ramp"),
+        Finding("depth-sunk", Severity.WARNING, "sdb", None, sunk[1], "K-ramp"),
     ]
-    text = " ".join(show(by=lambda: check._show_findings(seen(host()), findings)).text.split())
+    text = " ".join(show(by=lambda: check._show_findings(there, findings)).text.split())
     assert text.count("find out why the target's queue is full") == 1
     assert text.count("it saves a little CPU time") == 1
 

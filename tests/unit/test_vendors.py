@@ -20,10 +20,9 @@ from hbatune.policy.library import load_arrays, load_profile
 from hbatune.policy.toml_files import PolicyError
 from hbatune.policy.vendors import load_enabled_rules, load_followed_rules, load_vendors
 from hbatune.shipped import find_shipped
-from hbatune.text.finding_text import format_finding
 from hbatune.text.limit_text import describe_limit
 from tests.documented import validate
-from tests.unit.checks import seen
+from tests.unit.checks import facts, format_finding, seen
 from tests.unit.factory import adapter, attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -256,7 +255,7 @@ def test_check_reports_unmet_advice(site: SiteFolder) -> None:
     )
     looked = replace(seen(HOST), advice=(*advice, conflict))
     found = [each for each in run_checks(looked) if each.id == "vendor-advice"]
-    assert [(each.severity, each.evidence["rule"]) for each in found] == [
+    assert [(each.severity, facts(each)["rule"]) for each in found] == [
         (Severity.ADVICE, "nimble-rq-affinity"),
         (Severity.INFO, "nimble-rq-affinity"),
         (Severity.INFO, "nimble-depth-lpfc"),

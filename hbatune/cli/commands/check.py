@@ -7,7 +7,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from hbatune.act import paths
@@ -22,7 +22,6 @@ from hbatune.operations.situation import SituationRequest, read_situation, resol
 from hbatune.operations.snapshot import get_error_counters, make_check_input, take_snapshot
 from hbatune.snapshot.file import Snapshot, load_snapshot
 from hbatune.text.basic_output import add_pager, format_count
-from hbatune.text.finding_text import format_finding
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
 from hbatune.text.tables import Table, make_columns
@@ -131,16 +130,15 @@ def make_check_document(inputs: CheckInput, findings: Iterable[Finding]) -> Chec
 
 
 def _make_entry(finding: Finding) -> FindingEntry:
-    text = format_finding(finding)
     return FindingEntry(
         id=finding.id,
         severity=finding.severity,
         target=finding.target,
         adapter=finding.adapter,
-        evidence=text.evidence,
-        advice=text.advice,
+        evidence=finding.evidence.describe(),
+        advice=finding.evidence.advise(finding.target),
         source=finding.source,
-        facts=finding.evidence,
+        facts=to_builtins(finding.evidence),
     )
 
 
