@@ -76,7 +76,7 @@ def prepare(source: Path, *, bundle: bool) -> None:
     date = formatdate(epoch())
     changes = _CHANGES.format(version=version(), maintainer=maintainer(), date=date)
     (debian / "changelog").write_text(changes)
-    _edit(debian / "control", r"(?m)^(Maintainer:) .*$", f"\\1 {maintainer()}")
+    _edit(debian / "control", "(?<=Maintainer: ).*", maintainer())
     (debian / "manual").mkdir()
     for name, text in manual.files().items():
         (debian / "manual" / name).write_text(text)
@@ -111,7 +111,7 @@ def bundled() -> Mapping[str, str]:
 
 
 def _edit(path: Path, pattern: str, replacement: str) -> None:
-    text, count = re.subn(pattern, replacement, path.read_text())
+    text, count = re.subn(pattern, lambda _: replacement, path.read_text())
     assert count == 1, f"{path}: {pattern}"
     path.write_text(text)
 
@@ -149,7 +149,10 @@ def _add_bill(package: Path) -> None:
     words = ["dpkg-deb", "--field", str(package), "Depends"]
     output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     needed = list(dict.fromkeys(re.findall(r"(?:^|, )([a-z0-9.+-]+)", output)))
-    included = {} if package.stem.endswith("_all") else bundled()
+    licences = (CHECKOUT / "debian/bundled/copyright").read_text()
+    [licence, *_] = re.findall("(?m)^License: (.*)$", licences)
+    versions = {} if package.stem.endswith("_all") else bundled()
+    included = {name: (number, licence) for name, number in versions.items()}
     bill = sbom.text(version(), epoch(), included, needed)
     package.with_suffix(".cdx.json").write_text(bill)
 

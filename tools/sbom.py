@@ -9,16 +9,22 @@ from typing import Any
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "hbatune")
 
 
-def text(version: str, epoch: int, carried: Mapping[str, str], needed: Sequence[str]) -> str:
+def text(
+    version: str, epoch: int, carried: Mapping[str, tuple[str, str]], needed: Sequence[str]
+) -> str:
     """Return the bill as JSON, the same for the same commit (CycloneDX 1.5).
 
-    ``carried`` are the versions of the included Python packages, ``needed`` the required Debian
-    packages.
+    ``carried`` are the version and the SPDX licence of the included Python packages, ``needed`` the
+    required Debian packages.
     """
     ref = f"pkg:deb/debian/hbatune@{version.replace('+', '%2B')}"
     inside = [
-        {**_library(name, f"pkg:pypi/{name}@{number}", "required"), "version": number}
-        for name, number in carried.items()
+        {
+            **_library(name, f"pkg:pypi/{name}@{number}", "required"),
+            "version": number,
+            "licenses": [{"expression": licence}],
+        }
+        for name, (number, licence) in carried.items()
     ]
     outside = [_library(name, f"pkg:deb/debian/{name}", "required") for name in needed]
     parts = sorted(inside + outside, key=lambda part: str(part["purl"]))

@@ -334,6 +334,7 @@ def test_a_bill_of_materials_lies_beside_it(package: Path) -> None:
     else:
         version = deb.bundled()["msgspec"]
         assert parts["msgspec"]["purl"] == f"pkg:pypi/msgspec@{version}"
+        assert parts["msgspec"]["licenses"] == [{"expression": "BSD-3-Clause"}]
     assert parts["fio"]["purl"] == "pkg:deb/debian/fio"
     assert {part["bom-ref"] for part in bill["components"]} == {
         *bill["dependencies"][0]["dependsOn"]
