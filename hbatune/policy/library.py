@@ -86,7 +86,7 @@ def load_compiled(sources: Path) -> CompiledProfiles | None:
             compiled.version == __version__
             and compiled.texts.get(sources.name) == sources.read_text()
         )
-    except (OSError, ValueError):  # includes msgspec.DecodeError and UnicodeDecodeError
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):  # no ValueError in msgspec 0.19
         return None
     return compiled if is_current else None
 

@@ -93,7 +93,7 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
         if not job_lists:
             raise ValueError(output.strip() or "fio wrote nothing")
         counts = [_sum_counters(_select_measured(jobs)) for jobs in job_lists]
-    except ValueError as error:  # not JSON at all, or not fio's
+    except (ValueError, msgspec.ValidationError) as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
     jobs = job_lists[-1]
     for job in jobs:
