@@ -47,11 +47,15 @@ def field(package: Path, name: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def prepared(folder: Path) -> Path:
-    """Return the source for a release that has msgspec."""
-    source = folder / "source"
-    deb.prepare(source, bundle=False)
-    return source
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory ``debian`` of the source package for a release that has msgspec."""
+    source = tmp_path_factory.mktemp("prepared") / "source"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DEBFULLNAME", "Storage team")
+        patched.setenv("DEBEMAIL", "storage@example.org")
+        deb.prepare(source, bundle=False)
+    return source / "debian"
 
 
 @pytest.mark.programs
@@ -91,13 +95,32 @@ def test_msgspec_is_a_dependency_if_the_release_has_it(package: Path, tree: Path
     assert field(package, "Architecture") == "all"
 
 
-def test_the_source_for_a_release_with_msgspec_is_without_it(tmp_path: Path) -> None:
-    source = prepared(tmp_path)
-    control = (source / "debian/control").read_text()
+@pytest.mark.programs
+def test_hbatune_works_with_the_msgspec_of_the_release(tree: Path, tmp_path: Path) -> None:
+    # The other tests use the latest version.
+    library = "usr/lib/python3/dist-packages" if deb.has_msgspec() else tree / "usr/lib/hbatune"
+    (tmp_path / "msgspec").symlink_to(Path("/", library, "msgspec"))
+    names = ("loader", "journal", "policy_compiled", "probe_fio_output", "snapshot_file")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(f"tests/unit/test_{name}.py" for name in names),
+        ],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_source_for_a_release_with_msgspec_is_without_it(debian: Path) -> None:
+    control = (debian / "control").read_text()
     assert "\nArchitecture: all\n" in control
     assert "python3-msgspec" in control
-    assert not (source / "msgspec").exists()
-    assert "msgspec" not in (source / "debian/copyright").read_text()
+    assert not (debian.parent / "msgspec").exists()
+    assert "msgspec" not in (debian / "copyright").read_text()
 
 
 def test_the_build_needs_the_minimum_versions_in_setup_cfg() -> None:
@@ -296,10 +319,7 @@ def test_it_keeps_to_debians_policy(package: Path, tree: Path) -> None:
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_the_builder_is_the_maintainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEBFULLNAME", "Storage team")
-    monkeypatch.setenv("DEBEMAIL", "storage@example.org")
-    debian = prepared(tmp_path) / "debian"
+def test_the_builder_is_the_maintainer(debian: Path) -> None:
     maintainer = "Storage team <storage@example.org>"
     assert f"\nMaintainer: {maintainer}\n" in (debian / "control").read_text()
     assert f"\n -- {maintainer}  " in (debian / "changelog").read_text()
