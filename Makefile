@@ -25,6 +25,7 @@ demo: ## try it: the main job on a virtual machine's disks; none of this machine
 	@$(PYTHON) -m tests.lab run --topology tri-mode tests/lab/demo.sh
 
 deb: ## the package for this Debian release, for `apt install ./dist/hbatune_*.deb`
+	@./.ci/packages deb
 	@$(MAKE) $(BUILDING)
 	@$(PYTHON) -m tools.deb dist
 
@@ -63,7 +64,7 @@ test: ## every test; the lab boots both kernels
 	@$(PYTEST) $(PARALLEL) tests/unit tests/hosts; described=$$?; \
 	$(PYTEST) --durations=20 tests/lab && exit $$described
 
-# These two need neither a browser nor QEMU nor promtool: tests that do are marked.
+# These two need no browser, QEMU, promtool or debhelper: tests that need one are marked.
 unit: $(TESTING) ## the pure tests
 	@$(PYTEST) $(PARALLEL) -m 'not programs' tests/unit
 

@@ -1,298 +1,175 @@
-"""Build the Debian package: ``python -m tools.deb FOLDER`` (`make deb`), without debhelper.
+"""Build the Debian package: ``python -m tools.deb DIRECTORY`` (`make deb`), as any user.
 
-Any user can build it. It is for the Debian release of the build. hbatune is in a private directory,
-together with the Python packages that this release does not have. Everything else, including fio,
-is a dependency that `apt install` installs.
+debhelper and pybuild build it, as ``debian/`` describes. This module only completes the source
+package: it adds the files that are generated, downloaded or different on this Debian release
+(``debian/README.source``).
 """
 
-import configparser
-import gzip
-import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from email.utils import formatdate
 from pathlib import Path
 
 from hbatune import __version__
-from tools import deb_policy, manual, sbom
-from tools.wheel import CHECKOUT, BuildError, build_wheel
+from tools import manual, sbom
+from tools.packaging import epoch, last_commit, maintainer
+from tools.wheel import CHECKOUT, BuildError, copy_checkout, pip
 
-PRIVATE = Path("usr/lib/hbatune")
-NEEDED = ("fio", "udev")
-"""The required packages in addition to Python packages."""
-_UNKNOWN = 946_684_800
-"""2000-01-01, for a checkout without commits: older than any packed file."""
-SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus-client")
-_COMMAND = """\
-#!/usr/bin/python3 -I
-import sys
+_DOWNLOADS = CHECKOUT / "build/sources"
+_STALE = ("hbatune_*.deb", "hbatune_*.cdx.json", "hbatune_*.dsc", "hbatune_*.tar.xz")
+_LOG_TAIL = 50
+"""The number of lines of a failed tool's output in the error message."""
+_CHANGES = """\
+hbatune ({version}) unstable; urgency=medium
 
-sys.path.insert(0, "/{private}")
+  * Built from a checkout. What has changed is in CHANGELOG.md.gz.
 
-from {module} import {function}  # noqa: E402
-
-sys.exit({function}())
+ -- {maintainer}  {date}
 """
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """A Python package that hbatune imports, and its minimum version."""
-
-    name: str
-    least: str
-
-    @property
-    def package(self) -> str:
-        """Debian's name for it."""
-        return f"python3-{self.name}"
-
-
-def requirements() -> tuple[Requirement, ...]:
-    """Return the Python packages that setup.cfg requires."""
-    settings = configparser.ConfigParser()
-    settings.read(CHECKOUT / "setup.cfg")
-    wanted = []
-    for line in settings["options"]["install_requires"].split():
-        name, minimum = line.split(">=")
-        wanted.append(Requirement(name, minimum))
-    return tuple(wanted)
-
-
-def in_this_release(wanted: Requirement) -> bool:
-    """Return whether apt has a recent enough package. Raise ``BuildError`` if apt has no lists."""
-    if _version_of("python3") is None:  # for example in an image without apt's lists
-        subprocess.run(["apt-get", "update"], capture_output=True, check=False)
-        if _version_of("python3") is None:
-            raise BuildError("apt knows no packages: run `apt-get update` first, as root")
-    version = _version_of(wanted.package)
-    if version is None:
-        return False
-    command = ["dpkg", "--compare-versions", version, "ge", wanted.least]
-    return subprocess.run(command, check=False).returncode == 0
-
-
-def _version_of(package: str) -> str | None:
-    command = ["apt-cache", "show", "--no-all-versions", package]
-    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    match = re.search(r"^Version: (\S+)$", output, re.MULTILINE)
-    return match[1] if match else None
 
 
 def version() -> str:
     """Return the package's version. It is higher for later commits, so apt upgrades."""
-    committed = _last_commit()
+    committed = last_commit()
     if committed is None:
         return __version__
     return f"{__version__}+{datetime.fromtimestamp(committed, UTC):%Y%m%d%H%M%S}"
 
 
-def _last_commit() -> int | None:
-    """Return the time of the last commit in seconds since the epoch, or None if it is unknown.
+def has_msgspec() -> bool:
+    """Return whether Debian's msgspec is installed, as on all releases that have it."""
+    command = ["dpkg-query", "--show", "--showformat", "${db:Status-Status}", "python3-msgspec"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout == "installed"
 
-    A directory without git, or of another user, is an unpacked release.
+
+def build(directory: Path) -> Path:
+    """Build binary and source package into ``directory`` and return the path of the binary package.
+
+    Replace earlier packages there. Raise ``BuildError`` if the build fails.
     """
-    command = ["git", "-C", str(CHECKOUT), "log", "-1", "--format=%ct"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return int(done.stdout) if done.returncode == 0 else None
-
-
-def epoch() -> str:
-    """Return the time of every file of the package (reproducible-builds.org).
-
-    The same commit produces the same package, byte by byte, on the same release.
-    """
-    return os.environ.get("SOURCE_DATE_EPOCH") or str(_last_commit() or _UNKNOWN)
-
-
-def build(folder: Path) -> Path:
-    """Build the package into ``folder``, replace earlier packages there, and return its path.
-
-    Raise ``BuildError`` if the build fails.
-    """
-    wanted = requirements()
-    carried = [requirement for requirement in wanted if not in_this_release(requirement)]
     with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(scratch) / "tree"
-        tree.mkdir(mode=0o755)
-        add_program(tree, Path(scratch))
-        for requirement in carried:
-            _carry(tree, requirement)
-        _add_pages(tree, carried)
-        compiled = any(tree.rglob("*.so"))
-        architecture = _architecture() if compiled else "all"
-        control = _control(wanted, carried, architecture, compiled=compiled)
-        _add_control(tree, control)
-        package = _packed(tree, folder, f"hbatune_{version()}_{architecture}.deb")
-    _add_bill(package, [requirement.name for requirement in carried])
+        source = Path(scratch) / f"hbatune-{version()}"
+        prepare(source, bundle=not has_msgspec())
+        run_tool(["dpkg-buildpackage", "--no-sign"], source)
+        directory.mkdir(parents=True, exist_ok=True)
+        for pattern in _STALE:
+            for path in directory.glob(pattern):
+                path.unlink()
+            for path in Path(scratch).glob(pattern):
+                shutil.copy(path, directory)
+    (package,) = directory.glob("hbatune_*.deb")
+    _add_bill(package)
     return package
 
 
-def _add_bill(package: Path, carried: Sequence[str]) -> None:
+def prepare(source: Path, *, bundle: bool) -> None:
+    """Copy the checkout to ``source`` and complete it. ``bundle`` adds the source of msgspec."""
+    copy_checkout(source)
+    debian = source / "debian"
+    date = formatdate(epoch())
+    changes = _CHANGES.format(version=version(), maintainer=maintainer(), date=date)
+    (debian / "changelog").write_text(changes)
+    _edit(debian / "control", "(?<=Maintainer: ).*", maintainer())
+    (debian / "manual").mkdir()
+    for name, text in manual.files().items():
+        (debian / "manual" / name).write_text(text)
+    if bundle:
+        _bundle(source)
+    for path in (source, *source.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        os.utime(path, (epoch(), epoch()), follow_symlinks=False)
+
+
+def _bundle(source: Path) -> None:
+    """Add the source of msgspec, compile it instead of the build dependency, add its licences."""
+    ((name, number),) = bundled().items()
+    archive = _DOWNLOADS / f"{name}-{number}.tar.gz"
+    if not archive.exists():
+        words = ["--no-deps", "--no-build-isolation", "--no-binary=:all:", "--require-hashes"]
+        requirements = CHECKOUT / "debian/bundled/requirements.txt"
+        pip("download", *words, f"--dest={_DOWNLOADS}", f"--requirement={requirements}")
+    shutil.unpack_archive(archive, source)
+    (source / archive.name.removesuffix(".tar.gz")).rename(source / name)
+    _edit(source / "debian/control", rf" python3-{name} \(.*\),", " python3-dev,")
+    _edit(source / "debian/control", "Architecture: all", "Architecture: any")
+    with (source / "debian/copyright").open("a") as copyright_file:
+        copyright_file.write((source / "debian/bundled/copyright").read_text())
+
+
+def bundled() -> Mapping[str, str]:
+    """Return the versions of the packages that ``debian/bundled`` names, by name."""
+    text = (CHECKOUT / "debian/bundled/requirements.txt").read_text()
+    return dict(re.findall(r"(?m)^([a-z]+)==(\S+)", text))
+
+
+def _edit(path: Path, pattern: str, replacement: str) -> None:
+    text, count = re.subn(pattern, lambda _: replacement, path.read_text())
+    assert count == 1, f"{path}: {pattern}"
+    path.write_text(text)
+
+
+def run_tool(command: list[str], directory: Path) -> None:
+    """Run a tool of Debian without the caller's environment, which could affect the package."""
+    retained = {name: os.environ[name] for name in ("DEB_BUILD_OPTIONS",) if name in os.environ}
+    environment = {
+        **retained,
+        "LC_ALL": "C.UTF-8",
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "SOURCE_DATE_EPOCH": str(epoch()),
+    }
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment,
+            umask=0o022,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BuildError(f"{command[0]} is missing: run `.ci/packages deb`") from None
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-_LOG_TAIL:])
+        raise BuildError(f"{command[0]} failed:\n{tail}")
+
+
+def _add_bill(package: Path) -> None:
     """Write the bill of materials next to the package."""
     words = ["dpkg-deb", "--field", str(package), "Depends"]
     output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    needed = list(dict.fromkeys(dependency.split()[0] for dependency in output.split(",")))
-    bill = sbom.text(version(), int(epoch()), carried, needed)
-    write(package.with_suffix(".cdx.json"), bill.encode())
+    needed = list(dict.fromkeys(re.findall(r"(?:^|, )([a-z0-9.+-]+)", output)))
+    licences = (CHECKOUT / "debian/bundled/copyright").read_text()
+    [licence, *_] = re.findall("(?m)^License: (.*)$", licences)
+    versions = {} if package.stem.endswith("_all") else bundled()
+    included = {name: (number, licence) for name, number in versions.items()}
+    bill = sbom.text(version(), epoch(), included, needed)
+    package.with_suffix(".cdx.json").write_text(bill)
 
 
-def add_program(tree: Path, scratch: Path) -> None:
-    """Unpack a wheel of the checkout into its private directory in ``tree``, add the command."""
-    wheel = build_wheel(scratch)
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(tree / PRIVATE)
-    (entries,) = (tree / PRIVATE).glob("*.dist-info/entry_points.txt")
-    points = configparser.ConfigParser()
-    points.read(entries)
-    module, function = points["console_scripts"]["hbatune"].split(":")
-    _drop_licences(tree / PRIVATE)
-    command = _COMMAND.format(private=PRIVATE, module=module, function=function)
-    write(tree / "usr/bin/hbatune", command.encode(), mode=0o755)
-
-
-def _carry(tree: Path, wanted: Requirement) -> None:
-    """Copy a Python package of this environment, with its metadata, next to hbatune."""
-    distribution = importlib.metadata.distribution(wanted.name)
-    for file in distribution.files or ():
-        if ".." not in file.parts and "__pycache__" not in file.parts:
-            target = tree / PRIVATE / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(str(file.locate())), target)
-    _drop_licences(tree / PRIVATE)
-
-
-def _drop_licences(private: Path) -> None:
-    """Remove the licence texts that ``copyright`` contains, as Debian requires."""
-    for folder in private.glob("*.dist-info/licenses"):
-        shutil.rmtree(folder)
-
-
-def _add_pages(tree: Path, carried: Sequence[Requirement]) -> None:
-    for name, text in manual.files().items():
-        path, content = _place(name), text.encode()
-        if name.endswith(".8"):
-            content = gzip.compress(content, mtime=0)
-        write(tree / path, content)
-    names = [requirement.name for requirement in carried]
-    for path, content in deb_policy.files(version(), int(epoch()), names).items():
-        write(tree / path, content)
-    for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
-        write(tree / deb_policy.DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
-
-
-def _place(name: str) -> Path:
-    """Return Debian's path of a man page or a completion, by its name."""
-    if name.endswith(".8"):
-        return Path(f"usr/share/man/man8/{name}.gz")
-    if name.endswith(".bash"):
-        return Path(f"usr/share/bash-completion/completions/{name.removesuffix('.bash')}")
-    if name.endswith(".fish"):
-        return Path(f"usr/share/fish/vendor_completions.d/{name}")
-    return Path(f"usr/share/zsh/vendor-completions/{name}")
-
-
-def _control(
-    wanted: Sequence[Requirement],
-    carried: Sequence[Requirement],
-    architecture: str,
-    *,
-    compiled: bool,
-) -> str:
-    major, minor = sys.version_info[:2]
-    depends = ["python3 (>= 3.11)", *NEEDED]
-    if compiled:  # only for this Python version
-        depends[0] = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), libc6"
-    depends += [
-        f"{requirement.package} (>= {requirement.least})"
-        for requirement in wanted
-        if requirement not in carried
-    ]
-    fields = {
-        "Package": "hbatune",
-        "Version": version(),
-        "Architecture": architecture,
-        "Maintainer": deb_policy.maintainer(),
-        "Section": "admin",
-        "Priority": "optional",
-        "Depends": ", ".join(depends),
-        "Suggests": ", ".join(SUGGESTED),
-        "Description": DESCRIPTION,
-    }
-    return "".join(f"{name}: {value}\n" for name, value in fields.items())
-
-
-DESCRIPTION = """\
-tunes storage adapters, proves that it helped, and puts all back
- hbatune looks at the storage adapters of a machine, compares their settings
- with a profile, writes what differs, and measures what came of it.
- .
- It changes nothing by itself: `hbatune diff --profile oltp` shows what it would
- change, `hbatune install --profile oltp` keeps a profile from boot on. Removing
- the package puts every value back."""
-
-
-def _add_control(tree: Path, control: str) -> None:
-    used = sum(path.lstat().st_size for path in tree.rglob("*") if not path.is_dir())
-    text = f"{control}Installed-Size: {used // 1024 + 1}\n"
-    write(tree / "DEBIAN/control", text.encode())
-    write(tree / "DEBIAN/md5sums", deb_policy.sums(tree).encode())
-    for name in deb_policy.SCRIPTS:
-        script = (CHECKOUT / "packaging" / name).read_bytes()
-        write(tree / "DEBIAN" / name, script, mode=0o755)
-
-
-def set_modes(tree: Path) -> None:
-    """Set the installed mode of every file and directory, ignoring the umask."""
-    for path in (tree, *tree.rglob("*")):
-        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-
-
-def _packed(tree: Path, folder: Path, name: str) -> Path:
-    set_modes(tree)
-    folder.mkdir(parents=True, exist_ok=True)
-    for before in (*folder.glob("hbatune_*.deb"), *folder.glob("hbatune_*.cdx.json")):
-        before.unlink()
-    target = folder / name
-    done = subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(target)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env={**os.environ, "SOURCE_DATE_EPOCH": epoch()},
-    )
-    if done.returncode != 0:
-        raise BuildError(f"dpkg-deb failed:\n{done.stdout}")
-    return target
-
-
-def _architecture() -> str:
-    command = ["dpkg", "--print-architecture"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file of the package and create its parent directories."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    path.chmod(mode)
+def check(directory: Path) -> None:
+    """Run lintian on the packages in ``directory``. Raise ``BuildError`` if it reports anything."""
+    packages = [path.name for pattern in ("*.dsc", "*.deb") for path in directory.glob(pattern)]
+    words = ["lintian", "--allow-root", "--pedantic", "--fail-on=error,warning,pedantic,override"]
+    run_tool([*words, *packages], directory)
 
 
 def main() -> int:
-    """Build the package into the named directory, and print how to install it."""
+    """Build the packages into the named directory, check them, and print how to install them."""
+    directory = Path(sys.argv[1])
     try:
-        package = build(Path(sys.argv[1]))
+        package = build(directory)
+        check(directory)
     except BuildError as error:
         print(f"deb: {error}", file=sys.stderr)
         return 1

@@ -4,18 +4,22 @@ It has the content of the Debian package (``tools.deb``), but includes no Python
 Fedora has all of them. The build needs rpmbuild and the tools that build a wheel.
 """
 
+import configparser
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hbatune import __version__
-from tools import deb, deb_policy, manual
-from tools.wheel import CHECKOUT, BuildError
+from tools import manual
+from tools.packaging import description, epoch, maintainer
+from tools.wheel import CHECKOUT, BuildError, build_wheel
 
+_PRIVATE = Path("usr/lib/hbatune")
 NEEDED = ("fio", "systemd-udev")
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus_client")
 _DOCUMENTATION = Path("usr/share/doc/hbatune")
@@ -87,9 +91,9 @@ def build(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         tree, top = Path(scratch) / "tree", Path(scratch) / "rpm"
         tree.mkdir(mode=0o755)
-        deb.add_program(tree, Path(scratch))
+        _add_program(tree, Path(scratch))
         places = _add_pages(tree)
-        deb.set_modes(tree)
+        _set_modes(tree)
         spec = Path(scratch) / "hbatune.spec"
         spec.write_text(_spec(tree, places))
         _run(spec, top)
@@ -100,18 +104,40 @@ def build(folder: Path) -> Path:
         return Path(shutil.copy(package, folder / package.name))
 
 
+def _add_program(tree: Path, scratch: Path) -> None:
+    """Unpack a wheel of the checkout into its private directory in ``tree``, add the command."""
+    with zipfile.ZipFile(build_wheel(scratch)) as packed:
+        packed.extractall(tree / _PRIVATE)
+    for licences in (tree / _PRIVATE).glob("*.dist-info/licenses"):
+        shutil.rmtree(licences)
+    command = tree / "usr/bin/hbatune"
+    command.parent.mkdir(parents=True)
+    shutil.copy(CHECKOUT / "packaging/hbatune", command)
+
+
+def _set_modes(tree: Path) -> None:
+    """Set the installed mode of every file and directory, ignoring the umask."""
+    for path in (tree, *tree.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
 def _add_pages(tree: Path) -> list[Path]:
     """Write manual, completions and documentation. Return the paths of the completions."""
     completions = []
     for name, text in manual.files().items():
         place = _place(name)
-        deb.write(tree / place, text.encode())
+        _write(tree / place, text.encode())
         if not name.endswith(".8"):
             completions.append(place)
-    deb.write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
+    _write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
     pages = ("README.md", "CHANGELOG.md")
     for page in (*(CHECKOUT / name for name in pages), *sorted((CHECKOUT / "docs").glob("*.md"))):
-        deb.write(tree / _DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
+        _write(tree / _DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
     return completions
 
 
@@ -127,25 +153,32 @@ def _place(name: str) -> Path:
 
 
 def _spec(tree: Path, completions: list[Path]) -> str:
-    synopsis, *about = deb.DESCRIPTION.splitlines()
-    needed = ["python3 >= 3.11", *NEEDED]
-    needed += [f"python3-{item.name} >= {item.least}" for item in deb.requirements()]
+    synopsis, about = description()
+    needed = ["python3 >= 3.11", *NEEDED, *python_packages()]
     relations = [*(f"Requires: {item}" for item in needed), *(f"Suggests: {s}" for s in SUGGESTED)]
     return _SPEC.format(
         version=__version__,
         release=_release(),
         day=f"{_built():%a %b %d %Y}",
-        maintainer=deb_policy.maintainer(),
+        maintainer=maintainer(),
         summary=synopsis[0].upper() + synopsis[1:],
         relations="\n".join(relations),
-        description="\n".join("" if line == " ." else line[1:] for line in about),
+        description=about,
         tree=tree,
-        private=deb.PRIVATE,
+        private=_PRIVATE,
         manual=Path("usr/share/man/man8/hbatune.8*"),
         documentation=_DOCUMENTATION,
         licence=_LICENCE,
         completions="\n".join(f"/{place}" for place in completions),
     )
+
+
+def python_packages() -> list[str]:
+    """Return the Python packages that setup.cfg requires, with Fedora's names."""
+    settings = configparser.ConfigParser()
+    settings.read(CHECKOUT / "setup.cfg")
+    required = settings["options"]["install_requires"].split()
+    return [f"python3-{line.replace('>=', ' >= ')}" for line in required]
 
 
 def version() -> str:
@@ -158,7 +191,7 @@ def _release() -> str:
 
 
 def _built() -> datetime:
-    return datetime.fromtimestamp(int(deb.epoch()), UTC)
+    return datetime.fromtimestamp(epoch(), UTC)
 
 
 def _run(spec: Path, top: Path) -> None:
@@ -178,7 +211,7 @@ def _run(spec: Path, top: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        env={**os.environ, "SOURCE_DATE_EPOCH": deb.epoch()},
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch())},
     )
     if done.returncode != 0:
         raise BuildError(f"rpmbuild failed:\n{done.stdout}")

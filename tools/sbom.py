@@ -1,22 +1,31 @@
 """Generate the package's bill of materials (CycloneDX): its content and dependencies."""
 
-import importlib.metadata
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "hbatune")
 
 
-def text(version: str, epoch: int, carried: Sequence[str], needed: Sequence[str]) -> str:
+def text(
+    version: str, epoch: int, carried: Mapping[str, tuple[str, str]], needed: Sequence[str]
+) -> str:
     """Return the bill as JSON, the same for the same commit (CycloneDX 1.5).
 
-    ``carried`` are the included Python packages, ``needed`` the required Debian packages.
+    ``carried`` are the version and the SPDX licence of the included Python packages, ``needed`` the
+    required Debian packages.
     """
     ref = f"pkg:deb/debian/hbatune@{version.replace('+', '%2B')}"
-    inside = [_carried(name) for name in carried]
+    inside = [
+        {
+            **_library(name, f"pkg:pypi/{name}@{number}", "required"),
+            "version": number,
+            "licenses": [{"expression": licence}],
+        }
+        for name, (number, licence) in carried.items()
+    ]
     outside = [_library(name, f"pkg:deb/debian/{name}", "required") for name in needed]
     parts = sorted(inside + outside, key=lambda part: str(part["purl"]))
     document = {
@@ -39,16 +48,6 @@ def text(version: str, epoch: int, carried: Sequence[str], needed: Sequence[str]
         "dependencies": [{"ref": ref, "dependsOn": [str(part["bom-ref"]) for part in parts]}],
     }
     return json.dumps(document, indent=2) + "\n"
-
-
-def _carried(name: str) -> dict[str, Any]:
-    distribution = importlib.metadata.distribution(name)
-    part = _library(name, f"pkg:pypi/{name}@{distribution.version}", "required")
-    values = (distribution.metadata.get_all(key) for key in ("License-Expression", "License"))
-    licence = next((value[0] for value in values if value), None)
-    if licence is not None and "\n" not in licence:
-        part["licenses"] = [{"expression": licence}]
-    return {**part, "version": distribution.version}
 
 
 def _library(name: str, purl: str, scope: str) -> dict[str, Any]:

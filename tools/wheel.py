@@ -1,4 +1,4 @@
-"""Build hbatune's wheel from the checkout, for the lab and for the Debian package."""
+"""Build hbatune's wheel from the checkout, for the lab and for the RPM package."""
 
 import shutil
 import subprocess
@@ -26,6 +26,15 @@ def pip(*arguments: str) -> None:
         raise BuildError(f"pip {arguments[0]} failed:\n{done.stdout}")
 
 
+def copy_checkout(target: Path, *excluded: str) -> None:
+    """Copy the checkout without the files of git, of caches and of earlier builds."""
+    ignored = shutil.ignore_patterns(
+        *(".git*", ".venv", ".cache", ".hypothesis", ".*_cache", "__pycache__"),
+        *("build", "dist", "*.egg-info", *excluded),
+    )
+    shutil.copytree(CHECKOUT, target, symlinks=True, ignore=ignored)
+
+
 def build_wheel(folder: Path) -> Path:
     """Build hbatune's wheel into ``folder`` and return it. Raise ``BuildError`` if this fails.
 
@@ -33,14 +42,7 @@ def build_wheel(folder: Path) -> Path:
     """
     with tempfile.TemporaryDirectory() as copy:
         source = Path(copy) / "hbatune"
-        shutil.copytree(
-            CHECKOUT,
-            source,
-            symlinks=True,
-            ignore=shutil.ignore_patterns(
-                ".*", "build", "dist", "tests", "*.egg-info", "__pycache__"
-            ),
-        )
+        copy_checkout(source, "tests")
         pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
     (wheel,) = folder.glob("hbatune-*.whl")
     return wheel

@@ -88,7 +88,7 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
             raise ValueError("no latency histogram")
         if counts[-1].seconds <= 0:
             raise ValueError("I/Os that took no time")
-    except ValueError as error:  # not JSON at all, or not fio's
+    except (ValueError, msgspec.MsgspecError) as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:MAX_QUOTED])
     figures = _make_figures(select_counts(counts, requested))
     writers = [job.write for job in jobs if job.jobname == WRITER_JOB and job.write is not None]

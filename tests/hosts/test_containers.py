@@ -50,7 +50,7 @@ EARLIER = (
     '"adapter":null,"setting":"nomerges","before":0,"value":1}]}'
 )
 """A journal of another boot."""
-PRERM = CHECKOUT / "packaging/prerm"
+PRERM = CHECKOUT / "debian/prerm"
 
 
 def purged(root: Path, *steps: str) -> list[str]:

@@ -53,6 +53,8 @@ def packages(folder: Path, which: str, *, uid: int = 0, fails: str = "nothing") 
     programs.mkdir()
     calls.touch()
     shutil.copy(CHECKOUT / ".ci/packages", folder / ".ci")
+    (folder / "debian").mkdir()
+    shutil.copy(CHECKOUT / "debian/control", folder / "debian")
     for name, script in FAKES.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
@@ -92,14 +94,21 @@ def test_build_installs_no_machine(tmp_path: Path) -> None:
     assert not wanted & {"qemu-system-x86", "mmdebstrap", "chromium", "fio"}
 
 
+def test_deb_installs_build_dependencies(tmp_path: Path) -> None:
+    wanted = packages(tmp_path, "deb").wanted
+    assert {"build-essential", "debhelper", "dh-python", "lintian", "python3-rich"} <= wanted
+    assert len(wanted & {"python3-msgspec", "python3-dev"}) == 1
+    assert ".ci/packages deb" in made("deb")
+
+
 def test_tests_install_all_tools(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "all").wanted
-    assert {"mmdebstrap", "chromium", "strace", "fio", "udev"} <= wanted
+    assert {"mmdebstrap", "chromium", "strace", "fio", "udev", "debhelper"} <= wanted
 
 
 def test_soak_installs_ssh_and_lint(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "soak").wanted
-    assert {"openssh-client", "lintian", "rpmlint", "rpm", "autopkgtest"} <= wanted
+    assert {"openssh-client", "rpmlint", "rpm", "autopkgtest"} <= wanted
     assert ".ci/packages soak" in made("soak")
     assert ".ci/packages soak" not in made("test")
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.policy.library import Library, load_profile
-from hbatune.shipped import find_shipped
 from tools import schemas
 from tools.wheel import build_wheel
 
@@ -68,16 +66,6 @@ def test_wheel_has_current_schemas(environment: Path) -> None:
     code = "import hbatune; print(hbatune.__path__[0])"
     folder = Path(_output(environment, "python", "-c", code)) / "schemas"
     assert {path.name: path.read_text() for path in folder.iterdir()} == schemas.files()
-
-
-def test_wheel_loads_profiles_without_parsing(environment: Path) -> None:
-    code = (
-        "import sys; from hbatune.policy.library import installed_library, load_profile\n"
-        "profile = load_profile('oltp', installed_library())\n"
-        "print(len(profile.rules), 'tomllib' in sys.modules)"
-    )
-    rules = load_profile("oltp", Library(find_shipped("rules"), Path("/nowhere"))).rules
-    assert _output(environment, "python", "-c", code) == f"{len(rules)} False"
 
 
 @pytest.mark.parametrize("package", ["tools", "tests", "systemd"])
