@@ -4,11 +4,6 @@ The first LUN of each adapter is written before its others. After that its LUNs 
 parallel, but the paths of one map one at a time. A LUN whose write does not return costs only its
 own rows. After the first such LUN its adapter's LUNs are written one at a time, and after the third
 the adapter is skipped.
-
-The number of parallel writes follows the kernel's capacity. While writes return within a second and
-leave a CPU idle, the crew grows, and processes for more are forked while it sleeps. If an adapter's
-kernel answers EBUSY, because it locks the tag set for each change, fewer of the adapter's LUNs are
-written concurrently, down to one.
 """
 
 import errno
@@ -106,8 +101,9 @@ def compute_max_workers(workers: int) -> int:
 class _Lane(Struct):
     """The waiting chains of one adapter, and the state of the started ones.
 
-    ``width`` is the number that may run concurrently. ``busy`` are the running ones that met EBUSY,
-    and ``calm`` is the number that have ended without it since.
+    ``width`` is the number that may run concurrently, lower after EBUSY: newer kernels lock the tag
+    set for each change. ``busy`` are the running ones that met it, and ``calm`` is the number that
+    have ended without it since.
     """
 
     waiting: deque[Chain]
@@ -141,8 +137,8 @@ class _Lane(Struct):
 class _Crew(Struct):
     """The number of chains of all adapters that may run concurrently.
 
-    ``since`` is the time of each chain's latest reply. ``counted`` are the running chains that have
-    made the crew grow.
+    It grows while writes return within a second and leave a CPU idle. ``since`` is the time of each
+    chain's latest reply. ``counted`` are the running chains that have made the crew grow.
     """
 
     first: int
@@ -150,11 +146,6 @@ class _Crew(Struct):
     size: int
     since: dict[str, float] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
-
-    @property
-    def grows(self) -> bool:
-        """Whether writes have returned promptly, so more are likely to run concurrently."""
-        return self.first < self.size < self.most
 
     def heard(self, chain: Chain, timestamp: float, *, may_grow: bool) -> None:
         """Grow by one for a chain whose write has returned promptly, if allowed."""
@@ -165,15 +156,6 @@ class _Crew(Struct):
             self.size = min(self.size + 1, self.most)
             self.counted.add(chain.id)
         self.since[chain.id] = timestamp
-
-    def ended(self, chain: Chain) -> None:
-        """Forget a chain."""
-        self.since.pop(chain.id, None)
-        self.counted.discard(chain.id)
-
-    def stuck(self) -> None:
-        """Stop growing: a write that does not return may be the first of several."""
-        self.size = self.most = self.first
 
     def room(self, timestamp: float) -> bool:
         """Return whether another chain may start now."""
@@ -272,9 +254,11 @@ class Executor:
             self._crew.since[chain.id] = self._clock()
             self._pool.start(chain)
         # Forked while the started chains sleep in their writes, which takes longer.
-        waiting = sum(len(lane.waiting) for lane in self._lanes.values())
-        ahead = INITIAL_WORKERS if self._crew.grows else self._crew.first - self._pool.running
-        self._pool.prepare(min(waiting, ahead))
+        waiting, crew = sum(len(lane.waiting) for lane in self._lanes.values()), self._crew
+        grows = crew.first < crew.size < crew.most  # writes have returned promptly
+        self._pool.prepare(
+            min(waiting, INITIAL_WORKERS if grows else crew.first - self._pool.running)
+        )
 
     def _select_startable(self) -> Iterator[Chain]:
         """Yield chains that may start, the adapters in turn, until no worker is free."""
@@ -304,17 +288,15 @@ class Executor:
         waiting = any(lane.waiting for lane in self._lanes.values())
         may_grow = waiting and not reply.busy and self._has_idle_cpu()
         self._crew.heard(chain, self._clock(), may_grow=may_grow)
-        self._record_result(chain, reply.result)
-
-    def _record_result(self, chain: Chain, result: WriteResult) -> None:
-        self._report.results[chain.id, result.setting] = result
+        self._report.results[chain.id, reply.result.setting] = reply.result
 
     def _end_chain(self, chain: Chain) -> None:
         lane = self._lanes[chain.adapter]
         lane.running -= 1
         lane.tried = True
         lane.ended(chain)
-        self._crew.ended(chain)
+        self._crew.since.pop(chain.id, None)
+        self._crew.counted.discard(chain.id)
         if chain.map is not None:
             self._maps.discard(chain.map)
         self._progress(chain)
@@ -330,32 +312,32 @@ class Executor:
         chain = event.task
         if isinstance(event, Stuck):
             self._lanes[chain.adapter].stuck += 1
-            self._crew.stuck()
+            # No growth: a write that does not return may be the first of several.
+            self._crew.size = self._crew.most = self._crew.first
         self._end_chain(chain)
-        names = (step.setting for step in chain.steps)
-        unanswered = next(
-            (name for name in names if (chain.id, name) not in self._report.results), None
-        )
-        results = (self._report.results.get((chain.id, step.setting)) for step in chain.steps)
-        has_answered = any(result and result.outcome not in DONE_OUTCOMES for result in results)
-        if unanswered is not None and not (
-            isinstance(event, Died) and event.failed and has_answered
-        ):
-            self._record_result(chain, _report_unanswered(unanswered, event))
+        has_answered, unanswered = False, list[str]()
+        for step in chain.steps:
+            result = self._report.results.get((chain.id, step.setting))
+            if result is None:
+                unanswered.append(step.setting)
+            elif result.outcome not in DONE_OUTCOMES:
+                has_answered = True
+        if unanswered and not (isinstance(event, Died) and event.failed and has_answered):
+            unreported = _report_unanswered(unanswered[0], event)
+            self._report.results[chain.id, unanswered[0]] = unreported
             if isinstance(event, Stuck):
-                self._report.stuck[chain.id, unanswered] = event.process
+                self._report.stuck[chain.id, unanswered[0]] = event.process
         self._cancel_rest(chain)
 
     def _cancel_rest(self, chain: Chain) -> None:
         for step in chain.steps:
-            if (chain.id, step.setting) not in self._report.results:
-                self._record_result(chain, WriteResult(step.setting, Outcome.CANCELLED))
+            cancelled = WriteResult(step.setting, Outcome.CANCELLED)
+            self._report.results.setdefault((chain.id, step.setting), cancelled)
 
 
 def _report_unanswered(
     name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]
 ) -> WriteResult:
-    """Return the result of a step that its worker did not report."""
     match event:
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)

@@ -126,21 +126,14 @@ def list_unread(
     recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
 ) -> tuple[Restored, ...]:
     """Return the rows of a rollback that could not read the devices, so it restored nothing."""
-    return tuple(
-        Restored(
-            target=entry.target,
-            id=entry.id,
-            adapter=entry.adapter,
-            setting=entry.setting,
-            current=None,
-            before=entry.before,
-            outcome=Outcome.REFUSED,
-            errno=error.errno,
-            limit=WORKER_UNSTARTED,
-        )
-        for entry in recorded.entries
-        if ids is None or entry.id in ids
-    )
+    rows = (_begin_row(entry, None) for entry in recorded.entries if ids is None or entry.id in ids)
+    refused = {"outcome": Outcome.REFUSED, "errno": error.errno, "limit": WORKER_UNSTARTED}
+    return tuple(replace(row, **refused) for row in rows)
+
+
+def _begin_row(entry: Entry, current: Value | None) -> Restored:
+    key = (entry.target, entry.id, entry.adapter, entry.setting)
+    return Restored(*key, current=current, before=entry.before, outcome=None)
 
 
 class _RollbackPlan(Struct, frozen=True):
@@ -168,55 +161,40 @@ class _RollbackPlan(Struct, frozen=True):
 
     def _make_row(self, entry: Entry, report: Report | None) -> Restored:
         result = report.results.get(entry.key) if report else None
-        if result is not None and result.effect:
-            result = None  # no step of the chain, so its outcome is determined below
         plan = self.ways.get(entry.id, RestorePlan(entry.id))
         current = self.now.get(entry.id, {}).get(entry.setting)
-        errno, read_back, limit, is_gone = None, None, plan.refused.get(entry.setting), False
-        outcome: Outcome | None
-        if result is not None:
-            outcome, errno, read_back = result.outcome, result.errno, result.found
-            limit = limit or result.said
+        row, reason = _begin_row(entry, current), plan.refused.get(entry.setting)
+        if entry.id in self.known:
+            row = replace(row, target=self.known[entry.id].name)
+        if result is not None and not result.effect:  # an effect is of no step of the chain
+            outcome, reason = result.outcome, reason or result.said
             if outcome is Outcome.WRITTEN and current == entry.before:
                 outcome = Outcome.KEPT  # rewritten only because another write might have reset it
             if outcome in DONE_OUTCOMES and entry.setting in plan.refused:
                 outcome = Outcome.REFUSED  # the nearest legal value, not the original one
-        elif entry.id not in self.known:
-            outcome = Outcome.VANISHED
-        elif entry.id in self.waiting:
-            outcome = Outcome.STUCK
-        elif entry.id in self.managed:
-            outcome, limit, is_gone = Outcome.VANISHED, MANAGED_REASON, True
-        elif not entry.known:
-            outcome, limit = Outcome.REFUSED, UNKNOWN_SETTING
-        elif entry.setting in plan.gone:
-            outcome, limit, is_gone = Outcome.VANISHED, WITH_SCHEDULER, True
-        elif limit is not None:
-            outcome = Outcome.REFUSED
-        elif current != entry.before and (disrupts := find_setting(entry.setting).disrupts):
-            outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
-        elif current is None:
-            outcome, limit = (
-                Outcome.REFUSED,
-                "it cannot be read, or is not there to be set any more",
-            )
-        elif current != entry.before:
-            outcome = None  # a step of the chain that no run has done yet
-        else:
-            outcome = Outcome.KEPT
-        return Restored(
-            target=self.known[entry.id].name if entry.id in self.known else entry.target,
-            id=entry.id,
-            adapter=entry.adapter,
-            setting=entry.setting,
-            current=current,
-            before=entry.before,
-            outcome=outcome,
-            errno=errno,
-            found=read_back,
-            limit=None if limit is None else describe_limit(limit),
-            gone=is_gone,
-        )
+            limit = describe_limit(reason) or None
+            errno, value = result.errno, result.found
+            return replace(row, outcome=outcome, errno=errno, found=value, limit=limit)
+        limit = describe_limit(reason) or None
+        if entry.id not in self.known:
+            return replace(row, outcome=Outcome.VANISHED, limit=limit)
+        if entry.id in self.waiting:
+            return replace(row, outcome=Outcome.STUCK, limit=limit)
+        if entry.id in self.managed:
+            return replace(row, outcome=Outcome.VANISHED, limit=MANAGED_REASON, gone=True)
+        if entry.known and entry.setting in plan.gone:
+            return replace(row, outcome=Outcome.VANISHED, limit=WITH_SCHEDULER, gone=True)
+        if not entry.known:
+            limit = UNKNOWN_SETTING
+        elif limit is None and current == entry.before:
+            return replace(row, outcome=Outcome.KEPT)
+        elif limit is None and (disrupts := find_setting(entry.setting).disrupts):
+            limit = f"{disrupts}: only with --allow-reset"
+        elif limit is None and current is None:
+            limit = "it cannot be read, or is not there to be set any more"
+        elif limit is None:
+            return row  # a step of the chain that no run has done yet
+        return replace(row, outcome=Outcome.REFUSED, limit=limit)
 
 
 def _plan_rollback(
@@ -239,24 +217,17 @@ def _plan_rollback(
     for entry in entries:
         if entry.id in holders and entry.id not in untouchable and entry.known:
             reachable.setdefault(entry.id, []).append(entry)
-    raw = read_raw(
-        {
-            holders[id].directory: [entry.setting for entry in group]
-            for id, group in reachable.items()
-        },
-        means.deadline,
-        means.worker_pool,
-    )
-    current = {id: parse_values(raw[holders[id].directory]) for id in reachable}
-    plans = {
-        id: _plan_restore(
-            holders[id],
-            _exclude_disruptive(group, disrupt),
-            current[id],
-            raw[holders[id].directory],
-        )
-        for id, group in reachable.items()
+    names = {
+        holders[id].directory: [entry.setting for entry in group] for id, group in reachable.items()
     }
+    raw = read_raw(names, means.deadline, means.worker_pool)
+    current, plans = dict[str, dict[str, Value]](), dict[str, RestorePlan]()
+    for id, group in reachable.items():
+        attributes = raw[holders[id].directory]
+        current[id] = parse_values(attributes)
+        if not disrupt:
+            group = [entry for entry in group if not find_setting(entry.setting).disrupts]
+        plans[id] = _plan_restore(holders[id], group, current[id], attributes)
     return _RollbackPlan(
         machine, recorded, concerned, entries, holders, waiting, managed, plans, current
     )
@@ -275,11 +246,6 @@ class RollbackUnsavedError(JournalError):
         self.rows = rows
 
 
-def _exclude_disruptive(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
-    """Return the entries without those whose write would disrupt I/O, unless ``disrupt``."""
-    return [entry for entry in entries if disrupt or not find_setting(entry.setting).disrupts]
-
-
 class _Places:
     """The disks by their address, to distinguish a removed disk from one that reports no name."""
 
@@ -292,12 +258,11 @@ class _Places:
         # Addresses of disks whose number could not be read; a map's is empty.
         self._unread: set[str] = set()
         for endpoint in machine.endpoints:
+            diskseq = endpoint.diskseq
+            unread = isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE
             for id in (endpoint.id, build_former_id(endpoint)):
                 self._names[extract_route(id)] = extract_stable_part(id)
-                if (
-                    isinstance(endpoint.diskseq, Missing)
-                    and endpoint.diskseq.reason is Reason.UNREADABLE
-                ):
+                if unread:
                     self._unread.add(extract_route(id))
         self._names.pop("", None)  # a map has no address
         # An adapter has interrupts; if none is found, they could not be read.
@@ -333,21 +298,19 @@ class _Places:
 
 
 def _plan_restore(
-    target: Target, entries: Iterable[Entry], current: Mapping[str, Value], attributes: Attributes
+    target: Target, entries: Sequence[Entry], current: Mapping[str, Value], attributes: Attributes
 ) -> RestorePlan:
-    """Plan the writes that restore one target to these entries."""
-    listed = list(entries)
-    goal = {entry.setting: entry.before for entry in listed}
+    goal = {entry.setting: entry.before for entry in entries}
     scheduler = goal.get("scheduler", current.get("scheduler"))
-    # A tunable or nr_requests is meaningless if its scheduler does not exist and will not be
-    # restored, unless hbatune set the current value.
-    obsolete = {
-        entry.setting
-        for entry in listed
-        if entry.setting == "nr_requests" or entry.setting.startswith(SCHEDULER_TUNABLES)
-        if scheduler is not None and entry.under not in (None, scheduler)
-        if not entry.ours(current.get(entry.setting))
-    }
+    obsolete: set[str] = set()
+    for entry in entries:
+        name = entry.setting
+        # A tunable or nr_requests is meaningless if its scheduler does not exist and will not be
+        # restored, unless hbatune set the current value.
+        depends = name == "nr_requests" or name.startswith(SCHEDULER_TUNABLES)
+        is_replaced = scheduler is not None and entry.under not in (None, scheduler)
+        if depends and is_replaced and not entry.ours(current.get(name)):
+            obsolete.add(name)
     restorable = {name: value for name, value in goal.items() if name not in obsolete}
     plan = plan_writes(target, restorable, current, attributes)
     return replace(plan, gone=frozenset(obsolete))
