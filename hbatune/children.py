@@ -10,8 +10,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
     from subprocess import CompletedProcess, Popen
 
@@ -29,11 +29,10 @@ def run(
     env: Mapping[str, str] | None = None,
     prepare: Callable[[], None] | None = None,
 ) -> "CompletedProcess[bytes]":
-    """Run a program without input and return its exit status and output.
+    """Run a program without input, in its own session; return its exit status and output.
 
-    It runs in its own session, so one kill ends everything that it has started. ``prepare`` is
-    called in the child. Raises OSError if the program cannot be started, and TimeoutError if it
-    does not end within the given seconds.
+    ``prepare`` is called in the child. Raises OSError if the program cannot be started, and
+    TimeoutError if it does not end within the given seconds.
     """
     import subprocess  # most commands and the daemon start no program
 
@@ -64,9 +63,8 @@ def stop(running: "Popen[bytes]", seconds: float = GRACE_S) -> int | None:
     status = wait(running, seconds)
     if status is None:
         _abandoned.append(running.pid)
-        running.returncode = (
-            -signal.SIGKILL
-        )  # ``collect_abandoned`` collects its exit status, not Popen
+        # ``collect_abandoned`` collects its exit status, not Popen.
+        running.returncode = -signal.SIGKILL
     for stream in (running.stdout, running.stderr):
         if stream is not None:
             stream.close()

@@ -196,9 +196,8 @@ def decode(data: bytes, type: type[Loaded]) -> Loaded:
 def encode_merged(value: Struct, before: bytes) -> bytes:
     """Return the value as JSON, with the fields of ``before`` that its type does not have.
 
-    ``before`` is the content of the replaced file. A newer version may have written fields that
-    this one does not know, and they would be lost. List elements are matched by their content, or
-    by their ``id`` and ``setting``, or by their ``path``.
+    A newer version may have written them to the file that is replaced. List elements are
+    matched by content, by ``id`` and ``setting``, or by ``path``.
     """
     data = msgspec.json.encode(value)
     try:

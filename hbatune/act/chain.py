@@ -78,9 +78,8 @@ class Step(Struct, frozen=True):
 class Chain(Struct, frozen=True):
     """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
 
-    ``identity`` are files below it with their texts at the time of the plan. ``diskseq`` is the
-    kernel's sequence number of the disk, or None for other targets. ``map`` is the map of which it
-    was a path then.
+    ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
+    which it was a path then. ``diskseq`` is the kernel's sequence number of a disk.
     """
 
     target: str
@@ -96,9 +95,8 @@ class Chain(Struct, frozen=True):
 class WriteResult(Struct, frozen=True):
     """The result of one step; ``found`` is the typed value read last.
 
-    ``said`` is the reason if no errno gives it: the device's text for a refusal, or the assumption
-    of the plan that no longer holds. An ``effect`` belongs to no step: it reports the value that
-    the writes left in a setting which they reset.
+    ``said`` is the reason if no errno gives it. An ``effect`` belongs to no step: it reports
+    the value that the writes left in a setting which they reset.
     """
 
     setting: str
@@ -265,10 +263,7 @@ class _Device:
         return f"a path of {', '.join(sorted(maps)) or 'no map'} now, not as it was planned for"
 
     def conflicts(self) -> dict[str, Value]:
-        """Return the values changed since the plan in settings that the chain's writes reset.
-
-        The reset would overwrite them, so comparing them before their own write would be too late.
-        """
+        """Return the values that others changed since the plan and that the chain would reset."""
         conflicts = {}
         for step in self._chain.steps:
             kind = self._settings[step.setting]

@@ -28,10 +28,9 @@ from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unsta
 class Means(Struct, frozen=True):
     """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers come from the ``worker_pool``, if there is one. ``save`` makes the journal durable
-    and, if requested, reserves space for its later saves. Without it, ``journal`` is written.
-    ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines among them
-    are not read again. Nothing is saved in udev's database about ``unmarked`` disks (kernel names).
+    ``save`` makes the journal durable and, if requested, reserves space for its later saves.
+    Without it, ``journal`` is written. ``read`` are attributes, by sysfs directory, that were
+    read a moment ago. udev's database has nothing about ``unmarked`` disks (kernel names).
     Before each write the ``guard`` checks for a rollback.
     """
 
@@ -51,10 +50,7 @@ class Means(Struct, frozen=True):
     def save_journal(
         self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
     ) -> bytes | None:
-        """Make the journal durable; JournalError if that fails.
-
-        Returns the value for ``over`` if the journal is saved again under the same lock.
-        """
+        """Make the journal durable, or raise JournalError; return ``over`` for the next save."""
         if self.save is None:
             return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
         self.save(recorded, keep_room)
@@ -167,8 +163,7 @@ class _Crew(Struct):
 class IdleCpus:
     """Measures whether the machine has an idle CPU: without one, more writers only cost forks.
 
-    The sleeping time of a writer itself does not show it, since it may be waiting until another
-    writer gets a CPU.
+    A writer's sleeping time does not show it: it may be waiting until another one gets a CPU.
     """
 
     def __init__(
@@ -195,10 +190,9 @@ class IdleCpus:
 class Executor:
     """Runs chains in a pool of workers and gives every step exactly one result.
 
-    ``stop`` is called between events. Once it returns True, no further chain is started, and
-    running chains are awaited. ``progress`` is called with each chain that has ended. ``workers``
-    is the initial number of parallel writers, and the pool's size the maximum while
-    ``has_idle_cpu``.
+    Once ``stop`` returns True, no further chain is started, and running chains are awaited.
+    ``progress`` is called with each ended chain. ``workers`` is the initial number of parallel
+    writers, and the pool's size the maximum while ``has_idle_cpu``.
     """
 
     def __init__(
@@ -304,10 +298,9 @@ class Executor:
     def _handle_failure(self, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> None:
         """Give the unanswered step the outcome of its worker, and cancel the steps after it.
 
-        A stuck worker was sent SIGKILL, so it can execute no further step once the kernel releases
-        it. Its write may still take effect. If a worker died, its write took effect or never will,
-        and the next scan shows which. A worker that failed has answered for its step itself.
-        Without a worker nothing was written.
+        A stuck worker was sent SIGKILL: its write may still take effect, but no further
+        step. If a worker died, the next scan shows its write. A failed worker has answered
+        for its step itself.
         """
         chain = event.task
         if isinstance(event, Stuck):

@@ -32,11 +32,7 @@ _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
 
 
 class OpenedDocument(Struct, frozen=True):
-    """The intact parts of a sealed document, without checksums.
-
-    ``head`` are the fields except the entries, or None if both copies are damaged. ``damaged`` are
-    the numbers and texts of damaged lines.
-    """
+    """The intact parts of a sealed document: ``head`` are the fields except the entries."""
 
     head: bytes | None
     entries: list[bytes]

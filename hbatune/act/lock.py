@@ -37,15 +37,11 @@ _locked_paths: set[Path] = set()
 
 
 class Lock:
-    """A POSIX record lock on a file; LockedError if another process holds it.
-
-    ``does`` is the holder's action in the error's message, and ``hint`` the remedy.
+    """A POSIX record lock on a file; LockedError if another process, which ``does``, holds it.
 
     A forked worker does not inherit such a lock (fcntl(2)), so one that is stuck in the kernel
-    cannot keep the next run out.
-
-    If the file is missing and its file system accepts no new one (it is full, or read-only), the
-    file ``spare`` on another file system is locked instead. Each process locks both files if both
+    cannot keep the next run out. If the file is missing and its file system accepts no new one,
+    the file ``spare`` on another file system is locked. Each process locks both files if both
     exist, and then checks whether a missing one has appeared. So any two processes meet at one
     file.
     """
@@ -284,11 +280,10 @@ class Claim(msgspec.Struct, frozen=True):
 class ClaimTable:
     """The claims of this process's workers, at most ``slots`` at a time. Only under the lock.
 
-    A worker can hang in the kernel and outlive its run, so the claims are in a file. It is on a
-    memory file system: like the workers, no claim has to survive a reboot. The slots are allocated
-    before the first write to a device, so a file system that is full later cannot prevent a claim.
-    Without the file, for example on a read-only /run, the next run finds a stuck worker by its
-    deadline: a claim never prevents a write.
+    A worker can hang in the kernel and outlive its run, so the claims are in a file, on a
+    memory file system: no worker survives a reboot. The slots are allocated before the first
+    write to a device, so a full file system cannot prevent a claim. A claim never prevents a
+    write.
     """
 
     def __init__(self, path: Path, slots: int) -> None:

@@ -3,15 +3,7 @@
 A disk that was not present in an earlier scan is new. Each disk that was tuned or scanned has an
 empty file, its mark, in a directory on a memory file system. Marks are therefore of this boot, and
 a udev rule can test for one (`TEST`). The mark is named after the disk's sequence number, which the
-kernel gives to no other disk in the same boot (block/genhd.c: inc_diskseq). The mark of a device
-without one is named after its id.
-
-The error counters of the last scan are a small file in the state directory. Losing it is harmless.
-
-A udev rule may write at boot or hotplug, before any process of hbatune runs. It first saves the
-original value in udev's database, and hbatune records that value in the journal as the baseline.
-After a rollback has restored it, the saved value is out of date but still in udev's database. Such
-spent values are remembered until the next boot, as the database is.
+kernel gives to no other disk in the same boot (block/genhd.c: inc_diskseq), or else after its id.
 """
 
 import os
@@ -46,9 +38,8 @@ def list_marks(machine: Machine) -> dict[str, str]:
 def find_unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
     """Return the ids of the new targets on the machine: those without a mark in the directory."""
     marks = list_marks(machine)
-    existing = _find_marks(folder, marks.values()) | {
-        path.name for path in _unwritten if path.parent == folder
-    }
+    existing = _find_marks(folder, marks.values())
+    existing |= {path.name for path in _unwritten if path.parent == folder}
     return frozenset(id for id, mark in marks.items() if mark not in existing)
 
 
@@ -59,10 +50,7 @@ def remember_disks(
     *,
     unfinished: Collection[str] = (),
 ) -> None:
-    """Mark the targets with these ids as seen, or all, which also removes marks of absent ones.
-
-    ``unfinished`` targets stay new. Raises MarkError if a mark cannot be written or removed.
-    """
+    """Mark these targets, or all, as seen, except ``unfinished`` ones. Raises MarkError."""
     marks = list_marks(machine)
     chosen = marks if ids is None else marks.keys() & ids
     names = {marks[id] for id in chosen if id not in unfinished}
@@ -126,12 +114,9 @@ def load_counted(path: Path) -> tuple[ErrorCounters, ...]:
 
 def save_counted(path: Path, observations: Iterable[ErrorCounters]) -> None:
     """Save the observations if this user may write them. A failure loses them without harm."""
-    if os.geteuid() != 0:
-        return
-    try:
-        files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE_MODE)
-    except OSError:
-        return
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE_MODE)
 
 
 def with_udev_baselines(
@@ -139,8 +124,9 @@ def with_udev_baselines(
 ) -> Journal:
     """Return the journal with the saved values of these endpoints for which it has no entry.
 
-    Nothing is read from the database for ``unmarked`` ones (kernel names): it has nothing about
-    them.
+    A udev rule may write at boot or hotplug, before any process of hbatune runs. It first saves the
+    original value in udev's database, which has nothing about ``unmarked`` ones (kernel names).
+    After a rollback has restored it, the saved value is ``spent``: out of date but still there.
     """
     listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
     saved_by_id, done = read_saved_texts(listed), _load_spent(spent)
@@ -155,10 +141,8 @@ def with_udev_baselines(
             if name == ASYNC_DEPTH and first and first.before != originals.get("scheduler"):
                 continue  # belongs to a scheduler that was set before udev's rules ran
             diskseq = endpoint.diskseq if isinstance(endpoint.diskseq, int) else None
-            entry = Entry(
-                endpoint.id, endpoint.target, endpoint.adapter, name, before, diskseq=diskseq
-            )
-            entries.setdefault(entry.key, entry)
+            entry = Entry(endpoint.id, endpoint.target, endpoint.adapter, name, before)
+            entries.setdefault(entry.key, replace(entry, diskseq=diskseq))
     return replace(recorded, entries=tuple(entries.values()))
 
 

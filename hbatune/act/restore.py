@@ -67,15 +67,12 @@ def restore_values(
 ) -> tuple[Restored, ...]:
     """Restore every entry of the journal, or the entries of ``ids``, and remove them from it.
 
-    Values that udev's rules saved before they wrote are entries like any other.
-
-    An entry that could not be restored stays in the journal, unless its holder was removed: a disk
-    that returns has the kernel's defaults. ``stuck`` are writers of an earlier run that are still
-    in the kernel; their targets are skipped. A value that disrupts the I/O of an entire adapter is
-    restored only with ``disrupt``.
-
-    The baselines are durable already, so a journal that cannot be written does not stop the
-    rollback. RollbackUnsavedError reports it afterwards, with the rows.
+    Values that udev's rules saved are entries like any other. An entry that could not be
+    restored stays in the journal, unless its holder was removed: a disk that returns has the
+    kernel's defaults. ``stuck`` are writers of an earlier run; their targets are skipped. A
+    value that disrupts the I/O of an entire adapter is restored only with ``disrupt``. The
+    baselines are durable already, so a journal that cannot be written does not stop the
+    rollback: RollbackUnsavedError has the rows.
     """
     plan = _plan_rollback(machine, recorded, means, ids, stuck, disrupt)
     chains = plan.chains
@@ -272,11 +269,10 @@ class _Places:
     def judged(self, entry: Entry, row: Restored) -> Restored:
         """Return the row, marked if its target was removed together with its values.
 
-        A disk whose ``diskseq`` is no longer on the machine was removed, regardless of the disk at
-        its address. If the present disk cannot be read, that is unknown, and the journal keeps the
-        entry. If no ``diskseq`` was recorded, the disk was removed if its address is empty or has a
-        disk with a world-wide name. A disk that reports no name may be the same one, and the
-        journal keeps the entry.
+        A disk whose ``diskseq`` is no longer on the machine was removed. If none was
+        recorded, it was removed if its address is empty or has a disk with a world-wide
+        name. If the present disk cannot be read, or reports no name, it may be the same
+        one, and the journal keeps the entry.
         """
         if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
             return row  # the next rollback evaluates a disk that vanished during its write
@@ -319,10 +315,9 @@ def _plan_restore(
 def plan_writes(
     target: Target, goal: Mapping[str, Value], current: Mapping[str, Value], attributes: Attributes
 ) -> RestorePlan:
-    """Return the legal writes that change one target from ``current`` to ``goal``, or near to it.
+    """Return the legal writes that change a target from ``current`` to ``goal``, or near to it.
 
-    Values that those writes may reset are written again after them, by the worker only if they then
-    differ. ``attributes`` are the target's.
+    Values that those writes may reset are written again after them, if they then differ.
     """
     steps: list[Step] = []
     refused: dict[str, LimitReason | str] = {}

@@ -4,10 +4,6 @@ Each rollback is one file with a unique name, in a directory of the state and in
 second one is valid until the next boot and needs no disk. Rollbacks write without the lock, and
 every writer except a rollback checks for records before each write. An apply lifts only the names
 that existed when it began, so it can never lift a later rollback.
-
-A rollback of everything is an empty file, which needs no block on a full disk. The compiled udev
-rules cannot list a directory. They test for a mark, a file that exists while any rollback of
-everything is recorded.
 """
 
 import os
@@ -73,13 +69,18 @@ class RollbackRecords(Struct, frozen=True):
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of the targets that were rolled back by name."""
-        ids = (id for record in self.records for id in record.ids or ())
-        return tuple(dict.fromkeys(ids))
+        ids: dict[str, None] = {}
+        for record in self.records:
+            ids |= dict.fromkeys(record.ids or ())
+        return tuple(ids)
 
     @property
     def lifted(self) -> tuple[str, ...]:
         """The ids that an apply has named since a rollback of everything."""
-        return tuple(dict.fromkeys(id for record in self.records for id in record.lifted))
+        ids: dict[str, None] = {}
+        for record in self.records:
+            ids |= dict.fromkeys(record.lifted)
+        return tuple(ids)
 
     def covers(self, id: str) -> bool:
         """Return whether hbatune must not change this target."""
@@ -101,21 +102,13 @@ class RollbackRecords(Struct, frozen=True):
         return RollbackRecords(tuple(renamed))
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
-        """Return the guard of a run that began with these records.
-
-        A run ignores the rollbacks that it lifts: rollbacks of everything, and if its user
-        has ``named`` targets, all of them.
-        """
+        """Return the guard of a run, which ignores rollbacks of everything, or all if ``named``."""
         ignored = (record.name for record in self.records if named or record.ids is None)
-        return RollbackGuard(_get_folders(paths), frozenset(ignored))
+        return RollbackGuard((paths.rollbacks, paths.rollbacks_now), frozenset(ignored))
 
 
 class RollbackGuard(Struct, frozen=True):
-    """The check of a writer before each write: was its target rolled back?
-
-    It looks into these ``folders`` for records, except for the ``ignored`` names. Worker processes
-    receive it with their tasks.
-    """
+    """The check of a writer before each write: was its target rolled back?"""
 
     folders: tuple[Path, ...] = ()
     ignored: frozenset[str] = frozenset()
@@ -152,7 +145,7 @@ class UnreadableRecordError(HbatuneError):
 
 
 class _Content(Struct, frozen=True):
-    """The content of a file; an empty file is a rollback of everything."""
+    """The content of a file. An empty file, which needs no disk block, is of everything."""
 
     ids: tuple[str, ...] | None = None
     lifted: tuple[str, ...] = ()
@@ -161,7 +154,7 @@ class _Content(Struct, frozen=True):
 def load(paths: Paths) -> RollbackRecords:
     """Return the records. A user without permission to read them gets none."""
     records: dict[str, RollbackRecord] = {}
-    for folder in _get_folders(paths):
+    for folder in (paths.rollbacks, paths.rollbacks_now):
         try:
             names = _list_names(folder)
         except OSError:
@@ -183,12 +176,12 @@ def record_everything(paths: Paths) -> None:
 
     Raises RecordError if the record does not outlive a reboot. It may be valid for this boot then.
     """
-    _write_record(_make_name("all"), None, paths)
+    _write_record("all", None, paths)
 
 
 def record_targets(ids: Iterable[str], paths: Paths) -> None:
     """Record a rollback of these targets. Raises RecordError as ``record_everything`` does."""
-    _write_record(_make_name("targets"), _Content(tuple(ids)), paths)
+    _write_record("targets", _Content(tuple(ids)), paths)
 
 
 def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) -> None:
@@ -197,7 +190,6 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
     Keeps rollbacks that were recorded after ``records`` were loaded, and a rollback of one target
     that was not named. Only under the lock. RecordError if that cannot be made durable.
     """
-    state, run = _get_folders(paths)
     try:
         for record in records.records:
             name = _NAMES_NOW.get(record.name, record.name)
@@ -206,17 +198,22 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
             if remaining == content and name == record.name:
                 continue
             if remaining is None:
-                files.remove(state / name)
+                files.remove(paths.rollbacks / name)
             else:
-                _write_content(state / name, remaining)
+                _write_content(paths.rollbacks / name, remaining)
             # After the durable file, which is sufficient now.
-            files.remove(run / name)
+            files.remove(paths.rollbacks_now / name)
         files.remove(paths.hands_off_targets)
-        _refresh_marks(paths)
+        for mark in _get_marks(paths):
+            files.remove(mark)
+        # A rollback writes its record before its marks, so this sees one of them in either order.
+        if load(paths).everything:
+            for mark in _get_marks(paths):
+                _make_file(mark)
     except OSError as error:
+        hint = f"free space in {paths.state}, or make it writable"
         raise RecordError(
-            f"the rollback record cannot be changed: {error.strerror}",
-            hint=f"free space in {paths.state}, or make it writable",
+            f"the rollback record cannot be changed: {error.strerror}", hint=hint
         ) from error
 
 
@@ -239,10 +236,11 @@ def _reduce_record(record: RollbackRecord, named_ids: Collection[str] | None) ->
     return _Content(ids) if ids else None
 
 
-def _write_record(name: str, content: _Content | None, paths: Paths) -> None:
+def _write_record(kind: str, content: _Content | None, paths: Paths) -> None:
     """Write a record below /run, then to the state. Without ``content`` it is one of everything."""
-    state, run = _get_folders(paths)
-    for folder, mark in ((run, paths.hands_off_now), (state, paths.hands_off)):
+    name = f"{kind}-{time.time_ns()}-{os.getpid()}"
+    now, lasting = (paths.rollbacks_now, paths.hands_off_now), (paths.rollbacks, paths.hands_off)
+    for folder, mark in (now, lasting):
         problem: OSError | None = None
         try:
             if content is not None:
@@ -262,16 +260,6 @@ def _write_record(name: str, content: _Content | None, paths: Paths) -> None:
         ) from problem
 
 
-def _refresh_marks(paths: Paths) -> None:
-    """Remove the marks unless a rollback of everything is still recorded."""
-    for mark in _get_marks(paths):
-        files.remove(mark)
-    # A rollback writes its record before its marks, so this sees one of them in either order.
-    if load(paths).everything:
-        for mark in _get_marks(paths):
-            _make_file(mark)
-
-
 def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
     """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
     try:
@@ -282,9 +270,8 @@ def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[R
         yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
         listed = _Content(())
     # This version makes a mark only after a record.
-    if any(map(os.path.exists, _get_marks(paths))) and all(
-        record.ids is not None for record in records
-    ):
+    is_recorded = any(record.ids is None for record in records)
+    if not is_recorded and any(map(os.path.exists, _get_marks(paths))):
         yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
     if listed.ids:
         yield RollbackRecord(HANDS_OFF_TARGETS.name, listed.ids)
@@ -340,13 +327,9 @@ def _make_folder(folder: Path) -> None:
     files.make_folder(folder, _READABLE_FOLDER)
 
 
-def _make_name(kind: str) -> str:
-    return f"{kind}-{time.time_ns()}-{os.getpid()}"
-
-
-def _get_folders(paths: Paths) -> tuple[Path, Path]:
-    return paths.rollbacks, paths.rollbacks_now
-
-
 def _get_marks(paths: Paths) -> tuple[Path, Path]:
+    """Return the marks: the compiled udev rules cannot list a directory, and test for these.
+
+    They exist while any rollback of everything is recorded.
+    """
     return paths.hands_off, paths.hands_off_now

@@ -68,12 +68,10 @@ def read_affected_values(machine: Machine, rows: Iterable[Row], means: Means) ->
 
 
 def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
-    """Return whether these rows can be switched on a live system.
+    """Return whether these rows can be switched on a live system, without disrupting an adapter.
 
-    An nr_requests that was below the tag set without a scheduler cannot. Lowering it again
-    permanently shrinks the tag set of the entire adapter (block/blk-mq.c:
-    blk_mq_update_nr_requests). A setting that disrupts the I/O of an entire adapter cannot be
-    switched either.
+    Lowering an nr_requests below the tag set again, without a scheduler, permanently shrinks
+    the tag set of the entire adapter (block/blk-mq.c: blk_mq_update_nr_requests).
     """
     for row in rows:
         if find_setting(row.setting).disrupts:
@@ -98,11 +96,9 @@ def _is_below_tags(machine: Machine, row: Row, before: Values) -> bool:
 class Trial:
     """The rows that an apply has written, and the values ``before`` it (``read_affected_values``).
 
-    ``command`` is the name of the run in the journal. Once the trial has ended, ``failed`` has the
-    settings that are not as applied, with the reasons.
-
-    Raises JournalError if the journal cannot be written, and HoldError if the targets cannot be
-    held: then nothing has been switched.
+    ``command`` is the name of the run in the journal. After the trial ``failed`` has the
+    settings that are not as applied. Raises JournalError or HoldError before anything is
+    switched.
     """
 
     def __init__(
@@ -291,12 +287,9 @@ def _is_kernel_change(
 class Experiment:
     """Some ``settings`` of the target ``id`` while a ``command`` tries several values of them.
 
-    If others change one of them, nothing is tried after that. Once the experiment has ended,
-    ``failed`` has the settings that do not have their earlier values, with the reasons.
-
-    Raises UsageError if its settings are on a read-only file system, JournalError if the journal
-    cannot be written or has lost values, and HoldError if the target cannot be held. Then nothing
-    has been changed.
+    If others change one of them, nothing is tried after that. After the experiment ``failed``
+    has the settings that do not have their earlier values. Raises UsageError if the settings
+    are on a read-only file system, JournalError or HoldError, before anything is changed.
     """
 
     def __init__(

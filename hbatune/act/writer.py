@@ -41,12 +41,7 @@ from hbatune.workers import Pool, WorkerPool, find_this_process
 
 
 def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
-    """Run the chains in the pool.
-
-    A multipath map must never send larger requests than its paths accept, so its request size is
-    lowered before theirs and raised after theirs. Depths of several LUNs of one target are checked
-    again.
-    """
+    """Run the chains in the pool, and check depths of several LUNs of one target again."""
     chains = list(chains)
     writer = ChainWriter(means.deadline, means.guard)
     size = compute_max_workers(means.workers)
@@ -110,7 +105,8 @@ def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
     lowered, neutral, raised = list[Chain](), list[Chain](), list[Chain]()
     for chain in chains:
         size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
-        # Only maps have no adapter. The paths are written between them.
+        # A multipath map must never send larger requests than its paths accept. Only maps have no
+        # adapter. The paths are written between them.
         if size is None or chain.adapter is not None:
             neutral.append(chain)
         elif isinstance(size.expected, int) and isinstance(size.value, int):
@@ -123,11 +119,7 @@ def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
 
 
 class UnfinishedError(JournalError):
-    """Everything was written, but the journal could not be updated.
-
-    ``rows`` have the outcomes of the writes. The journal on disk still has the run in progress and
-    every baseline, so a rollback restores.
-    """
+    """Everything was written (``rows``), but the journal still has the run in progress."""
 
     def __init__(self, rows: tuple[Row, ...], cause: JournalError) -> None:
         super().__init__(cause.message, hint="make room or make it writable; a rollback restores")
@@ -253,11 +245,7 @@ def _report_followers(
 
 
 def _add_outcome(row: Row, result: WriteResult) -> Row:
-    """Return the row with its outcome.
-
-    If a write was refused because the kernel or the driver owns the setting, the row becomes
-    ``fixed``: it is not an error that could be repaired.
-    """
+    """Return the row with its outcome; ``fixed`` if the kernel or the driver owns the setting."""
     if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
         return replace(row, state=State.FIXED, value=None, limit=limit)
@@ -301,8 +289,7 @@ def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
 def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
     """Yield the writes that restore settings without a row that a restored baseline resets.
 
-    A restored scheduler has its own tunables at their defaults. The tunables of another scheduler
-    do not exist then.
+    A restored scheduler has its own tunables at their defaults, and no others exist.
     """
     reset = list_affected_settings(row.setting for row in rows if row.to_baseline)
     if not reset:
@@ -458,8 +445,7 @@ def _select_entries(
 ) -> list[Entry]:
     """Return the entries to keep: earlier ones, and entries of targets that may have changed.
 
-    A setting that has its baseline again, and that no rule requires (``ruled``), is dropped: it is
-    no longer hbatune's.
+    A setting that has its baseline again, and that no rule requires (``ruled``), is dropped.
     """
     earlier = {entry.key: entry for entry in recorded.entries}
     changed: set[str] = set()

@@ -264,9 +264,8 @@ def _clear_wishes(
 def _is_depth_plain(family: Family) -> bool:
     """Return whether the kernel accepts a depth, refuses it, or clamps it to the host's maximum.
 
-    A depth of other families depends on the drive, or a write does harm: udev cannot see either. It
-    also cannot compare a depth with the driver's default. A lower one is an administrator's
-    decision (plan/make.py).
+    A depth of other families depends on the drive, or a write does harm: udev cannot see
+    either, or compare a depth with the driver's default (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     plain = family.depth is Depth.SET and family.depth_trap is assume_no_trap

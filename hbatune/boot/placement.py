@@ -149,11 +149,7 @@ class ForeignError(InstallError):
 
 
 def join_root(root: Path, path: Path) -> Path:
-    """Return the path of a machine's path below the root.
-
-    InstallError if links of an image lead out of it: they must not change the machine that builds
-    the image.
-    """
+    """Return a machine's path below the root; InstallError if an image's links lead out of it."""
     target = root / path.relative_to("/")
     folder = target.parent if target != root else root
     if not folder.resolve().is_relative_to(root.resolve()):
@@ -221,10 +217,7 @@ class RemovedFiles(Struct, frozen=True):
 def remove_files(
     root: Path, manifest_path: Path, *, only: Collection[Path] | None = None
 ) -> RemovedFiles:
-    """Remove the installed files, or ``only`` these paths; the manifest keeps the other files.
-
-    The directories stay, for ``remove_empty_folders``. InstallError if a file cannot be removed.
-    """
+    """Remove the installed files, or ``only`` these, and not their directories. InstallError."""
     manifest = load_installed(root, manifest_path)
     if manifest is None:
         return RemovedFiles()
@@ -270,11 +263,7 @@ def is_changed(root: Path, manifest_path: Path, path: Path) -> bool:
 
 
 def record_file(root: Path, manifest_path: Path, path: Path) -> None:
-    """Add a file that another part of hbatune wrote to the manifest, or drop it if it is missing.
-
-    If nothing is installed there is no manifest, and nothing happens. InstallError if the manifest
-    cannot be written.
-    """
+    """Add another room's file to an existing manifest, or drop a missing one. InstallError."""
     manifest = load_installed(root, manifest_path)
     if manifest is None:
         return
@@ -301,10 +290,7 @@ def _write_piece(path: Path, piece: Piece) -> None:
 
 
 def read_content(path: Path) -> bytes | None:
-    """Return the present content, or None if there is no regular file, or a huge one.
-
-    A link has no content: ``_undo`` removes the new one, and does not restore the old.
-    """
+    """Return the content, or None for a link, for no regular file, or for a huge one."""
     if not path.is_symlink():
         with suppress(FileNotFoundError, UnusableFileError):
             return loader.read_bytes(path, _LARGEST)

@@ -147,8 +147,7 @@ def _reap(pid: int) -> bool:
 
 def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  (runs in the worker)
     """Serve as a worker until the parent closes the pipe or dies; never returns."""
-    status = 1
-    fault = None
+    status, fault = 1, None
     try:
         # A killed parent must not leave writers that race with a rollback.
         die_with_parent(parent)
@@ -206,18 +205,14 @@ def release_memory() -> None:
 def separate_large_blocks() -> None:
     """Have the C library map each large block of memory, and unmap it when it is freed.
 
-    glibc initially does so, but not after the first very large block (mallopt(3): the threshold is
-    dynamic until it is set). Memory freed between other blocks stays with the process.
+    glibc does so only until the first very large block (mallopt(3): a dynamic threshold).
     """
     if hasattr(_LIBC, "mallopt"):
         _LIBC.mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def _keep_only(*descriptors: int) -> None:
-    """Close all other inherited descriptors, and redirect the standard streams to /dev/null.
-
-    A stuck worker would otherwise keep the caller's pipes, terminal and files open permanently.
-    """
+    """Close all other descriptors: a stuck worker would keep the caller's pipes and files open."""
     close_descriptors(*descriptors)  # first: the limit of open descriptors may be reached
     null_device = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -252,9 +247,8 @@ def _send(descriptor: int, *messages: object) -> None:
 def pop_messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
     """Yield the complete messages in the buffer, and remove them from it.
 
-    To a worker: whether it is a task, and the task or the function for tasks. From a worker:
-    whether it is a reply, and the reply. Otherwise None, or the traceback of the fault that ends
-    it.
+    To a worker: True and a task, or False and the function for tasks. From a worker: True and a
+    reply, or False and None or the traceback of the fault that ends it.
     """
     from _pickle import loads
 
