@@ -10,8 +10,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `hbatune status` does not load typing
 if TYPE_CHECKING:
     from subprocess import CompletedProcess, Popen
 
@@ -86,7 +86,7 @@ def kill(pid: int, seconds: float = GRACE_S) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     limit, pause = time.monotonic() + seconds, _FIRST_PAUSE_S
-    while not _has_ended(pid):
+    while not has_ended(pid):
         remaining = limit - time.monotonic()
         if remaining <= 0:
             _abandoned.append(pid)
@@ -98,11 +98,11 @@ def kill(pid: int, seconds: float = GRACE_S) -> bool:
 
 def collect_abandoned() -> int:
     """Collect the abandoned processes that have ended since; return the number of the others."""
-    _abandoned[:] = [pid for pid in _abandoned if not _has_ended(pid)]
+    _abandoned[:] = [pid for pid in _abandoned if not has_ended(pid)]
     return len(_abandoned)
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Collect the exit status of a child if it has ended; return whether it has."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid

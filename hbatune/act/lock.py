@@ -115,9 +115,8 @@ class Lock:
         except FileNotFoundError:
             pass
         except OSError as error:
-            if problem is None:
-                raise LockFileError(self._spare, error) from error
-            raise LockFileError(self._path, problem) from error
+            path = self._spare if problem is None else self._path
+            raise LockFileError(path, problem or error) from error
 
     def _take(self, path: Path, descriptor: int) -> None:
         self._descriptors[path] = descriptor
@@ -160,10 +159,8 @@ class LockFileError(HbatuneError):
     """The file to lock cannot be made, opened or removed."""
 
     def __init__(self, path: Path, error: OSError, action: str = "made") -> None:
-        super().__init__(
-            f"the lock {path} cannot be {action}: {error.strerror}",
-            hint=suggest_remedy(error, path),
-        )
+        message = f"the lock {path} cannot be {action}: {error.strerror}"
+        super().__init__(message, hint=suggest_remedy(error, path))
         if error.errno in (errno.EACCES, errno.EPERM):
             self.exit_code = UsageError.exit_code
 
@@ -231,9 +228,9 @@ class HeldTargets:
         try:
             files.replace(self._path, msgspec.json.encode(Hold(find_this_process(), self._ids)))
         except OSError as error:
+            hint = f"{suggest_remedy(error, self._path)}; what was applied stays"
             raise HoldError(
-                f"{self._path} cannot be written: {error.strerror}",
-                hint=f"{suggest_remedy(error, self._path)}; what was applied stays",
+                f"{self._path} cannot be written: {error.strerror}", hint=hint
             ) from error
 
     def release(self) -> None:

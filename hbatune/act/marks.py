@@ -64,10 +64,8 @@ def remember_disks(
             _forget_others(folder, frozenset(marks.values()))
     except OSError as error:
         _unwritten.update(folder / name for name in wanted)
-        raise MarkError(
-            f"disks cannot be marked as seen in {folder}: {error.strerror}",
-            hint=suggest_remedy(error, folder),
-        ) from error
+        message = f"disks cannot be marked as seen in {folder}: {error.strerror}"
+        raise MarkError(message, hint=suggest_remedy(error, folder)) from error
 
 
 def _name_seen_mark(id: str, diskseq: object) -> str:

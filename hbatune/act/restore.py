@@ -74,7 +74,7 @@ def restore_values(
     baselines are durable already, so a journal that cannot be written does not stop the
     rollback: RollbackUnsavedError has the rows.
     """
-    plan = _plan_rollback(machine, recorded, means, ids, stuck, disrupt)
+    plan = plan_rollback(machine, recorded, means, ids=ids, stuck=stuck, disrupt=disrupt)
     chains = plan.chains
     run = Run("rollback", None, find_this_process(), time.time())
     # No new baselines: the current values are hbatune's.
@@ -106,19 +106,6 @@ def restore_values(
     return rows
 
 
-def preview_values(
-    machine: Machine,
-    recorded: Journal,
-    means: Means,
-    *,
-    ids: Collection[str] | None = None,
-    stuck: Iterable[Claim] = (),
-    disrupt: bool = False,
-) -> tuple[Restored, ...]:
-    """Return the rows that ``restore_values`` would restore. Write nothing."""
-    return _plan_rollback(machine, recorded, means, ids, stuck, disrupt).rows(None)
-
-
 def list_unread(
     recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
 ) -> tuple[Restored, ...]:
@@ -133,7 +120,7 @@ def _begin_row(entry: Entry, current: Value | None) -> Restored:
     return Restored(*key, current=current, before=entry.before, outcome=None)
 
 
-class _RollbackPlan(Struct, frozen=True):
+class RollbackPlan(Struct, frozen=True):
     """The entries to restore, the current values, and the restore plan of each target."""
 
     machine: Machine
@@ -194,17 +181,20 @@ class _RollbackPlan(Struct, frozen=True):
         return replace(row, outcome=Outcome.REFUSED, limit=limit)
 
 
-def _plan_rollback(
+def plan_rollback(
     machine: Machine,
     recorded: Journal,
     means: Means,
-    ids: Collection[str] | None,
-    stuck: Iterable[Claim],
-    disrupt: bool,
-) -> _RollbackPlan:
+    *,
+    ids: Collection[str] | None = None,
+    stuck: Iterable[Claim] = (),
+    disrupt: bool = False,
+) -> RollbackPlan:
+    """Return what ``restore_values`` restores, which has these arguments. Write nothing."""
     concerned = [endpoint for endpoint in machine.endpoints if ids is None or endpoint.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
-    holders = _find_holders(machine)
+    # All targets, and all interrupts: a moved one may carry no data now, and is then no target.
+    holders = {vector.id: make_target(vector) for vector in machine.vectors} | list_targets(machine)
     waiting = {claim.id for claim in stuck}
     # An interrupt that is only inferred to be managed may be free: a write shows it.
     managed = {vector.id for vector in machine.vectors if vector.managed and not vector.inferred}
@@ -225,14 +215,9 @@ def _plan_rollback(
         if not disrupt:
             group = [entry for entry in group if not find_setting(entry.setting).disrupts]
         plans[id] = _plan_restore(holders[id], group, current[id], attributes)
-    return _RollbackPlan(
+    return RollbackPlan(
         machine, recorded, concerned, entries, holders, waiting, managed, plans, current
     )
-
-
-def _find_holders(machine: Machine) -> dict[str, Target]:
-    """Return, by id, all targets and all interrupts: a moved one may carry no data now."""
-    return {vector.id: make_target(vector) for vector in machine.vectors} | list_targets(machine)
 
 
 class RollbackUnsavedError(JournalError):

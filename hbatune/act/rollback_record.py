@@ -138,10 +138,10 @@ class UnreadableRecordError(HbatuneError):
     """Records cannot be read, so hbatune changes nothing."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(
-            f"the rollback record {', '.join(names)} cannot be read, so hbatune changes nothing",
-            hint="`hbatune apply --profile P` removes a damaged record",
+        message = (
+            f"the rollback record {', '.join(names)} cannot be read, so hbatune changes nothing"
         )
+        super().__init__(message, hint="`hbatune apply --profile P` removes a damaged record")
 
 
 class _Content(Struct, frozen=True):

@@ -249,13 +249,9 @@ def _add_outcome(row: Row, result: WriteResult) -> Row:
     if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
         return replace(row, state=State.FIXED, value=None, limit=limit)
-    return replace(
-        row,
-        limit=result.said or row.limit,
-        outcome=result.outcome,
-        errno=result.errno,
-        found=None if result.found == row.value else result.found,
-    )
+    found = None if result.found == row.value else result.found
+    reason = result.said or row.limit
+    return replace(row, limit=reason, outcome=result.outcome, errno=result.errno, found=found)
 
 
 def _build_chains(
@@ -316,16 +312,8 @@ def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
 def build_chain(target: Target, steps: Iterable[Step]) -> Chain:
     """Return the chain that executes these steps, in their order, on the target."""
     ordered = sorted(steps, key=lambda step: find_setting(step.setting).order)
-    return Chain(
-        target=target.name,
-        id=target.id,
-        adapter=target.adapter,
-        map=target.map,
-        sysfs=target.directory,
-        steps=tuple(ordered),
-        identity=target.identity,
-        diskseq=target.diskseq,
-    )
+    place = (target.name, target.id, target.adapter, target.map, target.directory)
+    return Chain(*place, tuple(ordered), target.identity, target.diskseq)
 
 
 def read_baselines(

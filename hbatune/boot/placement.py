@@ -141,10 +141,8 @@ class ForeignError(InstallError):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(map(str, paths))
-        super().__init__(
-            f"not as hbatune wrote it, and left as it is: {names}",
-            hint="move it aside, and have hbatune write its own",
-        )
+        hint = "move it aside, and have hbatune write its own"
+        super().__init__(f"not as hbatune wrote it, and left as it is: {names}", hint=hint)
         self.paths = tuple(paths)
 
 

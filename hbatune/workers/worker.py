@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from hbatune.children import has_ended
 from hbatune.workers.process import Process, find_process
 
 _LENGTH = struct.Struct("!I")
@@ -100,7 +101,7 @@ class WorkerPool:
         """Return an idle worker, or a new one; OSError if no worker can be started."""
         while self._idle:
             worker = self._idle.pop()
-            if not _reap(worker.pid):
+            if not has_ended(worker.pid):
                 return worker
             # Killed while it waited, for example because memory was short.
             os.close(worker.tasks)
@@ -118,7 +119,7 @@ class WorkerPool:
 
     def _fork(self) -> Worker:
         # Some of the abandoned ones may have ended since, and must not stay zombies.
-        self._abandoned = [pid for pid in self._abandoned if not _reap(pid)]
+        self._abandoned = [pid for pid in self._abandoned if not has_ended(pid)]
         pipes: list[int] = []
         parent = os.getpid()
         try:
@@ -135,14 +136,6 @@ class WorkerPool:
         os.close(tasks_in)
         os.close(replies_out)
         return Worker(pid, tasks_out, replies_in)
-
-
-def _reap(pid: int) -> bool:
-    """Collect the exit status of a child, if it has ended; return whether it has."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  (runs in the worker)
