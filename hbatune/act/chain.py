@@ -30,7 +30,7 @@ from hbatune.facts.attributes import (
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, LimitReason
+from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, Limit, LimitReason
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Setting,
@@ -162,15 +162,12 @@ class ChainWriter:
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
     number = error.errno if isinstance(error, OSError) else None
-    reason = "" if number else f" ({error or type(error).__name__})"
+    facts = ("" if number else f" ({error or type(error).__name__})",)
     if device is not None and device.has_written:
-        message = f"its process failed{reason}; the next run shows whether the value was set"
-        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=message)
-    message = f"its process failed before it wrote anything{reason}"
-    return WriteResult(step.setting, Outcome.REFUSED, number, said=message)
-
-
-REPLACED_REASON = "another device has taken its place since the plan"
+        reason = LimitReason(Limit.FAILED_IN_WRITE, facts)
+        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=reason)
+    reason = LimitReason(Limit.FAILED_BEFORE_WRITE, facts)
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=reason)
 
 
 def write_chain(chain: Chain, *, patience: float = RETRY_TIMEOUT_S) -> Iterator[WriteResult]:
@@ -220,12 +217,13 @@ class _Device:
         failed: set[str] = set()
         for step in self._chain.steps:
             if replaced:
-                result = WriteResult(step.setting, Outcome.VANISHED, said=REPLACED_REASON)
+                reason = LimitReason(Limit.DEVICE_REPLACED)
+                result = WriteResult(step.setting, Outcome.VANISHED, said=reason)
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
             elif cause := _find_first(find_setting(step.setting).hangs_on, failed):
-                reason = f"{cause} could not be set"
+                reason = LimitReason(Limit.DEPENDENCY_FAILED, (cause,))
                 result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
             elif moved:
                 result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
@@ -251,7 +249,7 @@ class _Device:
                 return True
         return False
 
-    def moved(self) -> str | None:
+    def moved(self) -> LimitReason | None:
         """Return why the plan no longer fits if the device has joined, left or changed a map."""
         if not self._is_block_device:
             return None
@@ -260,7 +258,7 @@ class _Device:
         planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
         if maps == planned:
             return None
-        return f"a path of {', '.join(sorted(maps)) or 'no map'} now, not as it was planned for"
+        return LimitReason(Limit.MAP_CHANGED, (", ".join(sorted(maps)) or "no map",))
 
     def conflicts(self) -> dict[str, Value]:
         """Return the values that others changed since the plan and that the chain would reset."""
@@ -294,7 +292,7 @@ class _Device:
             return WriteResult(step.setting, outcome, found=current)
         for lost, value in self._conflicts.items():
             if is_among(lost, kind.resets):
-                reason = f"it would reset {lost}, which was changed to {value}"
+                reason = LimitReason(Limit.WOULD_RESET, (lost, value))
                 return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
         if (illegal := self._find_violation(step, current)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=illegal)
@@ -330,7 +328,7 @@ class _Device:
             self._reread_value(find_setting("scheduler"))
         scheduler = find_scheduler(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
-            return f"planned with scheduler {step.under}, which is {scheduler} now"
+            return LimitReason(Limit.OTHER_SCHEDULER, (step.under, scheduler))
         device = Device(self._found, scheduler)
         verdict = find_setting(step.setting).limit(step.value, current, device)
         if isinstance(verdict, FixedSetting):
@@ -351,7 +349,7 @@ class _Device:
             current = self._await_settled(kind, current, step.value)
         if isinstance(current, Missing):
             return _report_unreadable(self._chain, step, current)
-        if isinstance(refused, str):
+        if isinstance(refused, LimitReason | str):
             return WriteResult(step.setting, Outcome.REFUSED, None, current, refused)
         if refused is not None:
             if refused == errno.EBUSY and (objection := self._check_rollback()) is not None:
@@ -360,7 +358,7 @@ class _Device:
         outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=current)
 
-    def _set(self, kind: Setting, value: Value) -> int | str | None:
+    def _set(self, kind: Setting, value: Value) -> int | LimitReason | str | None:
         """Write a setting; return None, or the refusal as an errno or a text."""
         self.has_written = True
         if kind.path.startswith(FEATURE_PREFIX):
@@ -393,7 +391,7 @@ class _Device:
             current = self._reread_value(kind)
         return current
 
-    def _check_rollback(self) -> str | None:
+    def _check_rollback(self) -> LimitReason | None:
         """Return why a rollback forbids the next write, or None."""
         return self._guard.objection(self._chain.id)
 
@@ -455,7 +453,7 @@ def is_above(current: Value | Missing, value: Value) -> bool:
     return isinstance(current, int) and isinstance(value, int) and current > value
 
 
-def _set_feature(sysfs: str, path: str, text: str) -> str | None:
+def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:
     """Set an NVMe feature until the next reset; return the controller's refusal. Raises OSError."""
     # The node is found through one descriptor, so a reused name cannot lead to another device.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -470,13 +468,13 @@ def _set_feature(sysfs: str, path: str, text: str) -> str | None:
     return answer.said if answer.status else None
 
 
-def _exempt_vectors(node: str, vectors: Collection[int]) -> str | None:
+def _exempt_vectors(node: str, vectors: Collection[int]) -> LimitReason | str | None:
     """Exempt exactly these vectors from coalescing, with a write for each vector that differs."""
     exempted = read_exemptions(node)
     if isinstance(exempted, nvme.Answer):
         return exempted.said
     if missing := [vector for vector in vectors if vector >= len(exempted)]:
-        return f"the controller has no interrupt vector {missing[0]}"
+        return LimitReason(Limit.NO_VECTOR, (missing[0],))
     for vector, exempt in enumerate(exempted):
         if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.

@@ -21,7 +21,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
-from hbatune.settings.setting import Attributes
+from hbatune.settings.setting import Attributes, Limit, LimitReason
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
 
@@ -70,14 +70,6 @@ IDLE_WINDOW_S = 0.1
 """Seconds over which idle CPU time is measured: several ticks of the kernel."""
 PROMPT_WRITE_S = 1.0
 """Maximum seconds of each write while a crew is larger than its initial size."""
-
-WORKER_EXITED = "the process that wrote it died; the next look shows whether the value had landed"
-WORKER_FAILED = (
-    "the process that was to write it failed; the next run shows whether the value was set"
-)
-WORKER_UNSTARTED = (
-    "no process could be started to write it; raise TasksMax= or ulimit and try again"
-)
 
 Key = tuple[str, str]
 
@@ -335,7 +327,8 @@ def _report_unanswered(
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            reason = WORKER_FAILED if event.failed else WORKER_EXITED
+            reason = LimitReason(Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED)
             return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=reason)
         case Unstarted():
-            return WriteResult(name, Outcome.REFUSED, event.errno, said=WORKER_UNSTARTED)
+            reason = LimitReason(Limit.WORKER_UNSTARTED)
+            return WriteResult(name, Outcome.REFUSED, event.errno, said=reason)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hbatune.act import journal
 from hbatune.act.chain import Chain, Step
-from hbatune.act.executor import WORKER_UNSTARTED, Means, Report
+from hbatune.act.executor import Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.lock import Claim
 from hbatune.act.marks import mark_restored, with_udev_baselines
@@ -22,7 +22,7 @@ from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
-from hbatune.settings.setting import Attributes, Device, FixedSetting, LimitReason
+from hbatune.settings.setting import Attributes, Device, FixedSetting, Limit, LimitReason
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Value,
@@ -32,15 +32,6 @@ from hbatune.settings.table import (
 )
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import find_this_process
-
-UNKNOWN_SETTING = (
-    "this version of hbatune does not have the setting; roll back with the one that set it"
-)
-WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
-MANAGED_REASON = "the adapter got a new interrupt, which only the kernel may move"
-REPLACED_DRIVE = "another drive is in its place"
-UNNAMED_DRIVE = "the drive in its place does not report its name: what was there before is kept"
-UNREAD_REASON = "it cannot be read at present; `hbatune rollback` tries again"
 
 
 class RestorePlan(Struct, frozen=True):
@@ -111,7 +102,8 @@ def list_unread(
 ) -> tuple[Restored, ...]:
     """Return the rows of a rollback that could not read the devices, so it restored nothing."""
     rows = (_begin_row(entry, None) for entry in recorded.entries if ids is None or entry.id in ids)
-    refused = {"outcome": Outcome.REFUSED, "errno": error.errno, "limit": WORKER_UNSTARTED}
+    limit = describe_limit(LimitReason(Limit.WORKER_UNSTARTED))
+    refused = {"outcome": Outcome.REFUSED, "errno": error.errno, "limit": limit}
     return tuple(replace(row, **refused) for row in rows)
 
 
@@ -159,26 +151,27 @@ class RollbackPlan(Struct, frozen=True):
             limit = describe_limit(reason) or None
             errno, value = result.errno, result.found
             return replace(row, outcome=outcome, errno=errno, found=value, limit=limit)
-        limit = describe_limit(reason) or None
         if entry.id not in self.known:
-            return replace(row, outcome=Outcome.VANISHED, limit=limit)
+            return replace(row, outcome=Outcome.VANISHED)
         if entry.id in self.waiting:
-            return replace(row, outcome=Outcome.STUCK, limit=limit)
+            return replace(row, outcome=Outcome.STUCK)
         if entry.id in self.managed:
-            return replace(row, outcome=Outcome.VANISHED, limit=MANAGED_REASON, gone=True)
+            limit = describe_limit(LimitReason(Limit.NEW_INTERRUPT))
+            return replace(row, outcome=Outcome.VANISHED, limit=limit, gone=True)
         if entry.known and entry.setting in plan.gone:
-            return replace(row, outcome=Outcome.VANISHED, limit=WITH_SCHEDULER, gone=True)
+            limit = describe_limit(LimitReason(Limit.WITH_SCHEDULER))
+            return replace(row, outcome=Outcome.VANISHED, limit=limit, gone=True)
         if not entry.known:
-            limit = UNKNOWN_SETTING
-        elif limit is None and current == entry.before:
+            reason = LimitReason(Limit.SETTING_UNKNOWN)
+        elif reason is None and current == entry.before:
             return replace(row, outcome=Outcome.KEPT)
-        elif limit is None and (disrupts := find_setting(entry.setting).disrupts):
-            limit = f"{disrupts}: only with --allow-reset"
-        elif limit is None and current is None:
-            limit = "it cannot be read, or is not there to be set any more"
-        elif limit is None:
+        elif reason is None and (disrupts := find_setting(entry.setting).disrupts):
+            reason = LimitReason(Limit.DISRUPTS, (disrupts,))
+        elif reason is None and current is None:
+            reason = LimitReason(Limit.NOT_SETTABLE)
+        elif reason is None:
             return row  # a step of the chain that no run has done yet
-        return replace(row, outcome=Outcome.REFUSED, limit=limit)
+        return replace(row, outcome=Outcome.REFUSED, limit=describe_limit(reason))
 
 
 def plan_rollback(
@@ -263,19 +256,20 @@ class _Places:
             return row  # the next rollback evaluates a disk that vanished during its write
         kind = find_target_kind(entry.setting)
         if kind is TargetKind.VECTOR and extract_route(entry.id) in self._silent:
-            return replace(row, limit=UNREAD_REASON)
+            return replace(row, limit=describe_limit(LimitReason(Limit.UNREAD_NOW)))
         if kind is not TargetKind.ENDPOINT:
             return replace(row, gone=True)
         present_name = self._names.get(extract_route(entry.id))
         if extract_route(entry.id) in self._unread:
-            return replace(row, limit=UNREAD_REASON)
+            return replace(row, limit=describe_limit(LimitReason(Limit.UNREAD_NOW)))
         if entry.diskseq is not None:
             is_gone = entry.diskseq not in self._diskseqs
         else:
             is_gone = present_name is None or present_name.startswith(WORLD_WIDE)
         if not is_gone:
-            return replace(row, limit=UNNAMED_DRIVE)
-        return replace(row, gone=True, limit=REPLACED_DRIVE if present_name is not None else None)
+            return replace(row, limit=describe_limit(LimitReason(Limit.DRIVE_UNNAMED)))
+        replaced = describe_limit(LimitReason(Limit.DRIVE_REPLACED))
+        return replace(row, gone=True, limit=None if present_name is None else replaced)
 
 
 def _plan_restore(
@@ -320,7 +314,7 @@ def plan_writes(
                 refused[name] = verdict.limit
                 continue
             if verdict.value != value:
-                refused[name] = verdict.limit or f"{verdict.value} at most"
+                refused[name] = verdict.limit or LimitReason(Limit.AT_MOST, (verdict.value,))
                 value = verdict.value
                 if value == present:
                     continue

@@ -20,6 +20,7 @@ from hbatune.act import files
 from hbatune.act.paths import HANDS_OFF, HANDS_OFF_TARGETS, JOURNAL, ROLLBACKS, Paths
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
+from hbatune.settings.setting import Limit, LimitReason
 
 SPARE_BYTES = 4096
 """Bytes reserved for a list of targets, in addition to the size of the ids in the journal."""
@@ -113,16 +114,16 @@ class RollbackGuard(Struct, frozen=True):
     folders: tuple[Path, ...] = ()
     ignored: frozenset[str] = frozenset()
 
-    def objection(self, id: str) -> str | None:
+    def objection(self, id: str) -> LimitReason | None:
         """Return why this target must not be written to, or None if no rollback covers it."""
         for folder in self.folders:
             try:
                 names = _list_names(folder)
             except OSError as error:
-                return f"the rollback record {folder} cannot be read: {error.strerror}"
+                return LimitReason(Limit.RECORD_UNREAD, (str(folder), str(error.strerror)))
             for name in names:
                 if name not in self.ignored and _read_file(folder / name).covers(id):
-                    return "a rollback was recorded during this run"
+                    return LimitReason(Limit.ROLLBACK_RECORDED)
         return None
 
 

@@ -27,7 +27,7 @@ from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.settings.limits import find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Attributes
+from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     SETTINGS,
@@ -165,8 +165,7 @@ def write_plan(
         has_baselines = all((chain.id, step.setting) in recorded_keys for step in chain.steps)
         (restorable if has_baselines else skipped).append(chain)
     report = execute_chains(restorable, means)
-    lost = "its original value may be lost; run `hbatune rollback` first"
-    reason = lost if begun.losses else None
+    reason = LimitReason(Limit.ORIGINAL_LOST) if begun.losses else None
     for chain in skipped:
         outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
         for step in chain.steps:
@@ -237,7 +236,7 @@ def _report_followers(
                 value=step.value,
                 state=State.DRIFT,
                 limit=None,
-                why="goes back with what resets it",
+                why=LimitReason(Limit.RESTORED_ALONG),
                 source="journal",
                 rule=BASELINE_RULE,
             )
@@ -247,7 +246,7 @@ def _report_followers(
 def _add_outcome(row: Row, result: WriteResult) -> Row:
     """Return the row with its outcome; ``fixed`` if the kernel or the driver owns the setting."""
     if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
-        limit = "the kernel or the driver placed it and refuses to have it moved"
+        limit = LimitReason(Limit.IMMOVABLE)
         return replace(row, state=State.FIXED, value=None, limit=limit)
     found = None if result.found == row.value else result.found
     reason = result.said or row.limit

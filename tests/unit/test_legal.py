@@ -57,7 +57,7 @@ def test_replaced_drive_rejects_old_plan(tmp_path: Path, means: Means) -> None:
     (it.path / "diskseq").write_text("13")
     [row] = write_plan(host, plan, filed(means), means)
     assert row.outcome is Outcome.VANISHED
-    assert "another device" in str(row.limit)
+    assert "another device" in describe_limit(row.limit)
     assert it.value("queue/nomerges") == "0"
 
 
