@@ -263,10 +263,7 @@ _UNUSUAL = (
     rb"[\[:,]\s*+-?(?:[0-9]{21}|[0-9]*+\.[0-9]{41}|[0-9]++(?:\.[0-9]*+)?[eE]"
     rb"(?:\+?0*+(?:[2-9][0-9]|[0-9]{3})|-0*+[0-9]{3}))[0-9.eE+-]*+\s*+[\],}]"
 )
-"""A number that no file of hbatune has: 10**20 and more, or so small that a quotient overflows.
-
-Sums, products and quotients of a few other numbers stay finite.
-"""
+"""A number that no file of hbatune has: 10**20 and more, or so small that a quotient overflows."""
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _BETWEEN = bytes(set(range(256)) - set(b'"[]{}'))

@@ -2,17 +2,15 @@
 
 The worker checks the plan's assumptions again just before each write: the same device, a path of
 the same map, with the value and the scheduler that the plan saw. If one no longer holds, the step
-is a conflict and is skipped. The function that plans use (``resolve.resolve_value``) checks again
-whether the value is legal, with the current values. A value that was legal when it was planned
-therefore neither shrinks an adapter's tag set nor fails a map's I/O. A failed step cancels the
-steps that depend on it. Each write is read back and counts only if the typed value is the planned
-one. A rollback that was recorded during the run cancels every later write.
+is a conflict. The plan's own function checks again whether the value is legal. A failed step
+cancels the steps that depend on it. Each write is read back and counts only if the typed value is
+the planned one. A rollback that was recorded during the run cancels every later write.
 """
 
 import errno
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, msgpack
 
@@ -153,7 +151,8 @@ class ChainWriter:
             device = _Device(chain, self._patience, self._guard)
             for result in device.write():
                 answered += 1
-                yield encode_result(result, busy=device.found_busy())
+                busy, device.busy = device.busy, False
+                yield encode_result(result, busy=busy)
         except Exception as error:
             if answered < len(chain.steps):
                 yield encode_result(_report_interruption(chain.steps[answered], device, error))
@@ -170,14 +169,6 @@ def _report_interruption(step: Step, device: "_Device | None", error: Exception)
     return WriteResult(step.setting, Outcome.REFUSED, number, said=reason)
 
 
-def write_chain(chain: Chain, *, patience: float = RETRY_TIMEOUT_S) -> Iterator[WriteResult]:
-    """Execute the steps of a chain in their order, and yield the result of each.
-
-    A write that is refused with EBUSY is repeated for ``patience`` seconds.
-    """
-    return _Device(chain, patience, UNGUARDED).write()
-
-
 class _Device:
     """The target of a chain in its worker, with the text last read of each attribute."""
 
@@ -185,7 +176,7 @@ class _Device:
         self._chain = chain
         self._guard = guard
         self._patience = patience
-        self._busy = False
+        self.busy = False
         self.has_written = False
         self._settings = {step.setting: find_setting(step.setting) for step in chain.steps}
         self._resettable = {name for kind in self._settings.values() for name in kind.resets}
@@ -222,8 +213,8 @@ class _Device:
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
-            elif cause := _find_first(find_setting(step.setting).hangs_on, failed):
-                reason = LimitReason(Limit.DEPENDENCY_FAILED, (cause,))
+            elif causes := [n for n in find_setting(step.setting).hangs_on if n in failed]:
+                reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0],))
                 result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
             elif moved:
                 result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
@@ -234,11 +225,6 @@ class _Device:
             yield result
         # After the last step, since each of them may reset a setting again.
         yield from self.effects()
-
-    def found_busy(self) -> bool:
-        """Return whether the kernel has answered EBUSY since the last call."""
-        busy, self._busy = self._busy, False
-        return busy
 
     def replaced(self) -> bool:
         """Return whether the device was replaced after the plan was made."""
@@ -312,8 +298,9 @@ class _Device:
             current, before = self._reread_value(kind), kind.read(self._before)
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
-            moved = kind.kept and current != before
-            if moved and not isinstance(before, Missing) and self._check_rollback() is None:
+            restores = kind.kept and current != before
+            restores = restores and self._guard.objection(self._chain.id) is None
+            if restores and not isinstance(before, Missing):
                 self._set(kind, before)
                 current = self._reread_value(kind)
             if not isinstance(current, Missing):
@@ -339,7 +326,7 @@ class _Device:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
-            if (objection := self._check_rollback()) is not None:
+            if (objection := self._guard.objection(self._chain.id)) is not None:
                 return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
             refused = self._set(kind, step.value)
             current = self._reread_value(kind)
@@ -352,7 +339,8 @@ class _Device:
         if isinstance(refused, LimitReason | str):
             return WriteResult(step.setting, Outcome.REFUSED, None, current, refused)
         if refused is not None:
-            if refused == errno.EBUSY and (objection := self._check_rollback()) is not None:
+            objection = self._guard.objection(self._chain.id) if refused == errno.EBUSY else None
+            if objection is not None:
                 return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=objection)
             return WriteResult(step.setting, Outcome.REFUSED, refused, current)
         outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
@@ -369,13 +357,13 @@ class _Device:
         path, text = f"{self._chain.sysfs}/{kind.path}", kind.format.encode(value)
         until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
-            self._busy = True
+            self.busy = True
             delay = add_jitter(pause)
             waited += delay
             if waited > self._patience or time.monotonic() + delay > until:
                 return refused
             time.sleep(delay)
-            if self._check_rollback() is not None:
+            if self._guard.objection(self._chain.id) is not None:
                 return refused
             pause = min(2 * pause, MAX_BUSY_PAUSE_S)
         return refused
@@ -391,19 +379,11 @@ class _Device:
             current = self._reread_value(kind)
         return current
 
-    def _check_rollback(self) -> LimitReason | None:
-        """Return why a rollback forbids the next write, or None."""
-        return self._guard.objection(self._chain.id)
-
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
         text = reread_attribute(self._chain.sysfs, kind.path)
         self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
         return kind.read(self._found)
-
-
-def _find_first(names: Iterable[str], failed: Collection[str]) -> str | None:
-    return next((name for name in names if name in failed), None)
 
 
 def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:

@@ -13,12 +13,8 @@ from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 
 FOLDER_MODE = 0o711
-"""Mode of the directories that hbatune creates: other users may read the files with read
-permission.
-
-They may not list or open the directory, since who can open one can lock it (``lock_path``)
-indefinitely.
-"""
+"""Mode of the directories that hbatune creates. Other users may read files in it, but not list or
+open it, since who can open one can lock it (``lock_path``) indefinitely."""
 
 READABLE_MODE = 0o644
 """Mode of the files that hbatune writes for commands of users other than root."""

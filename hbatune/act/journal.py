@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -415,10 +416,8 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     except (OSError, UnusableFileError) as error:
         raise UnreadableJournalError(path, error) from error
     if journal.schema != SCHEMA:
-        raise JournalError(
-            f"the journal {path} is of schema {journal.schema}, not {SCHEMA}",
-            hint="use the hbatune that wrote it to roll back",
-        )
+        message = f"the journal {path} is of schema {journal.schema}, not {SCHEMA}"
+        raise JournalError(message, hint="use the hbatune that wrote it to roll back")
     if not is_current:
         # Baselines end with their boot; decisions of people and verdicts outlast it.
         lasting = replace(Journal(boot_id), excluded=journal.excluded, reverted=journal.reverted)
@@ -530,9 +529,8 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
         current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
         # Two former ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
-    excluded, reverted = dict[str, None](), dict[RevertedValue, None]()
-    for id in recorded.excluded:
-        excluded |= dict.fromkeys(renaming.that_lasts(id))
+    excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))
+    reverted: dict[RevertedValue, None] = {}
     for value in recorded.reverted:
         reverted |= {replace(value, id=id): None for id in renaming.that_lasts(value.id)}
     kept = tuple(entries.values())
@@ -548,7 +546,7 @@ def update_record_ids(
     renaming = Renaming(machine)
 
     def rename(ids: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for id in ids for name in renaming.that_lasts(id)))
+        return tuple(dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, ids))))
 
     return records.renamed(recorded.excluded, rename)
 

@@ -40,10 +40,9 @@ class Lock:
     """A POSIX record lock on a file; LockedError if another process, which ``does``, holds it.
 
     A forked worker does not inherit such a lock (fcntl(2)), so one that is stuck in the kernel
-    cannot keep the next run out. If the file is missing and its file system accepts no new one,
-    the file ``spare`` on another file system is locked. Each process locks both files if both
-    exist, and then checks whether a missing one has appeared. So any two processes meet at one
-    file.
+    cannot keep the next run out. If the file is missing and its file system accepts no new one, the
+    file ``spare`` on another file system is locked. Each process locks both files if both exist,
+    and then checks whether a missing one has appeared. So any two processes meet at one file.
     """
 
     def __init__(
@@ -54,8 +53,7 @@ class Lock:
         spare: Path | None = None,
         hint: str | None = None,
     ) -> None:
-        self._path = path
-        self._spare = spare
+        self._path, self._spare = path, spare
         self._does, self._hint = does, hint
         self._descriptors: dict[Path, int] = {}
 
@@ -81,17 +79,13 @@ class Lock:
         return self._path.name
 
     def remove(self) -> None:
-        """Remove the files of the held lock, and the directory of the first if it is empty then.
-
-        Call it after all other state is removed: after this another process may take a lock of that
-        name. Raises LockFileError.
-        """
+        """Remove the files of the held lock, after all other state. Raises LockFileError."""
         for path in self._descriptors:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise LockFileError(path, error, "removed") from error
-        with suppress(OSError):  # not empty
+        with suppress(OSError):  # the directory is not empty
             self._path.parent.rmdir()
 
     def __exit__(self, *_: object) -> None:
@@ -277,18 +271,29 @@ class Claim(msgspec.Struct, frozen=True):
 class ClaimTable:
     """The claims of this process's workers, at most ``slots`` at a time. Only under the lock.
 
-    A worker can hang in the kernel and outlive its run, so the claims are in a file, on a
-    memory file system: no worker survives a reboot. The slots are allocated before the first
-    write to a device, so a full file system cannot prevent a claim. A claim never prevents a
-    write.
+    A worker can hang in the kernel and outlive its run, so the claims are in a file, on a memory
+    file system: no worker survives a reboot. The slots are allocated before the first write to a
+    device, so a full file system cannot prevent a claim. A claim never prevents a write.
     """
 
     def __init__(self, path: Path, slots: int) -> None:
         self._descriptor = -1
         self._slots: dict[int, int] = {}  # by pid
         self._free: list[int] = []
-        with suppress(OSError):
-            self._allocate(path, slots)
+        with suppress(OSError):  # without the file a worker has no claim
+            files.make_folder(path.parent)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o600)
+            # Readable by others: a stuck worker is not a secret, and nothing locks this file.
+            os.fchmod(self._descriptor, files.READABLE_MODE)
+            occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
+            count = slots + len(occupied)
+            allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
+            with suppress(OSError):  # no free space: the slots that exist are used
+                if allocated < count:
+                    os.posix_fallocate(self._descriptor, 0, count * _SLOT_BYTES)
+                    allocated = count
+            self._free = [slot for slot in reversed(range(allocated)) if slot not in occupied]
 
     def __enter__(self) -> Self:
         return self
@@ -311,22 +316,6 @@ class ClaimTable:
         if slot is not None:
             self._write(slot, _EMPTY)
             self._free.append(slot)
-
-    def _allocate(self, path: Path, slots: int) -> None:
-        """Open the file and allocate its free slots. Raises OSError if the file cannot be used."""
-        files.make_folder(path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
-        # Readable by others: a stuck worker is not a secret, and nothing locks this file.
-        os.fchmod(self._descriptor, files.READABLE_MODE)
-        occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
-        count = slots + len(occupied)
-        allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
-        with suppress(OSError):  # no free space: the slots that exist are used
-            if allocated < count:
-                os.posix_fallocate(self._descriptor, 0, count * _SLOT_BYTES)
-                allocated = count
-        self._free = [slot for slot in reversed(range(allocated)) if slot not in occupied]
 
     def _write(self, slot: int, data: bytes) -> None:
         # Not synced: the reader is another process of the same boot.

@@ -32,7 +32,13 @@ class MarkError(HbatuneError):
 def list_marks(machine: Machine) -> dict[str, str]:
     """Return, by id, the mark of every target on the machine."""
     numbers = {endpoint.id: endpoint.diskseq for endpoint in machine.endpoints}
-    return {id: _name_seen_mark(id, numbers.get(id)) for id in list_targets(machine)}
+    marks: dict[str, str] = {}
+    for id in list_targets(machine):
+        number = numbers.get(id)
+        # An id may contain slashes and be longer than a file name.
+        digest = None if isinstance(number, int) else files.compute_digest(id.encode())
+        marks[id] = str(number) if digest is None else f"id-{digest}"
+    return marks
 
 
 def find_unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
@@ -61,18 +67,16 @@ def remember_disks(
         for name in wanted:
             (folder / name).touch(mode=0o600)
         if ids is None:  # only a full scan shows that a mark's disk no longer exists
-            _forget_others(folder, frozenset(marks.values()))
+            retained = frozenset(marks.values())
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name not in retained:
+                        with suppress(FileNotFoundError):
+                            os.unlink(entry.path)
     except OSError as error:
         _unwritten.update(folder / name for name in wanted)
         message = f"disks cannot be marked as seen in {folder}: {error.strerror}"
         raise MarkError(message, hint=suggest_remedy(error, folder)) from error
-
-
-def _name_seen_mark(id: str, diskseq: object) -> str:
-    if isinstance(diskseq, int):
-        return str(diskseq)
-    # An id may contain slashes and be longer than a file name.
-    return f"id-{files.compute_digest(id.encode())}"
 
 
 _unwritten: set[Path] = set()
@@ -94,15 +98,6 @@ def _find_marks(folder: Path, wanted: Collection[str]) -> frozenset[str]:
             return frozenset(entry.name for entry in entries if entry.name in names)
     except OSError:
         return frozenset()
-
-
-def _forget_others(folder: Path, names: Collection[str]) -> None:
-    """Remove all other marks. Raises OSError."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name not in names:
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
 
 
 def load_counted(path: Path) -> tuple[ErrorCounters, ...]:
@@ -127,7 +122,8 @@ def with_udev_baselines(
     After a rollback has restored it, the saved value is ``spent``: out of date but still there.
     """
     listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
-    saved_by_id, done = read_saved_texts(listed), _load_spent(spent)
+    saved_by_id = read_saved_texts(listed)
+    done = loader.load_or(spent, frozenset(), loader.STATE_BOUNDS, frozenset[str])
     entries = {entry.key: entry for entry in recorded.entries}
     for endpoint in listed:
         record = saved_by_id.get(endpoint.id)
@@ -147,7 +143,7 @@ def with_udev_baselines(
 def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
     """Mark these saved values as spent, or raise OSError: they would be used as baselines again."""
     marks = {_name_saved_mark(id, record) for id, record in read_saved_texts(endpoints).items()}
-    spent_marks = _load_spent(spent)
+    spent_marks = loader.load_or(spent, frozenset(), loader.STATE_BOUNDS, frozenset[str])
     if marks - spent_marks:
         files.replace(spent, msgspec.json.encode(sorted(spent_marks | marks)))
 
@@ -155,7 +151,3 @@ def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
 def _name_saved_mark(id: str, record: SavedTexts) -> str:
     """Return a name for one appearance of a device: a later one saves its own values."""
     return f"{record.appeared} {id}"
-
-
-def _load_spent(path: Path) -> frozenset[str]:
-    return loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])

@@ -108,8 +108,8 @@ def list_unread(
 
 
 def _begin_row(entry: Entry, current: Value | None) -> Restored:
-    key = (entry.target, entry.id, entry.adapter, entry.setting)
-    return Restored(*key, current=current, before=entry.before, outcome=None)
+    id, adapter = entry.id, entry.adapter
+    return Restored(entry.target, id, adapter, entry.setting, current, entry.before, None)
 
 
 class RollbackPlan(Struct, frozen=True):

@@ -9,6 +9,7 @@ that existed when it began, so it can never lift a later rollback.
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -70,18 +71,12 @@ class RollbackRecords(Struct, frozen=True):
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of the targets that were rolled back by name."""
-        ids: dict[str, None] = {}
-        for record in self.records:
-            ids |= dict.fromkeys(record.ids or ())
-        return tuple(ids)
+        return tuple(dict.fromkeys(chain.from_iterable(r.ids or () for r in self.records)))
 
     @property
     def lifted(self) -> tuple[str, ...]:
         """The ids that an apply has named since a rollback of everything."""
-        ids: dict[str, None] = {}
-        for record in self.records:
-            ids |= dict.fromkeys(record.lifted)
-        return tuple(ids)
+        return tuple(dict.fromkeys(chain.from_iterable(r.lifted for r in self.records)))
 
     def covers(self, id: str) -> bool:
         """Return whether hbatune must not change this target."""

@@ -1,12 +1,9 @@
 """Switch settings for a measurement: between two states, or through several values.
 
-A ``Trial`` switches the settings that an apply has changed, so probes can compare them with the
-earlier values. An ``Experiment`` sets settings of one target to several values. Both use the
-chains, claims and journal of an apply. The baselines are on disk before the first write, and the
-run is in the journal until everything is restored. Until then the targets are held, so the daemon
-does not repair them. If the process is killed at any instant, a rollback restores. A trial ends
-with everything as applied, except the settings that it reverted, an experiment with the original
-values. A value that an administrator or another tool changes during the run is not overwritten.
+Both use the chains, claims and journal of an apply. The baselines are on disk before the first
+write, and the run is in the journal until everything is restored: if the process is killed at any
+instant, a rollback restores. Until then the targets are held, so the daemon does not repair them.
+A value that an administrator or another tool changes during the run is not overwritten.
 """
 
 import errno
@@ -76,29 +73,26 @@ def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
     for row in rows:
         if find_setting(row.setting).disrupts:
             return False
-        if row.setting == "nr_requests" and _is_below_tags(machine, row, before):
+        if row.setting != "nr_requests":
+            continue
+        endpoint = next((disk for disk in machine.endpoints if disk.id == row.id), None)
+        if endpoint is None:
+            return False
+        scheduler: Value | Missing | None = before.get((row.id, "scheduler"))
+        if scheduler is None:
+            scheduler = find_setting("scheduler").read(endpoint.attributes)
+        is_none = scheduler == "none" or isinstance(scheduler, Missing)
+        if is_none and before.get((row.id, "nr_requests")) != endpoint.tags:
             return False
     return True
-
-
-def _is_below_tags(machine: Machine, row: Row, before: Values) -> bool:
-    endpoint = next((disk for disk in machine.endpoints if disk.id == row.id), None)
-    scheduler = before.get((row.id, "scheduler"))
-    if endpoint is None:
-        return True
-    if scheduler is None:
-        current = find_setting("scheduler").read(endpoint.attributes)
-        scheduler = "none" if isinstance(current, Missing) else current
-    requests = before.get((row.id, "nr_requests"))
-    return scheduler == "none" and requests != endpoint.tags
 
 
 class Trial:
     """The rows that an apply has written, and the values ``before`` it (``read_affected_values``).
 
-    ``command`` is the name of the run in the journal. After the trial ``failed`` has the
-    settings that are not as applied. Raises JournalError or HoldError before anything is
-    switched.
+    It ends with everything as applied, except the settings that it reverted. ``command`` is the
+    name of the run in the journal. After the trial ``failed`` has the settings that are not as
+    applied. Raises JournalError or HoldError before anything is switched.
     """
 
     def __init__(

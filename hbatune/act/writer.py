@@ -310,9 +310,9 @@ def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
 
 def build_chain(target: Target, steps: Iterable[Step]) -> Chain:
     """Return the chain that executes these steps, in their order, on the target."""
-    ordered = sorted(steps, key=lambda step: find_setting(step.setting).order)
-    place = (target.name, target.id, target.adapter, target.map, target.directory)
-    return Chain(*place, tuple(ordered), target.identity, target.diskseq)
+    steps = tuple(sorted(steps, key=lambda step: find_setting(step.setting).order))
+    chain = Chain(target.name, target.id, target.adapter, target.map, target.directory, steps)
+    return replace(chain, identity=target.identity, diskseq=target.diskseq)
 
 
 def read_baselines(

@@ -59,11 +59,6 @@ class Manifest(Struct, frozen=True):
         files = tuple(PlacedFile(path, sums) for path, sums in sums_by_path.items())
         return Manifest(files, tuple(dict.fromkeys((*self.folders, *folders))), self.schema)
 
-    def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
-        """Return the manifest in which these files have only the given sums."""
-        by_path = {file.path: file for file in placed}
-        return replace(self, placed=tuple(by_path.get(file.path, file) for file in self.placed))
-
     def without(self, paths: Iterable[str]) -> "Manifest":
         """Return the manifest without these paths."""
         removed = set(paths)
@@ -196,11 +191,20 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
             done.append((piece, read_content(path)))
             _write_piece(path, piece)
         except OSError as error:
-            _undo(root, done, begun)
+            for written, content in done:
+                with suppress(OSError):  # only the first error is reported; others are still undone
+                    if content is None:
+                        join_root(root, written.path).unlink(missing_ok=True)
+                    else:
+                        files.replace(join_root(root, written.path), content, mode=0o644)
+            with suppress(InstallError):
+                remove_empty_folders(root, begun.folders)
             _save_or_drop(record, existing)
             raise _make_error(path, error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    _save_or_drop(record, begun.settled(piece.placed for piece in pieces))
+    placed = {file.path: file for file in begun.placed}
+    placed |= {piece.placed.path: piece.placed for piece in pieces}
+    _save_or_drop(record, replace(begun, placed=tuple(placed.values())))
     return [piece.path for piece in new]
 
 
@@ -293,17 +297,6 @@ def read_content(path: Path) -> bytes | None:
         with suppress(FileNotFoundError, UnusableFileError):
             return loader.read_bytes(path, _LARGEST)
     return None
-
-
-def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifest) -> None:
-    for piece, content in done:
-        with suppress(OSError):  # only the first error is reported; other steps are still undone
-            if content is None:
-                join_root(root, piece.path).unlink(missing_ok=True)
-            else:
-                files.replace(join_root(root, piece.path), content, mode=0o644)
-    with suppress(InstallError):
-        remove_empty_folders(root, begun.folders)
 
 
 def _save_or_drop(path: Path, manifest: Manifest | None) -> None:

@@ -21,7 +21,6 @@ from hbatune.act.chain import (
     WriteResult,
     add_jitter,
     encode_result,
-    write_chain,
 )
 from hbatune.act.executor import Executor, Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
@@ -37,6 +36,7 @@ from hbatune.policy.profile import Exactly
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Finished, Pool, Replied, WorkerPool, find_this_process
+from tests.kernel.chains import write_chain
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
 
