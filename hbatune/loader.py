@@ -72,11 +72,7 @@ class UnusableFileError(Exception):
 
 
 def load(path: Path, type: type[Loaded], bounds: Bounds) -> Loaded:
-    """Return the content of a JSON file as a value of this type.
-
-    FileNotFoundError if there is no file, PermissionError if this user may not read it, and
-    UnusableFileError for any other failure.
-    """
+    """Return a JSON file's content. FileNotFoundError, PermissionError or UnusableFileError."""
     return decode(read(path, bounds), type)
 
 

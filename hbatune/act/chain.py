@@ -141,10 +141,7 @@ class ChainWriter:
         self._guard = guard
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Execute the steps in their order and yield the encoded result of each.
-
-        An exception ends the worker. Before that, the interrupted step gets its result.
-        """
+        """Execute the steps in order; yield encoded results, also of one that raises."""
         device: _Device | None = None
         answered = 0
         try:
@@ -286,11 +283,7 @@ class _Device:
         return self._write(step, kind)
 
     def effects(self) -> Iterator[WriteResult]:
-        """Yield the values that the writes have left in settings which they reset and do not set.
-
-        Restores values that must be kept, and that the kernel changed although they have nothing to
-        do with the setting written.
-        """
+        """Yield the values left in settings that the writes reset; restore kept ones."""
         for name in sorted(self._reset - self._settings.keys()):
             if name == SCHEDULER_TUNABLES or is_among(name, self._reset - {name}):
                 continue  # the tunables were removed with their scheduler
@@ -393,11 +386,8 @@ def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResul
 
 
 def add_jitter(pause: float) -> float:
-    """Return a pause of half to one and a half times this length, in seconds.
-
-    Workers that were refused together must not retry together. ``random`` would not do, since
-    forked workers share its state.
-    """
+    """Return 0.5 to 1.5 times this pause, so refused workers do not retry together."""
+    # ``random`` would not do, since forked workers share its state.
     return pause * (0.5 + int.from_bytes(os.urandom(2), "big") / 0xFFFF)
 
 

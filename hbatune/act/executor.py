@@ -153,10 +153,7 @@ class _Crew(Struct):
 
 
 class IdleCpus:
-    """Measures whether the machine has an idle CPU: without one, more writers only cost forks.
-
-    A writer's sleeping time does not show it: it may be waiting until another one gets a CPU.
-    """
+    """Measures whether the machine has an idle CPU: without one, more writers only cost forks."""
 
     def __init__(
         self,

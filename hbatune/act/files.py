@@ -77,11 +77,7 @@ _BLOCK = 4096
 
 
 def reserve_space(path: Path, size: int) -> None:
-    """Reserve ``size`` bytes next to ``path``, so it can be replaced on a full disk.
-
-    The replacement that needs the reserve uses it up. A reserve that is large enough is kept.
-    Raises OSError if there is not enough space.
-    """
+    """Reserve ``size`` bytes next to ``path`` for one replacement on a full disk. OSError."""
     reserve = _reserve_path(path)
     # In full blocks, as file systems allocate: a file that grows by a digit needs no new reserve.
     size += -size % _BLOCK
@@ -180,12 +176,9 @@ def lock_path(path: Path) -> Iterator[None]:
 
 
 def publish(path: Path, data: bytes, *, mode: int) -> None:
-    """Put ``data`` at ``path`` for others to read: complete at any moment, but not durable.
-
-    The directory must exist and may be another user's: a link at the temporary file's path is
-    not followed. Raises OSError.
-    """
-    # A fixed name: a crash leaves one stale file at most, and the next call removes it.
+    """Put ``data`` at ``path`` for others to read: complete, but not durable. Raises OSError."""
+    # A fixed name: a crash leaves one stale file at most, and the next call removes it. The
+    # directory may be another user's: no link at this path is followed.
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -520,10 +520,7 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with every known id in its current form.
-
-    Earlier versions made ids of host numbers and NVMe instances, which change between boots.
-    """
+    """Return the journal with current ids: those of earlier versions change between boots."""
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))

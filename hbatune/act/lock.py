@@ -208,10 +208,7 @@ class HoldError(HbatuneError):
 
 
 class HeldTargets:
-    """This process's hold on some targets: a small file with their ids on a memory file system.
-
-    The file of a process that has ended holds nothing.
-    """
+    """This process's hold on targets: a file with their ids, void once the process has ended."""
 
     def __init__(self, folder: Path, ids: Iterable[str]) -> None:
         self._path = folder / str(os.getpid())

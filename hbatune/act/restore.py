@@ -294,10 +294,7 @@ def _plan_restore(
 def plan_writes(
     target: Target, goal: Mapping[str, Value], current: Mapping[str, Value], attributes: Attributes
 ) -> RestorePlan:
-    """Return the legal writes that change a target from ``current`` to ``goal``, or near to it.
-
-    Values that those writes may reset are written again after them, if they then differ.
-    """
+    """Return the legal writes that change a target from ``current`` to ``goal``, or near to it."""
     steps: list[Step] = []
     refused: dict[str, LimitReason | str] = {}
     reset: set[str] = set()

@@ -85,10 +85,7 @@ class RollbackRecords(Struct, frozen=True):
     def renamed(
         self, ids: Iterable[str], rename: Callable[[Iterable[str]], tuple[str, ...]]
     ) -> "RollbackRecords":
-        """Return the records with every id replaced by ``rename``.
-
-        ``ids`` are rollbacks that an earlier version recorded in the journal.
-        """
+        """Return the records with current ids, and those of an earlier version's journal."""
         renamed = []
         for record in self.records:
             listed = None if record.ids is None else rename(record.ids)
@@ -168,10 +165,7 @@ def has_later(began: RollbackRecords, paths: Paths) -> bool:
 
 
 def record_everything(paths: Paths) -> None:
-    """Record a rollback of everything, for this boot and permanently.
-
-    Raises RecordError if the record does not outlive a reboot. It may be valid for this boot then.
-    """
+    """Record a rollback of everything. RecordError if it may be valid only for this boot."""
     _write_record("all", None, paths)
 
 
@@ -324,8 +318,5 @@ def _make_folder(folder: Path) -> None:
 
 
 def _get_marks(paths: Paths) -> tuple[Path, Path]:
-    """Return the marks: the compiled udev rules cannot list a directory, and test for these.
-
-    They exist while any rollback of everything is recorded.
-    """
+    """Return the marks of a rollback of everything, for which the compiled udev rules test."""
     return paths.hands_off, paths.hands_off_now

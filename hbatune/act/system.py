@@ -96,10 +96,7 @@ def reload_rules() -> ToolResult | None:
 
 
 def announce(devices: Sequence[str]) -> ToolResult | None:
-    """Have udev process these devices again, and wait for it, or return None if it does not run.
-
-    The event is the same as after a program closes a disk that it has written to.
-    """
+    """Have udev process these devices again, and wait for it; None if it does not run."""
     if not devices or not _is_udev_running():
         return None
     command = ("udevadm", "trigger", "--action=change", "--settle", *devices)
@@ -157,10 +154,7 @@ def require_writable_configuration(path: Path) -> None:
 
 
 def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
-    """Make the profile the active one, or none. Raises ActiveProfileError.
-
-    The other content, mode and owner of the file stay. A link is followed below ``root``.
-    """
+    """Make the profile the active one, or none, in a file below ``root``. ActiveProfileError."""
     path = _follow_links(path, root)
     try:
         before = _read_text(path) if path.exists() else ""

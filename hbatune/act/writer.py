@@ -282,10 +282,7 @@ def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
 
 
 def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
-    """Yield the writes that restore settings without a row that a restored baseline resets.
-
-    A restored scheduler has its own tunables at their defaults, and no others exist.
-    """
+    """Yield the writes that restore settings without a row that a restored baseline resets."""
     reset = list_affected_settings(row.setting for row in rows if row.to_baseline)
     if not reset:
         return

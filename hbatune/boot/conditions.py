@@ -52,10 +52,7 @@ _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 
 class UdevCondition(NamedTuple):
-    """The alternatives in which a rule's ``when`` holds for sure, and may possibly hold.
-
-    If the two differ, udev cannot decide, and the rule's setting is left to the daemon.
-    """
+    """The alternatives in which a rule's ``when`` holds for sure, and may possibly hold."""
 
     sure: tuple[RuleLine, ...]
     possible: tuple[RuleLine, ...]

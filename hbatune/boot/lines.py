@@ -143,10 +143,7 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
 
 
 def make_import_section() -> RuleSection:
-    """Return the lines that keep the mark and the original values in udev's database.
-
-    Without them any event would drop them. An earlier profile may have saved other settings.
-    """
+    """Return the lines that keep mark and original values, of all settings, in udev's database."""
     disks = [name for name in SETTINGS if table.find_target_kind(name) is TargetKind.ENDPOINT]
     names = [SEEN_PROPERTY, *map(make_property_name, disks), make_property_name(ASYNC_DEPTH)]
     title = "That it was seen and what was there before, through every later event."

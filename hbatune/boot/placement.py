@@ -30,10 +30,7 @@ ROOT = Path("/")
 
 
 class PlacedFile(Struct, frozen=True):
-    """A file by its path below the root, with the SHA-256 of the content that hbatune wrote.
-
-    There may be several sums during a replacement. A symbolic link has the sum of its target.
-    """
+    """A path below the root, and the SHA-256 of its text or link; several in a replacement."""
 
     path: str
     sums: tuple[str, ...]
