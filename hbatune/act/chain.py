@@ -16,27 +16,14 @@ from msgspec import Struct, msgpack
 
 from hbatune import nvme
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
-from hbatune.facts import names
-from hbatune.facts.attributes import (
-    EXEMPT_FEATURE,
-    FEATURE_PREFIX,
-    find_device_node,
-    read_attributes,
-    read_exemptions,
-    reread_attribute,
-)
+from hbatune.facts import attributes, names
+from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
+from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
 from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, Limit, LimitReason
-from hbatune.settings.table import (
-    SCHEDULER_TUNABLES,
-    Setting,
-    Value,
-    find_setting,
-    find_target_kind,
-    is_among,
-)
+from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, find_setting, is_among
 
 BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
@@ -186,7 +173,7 @@ class _Device:
                 names.append(find_setting(name).path)
         names += [path for path, _ in chain.identity]
         # Only the writes of a block device must respect limits and maps.
-        kinds = map(find_target_kind, self._settings)
+        kinds = map(table.find_target_kind, self._settings)
         self._is_block_device = TargetKind.ENDPOINT in kinds
         if self._is_block_device:
             names.append(HOLDER_UUIDS)
@@ -428,11 +415,11 @@ def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:
     # The node is found through one descriptor, so a reused name cannot lead to another device.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        node = find_device_node(directory)
+        node = attributes.find_device_node(directory)
     finally:
         os.close(directory)
     number = int(path.removeprefix(FEATURE_PREFIX), 16)
-    if number == EXEMPT_FEATURE:
+    if number == attributes.EXEMPT_FEATURE:
         return _exempt_vectors(node, names.parse_cpus("" if text == NO_VECTORS else text))
     answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
     return answer.said if answer.status else None
@@ -440,7 +427,7 @@ def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:
 
 def _exempt_vectors(node: str, vectors: Collection[int]) -> LimitReason | str | None:
     """Exempt exactly these vectors from coalescing, with a write for each vector that differs."""
-    exempted = read_exemptions(node)
+    exempted = attributes.read_exemptions(node)
     if isinstance(exempted, nvme.Answer):
         return exempted.said
     if missing := [vector for vector in vectors if vector >= len(exempted)]:
@@ -449,7 +436,9 @@ def _exempt_vectors(node: str, vectors: Collection[int]) -> LimitReason | str | 
         if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.
             word = vector | (vector in vectors) << 16
-            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT_FEATURE, cdw11=word)
+            answer = nvme.submit(
+                node, nvme.SET_FEATURES, cdw10=attributes.EXEMPT_FEATURE, cdw11=word
+            )
             if answer.status:
                 return answer.said
     return None

@@ -22,14 +22,9 @@ from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
+from hbatune.settings import table
 from hbatune.settings.setting import Attributes, Device, FixedSetting, Limit, LimitReason
-from hbatune.settings.table import (
-    SCHEDULER_TUNABLES,
-    Value,
-    find_setting,
-    find_target_kind,
-    is_among,
-)
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, find_setting, is_among
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import find_this_process
 
@@ -254,7 +249,7 @@ class _Places:
         """
         if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
             return row  # the next rollback evaluates a disk that vanished during its write
-        kind = find_target_kind(entry.setting)
+        kind = table.find_target_kind(entry.setting)
         if kind is TargetKind.VECTOR and extract_route(entry.id) in self._silent:
             return replace(row, limit=describe_limit(LimitReason(Limit.UNREAD_NOW)))
         if kind is not TargetKind.ENDPOINT:
@@ -305,7 +300,7 @@ def plan_writes(
         present, value = current.get(name), goal[name]
         if not follows and present == value:
             continue
-        if find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
+        if table.find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
             verdict = find_setting(name).limit(value, present, Device(attributes, scheduler))
             if isinstance(verdict, FixedSetting):
                 refused[name] = verdict.limit

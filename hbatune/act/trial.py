@@ -15,34 +15,20 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from hbatune.act import journal
+from hbatune.act import journal, writer
 from hbatune.act.chain import Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, Run
 from hbatune.act.lock import HeldTargets
 from hbatune.act.restore import RestorePlan, plan_writes
-from hbatune.act.writer import (
-    build_chain,
-    execute_chains,
-    parse_values,
-    read_baselines,
-    read_raw,
-    require_writable,
-)
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import list_targets
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, RevertedValue, Row
-from hbatune.settings.table import (
-    SCHEDULER,
-    SCHEDULER_TUNABLES,
-    Value,
-    find_setting,
-    is_among,
-    list_affected_settings,
-)
+from hbatune.settings import table
+from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
 from hbatune.workers import Process, find_this_process
 
 Values = Mapping[Key, Value]
@@ -60,8 +46,8 @@ def read_affected_values(machine: Machine, rows: Iterable[Row], means: Means) ->
     targets_by_id, steps = list_targets(machine), dict[str, list[Step]]()
     for row in rows:
         steps.setdefault(row.id, []).append(Step(row.setting, row.wanted, None))
-    chains = [build_chain(targets_by_id[id], group) for id, group in steps.items()]
-    return {entry.key: entry.before for entry in read_baselines(chains, {}, means)}
+    chains = [writer.build_chain(targets_by_id[id], group) for id, group in steps.items()]
+    return {entry.key: entry.before for entry in writer.read_baselines(chains, {}, means)}
 
 
 def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
@@ -156,7 +142,7 @@ class Trial:
         """
         plans = self._plan_restores(keys, side)
         chains = [plan.chain for plan in plans if plan.chain is not None]
-        report = execute_chains(chains, self._means)
+        report = writer.execute_chains(chains, self._means)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome is Outcome.CONFLICT and result.found is not None:
@@ -193,7 +179,9 @@ class Trial:
 
     def _is_kernel_change(self, id: str, name: str, last: Value, current: Value) -> bool:
         target = self._known[id]
-        raw = read_raw({target.directory: (name,)}, self._means.deadline, self._means.worker_pool)
+        raw = writer.read_raw(
+            {target.directory: (name,)}, self._means.deadline, self._means.worker_pool
+        )
         before, errors = target.attributes, raw[target.directory]
         full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
         baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
@@ -320,9 +308,9 @@ class Experiment:
         return bool(self._conflicts)
 
     def __enter__(self) -> Self:
-        require_writable(self._machine, (self._target.id,))
-        chain = build_chain(self._target, [Step(name, 0, None) for name in self._settings])
-        entries = read_baselines([chain], {}, self._means)
+        writer.require_writable(self._machine, (self._target.id,))
+        chain = writer.build_chain(self._target, [Step(name, 0, None) for name in self._settings])
+        entries = writer.read_baselines([chain], {}, self._means)
         self._before = {entry.setting: entry.before for entry in entries}
         self._now = dict(self._before)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
@@ -375,12 +363,14 @@ class Experiment:
     def _read_settings(self) -> None:
         """Read the settings, and note the changes that others have made since the last write."""
         names, directory = list_affected_settings(self._settings), self._target.directory
-        raw = read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[directory]
-        current = _select_values(parse_values(raw), names)
-        if current.get(SCHEDULER) != self._before.get(SCHEDULER):
+        raw = writer.read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[
+            directory
+        ]
+        current = _select_values(writer.parse_values(raw), names)
+        if current.get(table.SCHEDULER) != self._before.get(table.SCHEDULER):
             # Tunables of a scheduler that only the experiment has set are removed with it.
             for name in current:
-                if name.startswith(SCHEDULER_TUNABLES):
+                if name.startswith(table.SCHEDULER_TUNABLES):
                     self._now.pop(name, None)
         before, self._errors = self._errors, parse_error_count(raw)
         full = _has_queue_full_errors(before, self._errors)
@@ -413,7 +403,7 @@ class Experiment:
             return Report(waiting, stuck=self._stuck)
         current = self._now
         plan = plan_writes(self._target, goal, current, self._target.attributes)
-        report = execute_chains([plan.chain], self._means) if plan.chain else Report()
+        report = writer.execute_chains([plan.chain], self._means) if plan.chain else Report()
         self._note_written(report)
         for name, reason in plan.refused.items():
             report.results[id, name] = WriteResult(name, Outcome.REFUSED, said=reason)

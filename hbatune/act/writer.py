@@ -26,17 +26,10 @@ from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.settings import table
 from hbatune.settings.limits import find_scheduler
 from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
-from hbatune.settings.table import (
-    SCHEDULER_TUNABLES,
-    SETTINGS,
-    Value,
-    find_setting,
-    find_target_kind,
-    is_among,
-    list_affected_settings,
-)
+from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
 from hbatune.workers import Pool, WorkerPool, find_this_process
 
 
@@ -293,7 +286,7 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
         # With a ``value`` it would be hbatune's and have a row.
         if entry.id != target.id or entry.value is not None or entry.setting in planned:
             continue
-        exists = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
+        exists = not entry.setting.startswith(table.SCHEDULER_TUNABLES) or entry.under == scheduler
         if exists and is_among(entry.setting, reset):
             expected = current.get(entry.setting)
             yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
@@ -339,7 +332,7 @@ def read_baselines(
 @lru_cache(maxsize=8)
 def list_baseline_files(names: frozenset[str]) -> tuple[str, ...]:
     """Return the files, below a disk's directory, of the baselines that these writes need."""
-    of_disks = (name for name in names if find_target_kind(name) is TargetKind.ENDPOINT)
+    of_disks = (name for name in names if table.find_target_kind(name) is TargetKind.ENDPOINT)
     return _list_files(_add_scheduler(list_affected_settings(of_disks)))
 
 
@@ -347,7 +340,7 @@ def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, and the scheduler's name if one of them depends on it."""
     added = dict.fromkeys(names)
     for name in list(added):
-        path = f"{name}*" if name == SCHEDULER_TUNABLES else name
+        path = f"{name}*" if name == table.SCHEDULER_TUNABLES else name
         added.update(dict.fromkeys(find_setting(path).hangs_on))
     return tuple(added)
 
@@ -386,17 +379,17 @@ def read_raw(
 def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
     """Return whether these files were read, tunables together: each scheduler has others."""
     has_tunables = find_scheduler(attributes) == NO_VECTORS
-    has_tunables |= any(path.startswith(SCHEDULER_TUNABLES) for path in attributes)
+    has_tunables |= any(path.startswith(table.SCHEDULER_TUNABLES) for path in attributes)
     missing = [path for path in paths if path not in attributes]
-    return all(has_tunables and path.startswith(SCHEDULER_TUNABLES) for path in missing)
+    return all(has_tunables and path.startswith(table.SCHEDULER_TUNABLES) for path in missing)
 
 
 def _list_files(names: Iterable[str]) -> tuple[str, ...]:
     """Return the files of these settings, and of settings that they need or depend on."""
     files: dict[str, None] = {}
     for name in names:
-        if name == SCHEDULER_TUNABLES:
-            files[f"{SCHEDULER_TUNABLES}*"] = None
+        if name == table.SCHEDULER_TUNABLES:
+            files[f"{table.SCHEDULER_TUNABLES}*"] = None
             continue
         kind = find_setting(name)
         dependencies = (find_setting(dependency).path for dependency in kind.hangs_on)
@@ -408,7 +401,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():
-        name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
+        name = path if path.startswith(table.SCHEDULER_TUNABLES) else _BY_PATH.get(path)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
         value = find_setting(name).read(attributes)
@@ -417,7 +410,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     return values
 
 
-_BY_PATH = {kind.path: kind.name for kind in SETTINGS.values()}
+_BY_PATH = {kind.path: kind.name for kind in table.SETTINGS.values()}
 
 
 def _select_entries(
