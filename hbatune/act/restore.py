@@ -84,9 +84,8 @@ def restore_values(
     try:
         mark_restored(plan.concerned, means.spent)
     except OSError as error:
-        unsaved = JournalError(
-            f"{means.spent}, the list of restored values, cannot be written: {error.strerror}"
-        )
+        subject = f"{means.spent}, the list of restored values,"
+        unsaved = JournalError(f"{subject} cannot be written: {error.strerror}")
     if unsaved is not None:
         raise RollbackUnsavedError(rows, unsaved) from unsaved
     return rows

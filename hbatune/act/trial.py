@@ -130,7 +130,13 @@ class Trial:
             self.failed |= stuck | self._conflicts
             updated = map(self._update_entry, self._journal.entries)
             entries = [entry for entry in updated if entry is not None]
-            journal.save(self._means.journal, self._record_reverted().ended(entries))
+            # No later run sets the reverted values again.
+            reverted = dict.fromkeys(self._journal.reverted)
+            for row in self.rows:
+                if (row.id, row.setting) in self._reverted and row.value is not None:
+                    reverted[RevertedValue(row.id, row.setting, row.value)] = None
+            recorded = replace(self._journal, reverted=tuple(reverted))
+            journal.save(self._means.journal, recorded.ended(entries))
         finally:
             self._held.release()
 
@@ -140,7 +146,17 @@ class Trial:
         Return the results of failed settings. A stuck target is skipped, and a setting that was
         changed by others fails until the end of the trial.
         """
-        plans = self._plan_restores(keys, side)
+        names: dict[str, list[str]] = {}
+        stuck = {id for id, _ in self._stuck}
+        for id, name in keys:
+            if id not in stuck:
+                names.setdefault(id, []).append(name)
+        plans: list[RestorePlan] = []
+        for id, group in names.items():
+            # Settings that these reset also take their values of that side.
+            goal = _select_values(self._sides[side].get(id, {}), list_affected_settings(group))
+            target = self._known[id]
+            plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
         chains = [plan.chain for plan in plans if plan.chain is not None]
         report = writer.execute_chains(chains, self._means)
         self._stuck |= report.stuck
@@ -164,7 +180,7 @@ class Trial:
         if value is None or value == last:
             return  # another assumption does not hold
         current[result.setting] = value
-        if last is not None and self._is_kernel_change(id, result.setting, last, value):
+        if last is not None and self._is_kernel_change((id, result.setting), (last, value)):
             return
         self._conflicts[id, result.setting] = result
         for side in self._sides.values():
@@ -177,38 +193,13 @@ class Trial:
         self._reverted |= {key for key in keys if key not in failed}
         return failed
 
-    def _is_kernel_change(self, id: str, name: str, last: Value, current: Value) -> bool:
-        target = self._known[id]
-        raw = writer.read_raw(
-            {target.directory: (name,)}, self._means.deadline, self._means.worker_pool
-        )
+    def _is_kernel_change(self, key: Key, values: tuple[Value, Value]) -> bool:
+        target, means = self._known[key[0]], self._means
+        raw = writer.read_raw({target.directory: key[1:]}, means.deadline, means.worker_pool)
         before, errors = target.attributes, raw[target.directory]
         full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
-        baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
-        values = (last, current)
-        return _is_kernel_change(self._machine, (id, name), values, baseline, full=full)
-
-    def _plan_restores(self, keys: Collection[Key], side: Side) -> list[RestorePlan]:
-        names: dict[str, list[str]] = {}
-        stuck = {id for id, _ in self._stuck}
-        for id, name in keys:
-            if id not in stuck:
-                names.setdefault(id, []).append(name)
-        plans = []
-        for id, group in names.items():
-            # Settings that these reset also take their values of that side.
-            goal = _select_values(self._sides[side].get(id, {}), list_affected_settings(group))
-            target = self._known[id]
-            plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
-        return plans
-
-    def _record_reverted(self) -> Journal:
-        """Return the journal with the reverted values, so no later run sets them again."""
-        reverted = dict.fromkeys(self._journal.reverted)
-        for row in self.rows:
-            if (row.id, row.setting) in self._reverted and row.value is not None:
-                reverted[RevertedValue(row.id, row.setting, row.value)] = None
-        return replace(self._journal, reverted=tuple(reverted))
+        baseline = next((e.before for e in self._journal.entries if e.key == key), None)
+        return _is_kernel_change(self._machine, key, values, baseline, full=full)
 
     @property
     def _applied(self) -> set[Key]:
@@ -363,9 +354,8 @@ class Experiment:
     def _read_settings(self) -> None:
         """Read the settings, and note the changes that others have made since the last write."""
         names, directory = list_affected_settings(self._settings), self._target.directory
-        raw = writer.read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[
-            directory
-        ]
+        means = self._means
+        raw = writer.read_raw({directory: names}, means.deadline, means.worker_pool)[directory]
         current = _select_values(writer.parse_values(raw), names)
         if current.get(table.SCHEDULER) != self._before.get(table.SCHEDULER):
             # Tunables of a scheduler that only the experiment has set are removed with it.
