@@ -128,7 +128,7 @@ class ChainWriter:
         self._guard = guard
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Execute the steps in order; yield encoded results, also of one that raises."""
+        """Execute the steps in order; yield encoded results, also if a step raises."""
         device: _Device | None = None
         answered = 0
         try:

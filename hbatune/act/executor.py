@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from hbatune.act import journal
-from hbatune.act.chain import Chain, Reply, WriteResult, decode_result
+from hbatune.act.chain import Chain, WriteResult, decode_result
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
@@ -214,7 +214,13 @@ class Executor:
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._receive_reply(event.task, decode_result(event.reply))
+                    chain, reply = event.task, decode_result(event.reply)
+                    if reply.busy:
+                        self._lanes[chain.adapter].busy.add(chain.id)
+                    waiting = any(lane.waiting for lane in self._lanes.values())
+                    may_grow = waiting and not reply.busy and self._has_idle_cpu()
+                    self._crew.heard(chain, self._clock(), may_grow=may_grow)
+                    self._report.results[chain.id, reply.result.setting] = reply.result
                 elif isinstance(event, Finished):
                     self._end_chain(event.task)
                 else:
@@ -264,14 +270,6 @@ class Executor:
             # need not wait.
             lane.waiting.append(chain)
         return None
-
-    def _receive_reply(self, chain: Chain, reply: Reply) -> None:
-        if reply.busy:
-            self._lanes[chain.adapter].busy.add(chain.id)
-        waiting = any(lane.waiting for lane in self._lanes.values())
-        may_grow = waiting and not reply.busy and self._has_idle_cpu()
-        self._crew.heard(chain, self._clock(), may_grow=may_grow)
-        self._report.results[chain.id, reply.result.setting] = reply.result
 
     def _end_chain(self, chain: Chain) -> None:
         lane = self._lanes[chain.adapter]

@@ -166,7 +166,7 @@ def _put_file(
 def lock_path(path: Path) -> Iterator[None]:
     """Exclude other processes while ``path`` is read, changed and written. Raises OSError."""
     make_folder(path.parent)
-    # Of the directory, since the file itself is replaced. The lock ends with the process.
+    # The directory is locked, since the file itself is replaced. The lock ends with the process.
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -520,7 +520,7 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with current ids: those of earlier versions change between boots."""
+    """Return the journal with current ids: earlier versions used ids that change between boots."""
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
@@ -530,8 +530,8 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
     reverted: dict[RevertedValue, None] = {}
     for value in recorded.reverted:
         reverted |= {replace(value, id=id): None for id in renaming.that_lasts(value.id)}
-    kept = tuple(entries.values())
-    return replace(recorded, entries=kept, excluded=tuple(excluded), reverted=tuple(reverted))
+    recorded = replace(recorded, entries=tuple(entries.values()))
+    return replace(recorded, excluded=tuple(excluded), reverted=tuple(reverted))
 
 
 def update_record_ids(

@@ -177,7 +177,7 @@ def plan_rollback(
     stuck: Iterable[Claim] = (),
     disrupt: bool = False,
 ) -> RollbackPlan:
-    """Return what ``restore_values`` restores, which has these arguments. Write nothing."""
+    """Plan the writes of ``restore_values``, which has these arguments. Write nothing."""
     concerned = [endpoint for endpoint in machine.endpoints if ids is None or endpoint.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
     # All targets, and all interrupts: a moved one may carry no data now, and is then no target.

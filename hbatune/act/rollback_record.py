@@ -85,14 +85,14 @@ class RollbackRecords(Struct, frozen=True):
     def renamed(
         self, ids: Iterable[str], rename: Callable[[Iterable[str]], tuple[str, ...]]
     ) -> "RollbackRecords":
-        """Return the records with current ids, and those of an earlier version's journal."""
-        renamed = []
+        """Return the records, also from an earlier version's journal, with current ids."""
+        records = []
         for record in self.records:
             listed = None if record.ids is None else rename(record.ids)
-            renamed.append(replace(record, ids=listed, lifted=rename(record.lifted)))
+            records.append(replace(record, ids=listed, lifted=rename(record.lifted)))
         if journal_ids := rename(ids):
-            renamed.append(RollbackRecord(JOURNAL.name, journal_ids))
-        return RollbackRecords(tuple(renamed))
+            records.append(RollbackRecord(JOURNAL.name, journal_ids))
+        return RollbackRecords(tuple(records))
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
         """Return the guard of a run, which ignores rollbacks of everything, or all if ``named``."""

@@ -196,8 +196,8 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
         # A write to another setting may reset one that was right, so it can also be a step.
         result = report.results.get((row.id, row.setting))
         if row.state is State.OK:
-            kept = replace(row, outcome=Outcome.KEPT)
-            done.append(kept if result is None else _add_outcome(row, result))
+            unchanged = replace(row, outcome=Outcome.KEPT)
+            done.append(unchanged if result is None else _add_outcome(row, result))
         elif row.taken_over:
             done.append(replace(row, outcome=Outcome.CONFLICT))
         elif row.state is State.DRIFT:
@@ -210,7 +210,7 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
 def _report_followers(
     plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
 ) -> Iterator[Row]:
-    """Yield a row for each write without a row in the plan: of what a restored baseline resets."""
+    """Yield a row for each write without a row in the plan: a restored baseline resets it."""
     planned = {(row.id, row.setting) for row in plan.rows}
     current = {entry.key: entry.before for entry in before}
     for chain in chains:
@@ -441,13 +441,13 @@ def _select_entries(
         elif new.known:
             reset.setdefault(new.id, set()).update(find_setting(new.setting).resets)
     # An entry at its baseline is kept if a later rollback resets it by another write.
-    kept: list[Entry] = []
+    retained: list[Entry] = []
     for key, entry in updated.items():
         if key not in restored:
-            kept.append(entry)
+            retained.append(entry)
         elif is_among(entry.setting, reset.get(entry.id, ())):
-            kept.append(replace(entry, **DISOWNED_FIELDS))
-    return kept
+            retained.append(replace(entry, **DISOWNED_FIELDS))
+    return retained
 
 
 def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
