@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-TYPE_CHECKING = False  # as in cli.streams
+TYPE_CHECKING = False  # `hbatune status` does not load typing
 if TYPE_CHECKING:
     from subprocess import CompletedProcess, Popen
 
@@ -29,11 +29,10 @@ def run(
     env: Mapping[str, str] | None = None,
     prepare: Callable[[], None] | None = None,
 ) -> "CompletedProcess[bytes]":
-    """Run a program without input and return its exit status and output.
+    """Run a program without input, in its own session; return its exit status and output.
 
-    It runs in its own session, so one kill ends everything that it has started. ``prepare`` is
-    called in the child. Raises OSError if the program cannot be started, and TimeoutError if it
-    does not end within the given seconds.
+    ``prepare`` is called in the child. Raises OSError if the program cannot be started, and
+    TimeoutError if it does not end within the given seconds.
     """
     import subprocess  # most commands and the daemon start no program
 
@@ -64,9 +63,8 @@ def stop(running: "Popen[bytes]", seconds: float = GRACE_S) -> int | None:
     status = wait(running, seconds)
     if status is None:
         _abandoned.append(running.pid)
-        running.returncode = (
-            -signal.SIGKILL
-        )  # ``collect_abandoned`` collects its exit status, not Popen
+        # ``collect_abandoned`` collects its exit status, not Popen.
+        running.returncode = -signal.SIGKILL
     for stream in (running.stdout, running.stderr):
         if stream is not None:
             stream.close()
@@ -88,7 +86,7 @@ def kill(pid: int, seconds: float = GRACE_S) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     limit, pause = time.monotonic() + seconds, _FIRST_PAUSE_S
-    while not _has_ended(pid):
+    while not has_ended(pid):
         remaining = limit - time.monotonic()
         if remaining <= 0:
             _abandoned.append(pid)
@@ -100,11 +98,11 @@ def kill(pid: int, seconds: float = GRACE_S) -> bool:
 
 def collect_abandoned() -> int:
     """Collect the abandoned processes that have ended since; return the number of the others."""
-    _abandoned[:] = [pid for pid in _abandoned if not _has_ended(pid)]
+    _abandoned[:] = [pid for pid in _abandoned if not has_ended(pid)]
     return len(_abandoned)
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Collect the exit status of a child if it has ended; return whether it has."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid

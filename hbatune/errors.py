@@ -32,9 +32,8 @@ class UsageError(HbatuneError):
 class LockedError(HbatuneError):
     """Another hbatune is running.
 
-    ``pid`` is its process, or 0 if it is in another container. ``does`` is its action for the
-    message. ``holder`` is its command and start time, or empty if unknown. ``consequence`` is a
-    further statement of the message.
+    ``pid`` is its process, or 0 if it is in another container. ``does`` is its action, ``holder``
+    its command and start time, if known, ``consequence`` a further statement of the message.
     """
 
     exit_code = 3

@@ -72,11 +72,7 @@ class UnusableFileError(Exception):
 
 
 def load(path: Path, type: type[Loaded], bounds: Bounds) -> Loaded:
-    """Return the content of a JSON file as a value of this type.
-
-    FileNotFoundError if there is no file, PermissionError if this user may not read it, and
-    UnusableFileError for any other failure.
-    """
+    """Return a JSON file's content. FileNotFoundError, PermissionError or UnusableFileError."""
     return decode(read(path, bounds), type)
 
 
@@ -196,9 +192,8 @@ def decode(data: bytes, type: type[Loaded]) -> Loaded:
 def encode_merged(value: Struct, before: bytes) -> bytes:
     """Return the value as JSON, with the fields of ``before`` that its type does not have.
 
-    ``before`` is the content of the replaced file. A newer version may have written fields that
-    this one does not know, and they would be lost. List elements are matched by their content, or
-    by their ``id`` and ``setting``, or by their ``path``.
+    A newer version may have written them to the file that is replaced. List elements are
+    matched by content, by ``id`` and ``setting``, or by ``path``.
     """
     data = msgspec.json.encode(value)
     try:
@@ -264,10 +259,7 @@ _UNUSUAL = (
     rb"[\[:,]\s*+-?(?:[0-9]{21}|[0-9]*+\.[0-9]{41}|[0-9]++(?:\.[0-9]*+)?[eE]"
     rb"(?:\+?0*+(?:[2-9][0-9]|[0-9]{3})|-0*+[0-9]{3}))[0-9.eE+-]*+\s*+[\],}]"
 )
-"""A number that no file of hbatune has: 10**20 and more, or so small that a quotient overflows.
-
-Sums, products and quotients of a few other numbers stay finite.
-"""
+"""A number that no file of hbatune has: 10**20 and more, or so small that a quotient overflows."""
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _BETWEEN = bytes(set(range(256)) - set(b'"[]{}'))

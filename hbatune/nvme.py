@@ -59,8 +59,8 @@ def find_node(name: str, number: str) -> str:
     status = os.stat(path)
     # A name in /dev may be stale or created manually. The number determines which controller
     # receives commands.
-    is_controller = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" == number
-    if not (is_controller and stat.S_ISCHR(status.st_mode)):
+    device = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    if device != number or not stat.S_ISCHR(status.st_mode):
         raise FileNotFoundError(2, "the node is not this controller's", path)
     return path
 
@@ -70,10 +70,8 @@ def submit(
 ) -> Answer:
     """Send an admin command, which may fill ``data``; return the answer. Raises OSError."""
     address, length = (0, 0) if data is None else (data.buffer_info()[0], len(data) * data.itemsize)
-    words = (cdw10, cdw11, 0, 0, 0, 0)
-    command = bytearray(
-        _COMMAND.pack(opcode, 0, 0, 0, 0, 0, 0, address, 0, length, *words, _TIMEOUT_MS, 0)
-    )
+    words = (0, 0, 0, 0, 0, 0, address, 0, length, cdw10, cdw11, 0, 0, 0, 0, _TIMEOUT_MS, 0)
+    command = bytearray(_COMMAND.pack(opcode, *words))
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         # Positive: the controller's status, not an errno. True copies the result back into

@@ -7,15 +7,19 @@ from pathlib import Path
 def read_process_state(pid: int) -> tuple[int, bool] | None:
     """Return a process's start time in clock ticks since boot, and whether it is a zombie.
 
-    proc(5): fields 22 and 3 of /proc/PID/stat; the second field may contain blanks and parentheses.
-    Returns None if there is no such process.
+    proc(5): fields 22 and 3 of /proc/PID/stat. Returns None if there is no such process.
     """
+    fields = _read_fields(pid)
+    return (int(fields[19]), fields[0] in b"ZX") if fields else None
+
+
+def _read_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the second one, or none if it cannot be read."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return int(fields[19]), fields[0] in b"ZX"
+        return []
 
 
 def has_living_author(path: Path) -> bool:
@@ -59,11 +63,7 @@ def describe_process(pid: int) -> str:
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped the process (proc(5): state T)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
-    except (OSError, IndexError):
-        return False
+    return _read_fields(pid)[:1] == [b"T"]
 
 
 def read_clock_id() -> str:

@@ -9,7 +9,7 @@ format cannot contain a name, UnsafeNameError is raised. An adapted name would b
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from hbatune.shipped import find_shipped
@@ -24,19 +24,22 @@ if TYPE_CHECKING:
 # an escape. It cuts lines of 4096 characters in two (fio init.c, options.c) and offers no quoting.
 _FIO_SAFE = r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}"
 
-
-# kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
-# (modprobe.d(5), libkmod-config.c). A module option needs only the comma of them.
-_MODPROBE_NAME = r"[A-Za-z0-9_]{1,64}"
-_MODPROBE_VALUE = r"[A-Za-z0-9_.,:+-]{1,256}"
-
-
-# udev can escape only a quotation mark, and hbatune's lines need no escapes (udev(7)). `$` and `%`
-# are allowed, since only hbatune writes them: names from the kernel become globs without them.
-_UDEV_VALUE = r"[ !#-\[\]-~]{0,4096}"
-# The path of an attribute may contain the parent that a rule matches, and no other substitution.
-_UDEV_NAME = r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}"
-_UNIT_WORD = r"/[A-Za-z0-9/._+-]{1,1000}"
+_PATTERNS = {
+    # kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
+    # (modprobe.d(5), libkmod-config.c). A module option needs only the comma of them.
+    "modprobe_name": r"[A-Za-z0-9_]{1,64}",
+    "modprobe_value": r"[A-Za-z0-9_.,:+-]{1,256}",
+    # The name in braces of a udev key: the path of an attribute may contain the parent that a rule
+    # matches, and no other substitution.
+    "udev_name": r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}",
+    # udev can escape only a quotation mark, and hbatune's lines need no escapes (udev(7)). `$` and
+    # `%` are allowed, since only hbatune writes them: names from the kernel become globs without
+    # them.
+    "udev_value": r"[ !#-\[\]-~]{0,4096}",
+    # An absolute path as a word of a unit, without anything that systemd expands.
+    "unit_path": r"/[A-Za-z0-9/._+-]{1,1000}",
+}
+"""By filter, the texts that a file can contain unchanged at the positions of the filter."""
 
 
 class UnsafeNameError(ValueError):
@@ -57,9 +60,8 @@ def fio_filename(path: str) -> str:
 def fio_zones(zones: "Sequence[Zone]", size: int) -> str:
     """Return fio's option for the fraction of I/Os in each zone, on a device of ``size`` bytes."""
     zone_bytes = sum(zone.bytes or 0 for zone in zones)
-    return "zoned_abs:" + ":".join(
-        f"{zone.share}/{zone.bytes or size - zone_bytes}" for zone in zones
-    )
+    shares = [f"{zone.share}/{zone.bytes or size - zone_bytes}" for zone in zones]
+    return "zoned_abs:" + ":".join(shares)
 
 
 def comment(text: object) -> str:
@@ -68,42 +70,12 @@ def comment(text: object) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
-def modprobe_name(name: object) -> str:
-    """Return the name of a module or of its option; ``UnsafeNameError`` if it is not one."""
-    return _require_match(_MODPROBE_NAME, name)
-
-
-def modprobe_value(value: object) -> str:
-    """Return the value of a module's option; ``UnsafeNameError`` if kmod would split it."""
-    return _require_match(_MODPROBE_VALUE, value)
-
-
-def udev_name(name: object) -> str:
-    """Return the name in braces of a udev key; ``UnsafeNameError`` if it is not allowed there."""
-    return _require_match(_UDEV_NAME, name)
-
-
-def udev_value(value: object) -> str:
-    """Return a value for quotation marks; ``UnsafeNameError`` if it would end or escape them."""
-    return _require_match(_UDEV_VALUE, value)
-
-
-def unit_path(path: object) -> str:
-    """Return an absolute path as a word of a unit; ``UnsafeNameError`` if systemd expands it."""
-    return _require_match(_UNIT_WORD, path)
-
-
-def _require_match(pattern: str, value: object) -> str:
+def require_safe(filter_name: str, value: object) -> str:
+    """Return the value as text; ``UnsafeNameError`` if the filter's position cannot contain it."""
     text = str(value)
-    if not re.fullmatch(pattern, text):
+    if not re.fullmatch(_PATTERNS[filter_name], text):
         raise UnsafeNameError(text)
     return text
-
-
-_FILTERS = (
-    *(comment, fio_filename, fio_zones, modprobe_name, modprobe_value),
-    *(udev_name, udev_value, unit_path),
-)
 
 
 def render_template(folder: str, template: str, **values: object) -> str:
@@ -129,6 +101,8 @@ def _make_environment(folder: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for function in _FILTERS:
+    for function in (comment, fio_filename, fio_zones):
         environment.filters[function.__name__] = function
+    for name in _PATTERNS:
+        environment.filters[name] = partial(require_safe, name)
     return environment

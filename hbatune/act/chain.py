@@ -2,43 +2,28 @@
 
 The worker checks the plan's assumptions again just before each write: the same device, a path of
 the same map, with the value and the scheduler that the plan saw. If one no longer holds, the step
-is a conflict and is skipped. The function that plans use (``resolve.resolve_value``) checks again
-whether the value is legal, with the current values. A value that was legal when it was planned
-therefore neither shrinks an adapter's tag set nor fails a map's I/O. A failed step cancels the
-steps that depend on it. Each write is read back and counts only if the typed value is the planned
-one. A rollback that was recorded during the run cancels every later write.
+is a conflict. The plan's own function checks again whether the value is legal. A failed step
+cancels the steps that depend on it. Each write is read back and counts only if the typed value is
+the planned one. A rollback that was recorded during the run cancels every later write.
 """
 
 import errno
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, msgpack
 
 from hbatune import nvme
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
-from hbatune.facts import names
-from hbatune.facts.attributes import (
-    EXEMPT_FEATURE,
-    FEATURE_PREFIX,
-    find_device_node,
-    read_attributes,
-    read_exemptions,
-    reread_attribute,
-)
+from hbatune.facts import attributes, names
+from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
+from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, LimitReason
-from hbatune.settings.table import (
-    SCHEDULER_TUNABLES,
-    Setting,
-    Value,
-    find_setting,
-    find_target_kind,
-    is_among,
-)
+from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, Limit, LimitReason
+from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, find_setting, is_among
 
 BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
@@ -78,9 +63,8 @@ class Step(Struct, frozen=True):
 class Chain(Struct, frozen=True):
     """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
 
-    ``identity`` are files below it with their texts at the time of the plan. ``diskseq`` is the
-    kernel's sequence number of the disk, or None for other targets. ``map`` is the map of which it
-    was a path then.
+    ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
+    which it was a path then. ``diskseq`` is the kernel's sequence number of a disk.
     """
 
     target: str
@@ -96,9 +80,8 @@ class Chain(Struct, frozen=True):
 class WriteResult(Struct, frozen=True):
     """The result of one step; ``found`` is the typed value read last.
 
-    ``said`` is the reason if no errno gives it: the device's text for a refusal, or the assumption
-    of the plan that no longer holds. An ``effect`` belongs to no step: it reports the value that
-    the writes left in a setting which they reset.
+    ``said`` is the reason if no errno gives it. An ``effect`` belongs to no step: it reports
+    the value that the writes left in a setting which they reset.
     """
 
     setting: str
@@ -145,17 +128,15 @@ class ChainWriter:
         self._guard = guard
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Execute the steps in their order and yield the encoded result of each.
-
-        An exception ends the worker. Before that, the interrupted step gets its result.
-        """
+        """Execute the steps in order; yield encoded results, also if a step raises."""
         device: _Device | None = None
         answered = 0
         try:
             device = _Device(chain, self._patience, self._guard)
             for result in device.write():
                 answered += 1
-                yield encode_result(result, busy=device.found_busy())
+                busy, device.busy = device.busy, False
+                yield encode_result(result, busy=busy)
         except Exception as error:
             if answered < len(chain.steps):
                 yield encode_result(_report_interruption(chain.steps[answered], device, error))
@@ -164,23 +145,12 @@ class ChainWriter:
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
     number = error.errno if isinstance(error, OSError) else None
-    reason = "" if number else f" ({error or type(error).__name__})"
+    facts = ("" if number else f" ({error or type(error).__name__})",)
     if device is not None and device.has_written:
-        message = f"its process failed{reason}; the next run shows whether the value was set"
-        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=message)
-    message = f"its process failed before it wrote anything{reason}"
-    return WriteResult(step.setting, Outcome.REFUSED, number, said=message)
-
-
-REPLACED_REASON = "another device has taken its place since the plan"
-
-
-def write_chain(chain: Chain, *, patience: float = RETRY_TIMEOUT_S) -> Iterator[WriteResult]:
-    """Execute the steps of a chain in their order, and yield the result of each.
-
-    A write that is refused with EBUSY is repeated for ``patience`` seconds.
-    """
-    return _Device(chain, patience, UNGUARDED).write()
+        reason = LimitReason(Limit.FAILED_IN_WRITE, facts)
+        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=reason)
+    reason = LimitReason(Limit.FAILED_BEFORE_WRITE, facts)
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=reason)
 
 
 class _Device:
@@ -190,7 +160,7 @@ class _Device:
         self._chain = chain
         self._guard = guard
         self._patience = patience
-        self._busy = False
+        self.busy = False
         self.has_written = False
         self._settings = {step.setting: find_setting(step.setting) for step in chain.steps}
         self._resettable = {name for kind in self._settings.values() for name in kind.resets}
@@ -203,7 +173,7 @@ class _Device:
                 names.append(find_setting(name).path)
         names += [path for path, _ in chain.identity]
         # Only the writes of a block device must respect limits and maps.
-        kinds = map(find_target_kind, self._settings)
+        kinds = map(table.find_target_kind, self._settings)
         self._is_block_device = TargetKind.ENDPOINT in kinds
         if self._is_block_device:
             names.append(HOLDER_UUIDS)
@@ -222,12 +192,13 @@ class _Device:
         failed: set[str] = set()
         for step in self._chain.steps:
             if replaced:
-                result = WriteResult(step.setting, Outcome.VANISHED, said=REPLACED_REASON)
+                reason = LimitReason(Limit.DEVICE_REPLACED)
+                result = WriteResult(step.setting, Outcome.VANISHED, said=reason)
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
-            elif cause := _find_first(find_setting(step.setting).hangs_on, failed):
-                reason = f"{cause} could not be set"
+            elif causes := [n for n in find_setting(step.setting).hangs_on if n in failed]:
+                reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0],))
                 result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
             elif moved:
                 result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
@@ -239,11 +210,6 @@ class _Device:
         # After the last step, since each of them may reset a setting again.
         yield from self.effects()
 
-    def found_busy(self) -> bool:
-        """Return whether the kernel has answered EBUSY since the last call."""
-        busy, self._busy = self._busy, False
-        return busy
-
     def replaced(self) -> bool:
         """Return whether the device was replaced after the plan was made."""
         for path, text in self._chain.identity:
@@ -253,7 +219,7 @@ class _Device:
                 return True
         return False
 
-    def moved(self) -> str | None:
+    def moved(self) -> LimitReason | None:
         """Return why the plan no longer fits if the device has joined, left or changed a map."""
         if not self._is_block_device:
             return None
@@ -262,13 +228,10 @@ class _Device:
         planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
         if maps == planned:
             return None
-        return f"a path of {', '.join(sorted(maps)) or 'no map'} now, not as it was planned for"
+        return LimitReason(Limit.MAP_CHANGED, (", ".join(sorted(maps)) or "no map",))
 
     def conflicts(self) -> dict[str, Value]:
-        """Return the values changed since the plan in settings that the chain's writes reset.
-
-        The reset would overwrite them, so comparing them before their own write would be too late.
-        """
+        """Return the values that others changed since the plan and that the chain would reset."""
         conflicts = {}
         for step in self._chain.steps:
             kind = self._settings[step.setting]
@@ -299,7 +262,7 @@ class _Device:
             return WriteResult(step.setting, outcome, found=current)
         for lost, value in self._conflicts.items():
             if is_among(lost, kind.resets):
-                reason = f"it would reset {lost}, which was changed to {value}"
+                reason = LimitReason(Limit.WOULD_RESET, (lost, value))
                 return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
         if (illegal := self._find_violation(step, current)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=illegal)
@@ -307,11 +270,7 @@ class _Device:
         return self._write(step, kind)
 
     def effects(self) -> Iterator[WriteResult]:
-        """Yield the values that the writes have left in settings which they reset and do not set.
-
-        Restores values that must be kept, and that the kernel changed although they have nothing to
-        do with the setting written.
-        """
+        """Yield the values left in settings that the writes reset; restore kept ones."""
         for name in sorted(self._reset - self._settings.keys()):
             if name == SCHEDULER_TUNABLES or is_among(name, self._reset - {name}):
                 continue  # the tunables were removed with their scheduler
@@ -319,8 +278,9 @@ class _Device:
             current, before = self._reread_value(kind), kind.read(self._before)
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
-            moved = kind.kept and current != before
-            if moved and not isinstance(before, Missing) and self._check_rollback() is None:
+            restores = kind.kept and current != before
+            restores = restores and self._guard.objection(self._chain.id) is None
+            if restores and not isinstance(before, Missing):
                 self._set(kind, before)
                 current = self._reread_value(kind)
             if not isinstance(current, Missing):
@@ -335,7 +295,7 @@ class _Device:
             self._reread_value(find_setting("scheduler"))
         scheduler = find_scheduler(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
-            return f"planned with scheduler {step.under}, which is {scheduler} now"
+            return LimitReason(Limit.OTHER_SCHEDULER, (step.under, scheduler))
         device = Device(self._found, scheduler)
         verdict = find_setting(step.setting).limit(step.value, current, device)
         if isinstance(verdict, FixedSetting):
@@ -346,7 +306,7 @@ class _Device:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
-            if (objection := self._check_rollback()) is not None:
+            if (objection := self._guard.objection(self._chain.id)) is not None:
                 return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
             refused = self._set(kind, step.value)
             current = self._reread_value(kind)
@@ -356,16 +316,17 @@ class _Device:
             current = self._await_settled(kind, current, step.value)
         if isinstance(current, Missing):
             return _report_unreadable(self._chain, step, current)
-        if isinstance(refused, str):
+        if isinstance(refused, LimitReason | str):
             return WriteResult(step.setting, Outcome.REFUSED, None, current, refused)
         if refused is not None:
-            if refused == errno.EBUSY and (objection := self._check_rollback()) is not None:
+            objection = self._guard.objection(self._chain.id) if refused == errno.EBUSY else None
+            if objection is not None:
                 return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=objection)
             return WriteResult(step.setting, Outcome.REFUSED, refused, current)
         outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=current)
 
-    def _set(self, kind: Setting, value: Value) -> int | str | None:
+    def _set(self, kind: Setting, value: Value) -> int | LimitReason | str | None:
         """Write a setting; return None, or the refusal as an errno or a text."""
         self.has_written = True
         if kind.path.startswith(FEATURE_PREFIX):
@@ -376,13 +337,13 @@ class _Device:
         path, text = f"{self._chain.sysfs}/{kind.path}", kind.format.encode(value)
         until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
-            self._busy = True
+            self.busy = True
             delay = add_jitter(pause)
             waited += delay
             if waited > self._patience or time.monotonic() + delay > until:
                 return refused
             time.sleep(delay)
-            if self._check_rollback() is not None:
+            if self._guard.objection(self._chain.id) is not None:
                 return refused
             pause = min(2 * pause, MAX_BUSY_PAUSE_S)
         return refused
@@ -398,19 +359,11 @@ class _Device:
             current = self._reread_value(kind)
         return current
 
-    def _check_rollback(self) -> str | None:
-        """Return why a rollback forbids the next write, or None."""
-        return self._guard.objection(self._chain.id)
-
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
         text = reread_attribute(self._chain.sysfs, kind.path)
         self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
         return kind.read(self._found)
-
-
-def _find_first(names: Iterable[str], failed: Collection[str]) -> str | None:
-    return next((name for name in names if name in failed), None)
 
 
 def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
@@ -420,11 +373,8 @@ def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResul
 
 
 def add_jitter(pause: float) -> float:
-    """Return a pause of half to one and a half times this length, in seconds.
-
-    Workers that were refused together must not retry together. ``random`` would not do, since
-    forked workers share its state.
-    """
+    """Return 0.5 to 1.5 times this pause, so refused workers do not retry together."""
+    # ``random`` would not do, since forked workers share its state.
     return pause * (0.5 + int.from_bytes(os.urandom(2), "big") / 0xFFFF)
 
 
@@ -460,33 +410,35 @@ def is_above(current: Value | Missing, value: Value) -> bool:
     return isinstance(current, int) and isinstance(value, int) and current > value
 
 
-def _set_feature(sysfs: str, path: str, text: str) -> str | None:
+def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:
     """Set an NVMe feature until the next reset; return the controller's refusal. Raises OSError."""
     # The node is found through one descriptor, so a reused name cannot lead to another device.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        node = find_device_node(directory)
+        node = attributes.find_device_node(directory)
     finally:
         os.close(directory)
     number = int(path.removeprefix(FEATURE_PREFIX), 16)
-    if number == EXEMPT_FEATURE:
+    if number == attributes.EXEMPT_FEATURE:
         return _exempt_vectors(node, names.parse_cpus("" if text == NO_VECTORS else text))
     answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
     return answer.said if answer.status else None
 
 
-def _exempt_vectors(node: str, vectors: Collection[int]) -> str | None:
+def _exempt_vectors(node: str, vectors: Collection[int]) -> LimitReason | str | None:
     """Exempt exactly these vectors from coalescing, with a write for each vector that differs."""
-    exempted = read_exemptions(node)
+    exempted = attributes.read_exemptions(node)
     if isinstance(exempted, nvme.Answer):
         return exempted.said
     if missing := [vector for vector in vectors if vector >= len(exempted)]:
-        return f"the controller has no interrupt vector {missing[0]}"
+        return LimitReason(Limit.NO_VECTOR, (missing[0],))
     for vector, exempt in enumerate(exempted):
         if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.
             word = vector | (vector in vectors) << 16
-            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT_FEATURE, cdw11=word)
+            answer = nvme.submit(
+                node, nvme.SET_FEATURES, cdw10=attributes.EXEMPT_FEATURE, cdw11=word
+            )
             if answer.status:
                 return answer.said
     return None

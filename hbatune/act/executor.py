@@ -4,11 +4,6 @@ The first LUN of each adapter is written before its others. After that its LUNs 
 parallel, but the paths of one map one at a time. A LUN whose write does not return costs only its
 own rows. After the first such LUN its adapter's LUNs are written one at a time, and after the third
 the adapter is skipped.
-
-The number of parallel writes follows the kernel's capacity. While writes return within a second and
-leave a CPU idle, the crew grows, and processes for more are forked while it sleeps. If an adapter's
-kernel answers EBUSY, because it locks the tag set for each change, fewer of the adapter's LUNs are
-written concurrently, down to one.
 """
 
 import errno
@@ -21,22 +16,21 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from hbatune.act import journal
-from hbatune.act.chain import Chain, Reply, WriteResult, decode_result
+from hbatune.act.chain import Chain, WriteResult, decode_result
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
-from hbatune.settings.setting import Attributes
+from hbatune.settings.setting import Attributes, Limit, LimitReason
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
 
 class Means(Struct, frozen=True):
     """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers come from the ``worker_pool``, if there is one. ``save`` makes the journal durable
-    and, if requested, reserves space for its later saves. Without it, ``journal`` is written.
-    ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines among them
-    are not read again. Nothing is saved in udev's database about ``unmarked`` disks (kernel names).
+    ``save`` makes the journal durable and, if requested, reserves space for its later saves.
+    Without it, ``journal`` is written. ``read`` are attributes, by sysfs directory, that were
+    read a moment ago. udev's database has nothing about ``unmarked`` disks (kernel names).
     Before each write the ``guard`` checks for a rollback.
     """
 
@@ -56,10 +50,7 @@ class Means(Struct, frozen=True):
     def save_journal(
         self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
     ) -> bytes | None:
-        """Make the journal durable; JournalError if that fails.
-
-        Returns the value for ``over`` if the journal is saved again under the same lock.
-        """
+        """Make the journal durable, or raise JournalError; return ``over`` for the next save."""
         if self.save is None:
             return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
         self.save(recorded, keep_room)
@@ -80,14 +71,6 @@ IDLE_WINDOW_S = 0.1
 PROMPT_WRITE_S = 1.0
 """Maximum seconds of each write while a crew is larger than its initial size."""
 
-WORKER_EXITED = "the process that wrote it died; the next look shows whether the value had landed"
-WORKER_FAILED = (
-    "the process that was to write it failed; the next run shows whether the value was set"
-)
-WORKER_UNSTARTED = (
-    "no process could be started to write it; raise TasksMax= or ulimit and try again"
-)
-
 Key = tuple[str, str]
 
 
@@ -106,8 +89,9 @@ def compute_max_workers(workers: int) -> int:
 class _Lane(Struct):
     """The waiting chains of one adapter, and the state of the started ones.
 
-    ``width`` is the number that may run concurrently. ``busy`` are the running ones that met EBUSY,
-    and ``calm`` is the number that have ended without it since.
+    ``width`` is the number that may run concurrently, lower after EBUSY: newer kernels lock the tag
+    set for each change. ``busy`` are the running ones that met it, and ``calm`` is the number that
+    have ended without it since.
     """
 
     waiting: deque[Chain]
@@ -141,8 +125,8 @@ class _Lane(Struct):
 class _Crew(Struct):
     """The number of chains of all adapters that may run concurrently.
 
-    ``since`` is the time of each chain's latest reply. ``counted`` are the running chains that have
-    made the crew grow.
+    It grows while writes return within a second and leave a CPU idle. ``since`` is the time of each
+    chain's latest reply. ``counted`` are the running chains that have made the crew grow.
     """
 
     first: int
@@ -150,11 +134,6 @@ class _Crew(Struct):
     size: int
     since: dict[str, float] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
-
-    @property
-    def grows(self) -> bool:
-        """Whether writes have returned promptly, so more are likely to run concurrently."""
-        return self.first < self.size < self.most
 
     def heard(self, chain: Chain, timestamp: float, *, may_grow: bool) -> None:
         """Grow by one for a chain whose write has returned promptly, if allowed."""
@@ -166,15 +145,6 @@ class _Crew(Struct):
             self.counted.add(chain.id)
         self.since[chain.id] = timestamp
 
-    def ended(self, chain: Chain) -> None:
-        """Forget a chain."""
-        self.since.pop(chain.id, None)
-        self.counted.discard(chain.id)
-
-    def stuck(self) -> None:
-        """Stop growing: a write that does not return may be the first of several."""
-        self.size = self.most = self.first
-
     def room(self, timestamp: float) -> bool:
         """Return whether another chain may start now."""
         if len(self.since) >= self.first and timestamp - min(self.since.values()) > PROMPT_WRITE_S:
@@ -183,11 +153,7 @@ class _Crew(Struct):
 
 
 class IdleCpus:
-    """Measures whether the machine has an idle CPU: without one, more writers only cost forks.
-
-    The sleeping time of a writer itself does not show it, since it may be waiting until another
-    writer gets a CPU.
-    """
+    """Measures whether the machine has an idle CPU: without one, more writers only cost forks."""
 
     def __init__(
         self,
@@ -213,10 +179,9 @@ class IdleCpus:
 class Executor:
     """Runs chains in a pool of workers and gives every step exactly one result.
 
-    ``stop`` is called between events. Once it returns True, no further chain is started, and
-    running chains are awaited. ``progress`` is called with each chain that has ended. ``workers``
-    is the initial number of parallel writers, and the pool's size the maximum while
-    ``has_idle_cpu``.
+    Once ``stop`` returns True, no further chain is started, and running chains are awaited.
+    ``progress`` is called with each ended chain. ``workers`` is the initial number of parallel
+    writers, and the pool's size the maximum while ``has_idle_cpu``.
     """
 
     def __init__(
@@ -249,7 +214,13 @@ class Executor:
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._receive_reply(event.task, decode_result(event.reply))
+                    chain, reply = event.task, decode_result(event.reply)
+                    if reply.busy:
+                        self._lanes[chain.adapter].busy.add(chain.id)
+                    waiting = any(lane.waiting for lane in self._lanes.values())
+                    may_grow = waiting and not reply.busy and self._has_idle_cpu()
+                    self._crew.heard(chain, self._clock(), may_grow=may_grow)
+                    self._report.results[chain.id, reply.result.setting] = reply.result
                 elif isinstance(event, Finished):
                     self._end_chain(event.task)
                 else:
@@ -272,9 +243,11 @@ class Executor:
             self._crew.since[chain.id] = self._clock()
             self._pool.start(chain)
         # Forked while the started chains sleep in their writes, which takes longer.
-        waiting = sum(len(lane.waiting) for lane in self._lanes.values())
-        ahead = INITIAL_WORKERS if self._crew.grows else self._crew.first - self._pool.running
-        self._pool.prepare(min(waiting, ahead))
+        waiting, crew = sum(len(lane.waiting) for lane in self._lanes.values()), self._crew
+        grows = crew.first < crew.size < crew.most  # writes have returned promptly
+        self._pool.prepare(
+            min(waiting, INITIAL_WORKERS if grows else crew.first - self._pool.running)
+        )
 
     def _select_startable(self) -> Iterator[Chain]:
         """Yield chains that may start, the adapters in turn, until no worker is free."""
@@ -298,23 +271,13 @@ class Executor:
             lane.waiting.append(chain)
         return None
 
-    def _receive_reply(self, chain: Chain, reply: Reply) -> None:
-        if reply.busy:
-            self._lanes[chain.adapter].busy.add(chain.id)
-        waiting = any(lane.waiting for lane in self._lanes.values())
-        may_grow = waiting and not reply.busy and self._has_idle_cpu()
-        self._crew.heard(chain, self._clock(), may_grow=may_grow)
-        self._record_result(chain, reply.result)
-
-    def _record_result(self, chain: Chain, result: WriteResult) -> None:
-        self._report.results[chain.id, result.setting] = result
-
     def _end_chain(self, chain: Chain) -> None:
         lane = self._lanes[chain.adapter]
         lane.running -= 1
         lane.tried = True
         lane.ended(chain)
-        self._crew.ended(chain)
+        self._crew.since.pop(chain.id, None)
+        self._crew.counted.discard(chain.id)
         if chain.map is not None:
             self._maps.discard(chain.map)
         self._progress(chain)
@@ -322,45 +285,45 @@ class Executor:
     def _handle_failure(self, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> None:
         """Give the unanswered step the outcome of its worker, and cancel the steps after it.
 
-        A stuck worker was sent SIGKILL, so it can execute no further step once the kernel releases
-        it. Its write may still take effect. If a worker died, its write took effect or never will,
-        and the next scan shows which. A worker that failed has answered for its step itself.
-        Without a worker nothing was written.
+        A stuck worker was sent SIGKILL: its write may still take effect, but no further
+        step. If a worker died, the next scan shows its write. A failed worker has answered
+        for its step itself.
         """
         chain = event.task
         if isinstance(event, Stuck):
             self._lanes[chain.adapter].stuck += 1
-            self._crew.stuck()
+            # No growth: a write that does not return may be the first of several.
+            self._crew.size = self._crew.most = self._crew.first
         self._end_chain(chain)
-        names = (step.setting for step in chain.steps)
-        unanswered = next(
-            (name for name in names if (chain.id, name) not in self._report.results), None
-        )
-        results = (self._report.results.get((chain.id, step.setting)) for step in chain.steps)
-        has_answered = any(result and result.outcome not in DONE_OUTCOMES for result in results)
-        if unanswered is not None and not (
-            isinstance(event, Died) and event.failed and has_answered
-        ):
-            self._record_result(chain, _report_unanswered(unanswered, event))
+        has_answered, unanswered = False, list[str]()
+        for step in chain.steps:
+            result = self._report.results.get((chain.id, step.setting))
+            if result is None:
+                unanswered.append(step.setting)
+            elif result.outcome not in DONE_OUTCOMES:
+                has_answered = True
+        if unanswered and not (isinstance(event, Died) and event.failed and has_answered):
+            unreported = _report_unanswered(unanswered[0], event)
+            self._report.results[chain.id, unanswered[0]] = unreported
             if isinstance(event, Stuck):
-                self._report.stuck[chain.id, unanswered] = event.process
+                self._report.stuck[chain.id, unanswered[0]] = event.process
         self._cancel_rest(chain)
 
     def _cancel_rest(self, chain: Chain) -> None:
         for step in chain.steps:
-            if (chain.id, step.setting) not in self._report.results:
-                self._record_result(chain, WriteResult(step.setting, Outcome.CANCELLED))
+            cancelled = WriteResult(step.setting, Outcome.CANCELLED)
+            self._report.results.setdefault((chain.id, step.setting), cancelled)
 
 
 def _report_unanswered(
     name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]
 ) -> WriteResult:
-    """Return the result of a step that its worker did not report."""
     match event:
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            reason = WORKER_FAILED if event.failed else WORKER_EXITED
+            reason = LimitReason(Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED)
             return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=reason)
         case Unstarted():
-            return WriteResult(name, Outcome.REFUSED, event.errno, said=WORKER_UNSTARTED)
+            reason = LimitReason(Limit.WORKER_UNSTARTED)
+            return WriteResult(name, Outcome.REFUSED, event.errno, said=reason)

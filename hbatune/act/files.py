@@ -13,12 +13,8 @@ from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 
 FOLDER_MODE = 0o711
-"""Mode of the directories that hbatune creates: other users may read the files with read
-permission.
-
-They may not list or open the directory, since who can open one can lock it (``lock_path``)
-indefinitely.
-"""
+"""Mode of the directories that hbatune creates. Other users may read files in it, but not list or
+open it, since who can open one can lock it (``lock_path``) indefinitely."""
 
 READABLE_MODE = 0o644
 """Mode of the files that hbatune writes for commands of users other than root."""
@@ -47,10 +43,9 @@ def replace(
     folder_mode: int = FOLDER_MODE,
     reserved_for: Path | None = None,
 ) -> None:
-    """Put ``data`` at ``path``. A crash at any instant leaves the old or the new content.
+    """Put ``data`` at ``path``, durably. A crash at any instant leaves the old or the new content.
 
-    The content is durable on return: the file and its directory are synced. A missing directory is
-    created. On a full disk the space reserved for the file, or for ``reserved_for`` in the same
+    On a full disk the space reserved for the file, or for ``reserved_for`` in the same
     directory, is used (``reserve_space``). Raises OSError if that fails.
     """
     make_folder(path.parent, folder_mode)
@@ -82,11 +77,7 @@ _BLOCK = 4096
 
 
 def reserve_space(path: Path, size: int) -> None:
-    """Reserve ``size`` bytes next to ``path``, so it can be replaced on a full disk.
-
-    The replacement that needs the reserve uses it up. A reserve that is large enough is kept.
-    Raises OSError if there is not enough space.
-    """
+    """Reserve ``size`` bytes next to ``path`` for one replacement on a full disk. OSError."""
     reserve = _reserve_path(path)
     # In full blocks, as file systems allocate: a file that grows by a digit needs no new reserve.
     size += -size % _BLOCK
@@ -144,10 +135,7 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
 def _put_file(
     path: Path, data: bytes, mode: int, like: Path | None, *, exclusive: bool = False
 ) -> None:
-    """Write ``data`` to a file next to ``path``, sync it, and rename it to ``path``.
-
-    It has this mode, or the mode, owner and access list of the file ``like``.
-    """
+    """Write a file next to ``path``, with this mode or the access of ``like``, and rename it."""
     # An unpredictable name: no planted link is followed, and no other writer's file is used.
     descriptor, temporary = _make_temporary(path)
     try:
@@ -176,12 +164,9 @@ def _put_file(
 
 @contextmanager
 def lock_path(path: Path) -> Iterator[None]:
-    """Exclude other processes while ``path`` is read, changed and written.
-
-    The lock is on the directory, since the file itself is replaced, and ends with the process.
-    Raises OSError if the directory cannot be locked.
-    """
+    """Exclude other processes while ``path`` is read, changed and written. Raises OSError."""
     make_folder(path.parent)
+    # The directory is locked, since the file itself is replaced. The lock ends with the process.
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -191,13 +176,9 @@ def lock_path(path: Path) -> Iterator[None]:
 
 
 def publish(path: Path, data: bytes, *, mode: int) -> None:
-    """Put ``data`` at ``path`` for others to read: complete at any moment, but not durable.
-
-    For files that are written every few seconds and worthless after a crash. The directory must
-    exist and may be another user's: a link at the temporary file's path is not followed. Raises
-    OSError if that fails.
-    """
-    # A fixed name: a crash leaves one stale file at most, and the next call removes it.
+    """Put ``data`` at ``path`` for others to read: complete, but not durable. Raises OSError."""
+    # A fixed name: a crash leaves one stale file at most, and the next call removes it. The
+    # directory may be another user's: no link at this path is followed.
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -216,9 +197,8 @@ def publish(path: Path, data: bytes, *, mode: int) -> None:
 def save(path: Path, data: bytes, *, over: bool) -> None:
     """Put ``data`` into a new file that a person named, or ``over`` an existing regular file.
 
-    Links are not followed, and devices are not written to. A replaced file keeps its mode and
-    owner. A file that cannot be written completely is removed. Raises FileExistsError if another
-    file has the name, and OSError for other failures.
+    Links are not followed. A replaced file keeps its mode and owner. Raises FileExistsError if
+    another file has the name, and OSError for other failures.
     """
     before = None
     if over:

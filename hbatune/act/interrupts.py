@@ -27,14 +27,13 @@ from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.shipped import find_shipped
 
-_LONGEST = 1 << 20
 _DIGITS = 10
 
 
 def read_placed(paths: Paths) -> frozenset[int]:
     """Return the interrupts on the list for irqbalance."""
     try:
-        words = loader.read_bytes(paths.irqs, _LONGEST).split()
+        words = loader.read_bytes(paths.irqs, 1 << 20).split()
     except (OSError, UnusableFileError):
         return frozenset()
     return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
@@ -88,14 +87,14 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     """Remember planned interrupts that proved immovable, so no run plans them again. OSError."""
     planned = {(row.id, row.setting) for row in plan.drift}
     fixed = (row for row in rows if row.state is State.FIXED)
-    remembered = _load_ids(path)
+    remembered = loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])
     if new := {row.id for row in fixed if (row.id, row.setting) in planned} - remembered:
         files.replace(path, msgspec.json.encode(sorted(remembered | new)), mode=files.READABLE_MODE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:
     """Return the machine with the remembered vectors as managed, not as inferred to be free."""
-    remembered = _load_ids(path)
+    remembered = loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])
     if not remembered:
         return machine
     vectors = (
@@ -103,7 +102,3 @@ def with_immovable(machine: Machine, path: Path) -> Machine:
         for vector in machine.vectors
     )
     return replace(machine, vectors=tuple(vectors))
-
-
-def _load_ids(path: Path) -> frozenset[str]:
-    return loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])

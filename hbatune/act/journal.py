@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -46,13 +47,11 @@ machine would rewrite the journal."""
 class Entry(Struct, frozen=True):
     """The baseline of one setting.
 
-    ``value`` is the value that hbatune set, or None if a write to another setting may have changed
-    it. In that case ``effect`` is the value that this write left, if it is not the baseline.
-    ``former`` is the value that hbatune had set before, while a run that sets another one is in
-    progress. ``under`` is the scheduler at the baseline, for settings that exist only with a
-    scheduler or are reset by a switch. ``doubt`` is the worker that may still be writing it.
-    ``diskseq`` is the kernel's sequence number of the disk (``Endpoint.diskseq``), or None if it
-    has no number.
+    ``value`` is the value that hbatune set, or None if a write to another setting may have
+    changed it and left the ``effect``. ``former`` is the value that hbatune had set before,
+    while a run that sets another one is in progress. ``under`` is the scheduler at the
+    baseline, for settings that depend on it. ``doubt`` is the worker that may still be writing
+    it. ``diskseq`` is the kernel's sequence number of the disk (``Endpoint.diskseq``), if any.
     """
 
     id: str
@@ -95,11 +94,10 @@ class LossKind(StrEnum):
 
 
 class Loss(Struct, frozen=True):
-    """Original values of this boot that the ``file`` has lost.
+    """Original values of this boot that the ``file`` has lost, ``about`` readable names.
 
-    ``lines`` are the numbers of damaged lines. ``about`` names the targets and settings that can
-    still be read in them. After a loss no value is recorded as a baseline, because it may be
-    hbatune's, until a rollback has restored and reported the others (``settle``).
+    After a loss no value is recorded as a baseline, because it may be hbatune's, until a
+    rollback has restored and reported the others (``settle``).
     """
 
     kind: LossKind
@@ -120,10 +118,9 @@ class Run(Struct, frozen=True):
 class Journal(Struct, frozen=True):
     """The baselines of one boot, the run in progress, and the reverted values.
 
-    ``reverted`` are values that cost too much. They are not tried until an apply names their
-    target. ``excluded`` are ids that an earlier version rolled back; ``rollback_record`` has them
-    now. ``losses`` have not been reported by a rollback yet. ``sequence`` is the number of this
-    state, or 0 if an earlier version wrote it.
+    ``reverted`` values cost too much, and are not tried until an apply names their target.
+    ``excluded`` are ids that an earlier version rolled back. ``losses`` were not reported by a
+    rollback yet. ``sequence`` is the number of this state, or 0 if an earlier version wrote it.
     """
 
     boot_id: str
@@ -136,15 +133,11 @@ class Journal(Struct, frozen=True):
     sequence: int = 0
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
-        """Return the journal with the run in progress; recorded entries keep their baselines.
-
-        The tunables of a scheduler that replaced the original one get no entry: they disappear with
-        their scheduler, and cannot be restored once the first scheduler is restored. After a loss
-        no setting gets a new entry.
-        """
+        """Return the journal with the run in progress; recorded entries keep their baselines."""
         entries = {entry.key: entry for entry in self.entries}
         switched = {entry.id for entry in self.entries if entry.setting == "scheduler"}
         for entry in baselines:
+            # They disappear with their scheduler, and cannot be restored once the first one is.
             if entry.id in switched and entry.setting.startswith(SCHEDULER_TUNABLES):
                 continue
             if self.losses and entry.key not in entries:
@@ -173,12 +166,11 @@ class Journal(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """A line of the log: the changed entries, the keys of the removed ones (``gone``), and the run.
+    """A line of the log: the changed entries, the removed keys (``gone``), and the run.
 
-    The daemon appends one after an event (``kept_journal``), so an event does not rewrite all
-    entries. Every other change, and each full scan of the daemon, rewrites the file and removes the
-    log. ``of`` is the digest of the file that a line changes, ``base`` its sequence number: a log
-    that a crash has left with a newer file is ignored.
+    The daemon appends one after an event (``kept_journal``). Other changes rewrite the file and
+    remove the log. ``of`` is the digest of the file that a line changes, ``base`` its sequence
+    number: a log that a crash has left with a newer file is ignored.
     """
 
     of: str
@@ -357,11 +349,7 @@ def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss
 def _read_changes(
     path: Path, stored: _Stored, traced: int | None = None
 ) -> tuple[list[Change], Loss | None]:
-    """Return the changes since the journal's file was written, and the loss in their log.
-
-    An incomplete last line is a loss only if the trace proves that it was once complete. Raises
-    OSError.
-    """
+    """Return the changes since the file was written, and the loss in their log. Raises OSError."""
     try:
         log = loader.read_bytes(find_log(path), loader.STATE_BOUNDS.bytes)
     except FileNotFoundError:
@@ -401,9 +389,8 @@ def _get_last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     """Return this boot's journal, and an earlier boot's if the file holds one.
 
-    Damaged lines and a missing file are losses of the journal, not errors. Raises JournalError if
-    the file cannot be read, or a newer version wrote it in this boot. A file of another version is
-    ignored if it is of an earlier boot, whose values the reboot has replaced.
+    Damaged lines and a missing file are losses, not errors. Raises JournalError if the file
+    cannot be read, or another version wrote it in this boot.
     """
     journals = _load(path, boot_id)
     # Without the lock another process may have changed the files between two reads.
@@ -429,10 +416,8 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     except (OSError, UnusableFileError) as error:
         raise UnreadableJournalError(path, error) from error
     if journal.schema != SCHEMA:
-        raise JournalError(
-            f"the journal {path} is of schema {journal.schema}, not {SCHEMA}",
-            hint="use the hbatune that wrote it to roll back",
-        )
+        message = f"the journal {path} is of schema {journal.schema}, not {SCHEMA}"
+        raise JournalError(message, hint="use the hbatune that wrote it to roll back")
     if not is_current:
         # Baselines end with their boot; decisions of people and verdicts outlast it.
         lasting = replace(Journal(boot_id), excluded=journal.excluded, reverted=journal.reverted)
@@ -457,11 +442,10 @@ def save(
 ) -> bytes:
     """Make the journal durable, and return the file's content; JournalError if that fails.
 
-    ``over`` is the present content, if the caller has just written it under the same lock.
-    Unchanged content is not written again, and an empty journal has no file. Content that a newer
-    version wrote into this boot's journal stays in it. Afterwards there is no log of changes. A
-    damaged file is kept under another name. ``keep_room`` reserves the space for the saves at the
-    end of the run and of a rollback, in case the disk fills up during the run.
+    ``over`` is the present content, if the caller has just written it under the same lock. An
+    empty journal has no file. Content that a newer version wrote stays in it. Afterwards there
+    is no log. A damaged file is kept under another name. ``keep_room`` reserves the space for
+    the saves at the end of the run and of a rollback, in case the disk fills up during the run.
     """
     stored = _read_current(path, journal.boot_id, over)
     journal = replace(journal, sequence=stored.sequence)
@@ -536,23 +520,18 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with every id in its current form; an unknown id is not changed.
-
-    Earlier versions made ids of host numbers and NVMe instances, which change between boots.
-    Entries are of this boot; excluded and reverted ids may be of an earlier one.
-    """
+    """Return the journal with current ids: earlier versions used ids that change between boots."""
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
         # Two former ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
-    excluded, reverted = dict[str, None](), dict[RevertedValue, None]()
-    for id in recorded.excluded:
-        excluded |= dict.fromkeys(renaming.that_lasts(id))
+    excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))
+    reverted: dict[RevertedValue, None] = {}
     for value in recorded.reverted:
         reverted |= {replace(value, id=id): None for id in renaming.that_lasts(value.id)}
-    kept = tuple(entries.values())
-    return replace(recorded, entries=kept, excluded=tuple(excluded), reverted=tuple(reverted))
+    recorded = replace(recorded, entries=tuple(entries.values()))
+    return replace(recorded, excluded=tuple(excluded), reverted=tuple(reverted))
 
 
 def update_record_ids(
@@ -564,7 +543,7 @@ def update_record_ids(
     renaming = Renaming(machine)
 
     def rename(ids: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for id in ids for name in renaming.that_lasts(id)))
+        return tuple(dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, ids))))
 
     return records.renamed(recorded.excluded, rename)
 

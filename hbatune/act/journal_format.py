@@ -1,14 +1,9 @@
 """Evidence that the journal is complete: a seal for each line, and a trace in /run.
 
-A seal is the checksum of a line, so damage costs only the line that it hits. A sealed document is
-one JSON object. Its first line has all fields except the entries, each entry has a line, and the
-last line repeats the first as a copy. The last field of each is its checksum. A document without
-line breaks was written by an earlier version, and has no checksums.
-
-The trace is the sequence number of the journal's last state, on the memory file system. A journal
-that is missing, or has a lower number, has lost original values of this boot. The trace is written
-after the journal is durable, so it may lag and never lead. A trace that cannot be written or read
-proves nothing, and causes no error.
+A seal is the checksum of a line, so damage costs only the line that it hits. The trace is the
+sequence number of the journal's last state, on the memory file system. A journal that is missing,
+or has a lower number, has lost original values of this boot. The trace is written after the journal
+is durable, so it may lag and never lead. One that cannot be written or read proves nothing.
 """
 
 import os
@@ -32,11 +27,7 @@ _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
 
 
 class OpenedDocument(Struct, frozen=True):
-    """The intact parts of a sealed document, without checksums.
-
-    ``head`` are the fields except the entries, or None if both copies are damaged. ``damaged`` are
-    the numbers and texts of damaged lines.
-    """
+    """The intact parts of a sealed document: ``head`` are the fields except the entries."""
 
     head: bytes | None
     entries: list[bytes]
@@ -63,7 +54,11 @@ def find_intact_objects(text: bytes, field: bytes) -> list[bytes]:
 
 
 def seal_document(document: bytes, sequence: int) -> bytes:
-    """Return the JSON object sealed, with this ``sequence``."""
+    """Return the JSON object sealed, with this ``sequence``.
+
+    The first line has all fields except the entries, each entry has a line, and the last line
+    repeats the first as a copy. The last field of each is its checksum.
+    """
     fields = msgspec.json.decode(document, type=dict[str, Raw])
     entries = msgspec.json.decode(fields.pop("entries"), type=list[Raw])
     fields.pop("copy", None)  # an earlier version keeps these two without updating them
@@ -78,10 +73,8 @@ def open_document(data: bytes) -> OpenedDocument:
     """Return the intact parts of a sealed document."""
     lines = data.removesuffix(b"\n").split(b"\n")
     first, last = lines[0], lines[-1]
-    heads = [
-        unseal(first.partition(_ENTRIES)[0] + b"}"),
-        unseal(last.rpartition(_COPY)[2].removesuffix(b"}")),
-    ]
+    copy = unseal(last.rpartition(_COPY)[2].removesuffix(b"}"))
+    heads = [unseal(first.partition(_ENTRIES)[0] + b"}"), copy]
     opened = OpenedDocument(heads[0] or heads[1], [], [])
     for number, line in enumerate(lines, 1):
         entry = unseal(line.removesuffix(b","))

@@ -37,17 +37,12 @@ _locked_paths: set[Path] = set()
 
 
 class Lock:
-    """A POSIX record lock on a file; LockedError if another process holds it.
-
-    ``does`` is the holder's action in the error's message, and ``hint`` the remedy.
+    """A POSIX record lock on a file; LockedError if another process, which ``does``, holds it.
 
     A forked worker does not inherit such a lock (fcntl(2)), so one that is stuck in the kernel
-    cannot keep the next run out.
-
-    If the file is missing and its file system accepts no new one (it is full, or read-only), the
-    file ``spare`` on another file system is locked instead. Each process locks both files if both
-    exist, and then checks whether a missing one has appeared. So any two processes meet at one
-    file.
+    cannot keep the next run out. If the file is missing and its file system accepts no new one, the
+    file ``spare`` on another file system is locked. Each process locks both files if both exist,
+    and then checks whether a missing one has appeared. So any two processes meet at one file.
     """
 
     def __init__(
@@ -58,8 +53,7 @@ class Lock:
         spare: Path | None = None,
         hint: str | None = None,
     ) -> None:
-        self._path = path
-        self._spare = spare
+        self._path, self._spare = path, spare
         self._does, self._hint = does, hint
         self._descriptors: dict[Path, int] = {}
 
@@ -85,17 +79,13 @@ class Lock:
         return self._path.name
 
     def remove(self) -> None:
-        """Remove the files of the held lock, and the directory of the first if it is empty then.
-
-        Call it after all other state is removed: after this another process may take a lock of that
-        name. Raises LockFileError.
-        """
+        """Remove the files of the held lock, after all other state. Raises LockFileError."""
         for path in self._descriptors:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise LockFileError(path, error, "removed") from error
-        with suppress(OSError):  # not empty
+        with suppress(OSError):  # the directory is not empty
             self._path.parent.rmdir()
 
     def __exit__(self, *_: object) -> None:
@@ -119,9 +109,8 @@ class Lock:
         except FileNotFoundError:
             pass
         except OSError as error:
-            if problem is None:
-                raise LockFileError(self._spare, error) from error
-            raise LockFileError(self._path, problem) from error
+            path = self._spare if problem is None else self._path
+            raise LockFileError(path, problem or error) from error
 
     def _take(self, path: Path, descriptor: int) -> None:
         self._descriptors[path] = descriptor
@@ -164,10 +153,8 @@ class LockFileError(HbatuneError):
     """The file to lock cannot be made, opened or removed."""
 
     def __init__(self, path: Path, error: OSError, action: str = "made") -> None:
-        super().__init__(
-            f"the lock {path} cannot be {action}: {error.strerror}",
-            hint=suggest_remedy(error, path),
-        )
+        message = f"the lock {path} cannot be {action}: {error.strerror}"
+        super().__init__(message, hint=suggest_remedy(error, path))
         if error.errno in (errno.EACCES, errno.EPERM):
             self.exit_code = UsageError.exit_code
 
@@ -221,10 +208,7 @@ class HoldError(HbatuneError):
 
 
 class HeldTargets:
-    """This process's hold on some targets: a small file with their ids on a memory file system.
-
-    The file of a process that has ended holds nothing.
-    """
+    """This process's hold on targets: a file with their ids, void once the process has ended."""
 
     def __init__(self, folder: Path, ids: Iterable[str]) -> None:
         self._path = folder / str(os.getpid())
@@ -235,9 +219,9 @@ class HeldTargets:
         try:
             files.replace(self._path, msgspec.json.encode(Hold(find_this_process(), self._ids)))
         except OSError as error:
+            hint = f"{suggest_remedy(error, self._path)}; what was applied stays"
             raise HoldError(
-                f"{self._path} cannot be written: {error.strerror}",
-                hint=f"{suggest_remedy(error, self._path)}; what was applied stays",
+                f"{self._path} cannot be written: {error.strerror}", hint=hint
             ) from error
 
     def release(self) -> None:
@@ -284,19 +268,29 @@ class Claim(msgspec.Struct, frozen=True):
 class ClaimTable:
     """The claims of this process's workers, at most ``slots`` at a time. Only under the lock.
 
-    A worker can hang in the kernel and outlive its run, so the claims are in a file. It is on a
-    memory file system: like the workers, no claim has to survive a reboot. The slots are allocated
-    before the first write to a device, so a file system that is full later cannot prevent a claim.
-    Without the file, for example on a read-only /run, the next run finds a stuck worker by its
-    deadline: a claim never prevents a write.
+    A worker can hang in the kernel and outlive its run, so the claims are in a file, on a memory
+    file system: no worker survives a reboot. The slots are allocated before the first write to a
+    device, so a full file system cannot prevent a claim. A claim never prevents a write.
     """
 
     def __init__(self, path: Path, slots: int) -> None:
         self._descriptor = -1
         self._slots: dict[int, int] = {}  # by pid
         self._free: list[int] = []
-        with suppress(OSError):
-            self._allocate(path, slots)
+        with suppress(OSError):  # without the file a worker has no claim
+            files.make_folder(path.parent)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o600)
+            # Readable by others: a stuck worker is not a secret, and nothing locks this file.
+            os.fchmod(self._descriptor, files.READABLE_MODE)
+            occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
+            count = slots + len(occupied)
+            allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
+            with suppress(OSError):  # no free space: the slots that exist are used
+                if allocated < count:
+                    os.posix_fallocate(self._descriptor, 0, count * _SLOT_BYTES)
+                    allocated = count
+            self._free = [slot for slot in reversed(range(allocated)) if slot not in occupied]
 
     def __enter__(self) -> Self:
         return self
@@ -319,22 +313,6 @@ class ClaimTable:
         if slot is not None:
             self._write(slot, _EMPTY)
             self._free.append(slot)
-
-    def _allocate(self, path: Path, slots: int) -> None:
-        """Open the file and allocate its free slots. Raises OSError if the file cannot be used."""
-        files.make_folder(path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
-        # Readable by others: a stuck worker is not a secret, and nothing locks this file.
-        os.fchmod(self._descriptor, files.READABLE_MODE)
-        occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
-        count = slots + len(occupied)
-        allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
-        with suppress(OSError):  # no free space: the slots that exist are used
-            if allocated < count:
-                os.posix_fallocate(self._descriptor, 0, count * _SLOT_BYTES)
-                allocated = count
-        self._free = [slot for slot in reversed(range(allocated)) if slot not in occupied]
 
     def _write(self, slot: int, data: bytes) -> None:
         # Not synced: the reader is another process of the same boot.

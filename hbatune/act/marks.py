@@ -3,15 +3,7 @@
 A disk that was not present in an earlier scan is new. Each disk that was tuned or scanned has an
 empty file, its mark, in a directory on a memory file system. Marks are therefore of this boot, and
 a udev rule can test for one (`TEST`). The mark is named after the disk's sequence number, which the
-kernel gives to no other disk in the same boot (block/genhd.c: inc_diskseq). The mark of a device
-without one is named after its id.
-
-The error counters of the last scan are a small file in the state directory. Losing it is harmless.
-
-A udev rule may write at boot or hotplug, before any process of hbatune runs. It first saves the
-original value in udev's database, and hbatune records that value in the journal as the baseline.
-After a rollback has restored it, the saved value is out of date but still in udev's database. Such
-spent values are remembered until the next boot, as the database is.
+kernel gives to no other disk in the same boot (block/genhd.c: inc_diskseq), or else after its id.
 """
 
 import os
@@ -40,15 +32,20 @@ class MarkError(HbatuneError):
 def list_marks(machine: Machine) -> dict[str, str]:
     """Return, by id, the mark of every target on the machine."""
     numbers = {endpoint.id: endpoint.diskseq for endpoint in machine.endpoints}
-    return {id: _name_seen_mark(id, numbers.get(id)) for id in list_targets(machine)}
+    marks: dict[str, str] = {}
+    for id in list_targets(machine):
+        number = numbers.get(id)
+        # An id may contain slashes and be longer than a file name.
+        digest = None if isinstance(number, int) else files.compute_digest(id.encode())
+        marks[id] = str(number) if digest is None else f"id-{digest}"
+    return marks
 
 
 def find_unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
     """Return the ids of the new targets on the machine: those without a mark in the directory."""
     marks = list_marks(machine)
-    existing = _find_marks(folder, marks.values()) | {
-        path.name for path in _unwritten if path.parent == folder
-    }
+    existing = _find_marks(folder, marks.values())
+    existing |= {path.name for path in _unwritten if path.parent == folder}
     return frozenset(id for id, mark in marks.items() if mark not in existing)
 
 
@@ -59,10 +56,7 @@ def remember_disks(
     *,
     unfinished: Collection[str] = (),
 ) -> None:
-    """Mark the targets with these ids as seen, or all, which also removes marks of absent ones.
-
-    ``unfinished`` targets stay new. Raises MarkError if a mark cannot be written or removed.
-    """
+    """Mark these targets, or all, as seen, except ``unfinished`` ones. Raises MarkError."""
     marks = list_marks(machine)
     chosen = marks if ids is None else marks.keys() & ids
     names = {marks[id] for id in chosen if id not in unfinished}
@@ -73,20 +67,16 @@ def remember_disks(
         for name in wanted:
             (folder / name).touch(mode=0o600)
         if ids is None:  # only a full scan shows that a mark's disk no longer exists
-            _forget_others(folder, frozenset(marks.values()))
+            retained = frozenset(marks.values())
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name not in retained:
+                        with suppress(FileNotFoundError):
+                            os.unlink(entry.path)
     except OSError as error:
         _unwritten.update(folder / name for name in wanted)
-        raise MarkError(
-            f"disks cannot be marked as seen in {folder}: {error.strerror}",
-            hint=suggest_remedy(error, folder),
-        ) from error
-
-
-def _name_seen_mark(id: str, diskseq: object) -> str:
-    if isinstance(diskseq, int):
-        return str(diskseq)
-    # An id may contain slashes and be longer than a file name.
-    return f"id-{files.compute_digest(id.encode())}"
+        message = f"disks cannot be marked as seen in {folder}: {error.strerror}"
+        raise MarkError(message, hint=suggest_remedy(error, folder)) from error
 
 
 _unwritten: set[Path] = set()
@@ -110,15 +100,6 @@ def _find_marks(folder: Path, wanted: Collection[str]) -> frozenset[str]:
         return frozenset()
 
 
-def _forget_others(folder: Path, names: Collection[str]) -> None:
-    """Remove all other marks. Raises OSError."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name not in names:
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
-
-
 def load_counted(path: Path) -> tuple[ErrorCounters, ...]:
     """Return the observations in the file, or none if it is missing or cannot be parsed."""
     return loader.load_or(path, (), loader.STATE_BOUNDS, tuple[ErrorCounters, ...])
@@ -126,12 +107,9 @@ def load_counted(path: Path) -> tuple[ErrorCounters, ...]:
 
 def save_counted(path: Path, observations: Iterable[ErrorCounters]) -> None:
     """Save the observations if this user may write them. A failure loses them without harm."""
-    if os.geteuid() != 0:
-        return
-    try:
-        files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE_MODE)
-    except OSError:
-        return
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE_MODE)
 
 
 def with_udev_baselines(
@@ -139,11 +117,13 @@ def with_udev_baselines(
 ) -> Journal:
     """Return the journal with the saved values of these endpoints for which it has no entry.
 
-    Nothing is read from the database for ``unmarked`` ones (kernel names): it has nothing about
-    them.
+    A udev rule may write at boot or hotplug, before any process of hbatune runs. It first saves the
+    original value in udev's database, which has nothing about ``unmarked`` ones (kernel names).
+    After a rollback has restored it, the saved value is ``spent``: out of date but still there.
     """
     listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
-    saved_by_id, done = read_saved_texts(listed), _load_spent(spent)
+    saved_by_id = read_saved_texts(listed)
+    done = loader.load_or(spent, frozenset(), loader.STATE_BOUNDS, frozenset[str])
     entries = {entry.key: entry for entry in recorded.entries}
     for endpoint in listed:
         record = saved_by_id.get(endpoint.id)
@@ -155,17 +135,15 @@ def with_udev_baselines(
             if name == ASYNC_DEPTH and first and first.before != originals.get("scheduler"):
                 continue  # belongs to a scheduler that was set before udev's rules ran
             diskseq = endpoint.diskseq if isinstance(endpoint.diskseq, int) else None
-            entry = Entry(
-                endpoint.id, endpoint.target, endpoint.adapter, name, before, diskseq=diskseq
-            )
-            entries.setdefault(entry.key, entry)
+            entry = Entry(endpoint.id, endpoint.target, endpoint.adapter, name, before)
+            entries.setdefault(entry.key, replace(entry, diskseq=diskseq))
     return replace(recorded, entries=tuple(entries.values()))
 
 
 def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
     """Mark these saved values as spent, or raise OSError: they would be used as baselines again."""
     marks = {_name_saved_mark(id, record) for id, record in read_saved_texts(endpoints).items()}
-    spent_marks = _load_spent(spent)
+    spent_marks = loader.load_or(spent, frozenset(), loader.STATE_BOUNDS, frozenset[str])
     if marks - spent_marks:
         files.replace(spent, msgspec.json.encode(sorted(spent_marks | marks)))
 
@@ -173,7 +151,3 @@ def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
 def _name_saved_mark(id: str, record: SavedTexts) -> str:
     """Return a name for one appearance of a device: a later one saves its own values."""
     return f"{record.appeared} {id}"
-
-
-def _load_spent(path: Path) -> frozenset[str]:
-    return loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])

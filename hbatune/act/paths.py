@@ -5,8 +5,6 @@
 
 from pathlib import Path
 
-from msgspec import Struct, field
-
 RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
@@ -48,33 +46,42 @@ IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
 
 
-class Paths(Struct, frozen=True, kw_only=True):
+class Paths:
     """The files that an operation reads and writes, as one value, fixed at creation.
 
-    Paths that are not given are this module's at that time: tests change them.
+    Paths that are not given are this module's at that time: tests change them. A plain class, since
+    `hbatune status` loads neither msgspec nor typing.
     """
 
-    run: Path = field(default_factory=lambda: RUN)
-    state: Path = field(default_factory=lambda: STATE)
-    daemon_lock: Path = field(default_factory=lambda: DAEMON_LOCK)
-    daemon_lock_spare: Path = field(default_factory=lambda: DAEMON_LOCK_SPARE)
-    claims: Path = field(default_factory=lambda: CLAIMS)
-    holds: Path = field(default_factory=lambda: HOLDS)
-    locked: Path = field(default_factory=lambda: LOCKED)
-    seen: Path = field(default_factory=lambda: SEEN)
-    replacing: Path = field(default_factory=lambda: REPLACING)
-    units: Path = field(default_factory=lambda: UNITS)
-    udev_rules: Path = field(default_factory=lambda: UDEV_RULES)
-    modprobe: Path = field(default_factory=lambda: MODPROBE)
-    journal: Path = field(default_factory=lambda: JOURNAL)
-    history: Path = field(default_factory=lambda: HISTORY)
-    counters: Path = field(default_factory=lambda: COUNTERS)
-    manifest: Path = field(default_factory=lambda: MANIFEST)
-    spent: Path = field(default_factory=lambda: SPENT)
-    rollbacks: Path = field(default_factory=lambda: ROLLBACKS)
-    rollbacks_now: Path = field(default_factory=lambda: ROLLBACKS_NOW)
-    hands_off: Path = field(default_factory=lambda: HANDS_OFF)
-    hands_off_now: Path = field(default_factory=lambda: HANDS_OFF_NOW)
-    hands_off_targets: Path = field(default_factory=lambda: HANDS_OFF_TARGETS)
-    irqs: Path = field(default_factory=lambda: IRQS)
-    irq_policy: Path = field(default_factory=lambda: IRQ_POLICY)
+    def __init__(self, **paths: Path) -> None:
+        self.run = paths.pop("run", RUN)
+        self.state = paths.pop("state", STATE)
+        self.daemon_lock = paths.pop("daemon_lock", DAEMON_LOCK)
+        self.daemon_lock_spare = paths.pop("daemon_lock_spare", DAEMON_LOCK_SPARE)
+        self.claims = paths.pop("claims", CLAIMS)
+        self.holds = paths.pop("holds", HOLDS)
+        self.locked = paths.pop("locked", LOCKED)
+        self.seen = paths.pop("seen", SEEN)
+        self.replacing = paths.pop("replacing", REPLACING)
+        self.units = paths.pop("units", UNITS)
+        self.udev_rules = paths.pop("udev_rules", UDEV_RULES)
+        self.modprobe = paths.pop("modprobe", MODPROBE)
+        self.journal = paths.pop("journal", JOURNAL)
+        self.history = paths.pop("history", HISTORY)
+        self.counters = paths.pop("counters", COUNTERS)
+        self.manifest = paths.pop("manifest", MANIFEST)
+        self.spent = paths.pop("spent", SPENT)
+        self.rollbacks = paths.pop("rollbacks", ROLLBACKS)
+        self.rollbacks_now = paths.pop("rollbacks_now", ROLLBACKS_NOW)
+        self.hands_off = paths.pop("hands_off", HANDS_OFF)
+        self.hands_off_now = paths.pop("hands_off_now", HANDS_OFF_NOW)
+        self.hands_off_targets = paths.pop("hands_off_targets", HANDS_OFF_TARGETS)
+        self.irqs = paths.pop("irqs", IRQS)
+        self.irq_policy = paths.pop("irq_policy", IRQ_POLICY)
+        if paths:
+            raise TypeError(f"no such files: {paths.keys()}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"{name} is fixed")
+        super().__setattr__(name, value)

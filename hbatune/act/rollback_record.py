@@ -4,15 +4,12 @@ Each rollback is one file with a unique name, in a directory of the state and in
 second one is valid until the next boot and needs no disk. Rollbacks write without the lock, and
 every writer except a rollback checks for records before each write. An apply lifts only the names
 that existed when it began, so it can never lift a later rollback.
-
-A rollback of everything is an empty file, which needs no block on a full disk. The compiled udev
-rules cannot list a directory. They test for a mark, a file that exists while any rollback of
-everything is recorded.
 """
 
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -24,6 +21,7 @@ from hbatune.act import files
 from hbatune.act.paths import HANDS_OFF, HANDS_OFF_TARGETS, JOURNAL, ROLLBACKS, Paths
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
+from hbatune.settings.setting import Limit, LimitReason
 
 SPARE_BYTES = 4096
 """Bytes reserved for a list of targets, in addition to the size of the ids in the journal."""
@@ -73,13 +71,12 @@ class RollbackRecords(Struct, frozen=True):
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of the targets that were rolled back by name."""
-        ids = (id for record in self.records for id in record.ids or ())
-        return tuple(dict.fromkeys(ids))
+        return tuple(dict.fromkeys(chain.from_iterable(r.ids or () for r in self.records)))
 
     @property
     def lifted(self) -> tuple[str, ...]:
         """The ids that an apply has named since a rollback of everything."""
-        return tuple(dict.fromkeys(id for record in self.records for id in record.lifted))
+        return tuple(dict.fromkeys(chain.from_iterable(r.lifted for r in self.records)))
 
     def covers(self, id: str) -> bool:
         """Return whether hbatune must not change this target."""
@@ -88,48 +85,37 @@ class RollbackRecords(Struct, frozen=True):
     def renamed(
         self, ids: Iterable[str], rename: Callable[[Iterable[str]], tuple[str, ...]]
     ) -> "RollbackRecords":
-        """Return the records with every id replaced by ``rename``.
-
-        ``ids`` are rollbacks that an earlier version recorded in the journal.
-        """
-        renamed = []
+        """Return the records, also from an earlier version's journal, with current ids."""
+        records = []
         for record in self.records:
             listed = None if record.ids is None else rename(record.ids)
-            renamed.append(replace(record, ids=listed, lifted=rename(record.lifted)))
+            records.append(replace(record, ids=listed, lifted=rename(record.lifted)))
         if journal_ids := rename(ids):
-            renamed.append(RollbackRecord(JOURNAL.name, journal_ids))
-        return RollbackRecords(tuple(renamed))
+            records.append(RollbackRecord(JOURNAL.name, journal_ids))
+        return RollbackRecords(tuple(records))
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
-        """Return the guard of a run that began with these records.
-
-        A run ignores the rollbacks that it lifts: rollbacks of everything, and if its user
-        has ``named`` targets, all of them.
-        """
+        """Return the guard of a run, which ignores rollbacks of everything, or all if ``named``."""
         ignored = (record.name for record in self.records if named or record.ids is None)
-        return RollbackGuard(_get_folders(paths), frozenset(ignored))
+        return RollbackGuard((paths.rollbacks, paths.rollbacks_now), frozenset(ignored))
 
 
 class RollbackGuard(Struct, frozen=True):
-    """The check of a writer before each write: was its target rolled back?
-
-    It looks into these ``folders`` for records, except for the ``ignored`` names. Worker processes
-    receive it with their tasks.
-    """
+    """The check of a writer before each write: was its target rolled back?"""
 
     folders: tuple[Path, ...] = ()
     ignored: frozenset[str] = frozenset()
 
-    def objection(self, id: str) -> str | None:
+    def objection(self, id: str) -> LimitReason | None:
         """Return why this target must not be written to, or None if no rollback covers it."""
         for folder in self.folders:
             try:
                 names = _list_names(folder)
             except OSError as error:
-                return f"the rollback record {folder} cannot be read: {error.strerror}"
+                return LimitReason(Limit.RECORD_UNREAD, (str(folder), str(error.strerror)))
             for name in names:
                 if name not in self.ignored and _read_file(folder / name).covers(id):
-                    return "a rollback was recorded during this run"
+                    return LimitReason(Limit.ROLLBACK_RECORDED)
         return None
 
 
@@ -145,14 +131,14 @@ class UnreadableRecordError(HbatuneError):
     """Records cannot be read, so hbatune changes nothing."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(
-            f"the rollback record {', '.join(names)} cannot be read, so hbatune changes nothing",
-            hint="`hbatune apply --profile P` removes a damaged record",
+        message = (
+            f"the rollback record {', '.join(names)} cannot be read, so hbatune changes nothing"
         )
+        super().__init__(message, hint="`hbatune apply --profile P` removes a damaged record")
 
 
 class _Content(Struct, frozen=True):
-    """The content of a file; an empty file is a rollback of everything."""
+    """The content of a file. An empty file, which needs no disk block, is of everything."""
 
     ids: tuple[str, ...] | None = None
     lifted: tuple[str, ...] = ()
@@ -161,7 +147,7 @@ class _Content(Struct, frozen=True):
 def load(paths: Paths) -> RollbackRecords:
     """Return the records. A user without permission to read them gets none."""
     records: dict[str, RollbackRecord] = {}
-    for folder in _get_folders(paths):
+    for folder in (paths.rollbacks, paths.rollbacks_now):
         try:
             names = _list_names(folder)
         except OSError:
@@ -179,16 +165,13 @@ def has_later(began: RollbackRecords, paths: Paths) -> bool:
 
 
 def record_everything(paths: Paths) -> None:
-    """Record a rollback of everything, for this boot and permanently.
-
-    Raises RecordError if the record does not outlive a reboot. It may be valid for this boot then.
-    """
-    _write_record(_make_name("all"), None, paths)
+    """Record a rollback of everything. RecordError if it may be valid only for this boot."""
+    _write_record("all", None, paths)
 
 
 def record_targets(ids: Iterable[str], paths: Paths) -> None:
     """Record a rollback of these targets. Raises RecordError as ``record_everything`` does."""
-    _write_record(_make_name("targets"), _Content(tuple(ids)), paths)
+    _write_record("targets", _Content(tuple(ids)), paths)
 
 
 def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) -> None:
@@ -197,7 +180,6 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
     Keeps rollbacks that were recorded after ``records`` were loaded, and a rollback of one target
     that was not named. Only under the lock. RecordError if that cannot be made durable.
     """
-    state, run = _get_folders(paths)
     try:
         for record in records.records:
             name = _NAMES_NOW.get(record.name, record.name)
@@ -206,17 +188,22 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
             if remaining == content and name == record.name:
                 continue
             if remaining is None:
-                files.remove(state / name)
+                files.remove(paths.rollbacks / name)
             else:
-                _write_content(state / name, remaining)
+                _write_content(paths.rollbacks / name, remaining)
             # After the durable file, which is sufficient now.
-            files.remove(run / name)
+            files.remove(paths.rollbacks_now / name)
         files.remove(paths.hands_off_targets)
-        _refresh_marks(paths)
+        for mark in _get_marks(paths):
+            files.remove(mark)
+        # A rollback writes its record before its marks, so this sees one of them in either order.
+        if load(paths).everything:
+            for mark in _get_marks(paths):
+                _make_file(mark)
     except OSError as error:
+        hint = f"free space in {paths.state}, or make it writable"
         raise RecordError(
-            f"the rollback record cannot be changed: {error.strerror}",
-            hint=f"free space in {paths.state}, or make it writable",
+            f"the rollback record cannot be changed: {error.strerror}", hint=hint
         ) from error
 
 
@@ -239,10 +226,11 @@ def _reduce_record(record: RollbackRecord, named_ids: Collection[str] | None) ->
     return _Content(ids) if ids else None
 
 
-def _write_record(name: str, content: _Content | None, paths: Paths) -> None:
+def _write_record(kind: str, content: _Content | None, paths: Paths) -> None:
     """Write a record below /run, then to the state. Without ``content`` it is one of everything."""
-    state, run = _get_folders(paths)
-    for folder, mark in ((run, paths.hands_off_now), (state, paths.hands_off)):
+    name = f"{kind}-{time.time_ns()}-{os.getpid()}"
+    now, lasting = (paths.rollbacks_now, paths.hands_off_now), (paths.rollbacks, paths.hands_off)
+    for folder, mark in (now, lasting):
         problem: OSError | None = None
         try:
             if content is not None:
@@ -262,16 +250,6 @@ def _write_record(name: str, content: _Content | None, paths: Paths) -> None:
         ) from problem
 
 
-def _refresh_marks(paths: Paths) -> None:
-    """Remove the marks unless a rollback of everything is still recorded."""
-    for mark in _get_marks(paths):
-        files.remove(mark)
-    # A rollback writes its record before its marks, so this sees one of them in either order.
-    if load(paths).everything:
-        for mark in _get_marks(paths):
-            _make_file(mark)
-
-
 def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
     """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
     try:
@@ -282,9 +260,8 @@ def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[R
         yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
         listed = _Content(())
     # This version makes a mark only after a record.
-    if any(map(os.path.exists, _get_marks(paths))) and all(
-        record.ids is not None for record in records
-    ):
+    is_recorded = any(record.ids is None for record in records)
+    if not is_recorded and any(map(os.path.exists, _get_marks(paths))):
         yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
     if listed.ids:
         yield RollbackRecord(HANDS_OFF_TARGETS.name, listed.ids)
@@ -340,13 +317,6 @@ def _make_folder(folder: Path) -> None:
     files.make_folder(folder, _READABLE_FOLDER)
 
 
-def _make_name(kind: str) -> str:
-    return f"{kind}-{time.time_ns()}-{os.getpid()}"
-
-
-def _get_folders(paths: Paths) -> tuple[Path, Path]:
-    return paths.rollbacks, paths.rollbacks_now
-
-
 def _get_marks(paths: Paths) -> tuple[Path, Path]:
+    """Return the marks of a rollback of everything, for which the compiled udev rules test."""
     return paths.hands_off, paths.hands_off_now

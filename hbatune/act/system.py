@@ -1,10 +1,8 @@
 """Change the system's configuration and call the tools of systemd and udev.
 
-After a change of their files, it calls the tools of systemd and udev, if they exist, without a
-shell. A failed tool raises nothing: the caller evaluates its result.
-
-The active profile is the `profile` key of the local configuration. The module options for the next
-load are in hbatune's file in modprobe.d.
+The tools are called, if they exist, without a shell. A failed tool raises nothing: the caller
+evaluates its result. The active profile is the `profile` key of the local configuration. The module
+options for the next load are in hbatune's file in modprobe.d.
 """
 
 import os
@@ -66,8 +64,7 @@ def has_systemd() -> bool:
 def enable(*, restart: bool) -> ToolResult | None:
     """Start the daemon, now and at every boot. ``restart`` it if its unit has changed.
 
-    A running daemon reads its configuration again. Returns the first failed result, or else the
-    last result, or None if systemd does not run.
+    Returns the first failed result, or else the last result, or None if systemd does not run.
     """
     if not has_systemd():
         return None
@@ -99,16 +96,11 @@ def reload_rules() -> ToolResult | None:
 
 
 def announce(devices: Sequence[str]) -> ToolResult | None:
-    """Have udev process these devices again, and wait for it, or return None if it does not run.
-
-    The event is the same as after a program closes a disk that it has written to. Properties that
-    no rule sets any more disappear from udev's database.
-    """
+    """Have udev process these devices again, and wait for it; None if it does not run."""
     if not devices or not _is_udev_running():
         return None
-    return _run_tool(
-        "udevadm", "trigger", "--action=change", "--settle", *devices, seconds=SETTLE_S
-    )
+    command = ("udevadm", "trigger", "--action=change", "--settle", *devices)
+    return _run_tool(*command, seconds=SETTLE_S)
 
 
 def check_unit(path: Path) -> ToolResult | None:
@@ -156,18 +148,13 @@ def require_writable_configuration(path: Path) -> None:
     # The nearest existing directory: missing ones are created with the file.
     folder = next(parent for parent in path.parents if parent.is_dir())
     if not os.access(folder, os.W_OK):
-        raise ActiveProfileError(
-            f"{path} cannot be written: {folder} takes no files; nothing was changed",
-            hint="make it writable, or leave the file alone with `--once`",
-        )
+        hint = "make it writable, or leave the file alone with `--once`"
+        reason = f"{folder} takes no files; nothing was changed"
+        raise ActiveProfileError(f"{path} cannot be written: {reason}", hint=hint)
 
 
 def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
-    """Make the profile the active one, or none. The other content of the file does not change.
-
-    A link stays a link: the file at its end is changed, below ``root``, and keeps its mode and
-    owner. Raises ActiveProfileError if the file cannot be written or is not valid TOML.
-    """
+    """Make the profile the active one, or none, in a file below ``root``. ActiveProfileError."""
     path = _follow_links(path, root)
     try:
         before = _read_text(path) if path.exists() else ""
@@ -175,9 +162,9 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
         if after != before:
             files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
+        hint = "the settings themselves are done; `--once` leaves this file alone"
         raise ActiveProfileError(
-            f"{path} cannot be written: {error.strerror}",
-            hint="the settings themselves are done; `--once` leaves this file alone",
+            f"{path} cannot be written: {error.strerror}", hint=hint
         ) from error
     except UnusableFileError as error:
         raise ActiveProfileError(f"{path} cannot be read: {error}") from error
@@ -198,10 +185,9 @@ def _follow_links(path: Path, root: Path) -> Path:
 
 
 def forget_profile(path: Path, *, root: Path = ROOT) -> None:
-    """Make no profile the active one, and remove the configuration file if it is then empty.
+    """Make no profile the active one; remove a file, and directory, that is then empty.
 
-    The directory is removed as well if it is empty. A link is an administrator's and stays, as does
-    the file that it leads to. Raises ActiveProfileError as ``activate_profile`` does.
+    A link is an administrator's and stays, as does its file. Raises ActiveProfileError.
     """
     try:
         if not _follow_links(path, root).exists():
@@ -220,13 +206,11 @@ def forget_profile(path: Path, *, root: Path = ROOT) -> None:
 # Only lines in the template's form: hbatune does not keep an administrator's lines.
 _OPTION = r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})"
 
-_MOST = 1 << 20
-
 
 def read_module_options(path: Path) -> dict[tuple[str, str], str]:
     """Return the options in the file, by module and option, or none if it cannot be read."""
     try:
-        text = loader.read_bytes(path, _MOST).decode("utf-8", "backslashreplace")
+        text = loader.read_bytes(path, 1 << 20).decode("utf-8", "backslashreplace")
     except (OSError, UnusableFileError):
         return {}
     matches = (re.fullmatch(_OPTION, line, re.ASCII) for line in text.split("\n"))

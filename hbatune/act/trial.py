@@ -1,12 +1,9 @@
 """Switch settings for a measurement: between two states, or through several values.
 
-A ``Trial`` switches the settings that an apply has changed, so probes can compare them with the
-earlier values. An ``Experiment`` sets settings of one target to several values. Both use the
-chains, claims and journal of an apply. The baselines are on disk before the first write, and the
-run is in the journal until everything is restored. Until then the targets are held, so the daemon
-does not repair them. If the process is killed at any instant, a rollback restores. A trial ends
-with everything as applied, except the settings that it reverted, an experiment with the original
-values. A value that an administrator or another tool changes during the run is not overwritten.
+Both use the chains, claims and journal of an apply. The baselines are on disk before the first
+write, and the run is in the journal until everything is restored: if the process is killed at any
+instant, a rollback restores. Until then the targets are held, so the daemon does not repair them.
+A value that an administrator or another tool changes during the run is not overwritten.
 """
 
 import errno
@@ -18,34 +15,20 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from hbatune.act import journal
+from hbatune.act import journal, writer
 from hbatune.act.chain import Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, Run
 from hbatune.act.lock import HeldTargets
 from hbatune.act.restore import RestorePlan, plan_writes
-from hbatune.act.writer import (
-    build_chain,
-    execute_chains,
-    parse_values,
-    read_baselines,
-    read_raw,
-    require_writable,
-)
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import list_targets
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, RevertedValue, Row
-from hbatune.settings.table import (
-    SCHEDULER,
-    SCHEDULER_TUNABLES,
-    Value,
-    find_setting,
-    is_among,
-    list_affected_settings,
-)
+from hbatune.settings import table
+from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
 from hbatune.workers import Process, find_this_process
 
 Values = Mapping[Key, Value]
@@ -63,46 +46,39 @@ def read_affected_values(machine: Machine, rows: Iterable[Row], means: Means) ->
     targets_by_id, steps = list_targets(machine), dict[str, list[Step]]()
     for row in rows:
         steps.setdefault(row.id, []).append(Step(row.setting, row.wanted, None))
-    chains = [build_chain(targets_by_id[id], group) for id, group in steps.items()]
-    return {entry.key: entry.before for entry in read_baselines(chains, {}, means)}
+    chains = [writer.build_chain(targets_by_id[id], group) for id, group in steps.items()]
+    return {entry.key: entry.before for entry in writer.read_baselines(chains, {}, means)}
 
 
 def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
-    """Return whether these rows can be switched on a live system.
+    """Return whether these rows can be switched on a live system, without disrupting an adapter.
 
-    An nr_requests that was below the tag set without a scheduler cannot. Lowering it again
-    permanently shrinks the tag set of the entire adapter (block/blk-mq.c:
-    blk_mq_update_nr_requests). A setting that disrupts the I/O of an entire adapter cannot be
-    switched either.
+    Lowering an nr_requests below the tag set again, without a scheduler, permanently shrinks
+    the tag set of the entire adapter (block/blk-mq.c: blk_mq_update_nr_requests).
     """
     for row in rows:
         if find_setting(row.setting).disrupts:
             return False
-        if row.setting == "nr_requests" and _is_below_tags(machine, row, before):
+        if row.setting != "nr_requests":
+            continue
+        endpoint = next((disk for disk in machine.endpoints if disk.id == row.id), None)
+        if endpoint is None:
+            return False
+        scheduler: Value | Missing | None = before.get((row.id, "scheduler"))
+        if scheduler is None:
+            scheduler = find_setting("scheduler").read(endpoint.attributes)
+        is_none = scheduler == "none" or isinstance(scheduler, Missing)
+        if is_none and before.get((row.id, "nr_requests")) != endpoint.tags:
             return False
     return True
-
-
-def _is_below_tags(machine: Machine, row: Row, before: Values) -> bool:
-    endpoint = next((disk for disk in machine.endpoints if disk.id == row.id), None)
-    scheduler = before.get((row.id, "scheduler"))
-    if endpoint is None:
-        return True
-    if scheduler is None:
-        current = find_setting("scheduler").read(endpoint.attributes)
-        scheduler = "none" if isinstance(current, Missing) else current
-    requests = before.get((row.id, "nr_requests"))
-    return scheduler == "none" and requests != endpoint.tags
 
 
 class Trial:
     """The rows that an apply has written, and the values ``before`` it (``read_affected_values``).
 
-    ``command`` is the name of the run in the journal. Once the trial has ended, ``failed`` has the
-    settings that are not as applied, with the reasons.
-
-    Raises JournalError if the journal cannot be written, and HoldError if the targets cannot be
-    held: then nothing has been switched.
+    It ends with everything as applied, except the settings that it reverted. ``command`` is the
+    name of the run in the journal. After the trial ``failed`` has the settings that are not as
+    applied. Raises JournalError or HoldError before anything is switched.
     """
 
     def __init__(
@@ -154,7 +130,13 @@ class Trial:
             self.failed |= stuck | self._conflicts
             updated = map(self._update_entry, self._journal.entries)
             entries = [entry for entry in updated if entry is not None]
-            journal.save(self._means.journal, self._record_reverted().ended(entries))
+            # No later run sets the reverted values again.
+            reverted = dict.fromkeys(self._journal.reverted)
+            for row in self.rows:
+                if (row.id, row.setting) in self._reverted and row.value is not None:
+                    reverted[RevertedValue(row.id, row.setting, row.value)] = None
+            recorded = replace(self._journal, reverted=tuple(reverted))
+            journal.save(self._means.journal, recorded.ended(entries))
         finally:
             self._held.release()
 
@@ -164,9 +146,19 @@ class Trial:
         Return the results of failed settings. A stuck target is skipped, and a setting that was
         changed by others fails until the end of the trial.
         """
-        plans = self._plan_restores(keys, side)
+        names: dict[str, list[str]] = {}
+        stuck = {id for id, _ in self._stuck}
+        for id, name in keys:
+            if id not in stuck:
+                names.setdefault(id, []).append(name)
+        plans: list[RestorePlan] = []
+        for id, group in names.items():
+            # Settings that these reset also take their values of that side.
+            goal = _select_values(self._sides[side].get(id, {}), list_affected_settings(group))
+            target = self._known[id]
+            plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
         chains = [plan.chain for plan in plans if plan.chain is not None]
-        report = execute_chains(chains, self._means)
+        report = writer.execute_chains(chains, self._means)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome is Outcome.CONFLICT and result.found is not None:
@@ -188,7 +180,7 @@ class Trial:
         if value is None or value == last:
             return  # another assumption does not hold
         current[result.setting] = value
-        if last is not None and self._is_kernel_change(id, result.setting, last, value):
+        if last is not None and self._is_kernel_change((id, result.setting), (last, value)):
             return
         self._conflicts[id, result.setting] = result
         for side in self._sides.values():
@@ -201,36 +193,13 @@ class Trial:
         self._reverted |= {key for key in keys if key not in failed}
         return failed
 
-    def _is_kernel_change(self, id: str, name: str, last: Value, current: Value) -> bool:
-        target = self._known[id]
-        raw = read_raw({target.directory: (name,)}, self._means.deadline, self._means.worker_pool)
+    def _is_kernel_change(self, key: Key, values: tuple[Value, Value]) -> bool:
+        target, means = self._known[key[0]], self._means
+        raw = writer.read_raw({target.directory: key[1:]}, means.deadline, means.worker_pool)
         before, errors = target.attributes, raw[target.directory]
         full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
-        baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
-        values = (last, current)
-        return _is_kernel_change(self._machine, (id, name), values, baseline, full=full)
-
-    def _plan_restores(self, keys: Collection[Key], side: Side) -> list[RestorePlan]:
-        names: dict[str, list[str]] = {}
-        stuck = {id for id, _ in self._stuck}
-        for id, name in keys:
-            if id not in stuck:
-                names.setdefault(id, []).append(name)
-        plans = []
-        for id, group in names.items():
-            # Settings that these reset also take their values of that side.
-            goal = _select_values(self._sides[side].get(id, {}), list_affected_settings(group))
-            target = self._known[id]
-            plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
-        return plans
-
-    def _record_reverted(self) -> Journal:
-        """Return the journal with the reverted values, so no later run sets them again."""
-        reverted = dict.fromkeys(self._journal.reverted)
-        for row in self.rows:
-            if (row.id, row.setting) in self._reverted and row.value is not None:
-                reverted[RevertedValue(row.id, row.setting, row.value)] = None
-        return replace(self._journal, reverted=tuple(reverted))
+        baseline = next((e.before for e in self._journal.entries if e.key == key), None)
+        return _is_kernel_change(self._machine, key, values, baseline, full=full)
 
     @property
     def _applied(self) -> set[Key]:
@@ -291,12 +260,9 @@ def _is_kernel_change(
 class Experiment:
     """Some ``settings`` of the target ``id`` while a ``command`` tries several values of them.
 
-    If others change one of them, nothing is tried after that. Once the experiment has ended,
-    ``failed`` has the settings that do not have their earlier values, with the reasons.
-
-    Raises UsageError if its settings are on a read-only file system, JournalError if the journal
-    cannot be written or has lost values, and HoldError if the target cannot be held. Then nothing
-    has been changed.
+    If others change one of them, nothing is tried after that. After the experiment ``failed``
+    has the settings that do not have their earlier values. Raises UsageError if the settings
+    are on a read-only file system, JournalError or HoldError, before anything is changed.
     """
 
     def __init__(
@@ -333,9 +299,9 @@ class Experiment:
         return bool(self._conflicts)
 
     def __enter__(self) -> Self:
-        require_writable(self._machine, (self._target.id,))
-        chain = build_chain(self._target, [Step(name, 0, None) for name in self._settings])
-        entries = read_baselines([chain], {}, self._means)
+        writer.require_writable(self._machine, (self._target.id,))
+        chain = writer.build_chain(self._target, [Step(name, 0, None) for name in self._settings])
+        entries = writer.read_baselines([chain], {}, self._means)
         self._before = {entry.setting: entry.before for entry in entries}
         self._now = dict(self._before)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
@@ -388,12 +354,13 @@ class Experiment:
     def _read_settings(self) -> None:
         """Read the settings, and note the changes that others have made since the last write."""
         names, directory = list_affected_settings(self._settings), self._target.directory
-        raw = read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[directory]
-        current = _select_values(parse_values(raw), names)
-        if current.get(SCHEDULER) != self._before.get(SCHEDULER):
+        means = self._means
+        raw = writer.read_raw({directory: names}, means.deadline, means.worker_pool)[directory]
+        current = _select_values(writer.parse_values(raw), names)
+        if current.get(table.SCHEDULER) != self._before.get(table.SCHEDULER):
             # Tunables of a scheduler that only the experiment has set are removed with it.
             for name in current:
-                if name.startswith(SCHEDULER_TUNABLES):
+                if name.startswith(table.SCHEDULER_TUNABLES):
                     self._now.pop(name, None)
         before, self._errors = self._errors, parse_error_count(raw)
         full = _has_queue_full_errors(before, self._errors)
@@ -426,7 +393,7 @@ class Experiment:
             return Report(waiting, stuck=self._stuck)
         current = self._now
         plan = plan_writes(self._target, goal, current, self._target.attributes)
-        report = execute_chains([plan.chain], self._means) if plan.chain else Report()
+        report = writer.execute_chains([plan.chain], self._means) if plan.chain else Report()
         self._note_written(report)
         for name, reason in plan.refused.items():
             report.results[id, name] = WriteResult(name, Outcome.REFUSED, said=reason)

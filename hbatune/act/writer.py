@@ -26,27 +26,15 @@ from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.settings import table
 from hbatune.settings.limits import find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Attributes
-from hbatune.settings.table import (
-    SCHEDULER_TUNABLES,
-    SETTINGS,
-    Value,
-    find_setting,
-    find_target_kind,
-    is_among,
-    list_affected_settings,
-)
+from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
+from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
 from hbatune.workers import Pool, WorkerPool, find_this_process
 
 
 def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
-    """Run the chains in the pool.
-
-    A multipath map must never send larger requests than its paths accept, so its request size is
-    lowered before theirs and raised after theirs. Depths of several LUNs of one target are checked
-    again.
-    """
+    """Run the chains in the pool, and check depths of several LUNs of one target again."""
     chains = list(chains)
     writer = ChainWriter(means.deadline, means.guard)
     size = compute_max_workers(means.workers)
@@ -70,19 +58,16 @@ def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
             report.stuck.update(done.stuck)
         if second_writes := _plan_second_writes(chains, report):
             done = Executor(pool, workers=means.workers, stop=means.stop).run(second_writes)
-            report.results.update(
-                (key, result) for key, result in done.results.items() if result.outcome not in _SEEN
-            )
+            for key, result in done.results.items():
+                # If no write was needed, or tried, the first one's result stays.
+                if result.outcome not in (Outcome.KEPT, Outcome.CANCELLED):
+                    report.results[key] = result
             report.stuck.update(done.stuck)
     if means.worker_pool is not None:
         # Later tasks have less to write concurrently, and need not wait for the end of so large a
         # pool.
         means.worker_pool.shrink(INITIAL_WORKERS)
     return report
-
-
-_SEEN = frozenset({Outcome.KEPT, Outcome.CANCELLED})
-"""Outcomes of a second write that leave the first one unchanged: no write was needed, or tried."""
 
 
 def _plan_second_writes(chains: Iterable[Chain], report: Report) -> list[Chain]:
@@ -99,23 +84,22 @@ def _plan_second_writes(chains: Iterable[Chain], report: Report) -> list[Chain]:
             if done and find_setting(step.setting).ramps:
                 # The target's directory in …/target0:0:0/0:0:0:1/block/sda.
                 targets.setdefault(PurePath(chain.sysfs).parents[2], []).append((chain, step))
-    return [
+    second_writes: list[Chain] = []
+    for luns in targets.values():
         # Each LUN may have raised it by one. A larger difference is an administrator's.
-        replace(
-            chain,
-            steps=(replace(step, expected=step.value, ramped=max(MAX_RAMP_STEPS, len(luns))),),
-        )
-        for luns in targets.values()
-        if len(luns) > 1
-        for chain, step in luns
-    ]
+        ramped = max(MAX_RAMP_STEPS, len(luns))
+        for chain, step in luns if len(luns) > 1 else ():
+            second = replace(step, expected=step.value, ramped=ramped)
+            second_writes.append(replace(chain, steps=(second,)))
+    return second_writes
 
 
 def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
     lowered, neutral, raised = list[Chain](), list[Chain](), list[Chain]()
     for chain in chains:
         size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
-        # Only maps have no adapter. The paths are written between them.
+        # A multipath map must never send larger requests than its paths accept. Only maps have no
+        # adapter. The paths are written between them.
         if size is None or chain.adapter is not None:
             neutral.append(chain)
         elif isinstance(size.expected, int) and isinstance(size.value, int):
@@ -127,19 +111,8 @@ def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
     return (batch for batch in (lowered, neutral, raised) if batch)
 
 
-CHANGING_OUTCOMES = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
-"""Outcomes after which the device may have another value than before."""
-
-
-LOST_REASON = "its original value may be lost; run `hbatune rollback` first"
-
-
 class UnfinishedError(JournalError):
-    """Everything was written, but the journal could not be updated.
-
-    ``rows`` have the outcomes of the writes. The journal on disk still has the run in progress and
-    every baseline, so a rollback restores.
-    """
+    """Everything was written (``rows``), but the journal still has the run in progress."""
 
     def __init__(self, rows: tuple[Row, ...], cause: JournalError) -> None:
         super().__init__(cause.message, hint="make room or make it writable; a rollback restores")
@@ -180,10 +153,17 @@ def write_plan(
     # A setting that cannot be read has no baseline. A chain that may change it could not be
     # restored, and is not started.
     recorded_keys = {entry.key for entry in begun.entries}
-    report = execute_chains([chain for chain in chains if _is_covered(chain, recorded_keys)], means)
+    restorable, skipped = list[Chain](), list[Chain]()
     for chain in chains:
-        if not _is_covered(chain, recorded_keys):
-            report.results.update(_report_skipped(chain, LOST_REASON if begun.losses else None))
+        has_baselines = all((chain.id, step.setting) in recorded_keys for step in chain.steps)
+        (restorable if has_baselines else skipped).append(chain)
+    report = execute_chains(restorable, means)
+    reason = LimitReason(Limit.ORIGINAL_LOST) if begun.losses else None
+    for chain in skipped:
+        outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
+        for step in chain.steps:
+            result = WriteResult(step.setting, outcome, errno.ENODATA, said=reason)
+            report.results[chain.id, step.setting] = result
     rows = (*add_outcomes(plan.rows, report), *_report_followers(plan, chains, before, report))
     try:
         ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE_RULE}
@@ -197,9 +177,8 @@ def write_plan(
 def require_writable(machine: Machine, ids: Collection[str]) -> None:
     """Raise UsageError if the settings of these targets are on a read-only file system."""
     targets_by_id = list_targets(machine)
-    directories = {
-        targets_by_id[id].kind: targets_by_id[id].directory for id in ids if id in targets_by_id
-    }
+    targets = [targets_by_id[id] for id in ids if id in targets_by_id]
+    directories = {target.kind: target.directory for target in targets}
     for directory in directories.values():  # one for each type: all disks are in one file system
         with suppress(OSError):  # a target that vanished is an outcome
             if os.statvfs(directory).f_flag & os.ST_RDONLY:
@@ -214,12 +193,11 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
     """Return the rows with their outcomes; a row that was right already is ``kept``."""
     done: list[Row] = []
     for row in rows:
+        # A write to another setting may reset one that was right, so it can also be a step.
+        result = report.results.get((row.id, row.setting))
         if row.state is State.OK:
-            # A write to another setting may reset one that was right, so it can also be a step.
-            result = report.results.get((row.id, row.setting))
-            done.append(
-                replace(row, outcome=Outcome.KEPT) if result is None else _add_outcome(row, result)
-            )
+            unchanged = replace(row, outcome=Outcome.KEPT)
+            done.append(unchanged if result is None else _add_outcome(row, result))
         elif row.taken_over:
             done.append(replace(row, outcome=Outcome.CONFLICT))
         elif row.state is State.DRIFT:
@@ -232,7 +210,7 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
 def _report_followers(
     plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
 ) -> Iterator[Row]:
-    """Yield a row for each write without a row in the plan: of what a restored baseline resets."""
+    """Yield a row for each write without a row in the plan: a restored baseline resets it."""
     planned = {(row.id, row.setting) for row in plan.rows}
     current = {entry.key: entry.before for entry in before}
     for chain in chains:
@@ -251,43 +229,21 @@ def _report_followers(
                 value=step.value,
                 state=State.DRIFT,
                 limit=None,
-                why="goes back with what resets it",
+                why=LimitReason(Limit.RESTORED_ALONG),
                 source="journal",
                 rule=BASELINE_RULE,
             )
             yield _add_outcome(row, result)
 
 
-def _is_covered(chain: Chain, keys: Collection[Key]) -> bool:
-    """Return whether the journal has a baseline of every setting that the chain writes."""
-    return all((chain.id, step.setting) in keys for step in chain.steps)
-
-
-def _report_skipped(chain: Chain, reason: str | None) -> dict[Key, WriteResult]:
-    """Return the results of a chain that was not started because it could not be restored."""
-    outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
-    return {
-        (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA, said=reason)
-        for step in chain.steps
-    }
-
-
 def _add_outcome(row: Row, result: WriteResult) -> Row:
-    """Return the row with its outcome.
-
-    If a write was refused because the kernel or the driver owns the setting, the row becomes
-    ``fixed``: it is not an error that could be repaired.
-    """
+    """Return the row with its outcome; ``fixed`` if the kernel or the driver owns the setting."""
     if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
-        limit = "the kernel or the driver placed it and refuses to have it moved"
+        limit = LimitReason(Limit.IMMOVABLE)
         return replace(row, state=State.FIXED, value=None, limit=limit)
-    return replace(
-        row,
-        limit=result.said or row.limit,
-        outcome=result.outcome,
-        errno=result.errno,
-        found=None if result.found == row.value else result.found,
-    )
+    found = None if result.found == row.value else result.found
+    reason = result.said or row.limit
+    return replace(row, limit=reason, outcome=result.outcome, errno=result.errno, found=found)
 
 
 def _build_chains(
@@ -298,17 +254,13 @@ def _build_chains(
     for row in rows:
         if row.state in (State.DRIFT, State.OK):
             by_id.setdefault(row.id, []).append(row)
-    return [
-        build_chain(
-            targets_by_id[id],
-            (
-                *_plan_steps(targets_by_id[id], group),
-                *_plan_follow_ups(targets_by_id[id], group, recorded),
-            ),
-        )
-        for id, group in by_id.items()
-        if any(row.state is State.DRIFT for row in group)
-    ]
+    chains: list[Chain] = []
+    for id, group in by_id.items():
+        if any(row.state is State.DRIFT for row in group):
+            target = targets_by_id[id]
+            steps = [*_plan_steps(target, group), *_plan_follow_ups(target, group, recorded)]
+            chains.append(build_chain(target, steps))
+    return chains
 
 
 def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
@@ -323,22 +275,19 @@ def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
 
 
 def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
-    """Yield the writes that restore settings without a row that a restored baseline resets.
-
-    A restored scheduler has its own tunables at their defaults. The tunables of another scheduler
-    do not exist then.
-    """
+    """Yield the writes that restore settings without a row that a restored baseline resets."""
     reset = list_affected_settings(row.setting for row in rows if row.to_baseline)
+    if not reset:
+        return
     planned = {row.setting for row in rows}
     scheduler = _get_planned_scheduler(target, rows)
-    current = parse_values(target.attributes) if reset else {}
-    for entry in recorded.entries if reset else ():
+    current = parse_values(target.attributes)
+    for entry in recorded.entries:
         # With a ``value`` it would be hbatune's and have a row.
-        is_unplanned = (
-            entry.id == target.id and entry.value is None and entry.setting not in planned
-        )
-        exists = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
-        if is_unplanned and exists and is_among(entry.setting, reset):
+        if entry.id != target.id or entry.value is not None or entry.setting in planned:
+            continue
+        exists = not entry.setting.startswith(table.SCHEDULER_TUNABLES) or entry.under == scheduler
+        if exists and is_among(entry.setting, reset):
             expected = current.get(entry.setting)
             yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
 
@@ -351,17 +300,9 @@ def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
 
 def build_chain(target: Target, steps: Iterable[Step]) -> Chain:
     """Return the chain that executes these steps, in their order, on the target."""
-    ordered = sorted(steps, key=lambda step: find_setting(step.setting).order)
-    return Chain(
-        target=target.name,
-        id=target.id,
-        adapter=target.adapter,
-        map=target.map,
-        sysfs=target.directory,
-        steps=tuple(ordered),
-        identity=target.identity,
-        diskseq=target.diskseq,
-    )
+    steps = tuple(sorted(steps, key=lambda step: find_setting(step.setting).order))
+    chain = Chain(target.name, target.id, target.adapter, target.map, target.directory, steps)
+    return replace(chain, identity=target.identity, diskseq=target.diskseq)
 
 
 def read_baselines(
@@ -369,9 +310,9 @@ def read_baselines(
 ) -> list[Entry]:
     """Return the current values of all settings that the chains may change and that can be set."""
     entries: list[Entry] = []
-    names = {
-        chain: list_affected_settings(step.setting for step in chain.steps) for chain in chains
-    }
+    names: dict[Chain, Collection[str]] = {}
+    for chain in chains:
+        names[chain] = list_affected_settings(step.setting for step in chain.steps)
     requested = {chain.sysfs: _add_scheduler(names[chain]) for chain in names}
     current = read_current_values(requested, means.deadline, means.worker_pool, means.read)
     for chain, disturbing in names.items():
@@ -381,27 +322,17 @@ def read_baselines(
             # Read only because others depend on it; no write of this chain changes it.
             if name == "scheduler" and name not in disturbing:
                 continue
+            entry = Entry(chain.id, chain.target, chain.adapter, name, value)
             goal = wanted.get((chain.id, name))
             under = scheduler if "scheduler" in find_setting(name).hangs_on else None
-            entries.append(
-                Entry(
-                    chain.id,
-                    chain.target,
-                    chain.adapter,
-                    name,
-                    value,
-                    goal,
-                    under=under,
-                    diskseq=chain.diskseq,
-                )
-            )
+            entries.append(replace(entry, value=goal, under=under, diskseq=chain.diskseq))
     return entries
 
 
 @lru_cache(maxsize=8)
 def list_baseline_files(names: frozenset[str]) -> tuple[str, ...]:
     """Return the files, below a disk's directory, of the baselines that these writes need."""
-    of_disks = (name for name in names if find_target_kind(name) is TargetKind.ENDPOINT)
+    of_disks = (name for name in names if table.find_target_kind(name) is TargetKind.ENDPOINT)
     return _list_files(_add_scheduler(list_affected_settings(of_disks)))
 
 
@@ -409,7 +340,7 @@ def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, and the scheduler's name if one of them depends on it."""
     added = dict.fromkeys(names)
     for name in list(added):
-        path = f"{name}*" if name == SCHEDULER_TUNABLES else name
+        path = f"{name}*" if name == table.SCHEDULER_TUNABLES else name
         added.update(dict.fromkeys(find_setting(path).hangs_on))
     return tuple(added)
 
@@ -422,25 +353,19 @@ def read_current_values(
 ) -> dict[str, dict[str, Value]]:
     """Return, by directory, the values that can be set; ``already`` are read attributes."""
     names = {directory: tuple(settings) for directory, settings in wanted.items()}
-    cached = {
-        directory: already[directory]
-        for directory, settings in names.items()
-        if directory in already and _has_all(already[directory], _list_files(settings))
-    }
-    unread = {
-        directory: settings for directory, settings in names.items() if directory not in cached
-    }
-    raw = cached | (read_raw(unread, deadline, worker_pool) if unread else {})
-    tunables = {directory: SCHEDULER_TUNABLES in settings for directory, settings in names.items()}
-    return {
-        directory: {
-            name: value
-            for name, value in parse_values(raw[directory]).items()
-            if name in names[directory]
-            or (tunables[directory] and name.startswith(SCHEDULER_TUNABLES))
-        }
-        for directory in names
-    }
+    raw, unread = dict[str, Attributes](), dict[str, tuple[str, ...]]()
+    for directory, settings in names.items():
+        if directory in already and _has_all(already[directory], _list_files(settings)):
+            raw[directory] = already[directory]
+        else:
+            unread[directory] = settings
+    if unread:
+        raw |= read_raw(unread, deadline, worker_pool)
+    values: dict[str, dict[str, Value]] = {}
+    for directory, settings in names.items():
+        parsed = parse_values(raw[directory]).items()
+        values[directory] = {name: value for name, value in parsed if is_among(name, settings)}
+    return values
 
 
 def read_raw(
@@ -453,20 +378,18 @@ def read_raw(
 
 def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
     """Return whether these files were read, tunables together: each scheduler has others."""
-    tunables = find_scheduler(attributes) == NO_VECTORS or any(
-        path.startswith(SCHEDULER_TUNABLES) for path in attributes
-    )
-    return all(
-        path in attributes or (tunables and path.startswith(SCHEDULER_TUNABLES)) for path in paths
-    )
+    has_tunables = find_scheduler(attributes) == NO_VECTORS
+    has_tunables |= any(path.startswith(table.SCHEDULER_TUNABLES) for path in attributes)
+    missing = [path for path in paths if path not in attributes]
+    return all(has_tunables and path.startswith(table.SCHEDULER_TUNABLES) for path in missing)
 
 
 def _list_files(names: Iterable[str]) -> tuple[str, ...]:
     """Return the files of these settings, and of settings that they need or depend on."""
     files: dict[str, None] = {}
     for name in names:
-        if name == SCHEDULER_TUNABLES:
-            files[f"{SCHEDULER_TUNABLES}*"] = None
+        if name == table.SCHEDULER_TUNABLES:
+            files[f"{table.SCHEDULER_TUNABLES}*"] = None
             continue
         kind = find_setting(name)
         dependencies = (find_setting(dependency).path for dependency in kind.hangs_on)
@@ -478,7 +401,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():
-        name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
+        name = path if path.startswith(table.SCHEDULER_TUNABLES) else _BY_PATH.get(path)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
         value = find_setting(name).read(attributes)
@@ -487,7 +410,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     return values
 
 
-_BY_PATH = {kind.path: kind.name for kind in SETTINGS.values()}
+_BY_PATH = {kind.path: kind.name for kind in table.SETTINGS.values()}
 
 
 def _select_entries(
@@ -499,42 +422,32 @@ def _select_entries(
 ) -> list[Entry]:
     """Return the entries to keep: earlier ones, and entries of targets that may have changed.
 
-    A setting that has its baseline again, and that no rule requires (``ruled``), is dropped: it is
-    no longer hbatune's.
+    A setting that has its baseline again, and that no rule requires (``ruled``), is dropped.
     """
     earlier = {entry.key: entry for entry in recorded.entries}
-    changed = {
-        chain.id
-        for chain in chains
-        if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps)
-    }
-    updated = {
-        key: _update_entry(entry, earlier.get(key), report)
-        for key, entry in ((entry.key, entry) for entry in entries)
-        if key in earlier or entry.id in changed
-    }
-    restored = {
-        key
-        for key, entry in updated.items()
-        if key not in ruled and _is_restored(key, entry, report)
-    }
+    changed: set[str] = set()
+    for chain in chains:
+        if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps):
+            changed.add(chain.id)
+    updated, restored, reset = dict[Key, Entry](), set[Key](), dict[str, set[str]]()
+    for key, entry in ((entry.key, entry) for entry in entries):
+        if key not in earlier and entry.id not in changed:
+            continue
+        updated[key] = new = _update_entry(entry, earlier.get(key), report)
+        result = report.results.get(key) if key not in ruled and new.doubt is None else None
+        done = result is not None and result.outcome in DONE_OUTCOMES
+        if result is not None and done and result.found == new.before:
+            restored.add(key)
+        elif new.known:
+            reset.setdefault(new.id, set()).update(find_setting(new.setting).resets)
     # An entry at its baseline is kept if a later rollback resets it by another write.
-    reset: dict[str, set[str]] = {}
+    retained: list[Entry] = []
     for key, entry in updated.items():
-        if key not in restored and entry.known:
-            reset.setdefault(entry.id, set()).update(find_setting(entry.setting).resets)
-    return [
-        replace(entry, **DISOWNED_FIELDS) if key in restored else entry
-        for key, entry in updated.items()
-        if key not in restored or is_among(entry.setting, reset.get(entry.id, ()))
-    ]
-
-
-def _is_restored(key: Key, entry: Entry, report: Report) -> bool:
-    """Return whether this run has restored a setting's baseline, with no unconfirmed write."""
-    result = report.results.get(key)
-    done = result is not None and result.outcome in DONE_OUTCOMES and result.found == entry.before
-    return done and entry.doubt is None
+        if key not in restored:
+            retained.append(entry)
+        elif is_among(entry.setting, reset.get(entry.id, ())):
+            retained.append(replace(entry, **DISOWNED_FIELDS))
+    return retained
 
 
 def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
@@ -568,7 +481,7 @@ def _may_differ(step: Step, result: WriteResult) -> bool:
     A refused write may also have changed it: a scheduler that cannot be set leaves `none`
     (block/elevator.c: elevator_switch), and a value that cannot be read back is unknown.
     """
-    if result.outcome in CHANGING_OUTCOMES:
+    if result.outcome in (Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK):
         return True
     if result.errno == errno.ECHILD:  # the worker died before it read back
         return True

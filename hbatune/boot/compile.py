@@ -64,7 +64,10 @@ def compile_rules(
     # A map has names that udev's globs cannot express: if any is excluded, all maps are skipped.
     sets_maps = any(step.maps is True and step.text is not None for step in steps)
     mapped = sets_maps and not (site.exclude or excluded or reverted)
-    values = _collect_values(steps, mapped=mapped)
+    values: dict[str, dict[str, None]] = {}
+    for step in steps:
+        if step.text is not None and (step.condition.sure or (mapped and step.maps)):
+            values.setdefault(step.rule.setting, {})[step.text] = None
     for_daemon = [
         (rule.setting, "is not set on a disk")
         for rule in profile.rules
@@ -84,7 +87,11 @@ def compile_rules(
         sections += [_write_wishes(step) for step in steps if step.condition.possible]
         sections += _clear_wishes(site, reverted, values)
         if mapped:
-            wishes = [_wish_for_maps(step) for step in steps if step.maps is not False]
+            wishes: list[RuleLine] = []
+            for step in (step for step in steps if step.maps is not False):
+                text = step.text if step.maps and step.text is not None else ""
+                is_left = step.maps is None or step.why is not None
+                wishes.append(_set_wish(step.rule, text, is_left))
             sections.append(lines.make_maps_section(wishes, values))
         sections += lines.make_write_sections(values)
     sections.append(RuleSection("", (lines.make_label(lines.END_LABEL),)))
@@ -133,21 +140,6 @@ def _compile_rule(rule: Rule, *, room: bool) -> _Step:
         # Rounded like the kernel does: udev compares this text with the file's later content.
         value -= value % setting.step
     return _Step(rule, criteria, of_maps, None if reason else str(value), reason)
-
-
-def _wish_for_maps(step: _Step) -> RuleLine:
-    text = step.text if step.maps and step.text is not None else ""
-    return _set_wish(step.rule, text, is_left=step.maps is None or step.why is not None)
-
-
-def _collect_values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[str]]:
-    values: dict[str, list[str]] = {}
-    for step in steps:
-        if step.text is not None and (step.condition.sure or (mapped and step.maps)):
-            texts = values.setdefault(step.rule.setting, [])
-            if step.text not in texts:
-                texts.append(step.text)
-    return values
 
 
 def _list_inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str]]:
@@ -264,9 +256,8 @@ def _clear_wishes(
 def _is_depth_plain(family: Family) -> bool:
     """Return whether the kernel accepts a depth, refuses it, or clamps it to the host's maximum.
 
-    A depth of other families depends on the drive, or a write does harm: udev cannot see either. It
-    also cannot compare a depth with the driver's default. A lower one is an administrator's
-    decision (plan/make.py).
+    A depth of other families depends on the drive, or a write does harm: udev cannot see
+    either, or compare a depth with the driver's default (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     plain = family.depth is Depth.SET and family.depth_trap is assume_no_trap

@@ -52,10 +52,7 @@ _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 
 class UdevCondition(NamedTuple):
-    """The alternatives in which a rule's ``when`` holds for sure, and may possibly hold.
-
-    If the two differ, udev cannot decide, and the rule's setting is left to the daemon.
-    """
+    """The alternatives in which a rule's ``when`` holds for sure, and may possibly hold."""
 
     sure: tuple[RuleLine, ...]
     possible: tuple[RuleLine, ...]
@@ -142,10 +139,7 @@ def _match_or_unknown(name: str, words: list[str]) -> UdevCondition:
 
 
 def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...]) -> UdevCondition:
-    """Return the condition on a drive's vendor or model.
-
-    Disks without such a string count as having an empty one, as in the plan.
-    """
+    """Return the condition on a vendor or model; disks without the string have an empty one."""
     if any(not glob.strip("*") for glob in globs):  # "*" also matches the empty string
         return UdevCondition(((),), ((),))
     exact: list[str] = []
@@ -170,10 +164,7 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
 
 
 def make_class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
-    """Yield the lines that determine family, protocol and medium.
-
-    For the ``linked`` families they also determine the PCI link, which costs many lines.
-    """
+    """Yield the lines that classify disks, and for ``linked`` families also their PCI link."""
     unknown = [set_property(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH)]
     defaults = (set_property(TRI_MODE, "0"), set_property(STORAGE, Storage.LOCAL))
     yield RuleSection("What it is: not known yet.", (tuple(unknown), defaults))
@@ -196,8 +187,7 @@ def _match_drivers(family: Family) -> RulePart:
 def _detect_link(linked: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that read the link of the function that the driver is bound to.
 
-    DRIVERS and ATTRS in one line must match at the same parent (udev(7)), so the link of a bridge
-    above the adapter is not used for the adapter.
+    DRIVERS and ATTRS in one line must match at the same parent (udev(7)), not at a bridge.
     """
     for family in families():
         if family.name not in linked:

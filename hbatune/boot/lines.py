@@ -143,11 +143,7 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
 
 
 def make_import_section() -> RuleSection:
-    """Return the lines that keep the mark and the original values in udev's database.
-
-    Without them any event would drop them. They cover all settings, since an earlier profile may
-    have saved others.
-    """
+    """Return the lines that keep mark and original values, of all settings, in udev's database."""
     disks = [name for name in SETTINGS if table.find_target_kind(name) is TargetKind.ENDPOINT]
     names = [SEEN_PROPERTY, *map(make_property_name, disks), make_property_name(ASYNC_DEPTH)]
     title = "That it was seen and what was there before, through every later event."
@@ -256,11 +252,10 @@ _ODD = "*[!] -[^-~]*"
 def make_seen_section(marks: Path) -> RuleSection:
     """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory.
 
-    An `add` event does not mean that a disk is new, since udev can announce all disks again. A disk
-    counts as seen once these rules have run for it, which udev's database keeps until the kernel
-    removes the disk, or once hbatune has marked its sequence number (``act.marks``). The database
-    outlives the switch from an initramfs, which does not have these rules. A disk found there is
-    new at its first `add` after the switch.
+    An `add` event does not mean that a disk is new, since udev can announce all disks again. A
+    disk counts as seen once these rules have run for it, which udev's database keeps until the
+    disk is removed, or once hbatune has marked its number (``act.marks``). An initramfs does
+    not have these rules: a disk found there is new at its first `add` after the switch.
     """
     known = set_property(KNOWN_PROPERTY, "1")
     # udev substitutes only in the value of a TEST match. Without a number it would name the
@@ -318,9 +313,8 @@ def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> 
     """Return the lines of dm-multipath maps, which disks skip; both continue after them.
 
     A map is tuned when it is activated or gets another table, which is a `change` event. For a
-    known map, only the ``settings`` that a new table resets are wished for. A map's protocol and
-    medium follow from its paths, which udev does not know. udev applies only rules with the single
-    condition of being a map. The visible heads of native NVMe multipath stay with the daemon.
+    known map, only the ``settings`` that a new table resets are wished for. udev does not know
+    a map's protocol and medium, which follow from its paths.
     """
     known = match_property(KNOWN_PROPERTY, "1")
     lines: list[RuleLine] = [(jump_to(_TUNE),), make_label(_MAPS)]

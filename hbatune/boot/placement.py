@@ -30,10 +30,7 @@ ROOT = Path("/")
 
 
 class PlacedFile(Struct, frozen=True):
-    """A file by its path below the root, with the SHA-256 of the content that hbatune wrote.
-
-    There may be several sums during a replacement. A symbolic link has the sum of its target.
-    """
+    """A path below the root, and the SHA-256 of its text or link; several in a replacement."""
 
     path: str
     sums: tuple[str, ...]
@@ -58,11 +55,6 @@ class Manifest(Struct, frozen=True):
             sums_by_path[file.path] = tuple(sums)
         files = tuple(PlacedFile(path, sums) for path, sums in sums_by_path.items())
         return Manifest(files, tuple(dict.fromkeys((*self.folders, *folders))), self.schema)
-
-    def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
-        """Return the manifest in which these files have only the given sums."""
-        by_path = {file.path: file for file in placed}
-        return replace(self, placed=tuple(by_path.get(file.path, file) for file in self.placed))
 
     def without(self, paths: Iterable[str]) -> "Manifest":
         """Return the manifest without these paths."""
@@ -141,19 +133,13 @@ class ForeignError(InstallError):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(map(str, paths))
-        super().__init__(
-            f"not as hbatune wrote it, and left as it is: {names}",
-            hint="move it aside, and have hbatune write its own",
-        )
+        hint = "move it aside, and have hbatune write its own"
+        super().__init__(f"not as hbatune wrote it, and left as it is: {names}", hint=hint)
         self.paths = tuple(paths)
 
 
 def join_root(root: Path, path: Path) -> Path:
-    """Return the path of a machine's path below the root.
-
-    InstallError if links of an image lead out of it: they must not change the machine that builds
-    the image.
-    """
+    """Return a machine's path below the root; InstallError if an image's links lead out of it."""
     target = root / path.relative_to("/")
     folder = target.parent if target != root else root
     if not folder.resolve().is_relative_to(root.resolve()):
@@ -202,11 +188,20 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
             done.append((piece, read_content(path)))
             _write_piece(path, piece)
         except OSError as error:
-            _undo(root, done, begun)
+            for written, content in done:
+                with suppress(OSError):  # only the first error is reported; others are still undone
+                    if content is None:
+                        join_root(root, written.path).unlink(missing_ok=True)
+                    else:
+                        files.replace(join_root(root, written.path), content, mode=0o644)
+            with suppress(InstallError):
+                remove_empty_folders(root, begun.folders)
             _save_or_drop(record, existing)
             raise _make_error(path, error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    _save_or_drop(record, begun.settled(piece.placed for piece in pieces))
+    placed = {file.path: file for file in begun.placed}
+    placed |= {piece.placed.path: piece.placed for piece in pieces}
+    _save_or_drop(record, replace(begun, placed=tuple(placed.values())))
     return [piece.path for piece in new]
 
 
@@ -221,10 +216,7 @@ class RemovedFiles(Struct, frozen=True):
 def remove_files(
     root: Path, manifest_path: Path, *, only: Collection[Path] | None = None
 ) -> RemovedFiles:
-    """Remove the installed files, or ``only`` these paths; the manifest keeps the other files.
-
-    The directories stay, for ``remove_empty_folders``. InstallError if a file cannot be removed.
-    """
+    """Remove the installed files, or ``only`` these, and not their directories. InstallError."""
     manifest = load_installed(root, manifest_path)
     if manifest is None:
         return RemovedFiles()
@@ -270,11 +262,7 @@ def is_changed(root: Path, manifest_path: Path, path: Path) -> bool:
 
 
 def record_file(root: Path, manifest_path: Path, path: Path) -> None:
-    """Add a file that another part of hbatune wrote to the manifest, or drop it if it is missing.
-
-    If nothing is installed there is no manifest, and nothing happens. InstallError if the manifest
-    cannot be written.
-    """
+    """Add another room's file to an existing manifest, or drop a missing one. InstallError."""
     manifest = load_installed(root, manifest_path)
     if manifest is None:
         return
@@ -301,25 +289,11 @@ def _write_piece(path: Path, piece: Piece) -> None:
 
 
 def read_content(path: Path) -> bytes | None:
-    """Return the present content, or None if there is no regular file, or a huge one.
-
-    A link has no content: ``_undo`` removes the new one, and does not restore the old.
-    """
+    """Return the content, or None for a link, for no regular file, or for a huge one."""
     if not path.is_symlink():
         with suppress(FileNotFoundError, UnusableFileError):
             return loader.read_bytes(path, _LARGEST)
     return None
-
-
-def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifest) -> None:
-    for piece, content in done:
-        with suppress(OSError):  # only the first error is reported; other steps are still undone
-            if content is None:
-                join_root(root, piece.path).unlink(missing_ok=True)
-            else:
-                files.replace(join_root(root, piece.path), content, mode=0o644)
-    with suppress(InstallError):
-        remove_empty_folders(root, begun.folders)
 
 
 def _save_or_drop(path: Path, manifest: Manifest | None) -> None:

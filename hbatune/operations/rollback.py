@@ -10,7 +10,7 @@ from hbatune.act import journal, lock, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
 from hbatune.act.lock import Claim, Lock
-from hbatune.act.restore import RollbackUnsavedError, list_unread, preview_values, restore_values
+from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
 from hbatune.facts.assembly import read_boot_id
@@ -202,8 +202,8 @@ def preview_rollback(
         _note_losses(context, filed)
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, 0, config, worker_pool) as means:
-            rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
-    return RollbackPreview(rows, machine, filed.losses)
+            plan = plan_rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+    return RollbackPreview(plan.rows(None), machine, filed.losses)
 
 
 def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:

@@ -107,6 +107,32 @@ class Limit(StrEnum):
     EXCLUDED = "excluded"
     REVERTED = "reverted"
     ROLLED_BACK = "rolled back"
+    # of a write (act/chain.py, act/executor.py, act/writer.py)
+    DEPENDENCY_FAILED = "dependency failed"  # the setting
+    DEVICE_REPLACED = "device replaced"
+    FAILED_BEFORE_WRITE = "failed before write"  # the error in parentheses, or an empty text
+    FAILED_IN_WRITE = "failed in write"  # the same
+    IMMOVABLE = "immovable"
+    MAP_CHANGED = "map changed"  # the present maps
+    NO_VECTOR = "no vector"  # its number
+    ORIGINAL_LOST = "original lost"
+    OTHER_SCHEDULER = "other scheduler"  # the planned one, the present one
+    RECORD_UNREAD = "record unread"  # the directory, the error
+    ROLLBACK_RECORDED = "rollback recorded"
+    WORKER_DIED = "worker died"
+    WORKER_FAILED = "worker failed"
+    WORKER_UNSTARTED = "worker unstarted"
+    WOULD_RESET = "would reset"  # the setting, its present value
+    # of a restore (act/restore.py)
+    AT_MOST = "at most"  # the legal value
+    DRIVE_REPLACED = "drive replaced"
+    DRIVE_UNNAMED = "drive unnamed"
+    NEW_INTERRUPT = "new interrupt"
+    NOT_SETTABLE = "not settable"
+    RESTORED_ALONG = "restored along"
+    SETTING_UNKNOWN = "setting unknown"
+    UNREAD_NOW = "unread now"
+    WITH_SCHEDULER = "with scheduler"
 
 
 class LimitReason(Struct, frozen=True):

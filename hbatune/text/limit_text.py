@@ -81,6 +81,35 @@ _SENTENCES = {
     Limit.REVERTED: "reverted: it cost more than the profile tolerates; "
     "name it to `apply` to try again",
     Limit.ROLLED_BACK: "rolled back; name it to `apply` to have it tuned again",
+    Limit.DEPENDENCY_FAILED: "{} could not be set",
+    Limit.DEVICE_REPLACED: "another device has taken its place since the plan",
+    Limit.FAILED_BEFORE_WRITE: "its process failed before it wrote anything{}",
+    Limit.FAILED_IN_WRITE: "its process failed{}; the next run shows whether the value was set",
+    Limit.IMMOVABLE: "the kernel or the driver placed it and refuses to have it moved",
+    Limit.MAP_CHANGED: "a path of {} now, not as it was planned for",
+    Limit.NO_VECTOR: "the controller has no interrupt vector {}",
+    Limit.ORIGINAL_LOST: "its original value may be lost; run `hbatune rollback` first",
+    Limit.OTHER_SCHEDULER: "planned with scheduler {}, which is {} now",
+    Limit.RECORD_UNREAD: "the rollback record {} cannot be read: {}",
+    Limit.ROLLBACK_RECORDED: "a rollback was recorded during this run",
+    Limit.WORKER_DIED: "the process that wrote it died; "
+    "the next look shows whether the value had landed",
+    Limit.WORKER_FAILED: "the process that was to write it failed; "
+    "the next run shows whether the value was set",
+    Limit.WORKER_UNSTARTED: "no process could be started to write it; "
+    "raise TasksMax= or ulimit and try again",
+    Limit.WOULD_RESET: "it would reset {}, which was changed to {}",
+    Limit.AT_MOST: "{} at most",
+    Limit.DRIVE_REPLACED: "another drive is in its place",
+    Limit.DRIVE_UNNAMED: "the drive in its place does not report its name: "
+    "what was there before is kept",
+    Limit.NEW_INTERRUPT: "the adapter got a new interrupt, which only the kernel may move",
+    Limit.NOT_SETTABLE: "it cannot be read, or is not there to be set any more",
+    Limit.RESTORED_ALONG: "goes back with what resets it",
+    Limit.SETTING_UNKNOWN: "this version of hbatune does not have the setting; "
+    "roll back with the one that set it",
+    Limit.UNREAD_NOW: "it cannot be read at present; `hbatune rollback` tries again",
+    Limit.WITH_SCHEDULER: "went with the scheduler that it belongs to, which was changed since",
 }
 
 

@@ -39,10 +39,7 @@ class Finished(Struct, Generic[T], frozen=True):
 
 
 class Stuck(Struct, Generic[T], frozen=True):
-    """No reply within the deadline: the worker was sent SIGKILL and abandoned.
-
-    It may stay in the kernel, and its write may still take effect.
-    """
+    """No reply within the deadline: killed and abandoned, but a write may still take effect."""
 
     task: T
     process: Process
@@ -97,12 +94,11 @@ class WorkerFaultError(Exception):
 class Pool(Generic[T, R]):
     """Runs ``work(task)`` in at most ``size`` worker processes and reports the results as events.
 
-    ``work`` yields replies; each reply restarts the deadline (seconds). A worker that misses it is
-    abandoned and replaced. The workers come from the ``worker_pool``, or from the pool's own;
-    ``work`` and the tasks are pickled for them. An exception of ``work`` ends its worker and is
-    passed to ``sys.excepthook`` as a ``WorkerFaultError``; other tasks continue. Leaving the
-    context kills every busy worker without waiting. A ``tracker`` is called when tasks start and
-    end.
+    ``work`` yields replies; each restarts the deadline (seconds). A worker that misses it is
+    abandoned and replaced. Workers come from the ``worker_pool``, or from the pool's own;
+    ``work`` and the tasks are pickled. An exception of ``work`` ends its worker and is passed
+    to ``sys.excepthook`` as a ``WorkerFaultError``. Leaving the context kills busy workers
+    without waiting.
     """
 
     def __init__(
@@ -148,11 +144,7 @@ class Pool(Generic[T, R]):
         return len(self._busy) + len(self._waiting)
 
     def start(self, task: T) -> None:
-        """Give the task to a free worker.
-
-        If no worker can be started, the task waits for the first busy one, or for a fork that
-        succeeds. After a time without any worker it is ``Unstarted``.
-        """
+        """Give the task to a free worker, or have it wait for one, until it is ``Unstarted``."""
         if not self.free:
             raise RuntimeError("no worker is free")
         self._begin(task)
@@ -177,8 +169,7 @@ class Pool(Generic[T, R]):
     def prepare(self, tasks: int) -> None:
         """Fork the workers for this number of further tasks, until a reply arrives.
 
-        A worker that waits to be read costs more than a missing one: if CPUs are scarce, a fork
-        takes as long as many writes.
+        A worker that waits to be read costs more than a missing one if CPUs are scarce.
         """
         for idle in range(1, min(tasks, self.free) + 1):
             if self._poll.poll(0):
@@ -188,9 +179,15 @@ class Pool(Generic[T, R]):
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""
         events: list[Event[T, R]] = []
-        if self._waiting and not self._busy and not self._try_start():
-            events += [Unstarted(task, self._refusal) for task in self._waiting]
-            self._waiting.clear()
+        if self._waiting and not self._busy:
+            self._give_up_at = self._give_up_at or time.monotonic() + START_PATIENCE_S
+            give_up_at = self._give_up_at
+            while not self._busy and time.monotonic() < give_up_at:
+                self._poll.poll(_START_PAUSE_S * 1000)  # no worker can reply: only a pause
+                self._begin_waiting()
+            if not self._busy:
+                events += [Unstarted(task, self._refusal) for task in self._waiting]
+                self._waiting.clear()
         while self._busy and not events:
             remaining = min(busy.due for busy in self._busy.values()) - time.monotonic()
             # Replies before deadlines: a reply that has arrived counts, however late this process
@@ -199,19 +196,11 @@ class Pool(Generic[T, R]):
                 events += self._receive(self._busy[descriptor])
             current_time = time.monotonic()
             for busy in [busy for busy in self._busy.values() if busy.due <= current_time]:
-                events.append(self._abandon(busy))
+                self._release(busy.worker)
+                events.append(Stuck(busy.task, busy.worker.process))
+                self._worker_pool.abandon(busy.worker)
             self._begin_waiting()
         return events
-
-    def _try_start(self) -> bool:
-        """Try to start a worker for a waiting task; return whether that succeeded in time."""
-        if self._give_up_at is None:
-            self._give_up_at = time.monotonic() + START_PATIENCE_S
-        give_up_at = self._give_up_at
-        while not self._busy and time.monotonic() < give_up_at:
-            self._poll.poll(_START_PAUSE_S * 1000)  # no worker can reply: only a pause
-            self._begin_waiting()
-        return bool(self._busy)
 
     def _begin_waiting(self) -> None:
         # Each is tried once; tasks that still have no worker go to the end of the queue again.
@@ -237,7 +226,8 @@ class Pool(Generic[T, R]):
         chunk = os.read(worker.replies, 1 << 16)
         if not chunk:
             self._release(worker)
-            self._end(worker)
+            if self._tracker is not None:
+                self._tracker.ended(worker.process)
             os.close(worker.tasks)
             os.close(worker.replies)
             if busy.fault is not None:
@@ -253,7 +243,8 @@ class Pool(Generic[T, R]):
                 events.append(Replied(task, reply))
             elif reply is None:
                 self._release(worker)
-                self._end(worker)
+                if self._tracker is not None:
+                    self._tracker.ended(worker.process)
                 self._worker_pool.give_back(worker)
                 events.append(Finished(task))
             else:
@@ -263,13 +254,3 @@ class Pool(Generic[T, R]):
     def _release(self, worker: Worker) -> None:
         del self._busy[worker.replies]
         self._poll.unregister(worker.replies)
-
-    def _end(self, worker: Worker) -> None:
-        if self._tracker is not None:
-            self._tracker.ended(worker.process)
-
-    def _abandon(self, busy: _Busy[T]) -> Event[T, R]:
-        stuck = busy.worker.process
-        self._release(busy.worker)
-        self._worker_pool.abandon(busy.worker)
-        return Stuck(busy.task, stuck)

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from hbatune.children import has_ended
 from hbatune.workers.process import Process, find_process
 
 _LENGTH = struct.Struct("!I")
@@ -100,7 +101,7 @@ class WorkerPool:
         """Return an idle worker, or a new one; OSError if no worker can be started."""
         while self._idle:
             worker = self._idle.pop()
-            if not _reap(worker.pid):
+            if not has_ended(worker.pid):
                 return worker
             # Killed while it waited, for example because memory was short.
             os.close(worker.tasks)
@@ -118,7 +119,7 @@ class WorkerPool:
 
     def _fork(self) -> Worker:
         # Some of the abandoned ones may have ended since, and must not stay zombies.
-        self._abandoned = [pid for pid in self._abandoned if not _reap(pid)]
+        self._abandoned = [pid for pid in self._abandoned if not has_ended(pid)]
         pipes: list[int] = []
         parent = os.getpid()
         try:
@@ -137,18 +138,9 @@ class WorkerPool:
         return Worker(pid, tasks_out, replies_in)
 
 
-def _reap(pid: int) -> bool:
-    """Collect the exit status of a child, if it has ended; return whether it has."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
-
-
 def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  (runs in the worker)
     """Serve as a worker until the parent closes the pipe or dies; never returns."""
-    status = 1
-    fault = None
+    status, fault = 1, None
     try:
         # A killed parent must not leave writers that race with a rollback.
         die_with_parent(parent)
@@ -206,18 +198,14 @@ def release_memory() -> None:
 def separate_large_blocks() -> None:
     """Have the C library map each large block of memory, and unmap it when it is freed.
 
-    glibc initially does so, but not after the first very large block (mallopt(3): the threshold is
-    dynamic until it is set). Memory freed between other blocks stays with the process.
+    glibc does so only until the first very large block (mallopt(3): a dynamic threshold).
     """
     if hasattr(_LIBC, "mallopt"):
         _LIBC.mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def _keep_only(*descriptors: int) -> None:
-    """Close all other inherited descriptors, and redirect the standard streams to /dev/null.
-
-    A stuck worker would otherwise keep the caller's pipes, terminal and files open permanently.
-    """
+    """Close all other descriptors: a stuck worker would keep the caller's pipes and files open."""
     close_descriptors(*descriptors)  # first: the limit of open descriptors may be reached
     null_device = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -252,9 +240,8 @@ def _send(descriptor: int, *messages: object) -> None:
 def pop_messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
     """Yield the complete messages in the buffer, and remove them from it.
 
-    To a worker: whether it is a task, and the task or the function for tasks. From a worker:
-    whether it is a reply, and the reply. Otherwise None, or the traceback of the fault that ends
-    it.
+    To a worker: True and a task, or False and the function for tasks. From a worker: True and a
+    reply, or False and None or the traceback of the fault that ends it.
     """
     from _pickle import loads
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import chain, journal
-from hbatune.act.chain import Chain, Step, WriteResult, write_chain
+from hbatune.act.chain import Chain, Step, WriteResult
 from hbatune.act.executor import Means
 from hbatune.act.restore import restore_values
 from hbatune.act.writer import write_plan
@@ -16,6 +16,7 @@ from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.policy.profile import Exactly
 from hbatune.text.limit_text import describe_limit
+from tests.kernel.chains import write_chain
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 from tests.unit.test_plan import DEADLINE, REQUESTS
@@ -57,7 +58,7 @@ def test_replaced_drive_rejects_old_plan(tmp_path: Path, means: Means) -> None:
     (it.path / "diskseq").write_text("13")
     [row] = write_plan(host, plan, filed(means), means)
     assert row.outcome is Outcome.VANISHED
-    assert "another device" in str(row.limit)
+    assert "another device" in describe_limit(row.limit)
     assert it.value("queue/nomerges") == "0"
 
 

@@ -16,6 +16,7 @@ from hbatune.act.rollback_record import RecordError, RollbackRecords
 from hbatune.act.writer import UnfinishedError, write_plan
 from hbatune.plan.rows import Outcome
 from hbatune.policy.profile import Exactly
+from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 
@@ -99,7 +100,7 @@ def test_guard_objects_to_later_rollbacks() -> None:
     assert guard.objection(A) is None
     rollback_record.record_targets([B], Paths())
     assert guard.objection(A) is None
-    assert guard.objection(B) == "a rollback was recorded during this run"
+    assert describe_limit(guard.objection(B)) == "a rollback was recorded during this run"
 
 
 def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "listdir", fail)
-    assert "cannot be read: Input/output error" in str(guard.objection(A))
+    assert "cannot be read: Input/output error" in describe_limit(guard.objection(A))
     assert rollback_record.load(Paths()).covers_all
 
 

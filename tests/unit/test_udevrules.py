@@ -19,7 +19,7 @@ from hbatune.boot.lines import RuleSection, escape_glob, make_globs_below, match
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import LimitScope, Site, SiteArray
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Profile, Rule
-from hbatune.render import UnsafeNameError, udev_name, udev_value, unit_path
+from hbatune.render import UnsafeNameError, require_safe
 from hbatune.settings.table import parse_saved_values
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_hostile import hostile
@@ -290,15 +290,15 @@ def test_hostile_names_stay_quoted(one: str, two: str, three: str) -> None:
 
 @pytest.mark.parametrize("name", ["$id", "a$id", "$env{X}/a", "%k/a", "$idx/a", "$name/a", "$"])
 def test_attribute_path_allows_only_id(name: str) -> None:
-    assert udev_name("sas_device/$id/target_port_protocols")
+    assert require_safe("udev_name", "sas_device/$id/target_port_protocols")
     with pytest.raises(UnsafeNameError):
-        udev_name(name)
+        require_safe("udev_name", name)
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", "é", "\x1b"])
 def test_unsafe_rule_value_is_refused(value: str) -> None:
     with pytest.raises(UnsafeNameError):
-        udev_value(value)
+        require_safe("udev_value", value)
     with pytest.raises(UnsafeNameError):
         format_rules(
             CompiledRules("p", (RuleSection("t", ((match_key("KERNEL", value),),)),), (), ())
@@ -308,7 +308,7 @@ def test_unsafe_rule_value_is_refused(value: str) -> None:
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])
 def test_unit_path_refuses_expansion(path: str) -> None:
     with pytest.raises(UnsafeNameError):
-        unit_path(path)
+        require_safe("unit_path", path)
 
 
 def test_exhausted_memory_defers_nr_requests() -> None:

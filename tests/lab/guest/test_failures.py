@@ -192,8 +192,9 @@ def test_offline_disk_is_skipped(scsi_debug: ScsiDebug) -> None:
 
 def test_clamped_value_is_detected() -> None:
     """virtio_scsi takes any depth and makes it cmd_per_lun, without an error."""
-    from hbatune.act.chain import Chain, Step, write_chain
+    from hbatune.act.chain import Chain, Step
     from hbatune.plan.rows import Outcome
+    from tests.kernel.chains import write_chain
 
     disk = scsi_disks("virtio_scsi")[0]
     before = int(cat(disk, "device/queue_depth"))
@@ -210,8 +211,9 @@ def test_clamped_value_is_detected() -> None:
 
 
 def test_refusal_carries_errno() -> None:
-    from hbatune.act.chain import Chain, Step, WriteResult, write_chain
+    from hbatune.act.chain import Chain, Step, WriteResult
     from hbatune.plan.rows import Outcome
+    from tests.kernel.chains import write_chain
 
     def depth(disk: str, value: int) -> WriteResult:
         step = Step("queue_depth", value, None)

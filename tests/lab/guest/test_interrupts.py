@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, write_chain
+from hbatune.act.chain import Chain, Step
 from hbatune.plan.rows import Outcome
+from tests.kernel.chains import write_chain
 from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.irqbalance import irqbalance

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, write_chain
+from hbatune.act.chain import Chain, Step
 from hbatune.act.executor import Means
 from hbatune.act.writer import execute_chains
 from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
+from tests.kernel.chains import write_chain
 from tests.lab.guest.values import BLOCK, cat, put, put_back
 
 KERNELS = ("6.12",)
