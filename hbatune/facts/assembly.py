@@ -1,6 +1,7 @@
 """Read the attributes of devices, and assemble a machine from adapters and endpoints."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -13,7 +14,6 @@ from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import AdapterBranches, ServingAdapter, read_modules
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, find_mounts
-from hbatune.facts.ids import add_boot_suffix, find_duplicates
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
 from hbatune.facts.processors import read_cpu_list, read_processors
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
@@ -255,10 +255,10 @@ def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     baseline is never restored to the other.
     """
     unique = list(endpoints)
-    duplicates = find_duplicates(endpoint.id for endpoint in endpoints)
+    counts = Counter(endpoint.id for endpoint in endpoints)
     for position, endpoint in enumerate(endpoints):
-        if endpoint.id in duplicates:
-            local_id = add_boot_suffix(endpoint.id, endpoint.address or endpoint.target)
+        if counts[endpoint.id] > 1:
+            local_id = f"{endpoint.id}~{endpoint.address or endpoint.target}"
             unique[position] = replace(endpoint, id=local_id)
     return tuple(unique)
 

@@ -70,12 +70,7 @@ _STANDARD = frozenset(
 _PROFILES = frozenset(
     (
         *("accelerator-performance", "balanced", "desktop", "hpc-compute", "intel-sst"),
-        *(
-            "latency-performance",
-            "network-latency",
-            "network-throughput",
-            "optimize-serial-console",
-        ),
+        *("latency-performance", "network-latency", "network-throughput"),
         *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
     )
 )
@@ -116,38 +111,29 @@ def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snaps
 
 def _make_pseudonym(key: bytes) -> Scrub:
     """Return a function that maps each text to a pseudonym of 64 bits, enough to be unique."""
-
-    def pseudonym(text: str) -> str:
-        return "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
-
-    return pseudonym
+    return lambda text: "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
 
 
 def _hide_mount(point: str, pseudonym: Scrub) -> str:
-    """Return a standard mount point unchanged, or the pseudonym of another one.
-
-    Other mount points often contain the name of a person, a customer or a database.
-    """
+    # Other mount points often contain the name of a person, a customer or a database.
     return point if point in _STANDARD else f"/{pseudonym(point)}"
 
 
 def _hide_tuned(
     tuned: TunedProfile | Missing, scrub: Scrub, pseudonym: Scrub
 ) -> TunedProfile | Missing:
-    """Return tuned's profile without the names of local profiles."""
     if isinstance(tuned, Missing):
         return Missing(tuned.reason, tuned.errno)  # its text may name a profile
 
     def replace_name(name: str) -> str:
         return name if name in _PROFILES else pseudonym(name)
 
-    def write(original: TunedWrite) -> TunedWrite:
-        file = Path(original.file)
+    writes = []
+    for write in tuned.writes:
+        file = Path(write.file)
         path = file.parent.with_name(replace_name(file.parent.name)) / file.name
-        return TunedWrite(str(path), original.attribute, scrub(original.value))
-
-    names = " ".join(map(replace_name, tuned.names.split()))
-    return TunedProfile(names, tuple(map(write, tuned.writes)))
+        writes.append(TunedWrite(str(path), write.attribute, scrub(write.value)))
+    return TunedProfile(" ".join(map(replace_name, tuned.names.split())), tuple(writes))
 
 
 def _hide_id(endpoint: Endpoint, pseudonym: Scrub) -> str:
@@ -170,25 +156,18 @@ def _hide_route(id: str, pseudonym: Scrub) -> str:
 def _hide_site(
     site: Site, content: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
 ) -> dict[str, Any]:
-    """Return the site's configuration with the pseudonyms of its targets."""
-
     by_canonical_name = {normalise_name(name): replacement for name, replacement in names.items()}
 
     def replace_name(name: str) -> str:
         # A name without an endpoint is hidden too: it may belong to a removed drive.
         return names.get(name) or by_canonical_name.get(normalise_name(name)) or pseudonym(name)
 
-    arrays = [
-        {
-            **entry,
-            "name": pseudonym(array.name),
-            "targets": [replace_name(target) for target in array.targets],
-        }
-        for entry, array in zip(content["array"], site.array, strict=True)
-    ]
+    for entry, array in zip(content["array"], site.array, strict=True):
+        entry["name"] = pseudonym(array.name)
+        entry["targets"] = list(map(replace_name, array.targets))
     members = {replace_name(name): count for name, count in site.members.items()}
-    exclude = [replace_name(name) for name in site.exclude]
-    return {**content, "exclude": exclude, "array": arrays, "members": members}
+    exclude = list(map(replace_name, site.exclude))
+    return {**content, "exclude": exclude, "members": members}
 
 
 def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
@@ -206,22 +185,17 @@ def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
 
 def _find_identities(machine: Machine) -> Iterator[str]:
     """Yield every text that identifies this host or one of its drives."""
-    yield machine.hostname
-    yield machine.hostname.partition(".")[0]
-    yield machine.boot_id
+    yield from (machine.hostname, machine.hostname.partition(".")[0], machine.boot_id)
     for endpoint in machine.endpoints:
         stable = extract_stable_part(endpoint.id)
         if stable not in (UNNAMED, endpoint.target):
             yield stable
-            yield from _split_identity(stable, endpoint)
-
-
-def _split_identity(stable: str, endpoint: Endpoint) -> Iterator[str]:
-    """Yield the parts of a stable name that are neither vendor nor model."""
-    model_text = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
-    for part in re.split(r"[-_.@]+", stable):
-        if len(part) >= _MIN_PART_LENGTH and any(map(str.isdigit, part)) and part not in model_text:
-            yield part
+            # The parts of the name that are neither vendor nor model.
+            model = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
+            for part in re.split(r"[-_.@]+", stable):
+                has_digit = any(map(str.isdigit, part))
+                if len(part) >= _MIN_PART_LENGTH and has_digit and part not in model:
+                    yield part
 
 
 def _make_scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
