@@ -160,7 +160,6 @@ def _iterate_vectors(
     survey: Mapping[str, Attributes],
     modules: Iterable[Module],
 ) -> Iterator[Vector]:
-    """Yield the interrupts of every adapter that is a PCI function."""
     parameters = {module.name: module.parameters for module in modules}
     witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
     for target, group in groups.items():

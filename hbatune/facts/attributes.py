@@ -15,6 +15,7 @@ import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import TypeVar
 
 from hbatune import nvme
 from hbatune.facts import names
@@ -61,6 +62,7 @@ _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _DEVICE = "device/"
 """A disk's link to the device that it is on."""
 
+_Value = TypeVar("_Value")
 _Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()
 
@@ -159,7 +161,6 @@ def _split(attributes: tuple[str, ...]) -> tuple[list[tuple[str, _Adder]], ...]:
 
 
 def _check_health(directory: int, values: Attributes) -> Missing | None:
-    """Return why the queue would not answer, or None."""
     for name in _STATES:
         state = values.get(name) or _read_file(directory, name)
         if isinstance(state, Attribute):
@@ -267,7 +268,6 @@ def _decode_text(data: bytes) -> str:
 
 
 def _explain_error(name: str, error: OSError) -> Missing:
-    """Return the meaning of an error on reading an existing file."""
     return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _convert_error(error)
 
 
@@ -288,17 +288,38 @@ def get_word(attributes: Attributes, name: str) -> str:
     return value.text if isinstance(value, Attribute) else ""
 
 
+def _parse(
+    attributes: Mapping[str, Attribute | Missing], name: str, convert: Callable[[str], _Value]
+) -> _Value | Missing:
+    text = get_text(attributes, name)
+    if isinstance(text, Missing):
+        return text
+    try:
+        return convert(text)
+    except (ValueError, LookupError):
+        return make_unparsable(text)
+
+
 def parse_integer(
     attributes: Mapping[str, Attribute | Missing], name: str, base: int = 10
 ) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: according to its prefix)."""
-    value = get_text(attributes, name)
-    if isinstance(value, Missing):
-        return value
-    try:
-        return int(value, base)
-    except ValueError:
-        return make_unparsable(value)
+    return _parse(attributes, name, lambda text: int(text, base))
+
+
+def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
+    """Return the attribute as 0 or 1."""
+    return parse_word(attributes, name, {"0": False, "1": True})
+
+
+def parse_word(attributes: Attributes, name: str, values: Mapping[str, bool]) -> bool | Missing:
+    """Return the value of the attribute's text."""
+    return _parse(attributes, name, values.__getitem__)
+
+
+def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
+    """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
+    return _parse(attributes, name, lambda text: float(text.split()[0]))
 
 
 def parse_error_count(attributes: Mapping[str, Attribute | Missing]) -> int | None:
@@ -308,25 +329,6 @@ def parse_error_count(attributes: Mapping[str, Attribute | Missing]) -> int | No
     """
     count = parse_integer(attributes, ERROR_COUNTER, 16)
     return None if isinstance(count, Missing) else count
-
-
-def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
-    """Return the attribute as 0 or 1."""
-    value = get_text(attributes, name)
-    if isinstance(value, Missing):
-        return value
-    return value == "1" if value in ("0", "1") else make_unparsable(value)
-
-
-def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
-    """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
-    value = get_text(attributes, name)
-    if isinstance(value, Missing):
-        return value
-    try:
-        return float(value.split()[0])
-    except (ValueError, IndexError):
-        return make_unparsable(value)
 
 
 def get_bytes(attributes: Attributes, name: str) -> bytes:
@@ -341,7 +343,6 @@ def make_unparsable(value: str) -> Missing:
 
 
 def _read_feature(directory: int, name: str) -> Attribute | Missing:
-    """Return the feature of the NVMe controller whose sysfs directory is open."""
     number = int(name.removeprefix(FEATURE_PREFIX), 16)
     try:
         path = find_device_node(directory)

@@ -199,7 +199,6 @@ def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
 
 
 def _is_array(evidence: Evidence) -> bool:
-    """Return whether vendor and model match a known array."""
     return any(
         matches_glob(evidence.vendor, vendors.split("|"))
         and matches_glob(evidence.model, models.split("|"))

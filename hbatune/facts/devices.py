@@ -53,7 +53,6 @@ def find_directory(name: str, device: str) -> str:
 
 
 def _resolve_link(folder: str, link: str) -> str:
-    """Return the real directory that a link of a class points to."""
     if link.startswith(_LINK_PREFIX) and "/." not in link.removeprefix(_LINK_PREFIX):
         return f"/sys/devices/{link.removeprefix(_LINK_PREFIX)}"
     return os.path.realpath(os.path.join(folder, link))

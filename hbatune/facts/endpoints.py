@@ -131,7 +131,7 @@ def build_endpoint(
         host=host,
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
-        zoned=_get_zoned(survey),
+        zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else _count_hw_queues(survey),
@@ -226,7 +226,7 @@ def build_map(
         host=None,
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
-        zoned=_get_zoned(survey),
+        zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=_count_hw_queues(survey),
@@ -276,14 +276,6 @@ def _get_node(name: str) -> str:
 def _get_size(survey: Attributes) -> int | Missing:
     sectors = attributes.parse_integer(survey, "size")
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
-
-
-def _get_zoned(survey: Attributes) -> bool | Missing:
-    model = get_text(survey, "queue/zoned")
-    if isinstance(model, Missing):
-        return model
-    # Any other text is reported as unparsable, not as "not zoned".
-    return _ZONED[model] if model in _ZONED else attributes.make_unparsable(model)
 
 
 def _count_hw_queues(survey: Attributes) -> int | Missing:

@@ -64,7 +64,6 @@ def _group_names(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _find_step(first: list[int | str], second: list[int | str]) -> int | None:
-    """Return the position of the only number that goes up by one between two names, or None."""
     if len(first) != len(second):
         return None
     pairs = enumerate(zip(first, second, strict=True))
@@ -76,7 +75,6 @@ def _find_step(first: list[int | str], second: list[int | str]) -> int | None:
 
 
 def _split_counters(name: str) -> list[int | str]:
-    """Return the parts of a name, with numbers as integers."""
     if lettered := re.fullmatch(_LETTERED, name):
         counted = 0
         for letter in lettered[2]:

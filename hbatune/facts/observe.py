@@ -236,7 +236,6 @@ def observe_health(
 def _build_requests(
     machine: Machine, paths: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the attributes to read from each directory; missing directories are omitted."""
     for adapter in machine.adapters:
         family = family_named(adapter.family)
         for directory in paths.get(adapter.target, ()):

@@ -216,7 +216,6 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
 
 
 def _find_directory(name: str) -> str | None:
-    """Return the sysfs directory of the block device with this name, or None."""
     with suppress(OSError):
         path = devices.find_directory("block", name)
         return path if "/" not in name and get_kernel_name(path) == name else None

@@ -162,7 +162,6 @@ _FOLDERS = [(folder, transport.name) for transport in TRANSPORTS for folder in t
 
 
 def _find_transport(path: str) -> str | None:
-    """Return the name of the first transport with a directory on the path."""
     for folder, name in _FOLDERS:
         text = "/" + folder.removesuffix("#")
         position = path.find(text)
@@ -192,7 +191,6 @@ def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
 
 
 def _find_last_pci(path: str) -> tuple[str | None, str | None]:
-    """Return the path of the last PCI function, and its address."""
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0:
         if path[end - 2 : end - 1] == "." and re.fullmatch(_PCI, path[start + 1 : end]):
@@ -287,7 +285,6 @@ class Routes:
         return f"controller-{rank}@{bus}"
 
     def _format_adapter(self, branch: Branch) -> str:
-        """Return the adapter part of an id."""
         if branch.pci:
             return get_kernel_name(branch.pci)
         if branch.transport == "iscsi":
@@ -401,7 +398,6 @@ def _sanitize(text: str) -> str:
 
 
 def _get_ata_port(branch: Branch) -> str | None:
-    """Return libata's directory of a host's port."""
     above = (branch.host or "").rpartition("/")[0]
     name = get_kernel_name(above)
     return f"{above}/ata_port/{name}" if name.startswith("ata") else None

@@ -254,18 +254,9 @@ def _build_link(attributes: Attributes) -> LinkSample | None:
 
 
 def _read_text(path: str) -> str:
-    """Return the text of a file of /proc, or an empty text if it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        parts = iter(lambda: os.read(descriptor, 1 << 16), b"")
-        return b"".join(parts).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.readall().decode("utf-8", "replace")
+    return ""
 
 
 class Activity(Struct, frozen=True):

@@ -55,7 +55,7 @@ def find_services(
     hidden = 1 not in pids
     for pid in pids:
         try:
-            name = _read_name(f"{proc}/{pid}/comm")
+            name = _read_file(f"{proc}/{pid}/comm", limit=_NAME_BYTES).strip()
             if name in services and not isinstance(services[name], ProvenService):
                 services[name] = _identify(f"{proc}/{pid}", pid, name) or services[name]
         except _ENDED:
@@ -67,15 +67,6 @@ def find_services(
     return services
 
 
-def _read_name(path: str) -> str:
-    """Return the name of a process. Without pathlib, because a server has thousands of them."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _NAME_BYTES).decode(errors="replace").strip()
-    finally:
-        os.close(descriptor)
-
-
 def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
     """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
 
@@ -85,30 +76,31 @@ def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
     # The open directory stays with this process, even if the kernel uses its number again.
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        lines = _read_proc_file(directory, "status").splitlines()
-        status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+        status = {}
+        for line in _read_file("status", directory).splitlines():
+            key, _, value = line.partition(":")
+            status[key] = value.split()
         # A process of another user cannot move interrupts. One with more than one number is in a
         # PID namespace below this one, which is a container's (fs/proc/array.c: task_state).
         if set(status.get("Uid", ())) != _ROOT or len(status.get("NSpid", ())) != 1:
             return None
         unit = f"{name}.service"
-        if not any(
-            _is_unit(line, unit) for line in _read_proc_file(directory, "cgroup").splitlines()
-        ):
+        if not any(_is_unit(line, unit) for line in _read_file("cgroup", directory).splitlines()):
             return Missing(Reason.UNPARSABLE, text=f"process {pid} is not part of {unit}")
-        arguments = tuple(_read_proc_file(directory, "cmdline").split("\0"))
+        arguments = tuple(_read_file("cmdline", directory).split("\0"))
         environment = None
         with suppress(PermissionError):  # ptrace(2), ptrace access mode checking
-            environment = tuple(_read_proc_file(directory, "environ").split("\0"))
+            environment = tuple(_read_file("environ", directory).split("\0"))
         return ProvenService(pid, arguments, environment)
     finally:
         os.close(directory)
 
 
-def _read_proc_file(directory: int, name: str) -> str:
+def _read_file(name: str, directory: int | None = None, *, limit: int = _FILE_BYTES) -> str:
+    """Return the beginning of a file. Without pathlib, because a server has many processes."""
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        return loader.read_beginning(descriptor, _FILE_BYTES).decode(errors="replace")
+        return loader.read_beginning(descriptor, limit).decode(errors="replace")
     finally:
         os.close(descriptor)
 
@@ -199,12 +191,12 @@ def read_irqbalance_settings(
 
 def _parse_settings(lines: Iterable[str]) -> dict[str, str]:
     """Return names and values of lines such as ``NAME="value"``; other lines are ignored."""
-    pairs = (line.strip().partition("=") for line in lines)
-    return {
-        name: value.strip().strip("\"'")
-        for name, equals, value in pairs
-        if equals and name.startswith(_PREFIX)
-    }
+    settings = {}
+    for line in lines:
+        name, equals, value = line.strip().partition("=")
+        if equals and name.startswith(_PREFIX):
+            settings[name] = value.strip().strip("\"'")
+    return settings
 
 
 def _find_policy_script(arguments: Sequence[str]) -> str | None:

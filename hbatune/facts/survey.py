@@ -192,6 +192,5 @@ class _Survey:
 
 
 def _get_adapter_dir(directory: str) -> str:
-    """Return the common directory of the devices of a SCSI host or NVMe controller."""
     host = re.match(_HOST, directory)
     return host[0] if host else os.path.dirname(directory)

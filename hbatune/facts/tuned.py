@@ -55,7 +55,6 @@ def _read(path: Path) -> str:
 
 
 def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) -> None:
-    """Add the sections of a profile to the sections of the previous profiles."""
     # A profile's name has no slash, which would lead out of the directories.
     files = [folder / name / "tuned.conf" for folder in _FOLDERS if "/" not in name]
     file = next((path for path in files if path.is_file()), None)

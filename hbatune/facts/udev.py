@@ -62,12 +62,10 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         # mark nothing is saved (boot/lines.py: mark_seen).
         if not properties.get(SEEN_PROPERTY):
             continue
-        names = [name for name in properties if name.startswith(SAVED_PREFIX)]
-        texts = {
-            name.removeprefix(SAVED_PREFIX): str(text)
-            for name in names
-            if (text := properties[name])
-        }
+        texts = {}
+        for name in properties:
+            if name.startswith(SAVED_PREFIX) and (text := properties[name]):
+                texts[name.removeprefix(SAVED_PREFIX)] = str(text)
         if texts:
             saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id

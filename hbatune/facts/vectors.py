@@ -87,7 +87,6 @@ def has_read_only_modes() -> bool:
 
 
 def _read_vector(adapter: str, irq: int, id: str) -> Vector:
-    """Return an interrupt of an unknown role."""
     attributes = read_attributes(f"{_IRQS}/{irq}", (AFFINITY_FILE, _EFFECTIVE, _NODE))
     node = parse_integer(attributes, _NODE)
     return Vector(
@@ -159,7 +158,6 @@ def _sort_data(vectors: Sequence[Vector]) -> list[Vector]:
 
 
 def _shorten(text: str) -> str:
-    """Return a list of CPUs in the form that the kernel prints for an interrupt."""
     try:
         return join_cpus(parse_cpus(text))
     except ValueError:

@@ -184,7 +184,6 @@ def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
 
 
 def _find_identities(machine: Machine) -> Iterator[str]:
-    """Yield every text that identifies this host or one of its drives."""
     yield from (machine.hostname, machine.hostname.partition(".")[0], machine.boot_id)
     for endpoint in machine.endpoints:
         stable = extract_stable_part(endpoint.id)
