@@ -162,18 +162,18 @@ def classify_protocol(
 
     ``by_family`` is ``Family.protocol``.
     """
-    if evidence.transport in EMULATED_TRANSPORTS and any(
-        sign.holds(evidence) for sign in VIRTUAL_SIGNS
-    ):
+    is_emulated = evidence.transport in EMULATED_TRANSPORTS
+    if is_emulated and any(sign.holds(evidence) for sign in VIRTUAL_SIGNS):
         return Protocol.VIRTUAL
     if (by_transport := PROTOCOL_BY_TRANSPORT.get(evidence.transport or "")) is not None:
         return by_transport
-    if by_family(evidence) is Protocol.VIRTUAL:
+    family_protocol = by_family(evidence)
+    if family_protocol is Protocol.VIRTUAL:
         return Protocol.VIRTUAL
     if not evidence.pci and evidence.transport != "sas":
         return Protocol.UNKNOWN
     for sign in PROTOCOL_SIGNS:
-        if sign is FAMILY_SIGN and (family_protocol := by_family(evidence)) is not None:
+        if sign is FAMILY_SIGN and family_protocol is not None:
             return family_protocol
         if sign is not FAMILY_SIGN and sign.holds(evidence):
             return sign.protocol
@@ -229,21 +229,17 @@ does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
 
 def classify_medium(evidence: Evidence, protocol: Protocol) -> Medium:
     """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
+    medium = Medium.UNKNOWN
     if protocol is Protocol.NVME:
-        return Medium.NVME
-    medium_shown = _read_medium(evidence)
-    return Medium.UNKNOWN if (protocol, medium_shown) == UNRELIABLE_MEDIUM else medium_shown
-
-
-def _read_medium(evidence: Evidence) -> Medium:
-    if evidence.rotation == _SOLID:
-        return Medium.SSD
+        medium = Medium.NVME
+    elif evidence.rotation == _SOLID:
+        medium = Medium.SSD
     # Without the first test, ``None in range`` would compare None with each number in it.
-    if evidence.rotation is not None and evidence.rotation in _SPINNING:
-        return Medium.HDD
-    if evidence.rotational is None:
-        return Medium.UNKNOWN
-    return MEDIUM_BY_ROTATIONAL[evidence.rotational]
+    elif evidence.rotation is not None and evidence.rotation in _SPINNING:
+        medium = Medium.HDD
+    elif evidence.rotational is not None:
+        medium = MEDIUM_BY_ROTATIONAL[evidence.rotational]
+    return Medium.UNKNOWN if (protocol, medium) == UNRELIABLE_MEDIUM else medium
 
 
 def parse_rotation_rate(page: bytes) -> int | None:
@@ -268,9 +264,8 @@ def parse_ncq_depth(page: bytes) -> int | None:
     """
     if len(page) < 214 or page[1] != 0x89:
         return None
-    depth, capabilities = (
-        int.from_bytes(page[offset : offset + 2], "little") for offset in (210, 212)
-    )
+    depth = int.from_bytes(page[210:212], "little")
+    capabilities = int.from_bytes(page[212:214], "little")
     return (depth & 0x1F) + 1 if capabilities & 0x100 else 1
 
 

@@ -154,13 +154,6 @@ class Option(Struct, frozen=True):
     key: str = ""
 
 
-class Trap(Struct, frozen=True):
-    """A surprising behaviour of a family, in one sentence, with its kernel source."""
-
-    says: str
-    source: str
-
-
 class Depth(StrEnum):
     """The driver's support of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
 
@@ -250,7 +243,8 @@ class Family(Struct, frozen=True):
     is whether all hardware queues of a host share one tag set, so requests are allocated once for
     each LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags). ``credits`` are
     host attributes with the number of commands that the firmware offers. ``inspected`` are host
-    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled.
+    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled. ``traps`` are
+    surprising behaviours, in one sentence each, with their sources.
     """
 
     name: str
@@ -275,4 +269,4 @@ class Family(Struct, frozen=True):
     interrupts: Interrupts = Interrupts(Vectors.UNKNOWN)
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
-    traps: tuple[Trap, ...] = ()
+    traps: Mapping[str, str] = {}

@@ -37,10 +37,13 @@ class InsufficientFactsError(HbatuneError):
 
 
 class KnownMachine:
-    """A machine as found by the latest scans, without attributes. Mutable: ``update``."""
+    """A machine as found by the latest scans, without attributes. Mutable: ``update``.
+
+    ``rest`` is the machine without its endpoints and controls.
+    """
 
     def __init__(self, machine: Machine) -> None:
-        self._base = replace(machine, endpoints=(), controls=())
+        self.rest = replace(machine, endpoints=(), controls=())
         self._controls = tuple(replace(control, attributes={}) for control in machine.controls)
         self._endpoints: dict[str, Endpoint] = {}
         self._names_by_id: dict[str, set[str]] = defaultdict(set)
@@ -55,12 +58,7 @@ class KnownMachine:
     def machine(self) -> Machine:
         """The entire machine."""
         endpoints = tuple(self._endpoints.values())
-        return replace(self._base, endpoints=endpoints, controls=self._controls)
-
-    @property
-    def rest(self) -> Machine:
-        """The machine without its endpoints and controls."""
-        return self._base
+        return replace(self.rest, endpoints=endpoints, controls=self._controls)
 
     def __len__(self) -> int:
         return len(self._endpoints)
@@ -80,9 +78,7 @@ class KnownMachine:
 
     def of_controller(self, name: str) -> tuple[Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
-        return tuple(
-            endpoint for endpoint in self._endpoints.values() if endpoint.controller == name
-        )
+        return tuple(e for e in self._endpoints.values() if e.controller == name)
 
     def has_host(self, host: str) -> bool:
         """Return whether this is a SCSI host of the machine."""
@@ -128,24 +124,23 @@ class KnownMachine:
     def _add(self, endpoints: Iterable[Endpoint]) -> None:
         for endpoint in endpoints:
             self._endpoints[endpoint.target] = replace(endpoint, attributes={})
-            self._names_by_id[extract_lasting_part(endpoint.id)].add(endpoint.target)
-            if endpoint.host is not None:
-                self._hosts[endpoint.host.name].add(endpoint.target)
-            if endpoint.address is not None:
-                self._targets[_get_scsi_target(endpoint.address)].add(endpoint.target)
+            for index, key in self._iterate_keys(endpoint):
+                index[key].add(endpoint.target)
 
     def _forget(self, target: str) -> None:
         endpoint = self._endpoints.pop(target, None)
-        if endpoint is None:
-            return
-        for index, key in (
-            (self._names_by_id, extract_lasting_part(endpoint.id)),
-            (self._hosts, endpoint.host.name if endpoint.host else ""),
-            (self._targets, _get_scsi_target(endpoint.address or "")),
-        ):
+        for index, key in self._iterate_keys(endpoint) if endpoint else ():
             index[key].discard(target)
             if not index[key]:
                 del index[key]
+
+    def _iterate_keys(self, endpoint: Endpoint) -> Iterator[tuple[dict[str, set[str]], str]]:
+        """Yield the indexes that contain an endpoint, with its key in each."""
+        yield self._names_by_id, extract_lasting_part(endpoint.id)
+        if endpoint.host is not None:
+            yield self._hosts, endpoint.host.name
+        if endpoint.address is not None:
+            yield self._targets, endpoint.address.rpartition(":")[0]
 
 
 def _iterate_branches(machine: Machine) -> Iterator[Branch]:
@@ -159,10 +154,6 @@ def _iterate_branches(machine: Machine) -> Iterator[Branch]:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
         if is_host and control.target not in hosts:
             yield parse_branch(above)
-
-
-def _get_scsi_target(address: str) -> str:
-    return address.rpartition(":")[0]
 
 
 def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:

@@ -6,7 +6,7 @@ device: the database is on a memory file system and forgets a removed device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -52,8 +52,11 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
     """Return, by id, the saved values of these endpoints, without endpoints that lack them."""
     import pyudev
 
-    saved_by_id = {}
-    for endpoint in _filter_marked(list(endpoints)):
+    marked, saved_by_id = list(endpoints), {}
+    if len(marked) >= _SEARCH_THRESHOLD:  # one call of libudev then checks all
+        paths = frozenset(find_marked_disks())
+        marked = [endpoint for endpoint in marked if endpoint.sysfs in paths]
+    for endpoint in marked:
         try:
             properties = pyudev.Devices.from_sys_path(load_context(), endpoint.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
@@ -69,14 +72,6 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         if texts:
             saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id
-
-
-def _filter_marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """Return the endpoints that may have a mark; for many, one libudev call checks all."""
-    if len(endpoints) < _SEARCH_THRESHOLD:
-        return endpoints
-    paths = frozenset(find_marked_disks())
-    return [endpoint for endpoint in endpoints if endpoint.sysfs in paths]
 
 
 def find_marked_disks() -> list[str]:

@@ -33,13 +33,10 @@ FAMILY = family.Family(
         family.Option("numacb", family.Purpose.HOST_DEPTH),
         family.Option("msi", family.Purpose.VECTORS),
     ),
-    traps=(
-        family.Trap(
-            "Writing the depth of a drive that is no container sets it to 1 and reports success.",
-            "linit.c: aac_change_queue_depth",
+    traps={
+        "Writing the depth of a drive that is no container sets it to 1 and reports success.": (
+            "linit.c: aac_change_queue_depth"
         ),
-        family.Trap(
-            "numacb only lowers can_queue; more is ignored.", "comminit.c: aac_init_adapter"
-        ),
-    ),
+        "numacb only lowers can_queue; more is ignored.": "comminit.c: aac_init_adapter",
+    },
 )

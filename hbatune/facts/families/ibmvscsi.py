@@ -16,10 +16,7 @@ FAMILY = family.Family(
     depth_cap=family.clamp_depth_at(_MAX_DEPTH),
     depth_default=family.read_host_depth,
     interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
-    traps=(
-        family.Trap(
-            "A depth above 64 is clamped to it in silence.",
-            "ibmvscsi.c: ibmvscsi_change_queue_depth",
-        ),
-    ),
+    traps={
+        "A depth above 64 is clamped to it in silence.": "ibmvscsi.c: ibmvscsi_change_queue_depth",
+    },
 )

@@ -62,15 +62,13 @@ FAMILY = family.Family(
         polled=_count_polled,
     ),
     options=(family.Option("poll_queues", family.Purpose.VECTORS, 1, 126),),
-    traps=(
-        family.Trap(
-            "Every controller reset, and every word of the firmware that a drive has changed, puts "
-            "queue_depth back to what the firmware says; the daemon sets it again.",
-            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh",
+    traps={
+        "Every controller reset, and every word of the firmware that a drive has changed, puts "
+        "queue_depth back to what the firmware says; the daemon sets it again.": (
+            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh"
         ),
-        family.Trap(
-            "Firmware that offers multipath shows drives flat, without any SAS transport class.",
-            "mpi3mr_fw.c: mpi3mr_init_ioc",
+        "Firmware that offers multipath shows drives flat, without any SAS transport class.": (
+            "mpi3mr_fw.c: mpi3mr_init_ioc"
         ),
-    ),
+    },
 )

@@ -33,10 +33,9 @@ FAMILY = family.Family(
         ),
     ),
     options=(family.Option("virtscsi_poll_queues", family.Purpose.VECTORS),),
-    traps=(
-        family.Trap(
-            "A depth above cmd_per_lun is clamped to it in silence.",
-            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth",
+    traps={
+        "A depth above cmd_per_lun is clamped to it in silence.": (
+            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth"
         ),
-    ),
+    },
 )
