@@ -21,9 +21,8 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
+# The severities of errors, with the name of each in the last line of ``aer_dev_*``.
 SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
-"""The severities of errors, with the name of each in the last line of ``aer_dev_*``."""
-
 _ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 

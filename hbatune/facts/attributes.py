@@ -27,12 +27,11 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 FEATURE_PREFIX = "feature/"
 EXEMPT_FEATURE = 0x09
 
+# Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
+# scsi_complete).
 ERROR_COUNTER = "device/ioerr_cnt"
-"""Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
-scsi_complete)."""
-
+# The configuration space of a PCI function: bytes, like VPD pages.
 PCI_CONFIG = "config"
-"""The configuration space of a PCI function: bytes, like VPD pages."""
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
@@ -54,14 +53,13 @@ _READ_ONLY = frozenset(
 _WRITEBACK = "queue/wbt_lat_usec"
 _VANISHED_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _ABSENT_ERRNOS = {errno.ENOENT, errno.ENOTDIR}
+# Bytes per read. Few files have more, and Python preallocates buffers of this size.
 _READ_BYTES = 448
-"""Bytes per read. Few files have more, and Python preallocates buffers of this size."""
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
+# A disk's link to the device that it is on.
 _DEVICE = "device/"
-"""A disk's link to the device that it is on."""
-
 _Value = TypeVar("_Value")
 _Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()

@@ -46,6 +46,7 @@ class Evidence(Struct, frozen=True):
     rotational: bool | None = None
 
 
+# The protocol of a transport (``routes.TRANSPORTS``) that has only one.
 PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     # Bridges, which may hide any device, regardless of the LUN's report.
     "usb": Protocol.UNKNOWN,
@@ -58,11 +59,8 @@ PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     "iscsi": Protocol.ISCSI,
     "xen": Protocol.VIRTUAL,
 }
-"""The protocol of a transport (``routes.TRANSPORTS``) that has only one."""
-
+# The medium by ``queue/rotational``, for endpoints that do not speak NVMe.
 MEDIUM_BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
-"""The medium by ``queue/rotational``, for endpoints that do not speak NVMe."""
-
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
 
@@ -90,8 +88,8 @@ class Sign(Struct, frozen=True):
         return self.but is not matched
 
 
+# The position in ``PROTOCOL_SIGNS`` of the adapter family's own rule (``Family.protocol``).
 FAMILY_SIGN = Sign(Protocol.UNKNOWN, "family")
-"""The position in ``PROTOCOL_SIGNS`` of the adapter family's own rule (``Family.protocol``)."""
 
 # Vendors of hypervisors' disks in INQUIRY data, and their models if libata reports "ATA". VMware
 # and VirtualBox emulate LSI's and Intel's adapters, Hyper-V has its own. QEMU's disks are
@@ -99,14 +97,13 @@ FAMILY_SIGN = Sign(Protocol.UNKNOWN, "family")
 _HYPERVISORS = ("VMware", "VMware,", "VBOX", "Msft", "XENSRC")
 _VIRTUAL_DISKS = ("VMware Virtual *", "VBOX HARDDISK", "Virtual HD")
 
+# The signs of a hypervisor's disk, which override the emulated adapter's transport.
 VIRTUAL_SIGNS = (
     Sign(Protocol.VIRTUAL, "vendor", _HYPERVISORS),
     Sign(Protocol.VIRTUAL, "model", _VIRTUAL_DISKS),
 )
-"""The signs of a hypervisor's disk, which override the emulated adapter's transport."""
-
+# The transports that hypervisors emulate. Behind FC and iSCSI, such a vendor is an array's.
 EMULATED_TRANSPORTS = (None, "sas", "ata")
-"""The transports that hypervisors emulate. Behind FC and iSCSI, such a vendor is an array's."""
 
 # Emulated NVMe controllers of clouds and hypervisors, by model: EBS, persistent disks and
 # Hyperdisk, Azure's remote disks, VMware. A local SSD of a cloud ("Amazon EC2 NVMe Instance
@@ -135,6 +132,7 @@ _NO_RAID = ("N/A", "JBOD", "Hidden")
 # The vendor of RAID volumes: Broadcom's controllers, and Areca's.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 
+# The protocol of a SCSI disk behind an adapter is the protocol of its first matching sign.
 PROTOCOL_SIGNS = (
     Sign(Protocol.NVME, "vendor", ("NVMe",)),
     Sign(Protocol.SATA, "vendor", ("ATA",)),
@@ -148,7 +146,6 @@ PROTOCOL_SIGNS = (
     Sign(Protocol.SAS, "sas_address"),
     Sign(Protocol.SPI, "spi"),
 )
-"""The protocol of a SCSI disk behind an adapter is the protocol of its first matching sign."""
 
 
 _CACHE_SIZE = 256  # thousands of LUNs have only a few different combinations
@@ -222,9 +219,9 @@ def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
     return (*(f"{name} {escape_text(text)}" for name, text in details.items() if text), *missing)
 
 
+# A medium to ignore: the kernel reports disks behind virtio as rotational by default, since virtio
+# does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config).
 UNRELIABLE_MEDIUM = (Protocol.VIRTIO, Medium.HDD)
-"""A medium to ignore: the kernel reports disks behind virtio as rotational by default, since virtio
-does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
 
 
 def classify_medium(evidence: Evidence, protocol: Protocol) -> Medium:

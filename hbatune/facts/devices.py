@@ -21,8 +21,8 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 
 _CLASS = "/sys/class"
+# The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link).
 _LINK_PREFIX = "../../devices/"
-"""The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link)."""
 
 
 def list_directories(name: str) -> list[str]:
@@ -59,9 +59,8 @@ def _resolve_link(folder: str, link: str) -> str:
 
 
 _DEV = "/dev/"
+# Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init).
 _BLOCK = "/sys/class/block"
-"""Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
-
 SWAP = "[SWAP]"
 _MOUNTINFO = "/proc/self/mountinfo"
 _SWAPS = "/proc/swaps"

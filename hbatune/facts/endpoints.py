@@ -34,9 +34,8 @@ MULTIPATH_FAMILY = "dm_multipath"  # the family of maps that device-mapper makes
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
+# The zone models (block/blk-sysfs.c: queue_zoned_show).
 _ZONED = {"none": False, "host-aware": True, "host-managed": True}
-"""The zone models (block/blk-sysfs.c: queue_zoned_show)."""
-
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAG_COUNT_FILE)
 # drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
@@ -58,13 +57,13 @@ _NVME = (
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
 MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
+# The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
     *("device/vendor", "device/model", "device/wwid", "device/serial", "device/vpd_pg80"),
     *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid"),
 )
-"""The attributes of a block device that determine its id or its protocol."""
+# Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages.
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages."""
 
 
 def list_attributes(place: Place) -> tuple[str, ...]:

@@ -47,8 +47,8 @@ def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | 
     return next(iter((*exact, *bare)), None)
 
 
+# The current values of a driver's module options.
 Parameters = Mapping[str, Attribute | Missing]
-"""The current values of a driver's module options."""
 
 
 class Vectors(StrEnum):

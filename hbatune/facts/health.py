@@ -165,10 +165,10 @@ class Health(Struct, frozen=True):
 LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from the kernel's log
 ROOT_COUNTER_PREFIX = "root "  # before a root port's counts, which include all devices below it
 BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
+# The counters for which a single increase is a failure.
 SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal"})
-"""The counters for which a single increase is a failure."""
+# The counter of commands that ended with any status other than good (``DiskHealth.errors``).
 COMMAND_ERRORS = "errors"
-"""The counter of commands that ended with any status other than good (``DiskHealth.errors``)."""
 DAY_S = 24 * 3600  # seconds: the maximum age of an observation to compare with
 MIN_INTERVAL_S = 600  # seconds between two stored observations
 

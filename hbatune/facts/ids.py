@@ -17,9 +17,8 @@ from functools import cached_property
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.routes import get_kernel_name, parse_place
 
+# The name of a drive that reports none.
 UNNAMED = "unnamed"
-"""The name of a drive that reports none."""
-
 _OF_THIS_BOOT = r"~[^~@/]+$"
 # The SCSI and NVMe prefixes of a world-wide name (drivers/scsi/scsi_lib.c: scsi_vpd_lun_id;
 # drivers/nvme/host/core.c: wwid_show).

@@ -44,8 +44,8 @@ _WORDS = {
     "critical target": ErrorKind.OTHER,
     "I/O": ErrorKind.OTHER,
 }
+# Operations that must not fail (block/blk-core.c: blk_op_name); the others are optional.
 _DATA = frozenset({"READ", "WRITE", "FLUSH", "ZONE_APPEND"})
-"""Operations that must not fail (block/blk-core.c: blk_op_name); the others are optional."""
 
 # drivers/scsi/constants.c: snstext and hostbyte_table.
 _SENSE = {

@@ -21,8 +21,8 @@ from hbatune.facts.routes import Branch, Place, Routes, get_kernel_name
 from hbatune.workers import WorkerPool
 
 _DEV = "/dev/"
+# Transports whose routes name a port of the fabric instead of the SCSI target's number.
 _BY_PORT = frozenset({"fc", "sas", "iscsi", "ata"})
-"""Transports whose routes name a port of the fabric instead of the SCSI target's number."""
 
 
 class Scope(Struct, frozen=True):

@@ -10,13 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
+# Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name).
 _LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
-"""Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name)."""
-
 _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
+# The minimum number of consecutive names that are shown as a range.
 _MIN_RANGE = 4
-"""The minimum number of consecutive names that are shown as a range."""
-
 NaturalKey = list[tuple[int, int, str]]
 
 
@@ -102,11 +100,10 @@ def _matches(text: str, glob: str) -> bool:
     return fnmatchcase(text, glob)
 
 
+# The maximum number of CPUs (arch/x86/Kconfig: NR_CPUS_RANGE_END).
 MAX_CPUS = 8192
-"""The maximum number of CPUs (arch/x86/Kconfig: NR_CPUS_RANGE_END)."""
-
+# The text of nohz_full if it is not set (drivers/base/cpu.c: print_cpus_nohz_full).
 _UNSET = "(null)"
-"""The text of nohz_full if it is not set (drivers/base/cpu.c: print_cpus_nohz_full)."""
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:

@@ -40,13 +40,12 @@ from hbatune.facts.tuned import read_tuned_profile
 
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
 
+# The attributes read from an adapter's PCI function and from the ports above it.
 PCI_ATTRIBUTES = (
     *("max_link_speed", "max_link_width", "msi_irqs/"),
     *(f"aer_dev_{name}" for name in SEVERITIES),
     *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
 )
-"""The attributes read from an adapter's PCI function and from the ports above it."""
-
 _STATUS, _HAS_LIST = 0x06, 1 << 4  # include/uapi/linux/pci_regs.h: PCI_STATUS_CAP_LIST
 _LIST_START, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
 _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
@@ -72,24 +71,20 @@ _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", ERROR_COUNTER, "device/iotmo_cnt")
+# The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
     *("loss_of_signal_count", "loss_of_sync_count"),
 )
-"""The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c)."""
-
+# The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr).
 PHY_ERRORS = (
     *("invalid_dword_count", "loss_of_dword_sync_count"),
     *("phy_reset_problem_count", "running_disparity_error_count"),
 )
-"""The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr)."""
-
+# A port's current and supported speeds (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names).
 FC_RATES = ("speed", "supported_speeds")
-"""A port's current and supported speeds (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names)."""
-
+# A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
-"""A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names)."""
-
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"

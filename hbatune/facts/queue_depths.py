@@ -13,10 +13,10 @@ from hbatune.facts.family import Family
 
 _HOSTS = "/sys/class/scsi_host"
 _BLOCK = "/sys/class/block"
+# The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=).
 MAX_OPEN_FILES = 256
-"""The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=)."""
+# Bytes: more than any depth and any driver's name.
 _MAX_BYTES = 64
-"""Bytes: more than any depth and any driver's name."""
 
 
 class DepthFiles:

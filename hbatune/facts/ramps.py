@@ -11,8 +11,8 @@ from hbatune.facts.model import Endpoint
 from hbatune.facts.survey import survey_requests
 from hbatune.workers import WorkerPool
 
+# Milliseconds; it exists if the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c).
 _PERIOD = "device/queue_ramp_up_period"
-"""Milliseconds; it exists if the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c)."""
 
 
 class Ramp(Struct, frozen=True):

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_word
 
+# The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h).
 MULTIPATH_UUID = "mpath-"
-"""The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h)."""
 
 # Compiled by re at first use: most commands use none of them, and start sooner.
 _PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"

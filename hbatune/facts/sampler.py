@@ -31,8 +31,8 @@ from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
+# NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
 _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
-"""NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp."""
 _VANISHED_ERRNOS = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 

@@ -123,8 +123,8 @@ def _is_unit(line: str, unit: str) -> bool:
 
 IRQBALANCE = "irqbalance"
 _PREFIX = "IRQBALANCE_"
+# EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat.
 _FILES = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
-"""EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat."""
 _POLICY_OPTIONS = ("--policyscript", "-l")
 
 

@@ -88,8 +88,8 @@ def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]
     yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
 
 
+# The maximum length of a name in an error: no id is longer.
 _MAX_NAME_LENGTH = 200
-"""The maximum length of a name in an error: no id is longer."""
 
 
 class UnknownTargetError(UsageError):

@@ -28,8 +28,8 @@ _OPTIONS = {
     ("scheduler", "isolated_cores"): "smp_affinity",
 }
 
+# The options of a section, each with its value and its file.
 _Section = dict[str, tuple[str, str]]
-"""The options of a section, each with its value and its file."""
 
 
 def read_tuned_profile() -> TunedProfile | Missing:

@@ -17,11 +17,11 @@ from hbatune.facts.model import SAVED_PREFIX, Endpoint
 if TYPE_CHECKING:
     import pyudev
 
+# Set once the rules have run for a disk that appeared, to the disk's sequence number.
 SEEN_PROPERTY = "HBATUNE_SEEN"
-"""Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
+# The number of disks at which searching the entire database for marks is cheaper.
 _SEARCH_THRESHOLD = 16
-"""The number of disks at which searching the entire database for marks is cheaper."""
 
 
 @cache

@@ -26,11 +26,10 @@ from hbatune.facts.targets import list_endpoint_names
 from hbatune.policy.config import Site
 from hbatune.snapshot.file import Snapshot
 
+# Minimum length of a part. Shorter parts identify no drive and occur in too many common words.
 _MIN_PART_LENGTH = 6
-"""Minimum length of a part. Shorter parts identify no drive and occur in too many common words."""
-
+# Identities of at least this length are also replaced inside longer words.
 _MIN_INNER_LENGTH = 8
-"""Identities of at least this length are also replaced inside longer words."""
 
 # World-wide names (NAA, EUI-64, UUID, with and without their prefixes) at any position.
 _WORLD_WIDE = (
@@ -59,14 +58,14 @@ _LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
 
 Scrub = Callable[[str], str]
 
+# Standard mount points (Filesystem Hierarchy Standard). Any other may reveal a name.
 _STANDARD = frozenset(
     (
         *("/", "/boot", "/boot/efi", "/efi", "/home", "/opt", "/root", "/srv", "/tmp", "/usr"),
         *("/var", "/var/log", "/var/tmp", "/var/lib", "[SWAP]"),
     )
 )
-"""Standard mount points (Filesystem Hierarchy Standard). Any other may reveal a name."""
-
+# The profiles that tuned ships.
 _PROFILES = frozenset(
     (
         *("accelerator-performance", "balanced", "desktop", "hpc-compute", "intel-sst"),
@@ -74,8 +73,6 @@ _PROFILES = frozenset(
         *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
     )
 )
-"""The profiles that tuned ships."""
-
 _ANONYMOUS_FIELDS = {"anonymous": True, "looks": ()}  # earlier counts are keyed by identity
 
 

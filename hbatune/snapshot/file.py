@@ -139,12 +139,10 @@ def _shorten(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:80]}…")
 
 
+# Maximum size of a file in bytes. A host with 4,096 LUNs needs far less than one MiB.
 MAX_FILE_BYTES = 8 << 20
-"""Maximum size of a file in bytes. A host with 4,096 LUNs needs far less than one MiB."""
-
+# Maximum size of the unpacked content in bytes: a few kB can unpack to gigabytes.
 MAX_UNPACKED_BYTES = loader.FOREIGN_BOUNDS.bytes
-"""Maximum size of the unpacked content in bytes: a few kB can unpack to gigabytes."""
-
 _GZIP = zlib.MAX_WBITS | 16  # zlib's flag for gzip's header and checksum
 
 _SCHEMA = re.compile(r"hbatune\.snapshot/(\d{1,6})\Z")
