@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import AdapterBranches, ServingAdapter, read_modules
-from hbatune.facts.attributes import Attributes
+from hbatune.facts.attributes import Attributes, Survey
 from hbatune.facts.devices import Devices, find_mounts
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
 from hbatune.facts.processors import read_cpu_list, read_processors
@@ -25,6 +25,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
 _QUEUES = "mq/*/cpu_list"
 
+Requests = dict[str, tuple[str, ...]]  # attributes to read, by directory
+
 
 class ReadRequest(NamedTuple):
     """The attributes to read from disks, controllers and hosts, and how: see ``gather_machine``."""
@@ -35,9 +37,7 @@ class ReadRequest(NamedTuple):
     avoid: Mapping[str, str]
     worker_pool: WorkerPool | None
 
-    def read(
-        self, devices: Devices, requests: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, Attributes]:
+    def read(self, devices: Devices, requests: Requests) -> Survey:
         """Return the attributes of each directory."""
         names = self.avoid.keys() & devices.disks
         return survey_requests(
@@ -52,7 +52,7 @@ def build_machine(
     devices: Devices,
     branches: Sequence[Branch],
     groups: Mapping[str, AdapterBranches],
-    survey: dict[str, Attributes],
+    survey: Survey,
     request: ReadRequest,
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
@@ -104,7 +104,7 @@ def list_requests(
     branches: Iterable[Branch],
     groups: Mapping[str, AdapterBranches],
     request: ReadRequest,
-) -> dict[str, tuple[str, ...]]:
+) -> Requests:
     """Return the attributes to read from each directory."""
     requests = list_disk_requests(devices, request.requested)
     for branch in branches:
@@ -123,9 +123,9 @@ def list_requests(
     return requests
 
 
-def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests:
     """Return the attributes to read from disks, maps and SAS ports, except those for routes."""
-    requests: dict[str, tuple[str, ...]] = {}
+    requests: Requests = {}
     for directory, place in devices.places.items():
         requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
         if place.branch.end_device:
@@ -157,7 +157,7 @@ def _iterate_vectors(
     devices: Devices,
     groups: Mapping[str, AdapterBranches],
     servers: Mapping[str, ServingAdapter],
-    survey: Mapping[str, Attributes],
+    survey: Survey,
     modules: Iterable[Module],
 ) -> Iterator[Vector]:
     parameters = {module.name: module.parameters for module in modules}
@@ -207,7 +207,7 @@ def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attribut
 
 def build_endpoints(
     devices: Devices,
-    survey: Mapping[str, Attributes],
+    survey: Survey,
     servers: Mapping[str, ServingAdapter],
     requested: tuple[str, ...],
     disk_routes: Routes,

@@ -22,6 +22,8 @@ from hbatune.facts import names
 from hbatune.facts.model import Attribute, Missing, Reason
 
 Attributes = dict[str, Attribute | Missing]
+AnyAttributes = Mapping[str, Attribute | Missing]
+Survey = Mapping[str, Attributes]  # attributes by directory
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 FEATURE_PREFIX = "feature/"
@@ -274,7 +276,7 @@ def _convert_error(error: OSError) -> Missing:
     return ABSENT if is_absent else Missing(Reason.UNREADABLE, error.errno)
 
 
-def get_text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
+def get_text(attributes: AnyAttributes, name: str) -> str | Missing:
     """Return the attribute's text; an empty text is a value too."""
     value = attributes.get(name, ABSENT)
     return value.text if isinstance(value, Attribute) else value
@@ -287,7 +289,7 @@ def get_word(attributes: Attributes, name: str) -> str:
 
 
 def _parse(
-    attributes: Mapping[str, Attribute | Missing], name: str, convert: Callable[[str], _Value]
+    attributes: AnyAttributes, name: str, convert: Callable[[str], _Value]
 ) -> _Value | Missing:
     text = get_text(attributes, name)
     if isinstance(text, Missing):
@@ -298,9 +300,7 @@ def _parse(
         return make_unparsable(text)
 
 
-def parse_integer(
-    attributes: Mapping[str, Attribute | Missing], name: str, base: int = 10
-) -> int | Missing:
+def parse_integer(attributes: AnyAttributes, name: str, base: int = 10) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: according to its prefix)."""
     return _parse(attributes, name, lambda text: int(text, base))
 
@@ -320,7 +320,7 @@ def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
     return _parse(attributes, name, lambda text: float(text.split()[0]))
 
 
-def parse_error_count(attributes: Mapping[str, Attribute | Missing]) -> int | None:
+def parse_error_count(attributes: AnyAttributes) -> int | None:
     """Return the count of ``ERROR_COUNTER``, or None if unknown.
 
     The file has a hexadecimal number (drivers/scsi/scsi_sysfs.c: show_iostat).

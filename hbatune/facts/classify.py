@@ -46,6 +46,8 @@ class Evidence(Struct, frozen=True):
     rotational: bool | None = None
 
 
+Classifier = Callable[[Evidence], Protocol | None]
+
 # The protocol of a transport (``routes.TRANSPORTS``) that has only one.
 PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     # Bridges, which may hide any device, regardless of the LUN's report.
@@ -152,9 +154,7 @@ _CACHE_SIZE = 256  # thousands of LUNs have only a few different combinations
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def classify_protocol(
-    evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]
-) -> Protocol:
+def classify_protocol(evidence: Evidence, by_family: Classifier) -> Protocol:
     """Return the protocol: by the transport first, then by the drive and the adapter's family.
 
     ``by_family`` is ``Family.protocol``.

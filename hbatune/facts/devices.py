@@ -92,15 +92,16 @@ def resolve_link(name: str) -> str:
     return kernel
 
 
+Lowers = Mapping[str, tuple[str, ...]]
+
+
 class Stack:
     """The whole disks under each disk, and the reverse; by kernel name.
 
     ``slaves`` are the kernel's links; ``hidden`` are the paths of NVMe heads, which have no links.
     """
 
-    def __init__(
-        self, slaves: Mapping[str, tuple[str, ...]], hidden: Mapping[str, tuple[str, ...]]
-    ) -> None:
+    def __init__(self, slaves: Lowers, hidden: Lowers) -> None:
         self.below = {**slaves, **hidden}
         self._holders: dict[str, list[str]] = defaultdict(list)
         for upper, lowers in slaves.items():

@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from hbatune.facts.classify import Evidence
+from hbatune.facts.classify import Classifier, Evidence
 from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protocol, Role
 
 
@@ -37,11 +37,7 @@ def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | 
     if pci is None:
         return None
     subsystem = (pci.subsystem_vendor, pci.subsystem_device)
-    chips = [
-        product
-        for product in products
-        if (product.vendor, product.device) == (pci.vendor, pci.device)
-    ]
+    chips = [p for p in products if (p.vendor, p.device) == (pci.vendor, pci.device)]
     exact = [chip for chip in chips if chip.subsystem == subsystem]
     bare = [chip for chip in chips if chip.subsystem is None]
     return next(iter((*exact, *bare)), None)
@@ -160,9 +156,6 @@ class Depth(StrEnum):
     SET = "set"  # its host template has change_queue_depth
     FIXED = "fixed"  # without change_queue_depth: the file's mode is 0444
     ABSENT = "absent"  # its endpoints are not SCSI devices
-
-
-Classifier = Callable[[Evidence], Protocol | None]
 
 
 def assume_protocol(protocol: Protocol) -> Classifier:

@@ -14,19 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from hbatune import loader
-from hbatune.facts import health, processors, services
+from hbatune.facts import attributes, health, processors, services
 from hbatune.facts.adapters import SEVERITIES, list_pci_path, parse_bus_errors
-from hbatune.facts.attributes import (
-    ABSENT,
-    ERROR_COUNTER,
-    PCI_CONFIG,
-    Attributes,
-    get_bytes,
-    get_text,
-    get_word,
-    parse_integer,
-    parse_leading_number,
-)
+from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import read_mount_options
 from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevRule
@@ -70,7 +60,7 @@ _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
-_COUNTERS = ("device/iodone_cnt", ERROR_COUNTER, "device/iotmo_cnt")
+_COUNTERS = ("device/iodone_cnt", attributes.ERROR_COUNTER, "device/iotmo_cnt")
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
@@ -102,10 +92,10 @@ def has_msi(function: Attributes) -> bool | Missing:
 
     Only root may read beyond the first 64 bytes (drivers/pci/pci-sysfs.c: pci_read_config).
     """
-    attribute = function.get(PCI_CONFIG, ABSENT)
+    attribute = function.get(attributes.PCI_CONFIG, ABSENT)
     if isinstance(attribute, Missing):
         return attribute
-    config = get_bytes(function, PCI_CONFIG)
+    config = attributes.get_bytes(function, attributes.PCI_CONFIG)
     if len(config) <= _HEADER:
         return Missing(Reason.UNREADABLE, errno.EACCES)
     if config[0] == config[1] == _NO_ANSWER:  # a card that does not answer reads as ones
@@ -200,7 +190,7 @@ def observe_health(
         if isinstance(count_vectors(survey.get(function, {})), Missing):
             offers[function] = {}
     if offers:
-        offers = survey_requests(dict.fromkeys(offers, (PCI_CONFIG,)), deadline=deadline)
+        offers = survey_requests(dict.fromkeys(offers, (attributes.PCI_CONFIG,)), deadline=deadline)
     log = read_kernel_log()
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
@@ -256,8 +246,8 @@ def _build_requests(
 def _check_adapter(
     adapter: Adapter,
     path: tuple[str, ...],
-    survey: Mapping[str, Attributes],
-    offers: Mapping[str, Attributes],
+    survey: Survey,
+    offers: Survey,
 ) -> AdapterHealth:
     family = family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
@@ -268,7 +258,7 @@ def _check_adapter(
         width = parse_integer(above, "max_link_width")
         port = health.Port(
             address=get_kernel_name(path[1]),
-            max_speed=parse_leading_number(above, "max_link_speed"),
+            max_speed=attributes.parse_leading_number(above, "max_link_speed"),
             # Ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c).
             max_width=ABSENT if width in (0, 255) else width,
             errors=parse_bus_errors(above),
@@ -283,11 +273,11 @@ def _check_adapter(
     inspected: dict[str, str | Missing] = {}
     rates: dict[str, LinkRate] = {}
     for host in adapter.hosts:
-        attributes = survey.get(f"{_HOSTS}/{host.name}", {})
+        values = survey.get(f"{_HOSTS}/{host.name}", {})
         for name in family.credits:
-            credits[host.name] = parse_integer(attributes, name)
+            credits[host.name] = parse_integer(values, name)
         for name in family.inspected:
-            inspected[f"{host.name} {name}"] = _get_escaped(attributes, name)
+            inspected[f"{host.name} {name}"] = _get_escaped(values, name)
         statistics = survey.get(f"{_FC_HOSTS}/{host.name}/statistics", {})
         for name in LINK_ERRORS if statistics else ():
             count = parse_integer(statistics, name, 16)
@@ -295,10 +285,10 @@ def _check_adapter(
                 link_errors[f"{host.name} {name}"] = count
         _add_rate(rates, host.name, survey.get(f"{_FC_HOSTS}/{host.name}", {}), FC_RATES)
         for phy in _list_phys(host.name):
-            attributes = survey.get(f"{_PHYS}/{phy}", {})
+            values = survey.get(f"{_PHYS}/{phy}", {})
             for name in PHY_ERRORS:
-                link_errors[f"{phy} {name}"] = parse_integer(attributes, name)
-            _add_rate(rates, phy, attributes, PHY_RATES)
+                link_errors[f"{phy} {name}"] = parse_integer(values, name)
+            _add_rate(rates, phy, values, PHY_RATES)
     return AdapterHealth(
         errors=parse_bus_errors(function) if path else None,
         port=port,
@@ -314,10 +304,10 @@ def _check_adapter(
 
 
 def _add_rate(
-    rates: dict[str, LinkRate], name: str, attributes: Attributes, files: tuple[str, str]
+    rates: dict[str, LinkRate], name: str, values: Attributes, files: tuple[str, str]
 ) -> None:
     """Add the speed of an active port or phy; others report "Unknown" or "Phy disabled"."""
-    current, maximum = (parse_gigabits(get_word(attributes, file)) for file in files)
+    current, maximum = (parse_gigabits(attributes.get_word(values, file)) for file in files)
     if current and maximum:
         rates[name] = LinkRate(max(current), max(maximum))
 
@@ -327,13 +317,13 @@ def parse_gigabits(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
 
 
-def _check_disk(endpoint: Endpoint, attributes: Attributes, log: KernelLog | Missing) -> DiskHealth:
+def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing) -> DiskHealth:
     # drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers.
-    done, errors, timeouts = (parse_integer(attributes, name, 16) for name in _COUNTERS)
+    done, errors, timeouts = (parse_integer(values, name, 16) for name in _COUNTERS)
     logged: dict[str, int] = {}
     if isinstance(log, KernelLog):
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
-    cache = _get_escaped(attributes, _get_cache_path(endpoint))
+    cache = _get_escaped(values, _get_cache_path(endpoint))
     return DiskHealth(cache, done, errors, timeouts, logged)
 
 
@@ -359,6 +349,6 @@ def _list_phys(host: str) -> tuple[str, ...]:
     return ()
 
 
-def _get_escaped(attributes: Attributes, name: str) -> str | Missing:
-    value = get_text(attributes, name) if name in attributes else ABSENT
+def _get_escaped(values: Attributes, name: str) -> str | Missing:
+    value = get_text(values, name) if name in values else ABSENT
     return value if isinstance(value, Missing) else escape_text(value)

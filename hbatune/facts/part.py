@@ -12,20 +12,12 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import devices
+from hbatune.facts import devices, routes
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.routes import (
-    Branch,
-    Routes,
-    get_kernel_name,
-    is_head,
-    is_virtual,
-    parse_branch,
-    parse_place,
-)
+from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 _BLOCK = "/sys/class/block"
 _PARALLEL = "/sys/class/spi_transport"
@@ -149,11 +141,11 @@ def _iterate_branches(machine: Machine) -> Iterator[Branch]:
     for endpoint in machine.endpoints:
         if endpoint.host is not None and endpoint.host.name not in hosts:
             hosts.add(endpoint.host.name)
-            yield parse_place(endpoint.sysfs).branch
+            yield routes.parse_place(endpoint.sysfs).branch
     for control in machine.controls:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
         if is_host and control.target not in hosts:
-            yield parse_branch(above)
+            yield routes.parse_branch(above)
 
 
 def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
@@ -176,12 +168,12 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
             if any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
                 raise InsufficientFactsError(f"{name} is an adapter or a new host")
             continue
-        if is_head(directory):
+        if routes.is_head(directory):
             maps |= devices.find_hidden_paths([name], _list_names(_BLOCK))
             waiting += maps[name]
         elif head := devices.find_head(name):
             waiting.append(head)
-        elif is_virtual(directory):
+        elif routes.is_virtual(directory):
             if not devices.is_map(directory):
                 continue
             maps[name] = tuple(sorted(_list_lower_disks(directory)))
@@ -192,7 +184,7 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
             waiting += filter(_is_map, _list_names(f"{directory}/holders"))
         directories[name] = directory
     disks = {get_kernel_name(directory): directory for directory in sorted(directories.values())}
-    places = {path: parse_place(path) for name, path in disks.items() if name not in maps}
+    places = {path: routes.parse_place(path) for name, path in disks.items() if name not in maps}
     if not all(known.has_server(place.branch) for place in places.values()):
         raise InsufficientFactsError("a disk is on a new adapter or host")
     targets = {place.target for place in places.values() if place.target}
@@ -215,7 +207,7 @@ def _find_directory(name: str) -> str | None:
 
 def _is_map(name: str) -> bool:
     directory = _find_directory(name)
-    return directory is not None and is_virtual(directory) and devices.is_map(directory)
+    return directory is not None and routes.is_virtual(directory) and devices.is_map(directory)
 
 
 def _list_lower_disks(directory: str) -> set[str]:

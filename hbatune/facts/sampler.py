@@ -19,14 +19,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts import attributes
 from hbatune.facts.adapters import list_pci_path, parse_bus_errors
-from hbatune.facts.attributes import (
-    ERROR_COUNTER,
-    Attributes,
-    parse_integer,
-    parse_leading_number,
-    read_attributes,
-)
+from hbatune.facts.attributes import Attributes, parse_integer
 from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
 from hbatune.facts.model import Machine, Missing, Reason
 
@@ -92,7 +87,7 @@ SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation
 _DISKSTATS = "/proc/diskstats"
 _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
-_COUNTERS = {COMMAND_ERRORS: ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
+_COUNTERS = {COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
 _AER = tuple(f"aer_dev_{name}" for name in BUS_COUNTERS)
 
@@ -180,25 +175,25 @@ class Sampler:
         shared: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         for name in self.places.scsi:
             id = self.places.disks[name]
-            attributes = read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
-            depth = parse_integer(attributes, _DEPTH)
+            values = attributes.read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
+            depth = parse_integer(values, _DEPTH)
             if isinstance(depth, int):
                 self._depths[id] = depth
             errors: dict[str, int] = {}
             for counter, path in _COUNTERS.items():
                 # The counters are hexadecimal (drivers/scsi/scsi_sysfs.c: show_iostat).
-                _add_count(errors, counter, parse_integer(attributes, path, 16))
+                _add_count(errors, counter, parse_integer(values, path, 16))
             if errors:
                 self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
         for adapter, ends in self.places.ways.items():
             errors = {}
             for position, end in enumerate(ends):
-                attributes = read_attributes(end, (*_LINK, *_AER) if position == 0 else _AER)
-                link = _build_link(attributes) if position == 0 else None
+                values = attributes.read_attributes(end, (*_LINK, *_AER) if position == 0 else _AER)
+                link = _build_link(values) if position == 0 else None
                 if link is not None:
                     self._links[adapter] = link
                 # Either end of a link may see an error.
-                bus_errors = parse_bus_errors(attributes)
+                bus_errors = parse_bus_errors(values)
                 for counter in BUS_COUNTERS:
                     _add_count(errors, counter, getattr(bus_errors, counter))
             if errors:
@@ -245,9 +240,12 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
         yield name, [int(field) for field in fields[:8]]
 
 
-def _build_link(attributes: Attributes) -> LinkSample | None:
+def _build_link(values: Attributes) -> LinkSample | None:
     """Return the link of a function; without a link the width is 0 (drivers/pci/pci-sysfs.c)."""
-    speed, width = parse_leading_number(attributes, _LINK[0]), parse_integer(attributes, _LINK[1])
+    speed, width = (
+        attributes.parse_leading_number(values, _LINK[0]),
+        parse_integer(values, _LINK[1]),
+    )
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None

@@ -42,11 +42,12 @@ class ProvenService(Struct, frozen=True):
     environment: tuple[str, ...] | None
 
 
-def find_services(
-    names: Collection[str], proc: Path = _PROC
-) -> dict[str, ProvenService | Missing | None]:
+Service = ProvenService | Missing | None
+
+
+def find_services(names: Collection[str], proc: Path = _PROC) -> dict[str, Service]:
     """Return the process of each service, None if none runs, or Missing if that is unknown."""
-    services: dict[str, ProvenService | Missing | None] = dict.fromkeys(names)
+    services: dict[str, Service] = dict.fromkeys(names)
     try:
         pids = sorted(map(int, filter(str.isdecimal, os.listdir(proc))))
     except OSError as error:
@@ -67,7 +68,7 @@ def find_services(
     return services
 
 
-def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
+def _identify(path: str, pid: int, name: str) -> Service:
     """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
 
     Arguments and environment are read only after the proof. Such a read can block indefinitely if
@@ -165,7 +166,7 @@ def find_irqbalance() -> Irqbalance | Missing | None:
     return parse_irqbalance(find_services([IRQBALANCE])[IRQBALANCE])
 
 
-def parse_irqbalance(service: ProvenService | Missing | None) -> Irqbalance | Missing | None:
+def parse_irqbalance(service: Service) -> Irqbalance | Missing | None:
     """Return the settings of the process of irqbalance.service."""
     if not isinstance(service, ProvenService):
         return service

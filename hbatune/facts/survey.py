@@ -17,6 +17,8 @@ from hbatune.facts.attributes import Attributes, read_attributes
 from hbatune.facts.model import Missing, Reason
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
 
+Requests = Mapping[str, tuple[str, ...]]  # attributes to read, by directory
+
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
 _HOST = r".*?/host\d+(?=/)"
@@ -36,7 +38,7 @@ class NoWorkerError(HbatuneError):
 
 
 def survey_requests(
-    requests: Mapping[str, tuple[str, ...]],
+    requests: Requests,
     *,
     deadline: float,
     avoid: Mapping[str, str] | None = None,
@@ -100,9 +102,7 @@ class _Reader(Struct, frozen=True):
 class _Survey:
     """A parallel read of many directories. Mutable: waiting chunks, results, strikes by adapter."""
 
-    def __init__(
-        self, requests: Mapping[str, tuple[str, ...]], deadline: float, avoid: Mapping[str, str]
-    ) -> None:
+    def __init__(self, requests: Requests, deadline: float, avoid: Mapping[str, str]) -> None:
         self._wanted = list(dict.fromkeys(requests.values()))
         index = {attributes: number for number, attributes in enumerate(self._wanted)}
         self._deadline = deadline

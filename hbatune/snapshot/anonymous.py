@@ -13,14 +13,8 @@ from typing import Any
 
 import msgspec
 
+from hbatune.facts import ids
 from hbatune.facts.health import TunedProfile, TunedWrite
-from hbatune.facts.ids import (
-    UNNAMED,
-    build_former_id,
-    extract_lasting_part,
-    extract_stable_part,
-    normalise_name,
-)
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing
 from hbatune.facts.targets import list_endpoint_names
 from hbatune.policy.config import Site
@@ -136,7 +130,8 @@ def _hide_tuned(
 def _hide_id(endpoint: Endpoint, pseudonym: Scrub) -> str:
     if endpoint.kind is Kind.MAP:
         return pseudonym(endpoint.id)
-    return f"{pseudonym(extract_stable_part(endpoint.id))}@{_hide_route(endpoint.id, pseudonym)}"
+    name = pseudonym(ids.extract_stable_part(endpoint.id))
+    return f"{name}@{_hide_route(endpoint.id, pseudonym)}"
 
 
 def _hide_route(id: str, pseudonym: Scrub) -> str:
@@ -153,11 +148,11 @@ def _hide_route(id: str, pseudonym: Scrub) -> str:
 def _hide_site(
     site: Site, content: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
 ) -> dict[str, Any]:
-    by_canonical_name = {normalise_name(name): replacement for name, replacement in names.items()}
+    by_spelling = {ids.normalise_name(name): new_name for name, new_name in names.items()}
 
     def replace_name(name: str) -> str:
         # A name without an endpoint is hidden too: it may belong to a removed drive.
-        return names.get(name) or by_canonical_name.get(normalise_name(name)) or pseudonym(name)
+        return names.get(name) or by_spelling.get(ids.normalise_name(name)) or pseudonym(name)
 
     for entry, array in zip(content["array"], site.array, strict=True):
         entry["name"] = pseudonym(array.name)
@@ -174,17 +169,17 @@ def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
         names.update((name, name) for name in list_endpoint_names(endpoint))
     for endpoint in machine.endpoints:
         new_id = _hide_id(endpoint, pseudonym)
-        names.update((id, new_id) for id in (endpoint.id, extract_lasting_part(endpoint.id)))
-        names[build_former_id(endpoint)] = new_id
-        names[extract_stable_part(endpoint.id)] = extract_stable_part(new_id)
+        names.update((id, new_id) for id in (endpoint.id, ids.extract_lasting_part(endpoint.id)))
+        names[ids.build_former_id(endpoint)] = new_id
+        names[ids.extract_stable_part(endpoint.id)] = ids.extract_stable_part(new_id)
     return names
 
 
 def _find_identities(machine: Machine) -> Iterator[str]:
     yield from (machine.hostname, machine.hostname.partition(".")[0], machine.boot_id)
     for endpoint in machine.endpoints:
-        stable = extract_stable_part(endpoint.id)
-        if stable not in (UNNAMED, endpoint.target):
+        stable = ids.extract_stable_part(endpoint.id)
+        if stable not in (ids.UNNAMED, endpoint.target):
             yield stable
             # The parts of the name that are neither vendor nor model.
             model = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
