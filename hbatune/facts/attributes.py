@@ -3,11 +3,6 @@
 Reads of ``queue/*`` and ``mq/*`` wait uninterruptibly behind a frozen queue (block/blk-sysfs.c:
 queue_attr_show takes q->sysfs_lock), but ``device/*`` still answers. The device's state is
 therefore read first. No read here has a deadline: ``survey`` reads many devices, with deadlines.
-
-Features of NVMe controllers are read like files in the controller's directory. ``feature/08`` has
-the number that Get Features returns for the feature 08h, and is writable if the controller reports
-the feature as changeable. ``feature/09``, which exists for each interrupt vector, has the vectors
-that are exempt from coalescing.
 """
 
 import array
@@ -26,7 +21,10 @@ AnyAttributes = Mapping[str, Attribute | Missing]
 Survey = Mapping[str, Attributes]  # attributes by directory
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
+# A feature of an NVMe controller is read like a file: ``feature/08`` has the number that Get Features
+# returns for 08h, and is writable if the controller reports the feature as changeable.
 FEATURE_PREFIX = "feature/"
+# Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09
 
 # Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
@@ -216,14 +214,12 @@ def _add_behind(names: tuple[str, ...], values: Attributes, directory: int, link
 def _list_names(directory: int, folder: str) -> list[str] | Missing:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            return sorted(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         return _convert_error(error)
-    try:
-        return sorted(os.listdir(descriptor))
-    except OSError as error:
-        return _convert_error(error)
-    finally:
-        os.close(descriptor)
 
 
 def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
@@ -272,8 +268,9 @@ def _explain_error(name: str, error: OSError) -> Missing:
 
 
 def _convert_error(error: OSError) -> Missing:
-    is_absent = error.errno in _ABSENT_ERRNOS
-    return ABSENT if is_absent else Missing(Reason.UNREADABLE, error.errno)
+    if error.errno in _ABSENT_ERRNOS:
+        return ABSENT
+    return Missing(Reason.UNREADABLE, error.errno)
 
 
 def get_text(attributes: AnyAttributes, name: str) -> str | Missing:

@@ -45,6 +45,11 @@ class Evidence(Struct, frozen=True):
     rotation: int | None = None
     rotational: bool | None = None
 
+    @property
+    def is_ata(self) -> bool:
+        """Whether the drive speaks ATA behind a translation."""
+        return self.vendor == "ATA" or self.sat
+
 
 Classifier = Callable[[Evidence], Protocol | None]
 

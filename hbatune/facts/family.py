@@ -178,6 +178,12 @@ def clamp_depth_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int |
     return limit_depth
 
 
+def limit_ncq_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    """Return the drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
+    # 32 is ATA_MAX_QUEUE (linux/ata.h).
+    return 32 if evidence.ncq_depth is None else evidence.ncq_depth
+
+
 def assume_no_trap(host: Host, evidence: Evidence) -> str | None:
     """Return None: a write of queue_depth is not known to do harm."""
     return None

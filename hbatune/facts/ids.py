@@ -2,11 +2,9 @@
 
 An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to it
 (``facts.routes``). It contains no number that a boot assigns. If two targets would share an id,
-each gets its kernel address after a ``~``. Such an id is valid for this boot only.
-
-Journals and configurations of earlier versions have ids with numbers that a boot assigns
-(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). The present
-kernel addresses give their meaning on this machine.
+each gets its kernel address after a ``~``. Such an id is valid for this boot only. Ids of earlier
+versions have such numbers (``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``,
+``host0@PCI``). The present kernel addresses give their meaning on this machine.
 """
 
 import re

@@ -1,12 +1,9 @@
 """Count failed I/O in the kernel's log, by disk and type.
 
-The block layer logs a line for each I/O that finally failed, and none for pass-through, regardless
-of its status (block/blk-mq.c: blk_update_request, blk_print_req_error). Commands from smartd
-therefore never appear. The preceding lines of the SCSI layer give the reason. All lines are limited
-in their rate, and the log is a ring, so the counts are minimums.
-
-If a user may not read the log, systemd's journal may contain it: members of adm and systemd-journal
-may read that.
+The block layer logs a line for each I/O that finally failed, and none for pass-through such as
+smartd's (block/blk-mq.c: blk_update_request, blk_print_req_error). The preceding lines of the SCSI
+layer give the reason. All lines are limited in their rate, and the log is a ring, so the counts are
+minimums. Members of adm and systemd-journal may read the log only in systemd's journal.
 """
 
 import errno

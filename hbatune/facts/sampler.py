@@ -1,13 +1,9 @@
 """Sample the activity of a machine: counters to compare with the counters of another moment.
 
 Samples are frequent and must be cheap: only files that answer immediately are read, without
-workers. /proc/diskstats covers all disks, and it and ``device/*`` answer even if a queue is frozen.
-``queue/*`` is not read: such a read would wait for a write that waits for I/O. The counters of
-Fibre Channel links and SAS phys are not read: each such read is a command to the adapter.
-``hbatune check`` reads them.
-
-The meters of a single disk and of some CPUs are for probes, which read them before and after.
-``read_temperature`` sends a command to the drive.
+workers. /proc/diskstats and ``device/*`` answer even if a queue is frozen, ``queue/*`` does not.
+The counters of Fibre Channel links and SAS phys are left to ``hbatune check``: each such read is a
+command to the adapter. The meters of a single disk and of some CPUs are for probes.
 """
 
 import errno

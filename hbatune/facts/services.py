@@ -2,15 +2,9 @@
 
 Any user can run a process with any name, and a container can run the same daemon. Such a process is
 ignored. The kernel gives the proof: all user ids are 0, the process has one number, and its cgroup
-is the cgroup of the system's unit. Mount namespace, executable and other links prove nothing: a
-unit may have a private mount namespace, and hbatune's daemon may not read the links.
-
-A process of root in another cgroup is unproven, for example on a host without systemd, or if an
-administrator started the daemon by hand. hbatune reports it as unknown and does not obey it. In a
-container, hbatune sees only the container's processes and applies the same rules to them.
-
-irqbalance moves interrupts every ten seconds, as its settings and its policy scripts specify. Only
-the process of irqbalance.service counts.
+is the cgroup of the system's unit. A unit may have a private mount namespace, so that proves
+nothing. A process of root in another cgroup is unproven: an administrator may have started it by
+hand. hbatune reports it as unknown and does not obey it.
 """
 
 import os
@@ -130,7 +124,7 @@ _POLICY_OPTIONS = ("--policyscript", "-l")
 
 
 class Irqbalance(Struct, frozen=True):
-    """The running irqbalance.
+    """The running irqbalance, which moves interrupts every ten seconds.
 
     ``policy`` is the script, or the directory of scripts, that its arguments name. ``settings`` are
     the settings in its environment, or None if this user may not read them.

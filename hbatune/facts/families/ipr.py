@@ -22,7 +22,7 @@ _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS o
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     """Return the reason for SATA drives: a write sets their depth to 1 (ipr_change_queue_depth)."""
-    if evidence.vendor == "ATA" or evidence.sat:
+    if evidence.is_ata:
         return "the driver drops SATA drives to one command at any write"
     return None
 

@@ -7,14 +7,10 @@ from hbatune.facts import family
 from hbatune.facts.classify import Evidence
 from hbatune.facts.model import Host, Missing, Pci
 
-_NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
-
 
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
-    if evidence.vendor != "ATA" and not evidence.sat:
-        return host.can_queue
-    return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
+    return family.limit_ncq_depth(pci, host, evidence) if evidence.is_ata else host.can_queue
 
 
 FAMILY = family.Family(

@@ -23,7 +23,6 @@ _CHIPS = {
 }
 _GEN35 = 0x00AA  # mpt3sas_scsih.c: _scsih_probe, is_gen35_ioc; older chips have lower ids ...
 _SAS3_LATE = range(0x00C0, 0x00CA)  # ... except these
-_SATA = 32  # mpt3sas_base.h: MPT3SAS_SATA_QUEUE_DEPTH
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
 
@@ -34,7 +33,8 @@ def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missi
     """
     device = pci.device if pci else None
     late = isinstance(device, int) and device >= _GEN35 and device not in _SAS3_LATE
-    return _SATA if (evidence.vendor == "ATA" or evidence.sat) and not late else host.can_queue
+    # 32 is MPT3SAS_SATA_QUEUE_DEPTH (mpt3sas_base.h).
+    return 32 if evidence.is_ata and not late else host.can_queue
 
 
 FAMILY = family.Family(
