@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -142,10 +143,7 @@ def add_requests(requests: dict[str, tuple[str, ...]], more: Mapping[str, tuple[
 
 
 def _select_witnesses(devices: Devices) -> dict[str, str]:
-    """Return one disk of each adapter, whose queues show which CPUs submit to which queue.
-
-    All disks of an adapter have the same queues, so one disk is enough.
-    """
+    """Return one disk of each adapter, whose queues show which CPUs submit to which queue."""
     witnesses: dict[str, str] = {}
     for directory, place in devices.places.items():
         if place.branch.adapter and place.branch.pci:
@@ -248,11 +246,8 @@ def build_endpoints(
 
 
 def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """Return the endpoints with unique ids.
-
-    Two drives can report the same name. Each then gets an id for this boot only, so one drive's
-    baseline is never restored to the other.
-    """
+    # Two drives can report the same name. Each then gets an id for this boot only, so one drive's
+    # baseline is never restored to the other.
     unique = list(endpoints)
     counts = Counter(endpoint.id for endpoint in endpoints)
     for position, endpoint in enumerate(endpoints):
@@ -269,7 +264,7 @@ class BootUnknownError(HbatuneError):
 def read_boot_id() -> str:
     """Return the id of this boot (random(4)). BootUnknownError if it cannot be read."""
     try:
-        return _read(_BOOT_ID).strip()
+        return Path(_BOOT_ID).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise BootUnknownError(
             f"{_BOOT_ID} cannot be read: {error.strerror}",
@@ -280,12 +275,7 @@ def read_boot_id() -> str:
 def _read_memory() -> int:
     """Return MemTotal in bytes (proc(5)), or 0 if unreadable, so nothing fits into it."""
     with suppress(OSError):
-        for line in _read(_MEMINFO).splitlines():
+        for line in Path(_MEMINFO).read_text(encoding="utf-8").splitlines():
             if line.startswith("MemTotal:"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()

@@ -21,8 +21,8 @@ AnyAttributes = Mapping[str, Attribute | Missing]
 Survey = Mapping[str, Attributes]  # attributes by directory
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
-# A feature of an NVMe controller is read like a file: ``feature/08`` has the number that Get Features
-# returns for 08h, and is writable if the controller reports the feature as changeable.
+# A feature of an NVMe controller is read like a file: ``feature/08`` has the number that Get
+# Features returns for 08h, and is writable if the controller reports the feature as changeable.
 FEATURE_PREFIX = "feature/"
 # Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09
@@ -124,15 +124,13 @@ def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
         value = read_attributes(sysfs_dir, (name,))[name]
         return value if isinstance(value, Missing) else value.text
     try:
-        file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        return _convert_error(error)
-    try:
-        return _decode_text(_read_content(file))
+        file = os.open(f"{sysfs_dir}/{name}", _READ)
+        try:
+            return _decode_text(_read_content(file))
+        finally:
+            os.close(file)
     except OSError as error:
         return _explain_error(name, error)
-    finally:
-        os.close(file)
 
 
 @lru_cache(maxsize=64)
@@ -317,11 +315,13 @@ def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
     return _parse(attributes, name, lambda text: float(text.split()[0]))
 
 
-def parse_error_count(attributes: AnyAttributes) -> int | None:
-    """Return the count of ``ERROR_COUNTER``, or None if unknown.
+def count_words(attributes: Attributes, name: str) -> int | Missing:
+    """Return the number of words in the attribute, such as the names in a directory."""
+    return _parse(attributes, name, lambda text: len(text.split()))
 
-    The file has a hexadecimal number (drivers/scsi/scsi_sysfs.c: show_iostat).
-    """
+
+def parse_error_count(attributes: AnyAttributes) -> int | None:
+    """Return ``ERROR_COUNTER``, which is hexadecimal (scsi_sysfs.c: show_iostat), or None."""
     count = parse_integer(attributes, ERROR_COUNTER, 16)
     return None if isinstance(count, Missing) else count
 
@@ -386,10 +386,7 @@ def find_device_node(directory: int) -> str:
 
 
 def _is_changeable(path: str, number: int) -> bool:
-    """Return whether the feature can be changed; True if the controller does not report it.
-
-    In that case only a write can show it.
-    """
+    """Return whether the feature can be changed, or True if only a write can show it."""
     data = array.array("B", bytes(4096))
     if nvme.submit(path, nvme.IDENTIFY, cdw10=1, data=data).status:
         return True

@@ -160,10 +160,7 @@ _CACHE_SIZE = 256  # thousands of LUNs have only a few different combinations
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def classify_protocol(evidence: Evidence, by_family: Classifier) -> Protocol:
-    """Return the protocol: by the transport first, then by the drive and the adapter's family.
-
-    ``by_family`` is ``Family.protocol``.
-    """
+    """Return the protocol: by the transport, then by the drive and by ``Family.protocol``."""
     is_emulated = evidence.transport in EMULATED_TRANSPORTS
     if is_emulated and any(sign.holds(evidence) for sign in VIRTUAL_SIGNS):
         return Protocol.VIRTUAL

@@ -259,10 +259,7 @@ def has_sysfs() -> bool:
 
 
 def find_devices() -> Devices:
-    """Enumerate the machine's storage: block devices, including hidden NVMe paths, and adapters.
-
-    UsageError if sysfs is hidden.
-    """
+    """Return the machine's block devices and adapters. UsageError if sysfs is hidden."""
     if not has_sysfs():
         raise UsageError(
             f"{_BLOCK} is not there, so that no disk can be seen",

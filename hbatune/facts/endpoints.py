@@ -67,10 +67,7 @@ _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def list_attributes(place: Place) -> tuple[str, ...]:
-    """Return the attributes of a block device that are needed to classify it.
-
-    Only its transport's attributes are read: with thousands of LUNs each file counts.
-    """
+    """Return the attributes that classify a block device: with many LUNs each file counts."""
     transport = place.branch.transport
     if place.address is None:
         return _NVME if transport == "nvme" else _OTHER
@@ -133,7 +130,7 @@ def build_endpoint(
         zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
-        hw_queues=host.hw_queues if host else _count_hw_queues(survey),
+        hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),
         depth_cap=_limit_depth(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=protocol is Protocol.NVME and place.address is not None,
@@ -154,10 +151,7 @@ def build_endpoint(
 
 
 def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
-    """Return the fact, or absent if the kernel returned EINVAL because no handler exists.
-
-    Copies of sysfs have an empty file there.
-    """
+    # Without a device handler, the kernel returns EINVAL, and copies of sysfs have an empty file.
     refused = isinstance(fact, Missing) and (fact.errno == errno.EINVAL or fact.text == "")
     return ABSENT if refused else fact
 
@@ -228,7 +222,7 @@ def build_map(
         zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
-        hw_queues=_count_hw_queues(survey),
+        hw_queues=attributes.count_words(survey, "mq/"),
         depth_cap=ABSENT,  # a map has no queue_depth, only its paths
         depth_trap=None,
         tri_mode=any(path.tri_mode for path in paths),
@@ -275,11 +269,6 @@ def _get_node(name: str) -> str:
 def _get_size(survey: Attributes) -> int | Missing:
     sectors = attributes.parse_integer(survey, "size")
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
-
-
-def _count_hw_queues(survey: Attributes) -> int | Missing:
-    queues = get_text(survey, "mq/")
-    return queues if isinstance(queues, Missing) else len(queues.split())
 
 
 def _limit_depth(

@@ -211,16 +211,6 @@ def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     return depth if isinstance(depth, int) and depth > 1 else None
 
 
-def always_share_tags(parameters: Parameters, queues: int) -> bool:
-    """Share one tag set among all hardware queues (``host_tagset`` in scsi_host_template)."""
-    return True
-
-
-def share_tags_of_several_queues(parameters: Parameters, queues: int) -> bool:
-    """Share one tag set if there are several queues: with one, ``host_tagset`` is not set."""
-    return queues > 1
-
-
 class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
@@ -261,7 +251,7 @@ class Family(Struct, frozen=True):
     depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
     depth_ramps: bool = False
     resets: tuple[str, ...] = ()
-    # Without host_tagset, every hardware queue has its own tags.
+    # Without host_tagset in scsi_host_template, every hardware queue has its own tags.
     shares_tags: Callable[[Parameters, int], bool] = lambda parameters, queues: False
     credits: tuple[str, ...] = ()
     inspected: tuple[str, ...] = ()

@@ -111,10 +111,7 @@ def build_former_id(target: Endpoint | Vector | Control) -> str:
 
 
 def map_former_ids(machine: Machine) -> dict[str, str]:
-    """Return the present id of each target, by its former id.
-
-    Former ids that several targets would share are omitted as ambiguous.
-    """
+    """Return the present id of each target by its former id, without ambiguous former ids."""
     targets = [(build_former_id(target), target.id) for target in _list_targets(machine)]
     counts = Counter(former for former, _ in targets)
     return {former: id for former, id in targets if counts[former] == 1}

@@ -144,11 +144,8 @@ def _read_records(device: int) -> Iterator[bytes]:
 
 
 def count_faults(log: str) -> Counts:
-    """Return the failed I/O in the text of a log in the form of /dev/kmsg.
-
-    Documentation/ABI/testing/dev-kmsg describes it. Only the kernel's own lines count: messages
-    from processes have another facility.
-    """
+    """Return the failed I/O in a log with the format of /dev/kmsg (ABI/testing/dev-kmsg)."""
+    # Only the kernel's own lines count: messages from processes have another facility.
     records = filter(None, map(_LINE.match, log.split("\n")))
     return _count_faults(
         record["text"] for record in records if int(record["priority"]) < _FIRST_OTHER_PRIORITY

@@ -80,11 +80,7 @@ def gather_machine(
 
 
 def _gather_known(known: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
-    """Return the machine with only these disks and their related devices, as the scope describes.
-
-    InsufficientFactsError for an adapter, a new host, a disk on a new host, and a disk whose id is
-    not unique.
-    """
+    """Return only these disks and their related devices, or raise InsufficientFactsError."""
     devices = part.find_related_devices(known, names)
     branches = dict.fromkeys(place.branch for place in devices.places.values())
     requests = assembly.list_disk_requests(devices, request.requested)
@@ -181,10 +177,7 @@ def _add_related(devices: Devices, names: Iterable[str]) -> frozenset[str] | Non
 
 
 def _select_branches(branches: Iterable[Branch], needed: Collection[Branch]) -> Iterator[Branch]:
-    """Yield the needed branches, and the first branch of each other host and controller.
-
-    They are in the machine's order.
-    """
+    """Yield the needed branches, and the first of each other host and controller, in order."""
     served = set()
     for branch in branches:
         server = (branch.adapter, branch.host, branch.controller)

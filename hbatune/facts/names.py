@@ -68,8 +68,7 @@ def _find_step(first: list[int | str], second: list[int | str]) -> int | None:
     match [(place, *pair) for place, pair in pairs if pair[0] != pair[1]]:
         case [(place, int(before), int(after))] if after == before + 1:
             return place
-        case _:
-            return None
+    return None
 
 
 def _split_counters(name: str) -> list[int | str]:

@@ -83,8 +83,7 @@ _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 
 def count_vectors(function: Attributes) -> int | Missing:
     """Return the number of MSI or MSI-X vectors; absent if the function has a line instead."""
-    names = get_text(function, "msi_irqs/")
-    return names if isinstance(names, Missing) else len(names.split())
+    return attributes.count_words(function, "msi_irqs/")
 
 
 def has_msi(function: Attributes) -> bool | Missing:
@@ -121,7 +120,11 @@ def read_udev_rules() -> tuple[UdevRule, ...]:
     rules: list[UdevRule] = []
     for name, file in sorted(files.items()):
         if not _OURS.search(name):
-            rules += parse_assignments(file, _read_text(file))
+            # An entry in a directory of rules may be a FIFO, or a link to a device.
+            rules_file = loader.open_file(Path(file))
+            with suppress(OSError, loader.UnusableFileError), rules_file as descriptor:
+                text = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
+                rules += parse_assignments(file, text.decode("utf-8", "backslashreplace"))
     return tuple(rules)
 
 
@@ -159,14 +162,6 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
             parts = []
     if parts:
         yield start, "".join(parts)
-
-
-def _read_text(path: str) -> str:
-    # An entry in a directory of rules may be a FIFO, or a link to a device.
-    with suppress(OSError, loader.UnusableFileError), loader.open_file(Path(path)) as descriptor:
-        beginning = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
-        return beginning.decode("utf-8", "backslashreplace")
-    return ""
 
 
 def observe_health(

@@ -11,16 +11,14 @@ from hbatune.facts import names
 from hbatune.facts.model import Machine, Processors
 from hbatune.facts.services import find_irqbalance, read_irqbalance_settings
 
+# Documentation/ABI/testing/sysfs-devices-system-cpu
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = Path("/proc/cmdline")
 _IRQAFFINITY = "irqaffinity="
 
 
 def read_processors() -> Processors:
-    """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings.
-
-    Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
-    """
+    """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings."""
     online = read_cpu_list(f"{_CPU}/online")
     siblings = {
         read_cpu_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,) for cpu in online
@@ -38,11 +36,9 @@ def read_processors() -> Processors:
 
 
 def find_msi_option() -> str | None:
-    """Return the option of the kernel's command line that switches MSI off, or None.
-
-    Documentation/admin-guide/kernel-parameters.txt: ``pci=`` takes several options.
-    """
+    """Return the option of the kernel's command line that switches MSI off, or None."""
     for option in _list_kernel_options(read_command_line()):
+        # pci= takes several options (Documentation/admin-guide/kernel-parameters.txt).
         if re.fullmatch(r"pci=(?:\S*,)?nomsi(?:,\S*)?", option):
             return option
     return None

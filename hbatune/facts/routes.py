@@ -119,12 +119,9 @@ def parse_place(directory: str) -> Place:
     return Place(parse_branch(directory.rpartition("/")[0]), None)
 
 
-@cache
+@cache  # thousands of LUNs share a few branches
 def parse_branch(path: str) -> Branch:
-    """Return the branch for the part of a sysfs path above a target or a namespace.
-
-    Cached, since thousands of LUNs share a few branches.
-    """
+    """Return the branch for the part of a sysfs path above a target or a namespace."""
     transport = _find_transport(path)
     pci, address = _find_last_pci(path)
     if transport == "usb":
@@ -176,10 +173,7 @@ def _find_transport(path: str) -> str | None:
 
 
 def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
-    """Return the path of the last directory named by the text and a number, and its name.
-
-    A number may have several parts, as in ``end_device-6:0:1``. The text begins with a slash.
-    """
+    """Return the path and name of the last directory named by the text and a number (6:0:1)."""
     position = path.rfind(text)
     while position >= 0:
         end = path.find("/", position + len(text))

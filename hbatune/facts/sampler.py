@@ -228,7 +228,10 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
     The ticks are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the
     first two. Nothing is yielded if they cannot be read.
     """
-    for line in _read_text(_STAT).splitlines():
+    text = b""
+    with suppress(OSError), open(_STAT, "rb", buffering=0) as file:
+        text = file.readall()
+    for line in text.decode("utf-8", "replace").splitlines():
         # The lines of CPUs come first, and the line of interrupts is longer than all of them.
         if not line.startswith("cpu"):
             return
@@ -238,19 +241,11 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
 
 def _build_link(values: Attributes) -> LinkSample | None:
     """Return the link of a function; without a link the width is 0 (drivers/pci/pci-sysfs.c)."""
-    speed, width = (
-        attributes.parse_leading_number(values, _LINK[0]),
-        parse_integer(values, _LINK[1]),
-    )
+    speed = attributes.parse_leading_number(values, _LINK[0])
+    width = parse_integer(values, _LINK[1])
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None
-
-
-def _read_text(path: str) -> str:
-    with suppress(OSError), open(path, "rb", buffering=0) as file:
-        return file.readall().decode("utf-8", "replace")
-    return ""
 
 
 class Activity(Struct, frozen=True):
@@ -268,15 +263,13 @@ class Activity(Struct, frozen=True):
 
 
 def read_activity(sysfs: Path | str) -> Activity | Missing:
-    """Read the activity of the block device whose sysfs directory is ``sysfs``.
-
-    Documentation/block/stat.rst: fields 1, 5 and 10 of ``stat``; ``inflight`` has reads and writes.
-    """
+    """Read the activity of the block device whose sysfs directory is ``sysfs``."""
     directory = Path(sysfs)
     try:
         stat = (directory / "stat").read_text(encoding="ascii").split()
         in_flight = (directory / "inflight").read_text(encoding="ascii").split()
         reads, writes = (int(count) for count in in_flight)
+        # Fields 1, 5 and 10 (Documentation/block/stat.rst).
         return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
     except OSError as error:
         reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE

@@ -156,10 +156,8 @@ class _Survey:
         chunk.last[wanted] = self._results[directory] = last | update.attributes
 
     def _retry_device(self, chunk: _Chunk, why: Missing) -> None:
-        """Retry the unresponsive device without its queue, and queue the remaining ones elsewhere.
-
-        Replies come one directory at a time, so the first unanswered directory hung.
-        """
+        # Replies come one directory at a time, so the first unanswered directory hung. It is read
+        # again without its queue, and the remaining ones elsewhere.
         if chunk.done == len(chunk.requests):
             return
         directory, wanted = chunk.requests[chunk.done]

@@ -88,8 +88,7 @@ def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]
     yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
 
 
-# The maximum length of a name in an error: no id is longer.
-_MAX_NAME_LENGTH = 200
+_MAX_NAME_LENGTH = 200  # of a name in an error: no id is longer
 
 
 class UnknownTargetError(UsageError):
@@ -99,11 +98,10 @@ class UnknownTargetError(UsageError):
         from difflib import get_close_matches  # needed only for an unknown name
 
         close = get_close_matches(name[:_MAX_NAME_LENGTH], list(all_names), n=3)
-        suggestion = (
-            f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
-        )
+        matches = f"did you mean {' or '.join(close)}?" if close else None
         short = name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
-        super().__init__(f"no target {short!r} on this machine", hint=hint or suggestion)
+        hint = hint or matches or "`hbatune list` shows them all"
+        super().__init__(f"no target {short!r} on this machine", hint=hint)
         self.name = name
 
 
@@ -121,10 +119,7 @@ class ChosenTargets(Struct, frozen=True):
 
 
 def choose_targets(machine: Machine, names: Iterable[str]) -> ChosenTargets:
-    """Return the meaning of the names, or everything without names.
-
-    UnknownTargetError as for ``find_named_targets``.
-    """
+    """Return the targets that the names mean, or all; raise UnknownTargetError for other names."""
     requested = tuple(names)
     if not requested:
         return ChosenTargets(None, machine.endpoints, machine.adapters, machine.vectors)

@@ -72,7 +72,12 @@ _ANONYMOUS_FIELDS = {"anonymous": True, "looks": ()}  # earlier counts are keyed
 
 def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
-    pseudonym = _make_pseudonym(os.urandom(32) if key is None else key)
+    secret = os.urandom(32) if key is None else key
+
+    def pseudonym(text: str) -> str:
+        # 64 bits are enough to be unique.
+        return "anon-" + hashlib.blake2b(text.encode(), key=secret, digest_size=8).hexdigest()
+
     scrub = _make_scrubber(_find_identities(snapshot.machine), pseudonym)
     content = msgspec.to_builtins(snapshot)
     machine = _scrub_values(content["machine"], scrub, _FACTS_KEPT)
@@ -98,11 +103,6 @@ def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snaps
         {**content, "machine": machine, "health": health, "policy": policy, **_ANONYMOUS_FIELDS},
         Snapshot,
     )
-
-
-def _make_pseudonym(key: bytes) -> Scrub:
-    """Return a function that maps each text to a pseudonym of 64 bits, enough to be unique."""
-    return lambda text: "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
 
 
 def _hide_mount(point: str, pseudonym: Scrub) -> str:

@@ -53,7 +53,7 @@ FAMILY = family.Family(
     products=tuple(family.Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_classify,
     depth_trap=_find_depth_trap,
-    shares_tags=family.share_tags_of_several_queues,
+    shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
         "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",

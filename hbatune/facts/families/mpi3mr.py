@@ -49,7 +49,7 @@ FAMILY = family.Family(
     # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
     # call; it also sets the largest request of NVMe drives.
     resets=("queue_depth", "max_sectors_kb"),
-    shares_tags=family.always_share_tags,
+    shares_tags=lambda parameters, queues: True,
     credits=("fw_queue_depth",),
     inspected=("adp_state",),
     interrupts=family.Interrupts(

@@ -47,7 +47,7 @@ FAMILY = family.Family(
     depth_cap=_limit_depth,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
-    shares_tags=family.share_tags_of_several_queues,
+    shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     credits=("fw_queue_depth",),
     interrupts=family.Interrupts(
         family.Vectors.MIXED,

@@ -12,7 +12,7 @@ FAMILY = family.Family(
     firmware=("firmware_version",),
     version=("driver_version",),
     depth=family.Depth.FIXED,
-    shares_tags=family.always_share_tags,
+    shares_tags=lambda parameters, queues: True,
     interrupts=family.Interrupts(
         family.Vectors.MANAGED,
         "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
