@@ -229,9 +229,7 @@ def build_endpoints(
             attributes,
             port,
             servers.get(branch.adapter or ""),
-            endpoints.collect_evidence(
-                place, attributes, port, parallel=place.target in devices.parallel
-            ),
+            endpoints.collect_evidence(place, attributes, port, place.target in devices.parallel),
             select_requested(attributes),
             disk_routes,
         )

@@ -283,10 +283,8 @@ def get_word(attributes: Attributes, name: str) -> str:
     return value.text if isinstance(value, Attribute) else ""
 
 
-def _parse(
-    attributes: AnyAttributes, name: str, convert: Callable[[str], _Value]
-) -> _Value | Missing:
-    text = get_text(attributes, name)
+def _parse(values: AnyAttributes, name: str, convert: Callable[[str], _Value]) -> _Value | Missing:
+    text = get_text(values, name)
     if isinstance(text, Missing):
         return text
     try:

@@ -191,18 +191,14 @@ def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
             return Storage.FABRIC
         case Protocol.NVME if matches_glob(evidence.model, VIRTUAL_NVME):
             return Storage.VIRTUAL
-        case Protocol.SAS if evidence.access is not None or _is_array(evidence):
+        case Protocol.SAS if evidence.access is not None:
             return Storage.ARRAY
-        case _:
-            return Storage.LOCAL
-
-
-def _is_array(evidence: Evidence) -> bool:
-    return any(
-        matches_glob(evidence.vendor, vendors.split("|"))
-        and matches_glob(evidence.model, models.split("|"))
-        for vendors, models in SAS_ARRAYS
-    )
+        case Protocol.SAS:
+            for vendors, models in SAS_ARRAYS:
+                is_vendor = matches_glob(evidence.vendor, vendors.split("|"))
+                if is_vendor and matches_glob(evidence.model, models.split("|")):
+                    return Storage.ARRAY
+    return Storage.LOCAL
 
 
 def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:

@@ -74,11 +74,7 @@ def is_link(name: str) -> bool:
 
 
 def resolve_link(name: str) -> str:
-    """Return the kernel name of the disk that a link below ``/dev`` points to.
-
-    A link to a partition means its disk. Any other name, and a link that does not exist (now), is
-    returned unchanged.
-    """
+    """Return the disk that a link below ``/dev`` points to, or any other name unchanged."""
     if not name.startswith(_DEV) or not os.path.islink(name):
         return name
     node = os.path.realpath(name)
@@ -109,10 +105,8 @@ class Stack:
                 self._holders[lower].append(upper)
 
     def holders(self, name: str) -> tuple[str, ...]:
-        """Return the block devices directly on the disk or its partitions.
-
-        An administrator chooses some of the names (drivers/md/md.c: md_alloc), so they are escaped.
-        """
+        """Return the block devices directly on the disk or its partitions."""
+        # An administrator chooses some of the names (drivers/md/md.c: md_alloc).
         return tuple(sorted(map(escape_text, self._holders.get(name, ()))))
 
     def foundations(self, name: str) -> set[str]:

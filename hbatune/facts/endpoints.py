@@ -156,13 +156,11 @@ def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
     return ABSENT if refused else fact
 
 
-def collect_evidence(
-    place: Place, survey: Attributes, target: Attributes, *, parallel: bool
-) -> Evidence:
+def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi: bool) -> Evidence:
     """Return the attributes of a block device and of its target port as evidence."""
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
-    port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
+    ata_port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
@@ -171,13 +169,13 @@ def collect_evidence(
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
         raid_level=get_fact(get_text(survey, "device/raid_level")),
-        port_protocols=get_fact(get_text(target, PORT_ATTRIBUTES[0])),
+        port_protocols=get_fact(get_text(port, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
         ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
-        ncq_off=ncq_off(read_command_line(), int(port[1])) if port else None,
+        ncq_off=ncq_off(read_command_line(), int(ata_port[1])) if ata_port else None,
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
-        spi=parallel,
+        spi=is_spi,
         rotation=classify.parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )

@@ -63,15 +63,13 @@ def gather_machine(
     The result contains everything if the named disks cannot be resolved otherwise, except with a
     known machine: InsufficientFactsError if its facts are not enough.
     """
-    request = ReadRequest(
-        tuple(dict.fromkeys(attributes)), of or {}, deadline, avoid or {}, worker_pool
-    )
+    requested = tuple(dict.fromkeys(attributes))
+    request = ReadRequest(requested, of or {}, deadline, avoid or {}, worker_pool)
     if scope.known_machine is not None:
         return _gather_known(scope.known_machine, scope.disks, request)
     devices = find_devices()
-    branches = tuple(
-        dict.fromkeys((*(p.branch for p in devices.places.values()), *devices.servers))
-    )
+    places = devices.places.values()
+    branches = tuple(dict.fromkeys((*(place.branch for place in places), *devices.servers)))
     if scope.disks and (machine := _gather_disks(devices, branches, scope.disks, request)):
         return machine
     groups = group_branches(branches)

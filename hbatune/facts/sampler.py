@@ -136,10 +136,8 @@ class Sampler:
     def update(self, part: SampledPlaces) -> None:
         """Replace the disks with the same names by the disks of a partial scan."""
         places = self.places
-        other_names = (name for name in places.scsi if name not in part.disks)
-        self.places = replace(
-            places, disks=places.disks | part.disks, scsi=(*other_names, *part.scsi)
-        )
+        others = (name for name in places.scsi if name not in part.disks)
+        self.places = replace(places, disks=places.disks | part.disks, scsi=(*others, *part.scsi))
 
     def sample(self, monotonic: float, time: float) -> Sample:
         """Return the machine at this moment: ``time`` is in seconds since the epoch."""
@@ -183,10 +181,11 @@ class Sampler:
                 self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
         for adapter, ends in self.places.ways.items():
             errors = {}
-            for position, end in enumerate(ends):
-                values = attributes.read_attributes(end, (*_LINK, *_AER) if position == 0 else _AER)
-                link = _build_link(values) if position == 0 else None
-                if link is not None:
+            for end in ends:
+                values = attributes.read_attributes(
+                    end, (*_LINK, *_AER) if end == ends[0] else _AER
+                )
+                if link := _build_link(values):
                     self._links[adapter] = link
                 # Either end of a link may see an error.
                 bus_errors = parse_bus_errors(values)

@@ -165,12 +165,8 @@ def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]
         if not ids and not adapters:
             for vector in machine.vectors:
                 if vector.target == name:
-                    raise UnknownTargetError(
-                        name,
-                        (),
-                        hint=f"it is an interrupt of {vector.adapter} that carries no data, "
-                        "and is left alone",
-                    )
+                    hint = "it is an interrupt of {} that carries no data, and is left alone"
+                    raise UnknownTargetError(name, (), hint=hint.format(vector.adapter))
             aliases = chain(*names_by_id.values(), *names_by_adapter.values())
             raise UnknownTargetError(name, set(aliases))
         # Include the adapter itself: rows of its module's options and coalescing have its name.

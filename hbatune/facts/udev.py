@@ -26,23 +26,17 @@ _SEARCH_THRESHOLD = 16
 
 @cache
 def load_context() -> pyudev.Context:
-    """Return udev's library, loaded once.
-
-    To find the library, pyudev runs ldconfig each time, a process that may be refused. The name is
-    fixed here.
-    """
+    """Return udev's library, loaded once."""
     import pyudev  # most commands need only the names above
     from pyudev._ctypeslib import utils
 
+    # pyudev would run ldconfig each time to find the library, a process that may be refused.
     utils.find_library = "lib{}.so.1".format
     return pyudev.Context()
 
 
 class SavedTexts(Struct, frozen=True):
-    """The saved texts, by the property's name without prefix, and when udev first saw the device.
-
-    ``appeared`` is in µs since boot.
-    """
+    """The saved texts, by property, and the µs since boot when udev first saw the device."""
 
     texts: Mapping[str, str]
     appeared: str

@@ -113,9 +113,7 @@ def _list_handlers(irq: int) -> tuple[str, ...]:
     return ()
 
 
-def _mark_polled(
-    vectors: Sequence[Vector], model: Interrupts, parameters: Parameters
-) -> Sequence[Vector]:
+def _mark_polled(vectors: list[Vector], model: Interrupts, parameters: Parameters) -> list[Vector]:
     """Return the vectors, with a separate role for the queues that the driver polls."""
     data = _sort_data(vectors)
     count = model.polled(parameters, len(data))

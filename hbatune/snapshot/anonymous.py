@@ -67,7 +67,6 @@ _PROFILES = frozenset(
         *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
     )
 )
-_ANONYMOUS_FIELDS = {"anonymous": True, "looks": ()}  # earlier counts are keyed by identity
 
 
 def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
@@ -99,10 +98,9 @@ def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snaps
     for entry, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
         entry["point"] = _hide_mount(mount.point, pseudonym)
     health["tuned"] = msgspec.to_builtins(_hide_tuned(snapshot.health.tuned, scrub, pseudonym))
-    return msgspec.convert(
-        {**content, "machine": machine, "health": health, "policy": policy, **_ANONYMOUS_FIELDS},
-        Snapshot,
-    )
+    content |= {"machine": machine, "health": health, "policy": policy, "anonymous": True}
+    content["looks"] = ()  # earlier counts are keyed by identity
+    return msgspec.convert(content, Snapshot)
 
 
 def _hide_mount(point: str, pseudonym: Scrub) -> str:

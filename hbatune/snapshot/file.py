@@ -1,10 +1,9 @@
 """A snapshot: its content as frozen values, its bytes, and checks of both.
 
 The bytes are compressed JSON. The reader trusts nothing in a file. It checks the references between
-the parts of a snapshot: facts gathered from a machine are consistent, facts in a file may not be.
-
-A newer hbatune may write rules that this version does not understand. The snapshot keeps these
-rules. A plan is made without them and reports it.
+the parts of a snapshot: facts gathered from a machine are consistent, facts in a file may not be. A
+newer hbatune may write rules that this version does not understand. The snapshot keeps these rules.
+A plan is made without them and reports it.
 """
 
 import re
@@ -86,11 +85,7 @@ def _is_understood(rule: Rule | OptionRule) -> bool:
 
 
 def describe_fault(snapshot: Snapshot) -> str | None:
-    """Describe the first inconsistency, or return None if the snapshot is consistent.
-
-    Every referenced adapter, endpoint, vector and control exists. Adapters and endpoints are
-    unique, and the health data covers exactly these.
-    """
+    """Describe the first inconsistent name or reference of a snapshot, or return None."""
     return next(_find_faults(snapshot), None)
 
 
