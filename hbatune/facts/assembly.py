@@ -136,9 +136,9 @@ def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests
     return requests
 
 
-def add_requests(requests: dict[str, tuple[str, ...]], more: Mapping[str, tuple[str, ...]]) -> None:
+def add_requests(requests: Requests, additions: Requests) -> None:
     """Add attributes to read, by directory."""
-    for directory, names in more.items():
+    for directory, names in additions.items():
         requests[directory] = _merge_names(requests.get(directory, ()), names)
 
 

@@ -21,8 +21,8 @@ AnyAttributes = Mapping[str, Attribute | Missing]
 Survey = Mapping[str, Attributes]  # attributes by directory
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
-# A feature of an NVMe controller is read like a file: ``feature/08`` has the number that Get
-# Features returns for 08h, and is writable if the controller reports the feature as changeable.
+# A feature of an NVMe controller is read like a file. ``feature/08`` has the number that Get
+# Features returns for 08h. It is writable if the controller reports the feature as changeable.
 FEATURE_PREFIX = "feature/"
 # Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09

@@ -260,8 +260,9 @@ def find_devices() -> Devices:
             hint="it is hidden in many containers: run hbatune on the host",
         )
     block = set(list_directories("block"))
-    whole = sorted(d for d in block if d.rpartition("/")[0] not in block)  # without partitions
-    disks = {get_kernel_name(directory): directory for directory in whole}
+    # Without partitions.
+    directories = sorted(d for d in block if d.rpartition("/")[0] not in block)
+    disks = {get_kernel_name(directory): directory for directory in directories}
     places, heads, slaves, maps = {}, {}, {}, {}
     for name, directory in disks.items():
         if routes.is_head(directory):

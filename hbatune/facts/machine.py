@@ -77,9 +77,9 @@ def gather_machine(
     return assembly.build_machine(devices, branches, groups, survey, request)
 
 
-def _gather_known(known: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
+def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
     """Return only these disks and their related devices, or raise InsufficientFactsError."""
-    devices = part.find_related_devices(known, names)
+    devices = part.find_related_devices(cached, names)
     branches = dict.fromkeys(place.branch for place in devices.places.values())
     requests = assembly.list_disk_requests(devices, request.requested)
     assembly.add_requests(requests, routes.list_route_attributes(branches))
@@ -87,19 +87,19 @@ def _gather_known(known: KnownMachine, names: Iterable[str], request: ReadReques
     servers = {}
     for branch in branches:
         if branch.adapter:
-            adapter = known.adapters[branch.adapter]
+            adapter = cached.adapters[branch.adapter]
             servers[branch.adapter] = ServingAdapter(adapter, family_named(adapter.family))
     endpoints = assembly.build_endpoints(
-        devices, survey, servers, request.requested, known.ways(branches, survey)
+        devices, survey, servers, request.requested, cached.ways(branches, survey)
     )
-    if known.is_ambiguous(endpoints):
+    if cached.is_ambiguous(endpoints):
         raise InsufficientFactsError("the id of a disk is not unique")
     families = {server.family.name for server in servers.values()}
     return replace(
-        known.rest,
+        cached.rest,
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=tuple(endpoints.values()),
-        modules=tuple(module for module in known.rest.modules if module.name in families),
+        modules=tuple(module for module in cached.rest.modules if module.name in families),
         vectors=(),
     )
 
@@ -109,8 +109,8 @@ def _gather_disks(
 ) -> Machine | None:
     """Return the machine with only the named disks; ``devices`` and ``branches`` are all of it.
 
-    None if a name is not a disk, if another disk may have the same route, and for NVMe with several
-    paths or over fabrics, whose ids depend on all devices.
+    None if a name is not a disk or another disk may have the same route. None for NVMe with several
+    paths or over fabrics, since their ids depend on all devices.
     """
     wanted = _add_related(devices, (name.removeprefix(_DEV) for name in names))
     if wanted is None:

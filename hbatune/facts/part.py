@@ -74,7 +74,7 @@ class KnownMachine:
 
     def has_host(self, host: str) -> bool:
         """Return whether this is a SCSI host of the machine."""
-        hosts = (known.name for adapter in self.adapters.values() for known in adapter.hosts)
+        hosts = (h.name for adapter in self.adapters.values() for h in adapter.hosts)
         return host in hosts
 
     def alike(self, id: str) -> frozenset[str]:
@@ -148,7 +148,7 @@ def _iterate_branches(machine: Machine) -> Iterator[Branch]:
             yield routes.parse_branch(above)
 
 
-def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
+def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
     """Return the named disks, the disks of named SCSI hosts, and their related devices.
 
     InsufficientFactsError for an adapter, a new host, and a disk on a new host.
@@ -160,8 +160,8 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
         name = waiting.pop()
         if name in directories:
             continue
-        if known.has_host(name):
-            waiting += known.of_host(name)
+        if cached.has_host(name):
+            waiting += cached.of_host(name)
             continue
         directory = _find_directory(name)
         if directory is None:
@@ -185,7 +185,7 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
         directories[name] = directory
     disks = {get_kernel_name(directory): directory for directory in sorted(directories.values())}
     places = {path: routes.parse_place(path) for name, path in disks.items() if name not in maps}
-    if not all(known.has_server(place.branch) for place in places.values()):
+    if not all(cached.has_server(place.branch) for place in places.values()):
         raise InsufficientFactsError("a disk is on a new adapter or host")
     targets = {place.target for place in places.values() if place.target}
     return Devices(

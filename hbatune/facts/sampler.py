@@ -136,8 +136,8 @@ class Sampler:
     def update(self, part: SampledPlaces) -> None:
         """Replace the disks with the same names by the disks of a partial scan."""
         places = self.places
-        others = (name for name in places.scsi if name not in part.disks)
-        self.places = replace(places, disks=places.disks | part.disks, scsi=(*others, *part.scsi))
+        retained = (name for name in places.scsi if name not in part.disks)
+        self.places = replace(places, disks=places.disks | part.disks, scsi=(*retained, *part.scsi))
 
     def sample(self, monotonic: float, time: float) -> Sample:
         """Return the machine at this moment: ``time`` is in seconds since the epoch."""
