@@ -2,9 +2,9 @@
 
 Any user can run a process with any name, and a container can run the same daemon. Such a process is
 ignored. The kernel gives the proof: all user ids are 0, the process has one number, and its cgroup
-is the cgroup of the system's unit. A mount namespace proves nothing: a unit may have a
-private one. A process of root in another cgroup is unproven: an administrator may have started it by
-hand. hbatune reports it as unknown and does not obey it.
+is the cgroup of the system's unit. A mount namespace proves nothing: a unit may have a private one.
+A process of root in another cgroup is unproven: an administrator may have started it by hand.
+hbatune reports it as unknown and does not obey it.
 """
 
 import os
