@@ -64,7 +64,8 @@ def page() -> str:
     lines += [line for family in families() for line in _documents(family)]
     lines += ["", "## Traps", ""]
     for family in families():
-        lines += [f"- `{family.name}`: {trap.says} ({trap.source})" for trap in family.traps]
+        for says, source in family.traps.items():
+            lines.append(f"- `{family.name}`: {says} ({source})")
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from msgspec import Struct, field
 
 from hbatune.facts import attributes
-from hbatune.facts.attributes import ABSENT, Attributes, get_text, parse_integer
+from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.families import GENERIC, declared, family_of
 from hbatune.facts.family import Family, identify_product
 from hbatune.facts.health import Errors
@@ -21,9 +21,8 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
+# The severities of errors, with the name of each in the last line of ``aer_dev_*``.
 SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
-"""The severities of errors, with the name of each in the last line of ``aer_dev_*``."""
-
 _ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 
@@ -39,9 +38,8 @@ def list_pci_path(address: str) -> tuple[str, ...]:
 
 def parse_bus_errors(function: Attributes) -> Errors:
     """Return the totals of ``aer_dev_*``, which are in the last line of each."""
-    return Errors(
-        **{name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
-    )
+    totals = {name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
+    return Errors(**totals)
 
 
 def _parse_total(function: Attributes, name: str, severity: str) -> int | Missing:
@@ -134,9 +132,7 @@ class ServingAdapter(Struct, frozen=True):
         return next((host for host in self.adapter.hosts if host.name == name), None)
 
 
-def build_adapter(
-    target: str, group: AdapterBranches, survey: dict[str, Attributes]
-) -> ServingAdapter:
+def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> ServingAdapter:
     """Build one adapter from the attributes of its PCI function, hosts and controller."""
     hosts = tuple(_build_host(directory, survey) for directory in group.hosts)
     controller, directory = group.first("controller"), group.first("pci")
@@ -178,7 +174,7 @@ def build_adapter(
     return ServingAdapter(adapter, family)
 
 
-def _build_host(directory: str, survey: dict[str, Attributes]) -> Host:
+def _build_host(directory: str, survey: Survey) -> Host:
     values = survey.get(get_host_class_dir(directory), {})
     proc_name = get_text(values, "proc_name")
     # The texts of hosts whose driver has no proc_name.
@@ -277,7 +273,7 @@ def list_directories(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]
 
 def build_controls(
     groups: Mapping[str, AdapterBranches],
-    survey: Mapping[str, Attributes],
+    survey: Survey,
     wanted: Mapping[TargetKind, Sequence[str]],
     routes: Routes,
 ) -> Iterator[Control]:

@@ -1,9 +1,11 @@
 """Read the attributes of devices, and assemble a machine from adapters and endpoints."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,9 +13,8 @@ from msgspec.structs import replace
 from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import AdapterBranches, ServingAdapter, read_modules
-from hbatune.facts.attributes import Attributes
+from hbatune.facts.attributes import Attributes, Survey
 from hbatune.facts.devices import Devices, find_mounts
-from hbatune.facts.ids import add_boot_suffix, find_duplicates
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
 from hbatune.facts.processors import read_cpu_list, read_processors
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
@@ -25,6 +26,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
 _QUEUES = "mq/*/cpu_list"
 
+Requests = dict[str, tuple[str, ...]]  # attributes to read, by directory
+
 
 class ReadRequest(NamedTuple):
     """The attributes to read from disks, controllers and hosts, and how: see ``gather_machine``."""
@@ -35,9 +38,7 @@ class ReadRequest(NamedTuple):
     avoid: Mapping[str, str]
     worker_pool: WorkerPool | None
 
-    def read(
-        self, devices: Devices, requests: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, Attributes]:
+    def read(self, devices: Devices, requests: Requests) -> Survey:
         """Return the attributes of each directory."""
         names = self.avoid.keys() & devices.disks
         return survey_requests(
@@ -52,7 +53,7 @@ def build_machine(
     devices: Devices,
     branches: Sequence[Branch],
     groups: Mapping[str, AdapterBranches],
-    survey: dict[str, Attributes],
+    survey: Survey,
     request: ReadRequest,
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
@@ -104,7 +105,7 @@ def list_requests(
     branches: Iterable[Branch],
     groups: Mapping[str, AdapterBranches],
     request: ReadRequest,
-) -> dict[str, tuple[str, ...]]:
+) -> Requests:
     """Return the attributes to read from each directory."""
     requests = list_disk_requests(devices, request.requested)
     for branch in branches:
@@ -123,9 +124,9 @@ def list_requests(
     return requests
 
 
-def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests:
     """Return the attributes to read from disks, maps and SAS ports, except those for routes."""
-    requests: dict[str, tuple[str, ...]] = {}
+    requests: Requests = {}
     for directory, place in devices.places.items():
         requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
         if place.branch.end_device:
@@ -135,17 +136,14 @@ def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> dict[str
     return requests
 
 
-def add_requests(requests: dict[str, tuple[str, ...]], more: Mapping[str, tuple[str, ...]]) -> None:
+def add_requests(requests: Requests, additions: Requests) -> None:
     """Add attributes to read, by directory."""
-    for directory, names in more.items():
+    for directory, names in additions.items():
         requests[directory] = _merge_names(requests.get(directory, ()), names)
 
 
 def _select_witnesses(devices: Devices) -> dict[str, str]:
-    """Return one disk of each adapter, whose queues show which CPUs submit to which queue.
-
-    All disks of an adapter have the same queues, so one disk is enough.
-    """
+    """Return one disk of each adapter, whose queues show which CPUs submit to which queue."""
     witnesses: dict[str, str] = {}
     for directory, place in devices.places.items():
         if place.branch.adapter and place.branch.pci:
@@ -157,10 +155,9 @@ def _iterate_vectors(
     devices: Devices,
     groups: Mapping[str, AdapterBranches],
     servers: Mapping[str, ServingAdapter],
-    survey: Mapping[str, Attributes],
+    survey: Survey,
     modules: Iterable[Module],
 ) -> Iterator[Vector]:
-    """Yield the interrupts of every adapter that is a PCI function."""
     parameters = {module.name: module.parameters for module in modules}
     witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
     for target, group in groups.items():
@@ -208,7 +205,7 @@ def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attribut
 
 def build_endpoints(
     devices: Devices,
-    survey: Mapping[str, Attributes],
+    survey: Survey,
     servers: Mapping[str, ServingAdapter],
     requested: tuple[str, ...],
     disk_routes: Routes,
@@ -232,9 +229,7 @@ def build_endpoints(
             attributes,
             port,
             servers.get(branch.adapter or ""),
-            endpoints.collect_evidence(
-                place, attributes, port, parallel=place.target in devices.parallel
-            ),
+            endpoints.collect_evidence(place, attributes, port, place.target in devices.parallel),
             select_requested(attributes),
             disk_routes,
         )
@@ -249,16 +244,13 @@ def build_endpoints(
 
 
 def _with_unique_ids(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """Return the endpoints with unique ids.
-
-    Two drives can report the same name. Each then gets an id for this boot only, so one drive's
-    baseline is never restored to the other.
-    """
+    # Two drives can report the same name. Each then gets an id for this boot only, so one drive's
+    # baseline is never restored to the other.
     unique = list(endpoints)
-    duplicates = find_duplicates(endpoint.id for endpoint in endpoints)
+    counts = Counter(endpoint.id for endpoint in endpoints)
     for position, endpoint in enumerate(endpoints):
-        if endpoint.id in duplicates:
-            local_id = add_boot_suffix(endpoint.id, endpoint.address or endpoint.target)
+        if counts[endpoint.id] > 1:
+            local_id = f"{endpoint.id}~{endpoint.address or endpoint.target}"
             unique[position] = replace(endpoint, id=local_id)
     return tuple(unique)
 
@@ -270,7 +262,7 @@ class BootUnknownError(HbatuneError):
 def read_boot_id() -> str:
     """Return the id of this boot (random(4)). BootUnknownError if it cannot be read."""
     try:
-        return _read(_BOOT_ID).strip()
+        return Path(_BOOT_ID).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise BootUnknownError(
             f"{_BOOT_ID} cannot be read: {error.strerror}",
@@ -281,12 +273,7 @@ def read_boot_id() -> str:
 def _read_memory() -> int:
     """Return MemTotal in bytes (proc(5)), or 0 if unreadable, so nothing fits into it."""
     with suppress(OSError):
-        for line in _read(_MEMINFO).splitlines():
+        for line in Path(_MEMINFO).read_text(encoding="utf-8").splitlines():
             if line.startswith("MemTotal:"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()

@@ -3,11 +3,6 @@
 Reads of ``queue/*`` and ``mq/*`` wait uninterruptibly behind a frozen queue (block/blk-sysfs.c:
 queue_attr_show takes q->sysfs_lock), but ``device/*`` still answers. The device's state is
 therefore read first. No read here has a deadline: ``survey`` reads many devices, with deadlines.
-
-Features of NVMe controllers are read like files in the controller's directory. ``feature/08`` has
-the number that Get Features returns for the feature 08h, and is writable if the controller reports
-the feature as changeable. ``feature/09``, which exists for each interrupt vector, has the vectors
-that are exempt from coalescing.
 """
 
 import array
@@ -15,23 +10,28 @@ import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import TypeVar
 
 from hbatune import nvme
 from hbatune.facts import names
 from hbatune.facts.model import Attribute, Missing, Reason
 
 Attributes = dict[str, Attribute | Missing]
+AnyAttributes = Mapping[str, Attribute | Missing]
+Survey = Mapping[str, Attributes]  # attributes by directory
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
+# A feature of an NVMe controller is read like a file. ``feature/08`` has the number that Get
+# Features returns for 08h. It is writable if the controller reports the feature as changeable.
 FEATURE_PREFIX = "feature/"
+# Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09
 
+# Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
+# scsi_complete).
 ERROR_COUNTER = "device/ioerr_cnt"
-"""Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
-scsi_complete)."""
-
+# The configuration space of a PCI function: bytes, like VPD pages.
 PCI_CONFIG = "config"
-"""The configuration space of a PCI function: bytes, like VPD pages."""
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
@@ -53,14 +53,14 @@ _READ_ONLY = frozenset(
 _WRITEBACK = "queue/wbt_lat_usec"
 _VANISHED_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _ABSENT_ERRNOS = {errno.ENOENT, errno.ENOTDIR}
+# Bytes per read. Few files have more, and Python preallocates buffers of this size.
 _READ_BYTES = 448
-"""Bytes per read. Few files have more, and Python preallocates buffers of this size."""
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
+# A disk's link to the device that it is on.
 _DEVICE = "device/"
-"""A disk's link to the device that it is on."""
-
+_Value = TypeVar("_Value")
 _Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()
 
@@ -124,15 +124,13 @@ def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
         value = read_attributes(sysfs_dir, (name,))[name]
         return value if isinstance(value, Missing) else value.text
     try:
-        file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        return _convert_error(error)
-    try:
-        return _decode_text(_read_content(file))
+        file = os.open(f"{sysfs_dir}/{name}", _READ)
+        try:
+            return _decode_text(_read_content(file))
+        finally:
+            os.close(file)
     except OSError as error:
         return _explain_error(name, error)
-    finally:
-        os.close(file)
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +157,6 @@ def _split(attributes: tuple[str, ...]) -> tuple[list[tuple[str, _Adder]], ...]:
 
 
 def _check_health(directory: int, values: Attributes) -> Missing | None:
-    """Return why the queue would not answer, or None."""
     for name in _STATES:
         state = values.get(name) or _read_file(directory, name)
         if isinstance(state, Attribute):
@@ -215,14 +212,12 @@ def _add_behind(names: tuple[str, ...], values: Attributes, directory: int, link
 def _list_names(directory: int, folder: str) -> list[str] | Missing:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            return sorted(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         return _convert_error(error)
-    try:
-        return sorted(os.listdir(descriptor))
-    except OSError as error:
-        return _convert_error(error)
-    finally:
-        os.close(descriptor)
 
 
 def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
@@ -267,16 +262,16 @@ def _decode_text(data: bytes) -> str:
 
 
 def _explain_error(name: str, error: OSError) -> Missing:
-    """Return the meaning of an error on reading an existing file."""
     return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _convert_error(error)
 
 
 def _convert_error(error: OSError) -> Missing:
-    is_absent = error.errno in _ABSENT_ERRNOS
-    return ABSENT if is_absent else Missing(Reason.UNREADABLE, error.errno)
+    if error.errno in _ABSENT_ERRNOS:
+        return ABSENT
+    return Missing(Reason.UNREADABLE, error.errno)
 
 
-def get_text(attributes: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
+def get_text(attributes: AnyAttributes, name: str) -> str | Missing:
     """Return the attribute's text; an empty text is a value too."""
     value = attributes.get(name, ABSENT)
     return value.text if isinstance(value, Attribute) else value
@@ -288,45 +283,45 @@ def get_word(attributes: Attributes, name: str) -> str:
     return value.text if isinstance(value, Attribute) else ""
 
 
-def parse_integer(
-    attributes: Mapping[str, Attribute | Missing], name: str, base: int = 10
-) -> int | Missing:
-    """Return the attribute as a number in ``base`` (0: according to its prefix)."""
-    value = get_text(attributes, name)
-    if isinstance(value, Missing):
-        return value
+def _parse(values: AnyAttributes, name: str, convert: Callable[[str], _Value]) -> _Value | Missing:
+    text = get_text(values, name)
+    if isinstance(text, Missing):
+        return text
     try:
-        return int(value, base)
-    except ValueError:
-        return make_unparsable(value)
+        return convert(text)
+    except (ValueError, LookupError):
+        return make_unparsable(text)
 
 
-def parse_error_count(attributes: Mapping[str, Attribute | Missing]) -> int | None:
-    """Return the count of ``ERROR_COUNTER``, or None if unknown.
-
-    The file has a hexadecimal number (drivers/scsi/scsi_sysfs.c: show_iostat).
-    """
-    count = parse_integer(attributes, ERROR_COUNTER, 16)
-    return None if isinstance(count, Missing) else count
+def parse_integer(attributes: AnyAttributes, name: str, base: int = 10) -> int | Missing:
+    """Return the attribute as a number in ``base`` (0: according to its prefix)."""
+    return _parse(attributes, name, lambda text: int(text, base))
 
 
 def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
     """Return the attribute as 0 or 1."""
-    value = get_text(attributes, name)
-    if isinstance(value, Missing):
-        return value
-    return value == "1" if value in ("0", "1") else make_unparsable(value)
+    return parse_word(attributes, name, {"0": False, "1": True})
+
+
+def parse_word(attributes: Attributes, name: str, values: Mapping[str, bool]) -> bool | Missing:
+    """Return the value of the attribute's text."""
+    return _parse(attributes, name, values.__getitem__)
 
 
 def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
     """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
-    value = get_text(attributes, name)
-    if isinstance(value, Missing):
-        return value
-    try:
-        return float(value.split()[0])
-    except (ValueError, IndexError):
-        return make_unparsable(value)
+    return _parse(attributes, name, lambda text: float(text.split()[0]))
+
+
+def count_words(attributes: Attributes, name: str) -> int | Missing:
+    """Return the number of words in the attribute, such as the names in a directory."""
+    return _parse(attributes, name, lambda text: len(text.split()))
+
+
+def parse_error_count(attributes: AnyAttributes) -> int | None:
+    """Return ``ERROR_COUNTER``, which is hexadecimal (scsi_sysfs.c: show_iostat), or None."""
+    count = parse_integer(attributes, ERROR_COUNTER, 16)
+    return None if isinstance(count, Missing) else count
 
 
 def get_bytes(attributes: Attributes, name: str) -> bytes:
@@ -341,7 +336,6 @@ def make_unparsable(value: str) -> Missing:
 
 
 def _read_feature(directory: int, name: str) -> Attribute | Missing:
-    """Return the feature of the NVMe controller whose sysfs directory is open."""
     number = int(name.removeprefix(FEATURE_PREFIX), 16)
     try:
         path = find_device_node(directory)
@@ -390,10 +384,7 @@ def find_device_node(directory: int) -> str:
 
 
 def _is_changeable(path: str, number: int) -> bool:
-    """Return whether the feature can be changed; True if the controller does not report it.
-
-    In that case only a write can show it.
-    """
+    """Return whether the feature can be changed, or True if only a write can show it."""
     data = array.array("B", bytes(4096))
     if nvme.submit(path, nvme.IDENTIFY, cdw10=1, data=data).status:
         return True

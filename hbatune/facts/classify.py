@@ -45,7 +45,15 @@ class Evidence(Struct, frozen=True):
     rotation: int | None = None
     rotational: bool | None = None
 
+    @property
+    def is_ata(self) -> bool:
+        """Whether the drive speaks ATA behind a translation."""
+        return self.vendor == "ATA" or self.sat
 
+
+Classifier = Callable[[Evidence], Protocol | None]
+
+# The protocol of a transport (``routes.TRANSPORTS``) that has only one.
 PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     # Bridges, which may hide any device, regardless of the LUN's report.
     "usb": Protocol.UNKNOWN,
@@ -58,11 +66,8 @@ PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     "iscsi": Protocol.ISCSI,
     "xen": Protocol.VIRTUAL,
 }
-"""The protocol of a transport (``routes.TRANSPORTS``) that has only one."""
-
+# The medium by ``queue/rotational``, for endpoints that do not speak NVMe.
 MEDIUM_BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
-"""The medium by ``queue/rotational``, for endpoints that do not speak NVMe."""
-
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
 
@@ -90,8 +95,8 @@ class Sign(Struct, frozen=True):
         return self.but is not matched
 
 
+# The position in ``PROTOCOL_SIGNS`` of the adapter family's own rule (``Family.protocol``).
 FAMILY_SIGN = Sign(Protocol.UNKNOWN, "family")
-"""The position in ``PROTOCOL_SIGNS`` of the adapter family's own rule (``Family.protocol``)."""
 
 # Vendors of hypervisors' disks in INQUIRY data, and their models if libata reports "ATA". VMware
 # and VirtualBox emulate LSI's and Intel's adapters, Hyper-V has its own. QEMU's disks are
@@ -99,14 +104,13 @@ FAMILY_SIGN = Sign(Protocol.UNKNOWN, "family")
 _HYPERVISORS = ("VMware", "VMware,", "VBOX", "Msft", "XENSRC")
 _VIRTUAL_DISKS = ("VMware Virtual *", "VBOX HARDDISK", "Virtual HD")
 
+# The signs of a hypervisor's disk, which override the emulated adapter's transport.
 VIRTUAL_SIGNS = (
     Sign(Protocol.VIRTUAL, "vendor", _HYPERVISORS),
     Sign(Protocol.VIRTUAL, "model", _VIRTUAL_DISKS),
 )
-"""The signs of a hypervisor's disk, which override the emulated adapter's transport."""
-
+# The transports that hypervisors emulate. Behind FC and iSCSI, such a vendor is an array's.
 EMULATED_TRANSPORTS = (None, "sas", "ata")
-"""The transports that hypervisors emulate. Behind FC and iSCSI, such a vendor is an array's."""
 
 # Emulated NVMe controllers of clouds and hypervisors, by model: EBS, persistent disks and
 # Hyperdisk, Azure's remote disks, VMware. A local SSD of a cloud ("Amazon EC2 NVMe Instance
@@ -135,6 +139,7 @@ _NO_RAID = ("N/A", "JBOD", "Hidden")
 # The vendor of RAID volumes: Broadcom's controllers, and Areca's.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 
+# The protocol of a SCSI disk behind an adapter is the protocol of its first matching sign.
 PROTOCOL_SIGNS = (
     Sign(Protocol.NVME, "vendor", ("NVMe",)),
     Sign(Protocol.SATA, "vendor", ("ATA",)),
@@ -148,32 +153,26 @@ PROTOCOL_SIGNS = (
     Sign(Protocol.SAS, "sas_address"),
     Sign(Protocol.SPI, "spi"),
 )
-"""The protocol of a SCSI disk behind an adapter is the protocol of its first matching sign."""
 
 
 _CACHE_SIZE = 256  # thousands of LUNs have only a few different combinations
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def classify_protocol(
-    evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]
-) -> Protocol:
-    """Return the protocol: by the transport first, then by the drive and the adapter's family.
-
-    ``by_family`` is ``Family.protocol``.
-    """
-    if evidence.transport in EMULATED_TRANSPORTS and any(
-        sign.holds(evidence) for sign in VIRTUAL_SIGNS
-    ):
+def classify_protocol(evidence: Evidence, by_family: Classifier) -> Protocol:
+    """Return the protocol: by the transport, then by the drive and by ``Family.protocol``."""
+    is_emulated = evidence.transport in EMULATED_TRANSPORTS
+    if is_emulated and any(sign.holds(evidence) for sign in VIRTUAL_SIGNS):
         return Protocol.VIRTUAL
     if (by_transport := PROTOCOL_BY_TRANSPORT.get(evidence.transport or "")) is not None:
         return by_transport
-    if by_family(evidence) is Protocol.VIRTUAL:
+    family_protocol = by_family(evidence)
+    if family_protocol is Protocol.VIRTUAL:
         return Protocol.VIRTUAL
     if not evidence.pci and evidence.transport != "sas":
         return Protocol.UNKNOWN
     for sign in PROTOCOL_SIGNS:
-        if sign is FAMILY_SIGN and (family_protocol := by_family(evidence)) is not None:
+        if sign is FAMILY_SIGN and family_protocol is not None:
             return family_protocol
         if sign is not FAMILY_SIGN and sign.holds(evidence):
             return sign.protocol
@@ -192,19 +191,14 @@ def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
             return Storage.FABRIC
         case Protocol.NVME if matches_glob(evidence.model, VIRTUAL_NVME):
             return Storage.VIRTUAL
-        case Protocol.SAS if evidence.access is not None or _is_array(evidence):
+        case Protocol.SAS if evidence.access is not None:
             return Storage.ARRAY
-        case _:
-            return Storage.LOCAL
-
-
-def _is_array(evidence: Evidence) -> bool:
-    """Return whether vendor and model match a known array."""
-    return any(
-        matches_glob(evidence.vendor, vendors.split("|"))
-        and matches_glob(evidence.model, models.split("|"))
-        for vendors, models in SAS_ARRAYS
-    )
+        case Protocol.SAS:
+            for vendors, models in SAS_ARRAYS:
+                is_vendor = matches_glob(evidence.vendor, vendors.split("|"))
+                if is_vendor and matches_glob(evidence.model, models.split("|")):
+                    return Storage.ARRAY
+    return Storage.LOCAL
 
 
 def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
@@ -223,28 +217,24 @@ def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
     return (*(f"{name} {escape_text(text)}" for name, text in details.items() if text), *missing)
 
 
+# A medium to ignore: the kernel reports disks behind virtio as rotational by default, since virtio
+# does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config).
 UNRELIABLE_MEDIUM = (Protocol.VIRTIO, Medium.HDD)
-"""A medium to ignore: the kernel reports disks behind virtio as rotational by default, since virtio
-does not report it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
 
 
 def classify_medium(evidence: Evidence, protocol: Protocol) -> Medium:
     """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
+    medium = Medium.UNKNOWN
     if protocol is Protocol.NVME:
-        return Medium.NVME
-    medium_shown = _read_medium(evidence)
-    return Medium.UNKNOWN if (protocol, medium_shown) == UNRELIABLE_MEDIUM else medium_shown
-
-
-def _read_medium(evidence: Evidence) -> Medium:
-    if evidence.rotation == _SOLID:
-        return Medium.SSD
+        medium = Medium.NVME
+    elif evidence.rotation == _SOLID:
+        medium = Medium.SSD
     # Without the first test, ``None in range`` would compare None with each number in it.
-    if evidence.rotation is not None and evidence.rotation in _SPINNING:
-        return Medium.HDD
-    if evidence.rotational is None:
-        return Medium.UNKNOWN
-    return MEDIUM_BY_ROTATIONAL[evidence.rotational]
+    elif evidence.rotation is not None and evidence.rotation in _SPINNING:
+        medium = Medium.HDD
+    elif evidence.rotational is not None:
+        medium = MEDIUM_BY_ROTATIONAL[evidence.rotational]
+    return Medium.UNKNOWN if (protocol, medium) == UNRELIABLE_MEDIUM else medium
 
 
 def parse_rotation_rate(page: bytes) -> int | None:
@@ -269,9 +259,8 @@ def parse_ncq_depth(page: bytes) -> int | None:
     """
     if len(page) < 214 or page[1] != 0x89:
         return None
-    depth, capabilities = (
-        int.from_bytes(page[offset : offset + 2], "little") for offset in (210, 212)
-    )
+    depth = int.from_bytes(page[210:212], "little")
+    capabilities = int.from_bytes(page[212:214], "little")
     return (depth & 0x1F) + 1 if capabilities & 0x100 else 1
 
 

@@ -21,8 +21,8 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 
 _CLASS = "/sys/class"
+# The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link).
 _LINK_PREFIX = "../../devices/"
-"""The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link)."""
 
 
 def list_directories(name: str) -> list[str]:
@@ -53,16 +53,14 @@ def find_directory(name: str, device: str) -> str:
 
 
 def _resolve_link(folder: str, link: str) -> str:
-    """Return the real directory that a link of a class points to."""
     if link.startswith(_LINK_PREFIX) and "/." not in link.removeprefix(_LINK_PREFIX):
         return f"/sys/devices/{link.removeprefix(_LINK_PREFIX)}"
     return os.path.realpath(os.path.join(folder, link))
 
 
 _DEV = "/dev/"
+# Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init).
 _BLOCK = "/sys/class/block"
-"""Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
-
 SWAP = "[SWAP]"
 _MOUNTINFO = "/proc/self/mountinfo"
 _SWAPS = "/proc/swaps"
@@ -76,11 +74,7 @@ def is_link(name: str) -> bool:
 
 
 def resolve_link(name: str) -> str:
-    """Return the kernel name of the disk that a link below ``/dev`` points to.
-
-    A link to a partition means its disk. Any other name, and a link that does not exist (now), is
-    returned unchanged.
-    """
+    """Return the disk that a link below ``/dev`` points to, or any other name unchanged."""
     if not name.startswith(_DEV) or not os.path.islink(name):
         return name
     node = os.path.realpath(name)
@@ -94,15 +88,16 @@ def resolve_link(name: str) -> str:
     return kernel
 
 
+Lowers = Mapping[str, tuple[str, ...]]
+
+
 class Stack:
     """The whole disks under each disk, and the reverse; by kernel name.
 
     ``slaves`` are the kernel's links; ``hidden`` are the paths of NVMe heads, which have no links.
     """
 
-    def __init__(
-        self, slaves: Mapping[str, tuple[str, ...]], hidden: Mapping[str, tuple[str, ...]]
-    ) -> None:
+    def __init__(self, slaves: Lowers, hidden: Lowers) -> None:
         self.below = {**slaves, **hidden}
         self._holders: dict[str, list[str]] = defaultdict(list)
         for upper, lowers in slaves.items():
@@ -110,10 +105,8 @@ class Stack:
                 self._holders[lower].append(upper)
 
     def holders(self, name: str) -> tuple[str, ...]:
-        """Return the block devices directly on the disk or its partitions.
-
-        An administrator chooses some of the names (drivers/md/md.c: md_alloc), so they are escaped.
-        """
+        """Return the block devices directly on the disk or its partitions."""
+        # An administrator chooses some of the names (drivers/md/md.c: md_alloc).
         return tuple(sorted(map(escape_text, self._holders.get(name, ()))))
 
     def foundations(self, name: str) -> set[str]:
@@ -260,18 +253,16 @@ def has_sysfs() -> bool:
 
 
 def find_devices() -> Devices:
-    """Enumerate the machine's storage: block devices, including hidden NVMe paths, and adapters.
-
-    UsageError if sysfs is hidden.
-    """
+    """Return the machine's block devices and adapters. UsageError if sysfs is hidden."""
     if not has_sysfs():
         raise UsageError(
             f"{_BLOCK} is not there, so that no disk can be seen",
             hint="it is hidden in many containers: run hbatune on the host",
         )
     block = set(list_directories("block"))
-    whole = sorted(d for d in block if d.rpartition("/")[0] not in block)  # without partitions
-    disks = {get_kernel_name(directory): directory for directory in whole}
+    # Without partitions.
+    directories = sorted(d for d in block if d.rpartition("/")[0] not in block)
+    disks = {get_kernel_name(directory): directory for directory in directories}
     places, heads, slaves, maps = {}, {}, {}, {}
     for name, directory in disks.items():
         if routes.is_head(directory):

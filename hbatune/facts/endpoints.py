@@ -34,9 +34,8 @@ MULTIPATH_FAMILY = "dm_multipath"  # the family of maps that device-mapper makes
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
+# The zone models (block/blk-sysfs.c: queue_zoned_show).
 _ZONED = {"none": False, "host-aware": True, "host-managed": True}
-"""The zone models (block/blk-sysfs.c: queue_zoned_show)."""
-
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAG_COUNT_FILE)
 # drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
@@ -58,20 +57,17 @@ _NVME = (
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
 MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
+# The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
     *("device/vendor", "device/model", "device/wwid", "device/serial", "device/vpd_pg80"),
     *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid"),
 )
-"""The attributes of a block device that determine its id or its protocol."""
+# Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages.
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages."""
 
 
 def list_attributes(place: Place) -> tuple[str, ...]:
-    """Return the attributes of a block device that are needed to classify it.
-
-    Only its transport's attributes are read: with thousands of LUNs each file counts.
-    """
+    """Return the attributes that classify a block device: with many LUNs each file counts."""
     transport = place.branch.transport
     if place.address is None:
         return _NVME if transport == "nvme" else _OTHER
@@ -131,10 +127,10 @@ def build_endpoint(
         host=host,
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
-        zoned=_get_zoned(survey),
+        zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
-        hw_queues=host.hw_queues if host else _count_hw_queues(survey),
+        hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),
         depth_cap=_limit_depth(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=protocol is Protocol.NVME and place.address is not None,
@@ -155,21 +151,16 @@ def build_endpoint(
 
 
 def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
-    """Return the fact, or absent if the kernel returned EINVAL because no handler exists.
-
-    Copies of sysfs have an empty file there.
-    """
+    # Without a device handler, the kernel returns EINVAL, and copies of sysfs have an empty file.
     refused = isinstance(fact, Missing) and (fact.errno == errno.EINVAL or fact.text == "")
     return ABSENT if refused else fact
 
 
-def collect_evidence(
-    place: Place, survey: Attributes, target: Attributes, *, parallel: bool
-) -> Evidence:
+def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi: bool) -> Evidence:
     """Return the attributes of a block device and of its target port as evidence."""
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
-    port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
+    ata_port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
@@ -178,13 +169,13 @@ def collect_evidence(
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
         raid_level=get_fact(get_text(survey, "device/raid_level")),
-        port_protocols=get_fact(get_text(target, PORT_ATTRIBUTES[0])),
+        port_protocols=get_fact(get_text(port, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
         ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
-        ncq_off=ncq_off(read_command_line(), int(port[1])) if port else None,
+        ncq_off=ncq_off(read_command_line(), int(ata_port[1])) if ata_port else None,
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
-        spi=parallel,
+        spi=is_spi,
         rotation=classify.parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )
@@ -226,10 +217,10 @@ def build_map(
         host=None,
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
-        zoned=_get_zoned(survey),
+        zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
-        hw_queues=_count_hw_queues(survey),
+        hw_queues=attributes.count_words(survey, "mq/"),
         depth_cap=ABSENT,  # a map has no queue_depth, only its paths
         depth_trap=None,
         tri_mode=any(path.tri_mode for path in paths),
@@ -276,19 +267,6 @@ def _get_node(name: str) -> str:
 def _get_size(survey: Attributes) -> int | Missing:
     sectors = attributes.parse_integer(survey, "size")
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
-
-
-def _get_zoned(survey: Attributes) -> bool | Missing:
-    model = get_text(survey, "queue/zoned")
-    if isinstance(model, Missing):
-        return model
-    # Any other text is reported as unparsable, not as "not zoned".
-    return _ZONED[model] if model in _ZONED else attributes.make_unparsable(model)
-
-
-def _count_hw_queues(survey: Attributes) -> int | Missing:
-    queues = get_text(survey, "mq/")
-    return queues if isinstance(queues, Missing) else len(queues.split())
 
 
 def _limit_depth(

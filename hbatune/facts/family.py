@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from hbatune.facts.classify import Evidence
+from hbatune.facts.classify import Classifier, Evidence
 from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protocol, Role
 
 
@@ -37,18 +37,14 @@ def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | 
     if pci is None:
         return None
     subsystem = (pci.subsystem_vendor, pci.subsystem_device)
-    chips = [
-        product
-        for product in products
-        if (product.vendor, product.device) == (pci.vendor, pci.device)
-    ]
+    chips = [p for p in products if (p.vendor, p.device) == (pci.vendor, pci.device)]
     exact = [chip for chip in chips if chip.subsystem == subsystem]
     bare = [chip for chip in chips if chip.subsystem is None]
     return next(iter((*exact, *bare)), None)
 
 
+# The current values of a driver's module options.
 Parameters = Mapping[str, Attribute | Missing]
-"""The current values of a driver's module options."""
 
 
 class Vectors(StrEnum):
@@ -154,22 +150,12 @@ class Option(Struct, frozen=True):
     key: str = ""
 
 
-class Trap(Struct, frozen=True):
-    """A surprising behaviour of a family, in one sentence, with its kernel source."""
-
-    says: str
-    source: str
-
-
 class Depth(StrEnum):
     """The driver's support of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
 
     SET = "set"  # its host template has change_queue_depth
     FIXED = "fixed"  # without change_queue_depth: the file's mode is 0444
     ABSENT = "absent"  # its endpoints are not SCSI devices
-
-
-Classifier = Callable[[Evidence], Protocol | None]
 
 
 def assume_protocol(protocol: Protocol) -> Classifier:
@@ -190,6 +176,12 @@ def clamp_depth_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int |
         return limit if isinstance(limit, Missing) else min(limit, ceiling)
 
     return limit_depth
+
+
+def limit_ncq_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    """Return the drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
+    # 32 is ATA_MAX_QUEUE (linux/ata.h).
+    return 32 if evidence.ncq_depth is None else evidence.ncq_depth
 
 
 def assume_no_trap(host: Host, evidence: Evidence) -> str | None:
@@ -219,16 +211,6 @@ def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     return depth if isinstance(depth, int) and depth > 1 else None
 
 
-def always_share_tags(parameters: Parameters, queues: int) -> bool:
-    """Share one tag set among all hardware queues (``host_tagset`` in scsi_host_template)."""
-    return True
-
-
-def share_tags_of_several_queues(parameters: Parameters, queues: int) -> bool:
-    """Share one tag set if there are several queues: with one, ``host_tagset`` is not set."""
-    return queues > 1
-
-
 class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
@@ -250,7 +232,8 @@ class Family(Struct, frozen=True):
     is whether all hardware queues of a host share one tag set, so requests are allocated once for
     each LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags). ``credits`` are
     host attributes with the number of commands that the firmware offers. ``inspected`` are host
-    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled.
+    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled. ``traps`` are
+    surprising behaviours, in one sentence each, with their sources.
     """
 
     name: str
@@ -268,11 +251,11 @@ class Family(Struct, frozen=True):
     depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
     depth_ramps: bool = False
     resets: tuple[str, ...] = ()
-    # Without host_tagset, every hardware queue has its own tags.
+    # Without host_tagset in scsi_host_template, every hardware queue has its own tags.
     shares_tags: Callable[[Parameters, int], bool] = lambda parameters, queues: False
     credits: tuple[str, ...] = ()
     inspected: tuple[str, ...] = ()
     interrupts: Interrupts = Interrupts(Vectors.UNKNOWN)
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
-    traps: tuple[Trap, ...] = ()
+    traps: Mapping[str, str] = {}

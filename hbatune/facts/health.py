@@ -165,10 +165,10 @@ class Health(Struct, frozen=True):
 LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from the kernel's log
 ROOT_COUNTER_PREFIX = "root "  # before a root port's counts, which include all devices below it
 BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
+# The counters for which a single increase is a failure.
 SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal"})
-"""The counters for which a single increase is a failure."""
+# The counter of commands that ended with any status other than good (``DiskHealth.errors``).
 COMMAND_ERRORS = "errors"
-"""The counter of commands that ended with any status other than good (``DiskHealth.errors``)."""
 DAY_S = 24 * 3600  # seconds: the maximum age of an observation to compare with
 MIN_INTERVAL_S = 600  # seconds between two stored observations
 
@@ -214,15 +214,10 @@ def find_earlier_counters(
 
     Without such an observation, the latest older one is returned.
     """
-    before = [
-        observation
-        for observation in observations
-        if observation.boot_id == current.boot_id and observation.at < current.at
-    ]
-    recent = [observation for observation in before if observation.at >= current.at - DAY_S]
+    old, recent = _split_by_age(observations, current)
     if recent:
-        return min(recent, key=lambda observation: observation.at)
-    return max(before, key=lambda observation: observation.at, default=None)
+        return recent[0]
+    return old[-1] if old else None
 
 
 def retain_observations(
@@ -233,30 +228,22 @@ def retain_observations(
     The latest observation older than a day is kept, for machines that are checked less than daily.
     On machines that are checked often, none is added within ``MIN_INTERVAL_S``.
     """
-    before = sorted(
-        (
-            observation
-            for observation in observations
-            if observation.boot_id == current.boot_id and observation.at < current.at
-        ),
-        key=lambda observation: observation.at,
-    )
-    old = [observation for observation in before if observation.at < current.at - DAY_S]
-    recent = [observation for observation in before if observation.at >= current.at - DAY_S]
+    old, recent = _split_by_age(observations, current)
     last = (recent or old)[-1:]
-    if last and current.at - last[0].at < MIN_INTERVAL_S:
-        return (*old[-1:], *recent)
-    return (*old[-1:], *recent, current)
+    is_early = bool(last) and current.at - last[0].at < MIN_INTERVAL_S
+    return (*old[-1:], *recent) if is_early else (*old[-1:], *recent, current)
 
 
-def _iterate_bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
-    """Yield the errors of the adapter, its port and its root port, with the prefix of each."""
-    if adapter.errors:
-        yield "", adapter.errors
-    if adapter.port:
-        yield "port ", adapter.port.errors
-    if adapter.root:
-        yield ROOT_COUNTER_PREFIX, adapter.root.errors
+def _split_by_age(
+    observations: Sequence[ErrorCounters], current: ErrorCounters
+) -> tuple[list[ErrorCounters], list[ErrorCounters]]:
+    """Return this boot's earlier observations by time: older than a day, and more recent ones."""
+    earlier = []
+    for observation in sorted(observations, key=lambda observation: observation.at):
+        if observation.boot_id == current.boot_id and observation.at < current.at:
+            earlier.append(observation)
+    old = [observation for observation in earlier if observation.at < current.at - DAY_S]
+    return old, earlier[len(old) :]
 
 
 def _iterate_counters(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
@@ -267,9 +254,11 @@ def _iterate_counters(machine: Machine, health: Health) -> Iterator[tuple[str, s
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOG_COUNTER_PREFIX}{fault}", times
     for target, adapter in health.adapters.items():
-        for place, errors in _iterate_bus_errors(adapter):
-            yield target, f"{place}correctable", errors.correctable
-            yield target, f"{place}nonfatal", errors.nonfatal
-            yield target, f"{place}fatal", errors.fatal
+        port = adapter.port.errors if adapter.port else None
+        root = adapter.root.errors if adapter.root else None
+        ends = {"": adapter.errors, "port ": port, ROOT_COUNTER_PREFIX: root}
+        for prefix, errors in ends.items():
+            for name in BUS_COUNTERS if errors else ():
+                yield target, f"{prefix}{name}", getattr(errors, name)
         for name, count in adapter.link_errors.items():
             yield target, name, count

@@ -2,24 +2,21 @@
 
 An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to it
 (``facts.routes``). It contains no number that a boot assigns. If two targets would share an id,
-each gets its kernel address after a ``~``. Such an id is valid for this boot only.
-
-Journals and configurations of earlier versions have ids with numbers that a boot assigns
-(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). The present
-kernel addresses give their meaning on this machine.
+each gets its kernel address after a ``~``. Such an id is valid for this boot only. Ids of earlier
+versions have such numbers (``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``,
+``host0@PCI``). The present kernel addresses give their meaning on this machine.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.routes import get_kernel_name, parse_place
 
+# The name of a drive that reports none.
 UNNAMED = "unnamed"
-"""The name of a drive that reports none."""
-
 _OF_THIS_BOOT = r"~[^~@/]+$"
 # The SCSI and NVMe prefixes of a world-wide name (drivers/scsi/scsi_lib.c: scsi_vpd_lun_id;
 # drivers/nvme/host/core.c: wwid_show).
@@ -75,16 +72,6 @@ def extract_lasting_part(id: str) -> str:
     return re.sub(_OF_THIS_BOOT, "", id) if "~" in id else id
 
 
-def add_boot_suffix(id: str, address: str) -> str:
-    """Return a shared id with the kernel address of one of its targets appended."""
-    return f"{id}~{address}"
-
-
-def find_duplicates(ids: Iterable[str]) -> frozenset[str]:
-    """Return the ids that occur more than once."""
-    return frozenset(id for id, count in Counter(ids).items() if count > 1)
-
-
 def normalise_name(name: str) -> str:
     """Return a stable name in a single spelling, for all spellings that people and links use.
 
@@ -124,14 +111,10 @@ def build_former_id(target: Endpoint | Vector | Control) -> str:
 
 
 def map_former_ids(machine: Machine) -> dict[str, str]:
-    """Return the present id of each target, by its former id.
-
-    Former ids that several targets would share are omitted as ambiguous.
-    """
-    present: dict[str, list[str]] = {}
-    for target in _iterate_targets(machine):
-        present.setdefault(build_former_id(target), []).append(target.id)
-    return {former: ids[0] for former, ids in present.items() if len(ids) == 1}
+    """Return the present id of each target by its former id, without ambiguous former ids."""
+    targets = [(build_former_id(target), target.id) for target in _list_targets(machine)]
+    counts = Counter(former for former, _ in targets)
+    return {former: id for former, id in targets if counts[former] == 1}
 
 
 class Renaming:
@@ -144,7 +127,7 @@ class Renaming:
 
     @cached_property
     def _present(self) -> frozenset[str]:
-        return frozenset(target.id for target in _iterate_targets(self._machine))
+        return frozenset(target.id for target in _list_targets(self._machine))
 
     @cached_property
     def _former(self) -> dict[str, str]:
@@ -153,11 +136,7 @@ class Renaming:
     @cached_property
     def _by_diskseq(self) -> dict[int, str]:
         endpoints = self._machine.endpoints
-        return {
-            endpoint.diskseq: endpoint.id
-            for endpoint in endpoints
-            if isinstance(endpoint.diskseq, int)
-        }
+        return {e.diskseq: e.id for e in endpoints if isinstance(e.diskseq, int)}
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
         """Return the present id of a target of this boot, or the same id if it was removed.
@@ -179,53 +158,35 @@ class Renaming:
             return (id,)
         if id in self._former:
             return (self._former[id],)
-        matches = tuple(
-            sorted(
-                present
-                for present in self._present
-                if extract_lasting_part(present) == extract_lasting_part(id)
-            )
-        )
-        if matches:
-            return matches
-        moved = self._find_moved(id) if is_former(id) else None
-        return (moved or id,)
+        lasting = extract_lasting_part(id)
+        matches = sorted(p for p in self._present if extract_lasting_part(p) == lasting)
+        if not matches and is_former(id) and (moved := self._find_moved(id)):
+            return (moved,)
+        return tuple(matches) or (id,)
 
     def _find_moved(self, id: str) -> str | None:
         """Return the only target that a former id can mean, by its parts that outlive a boot."""
+        machine = self._machine
         if match := re.fullmatch(_CONTROL, id):
             kind = TargetKind.HOST if match["kind"] == "host" else TargetKind.CONTROLLER
-            return _get_only(
-                control.id
-                for control in self._machine.controls
-                if control.kind is kind and control.adapter == match["adapter"]
-            )
+            adapter = match["adapter"]
+            controls = (c for c in machine.controls if c.kind is kind and c.adapter == adapter)
+            return _get_only(control.id for control in controls)
         if match := re.fullmatch(_VECTOR, id, re.DOTALL):
-            return _get_only(
-                vector.id
-                for vector in self._machine.vectors
-                if vector.adapter == match["adapter"] and "+".join(vector.names) == match["names"]
-            )
+            vectors = (v for v in machine.vectors if v.adapter == match["adapter"])
+            return _get_only(v.id for v in vectors if "+".join(v.names) == match["names"])
         name, adapter = extract_stable_part(id), id.rpartition("@")[2].partition("/")[0]
-        endpoints = [
-            endpoint
-            for endpoint in self._machine.endpoints
-            if extract_stable_part(endpoint.id) == name
-        ]
+        endpoints = [e for e in machine.endpoints if extract_stable_part(e.id) == name]
         # First on the same adapter, then on any, since a drive may have been moved. A drive without
         # a name could be any unnamed drive.
-        same_adapter = _get_only(
-            endpoint.id for endpoint in endpoints if endpoint.adapter == adapter
-        )
-        return same_adapter or (
-            None if name == UNNAMED else _get_only(endpoint.id for endpoint in endpoints)
-        )
+        same_adapter = _get_only(e.id for e in endpoints if e.adapter == adapter)
+        if same_adapter or name == UNNAMED:
+            return same_adapter
+        return _get_only(endpoint.id for endpoint in endpoints)
 
 
-def _iterate_targets(machine: Machine) -> Iterator[Endpoint | Control | Vector]:
-    yield from machine.endpoints
-    yield from machine.controls
-    yield from machine.vectors
+def _list_targets(machine: Machine) -> tuple[Endpoint | Control | Vector, ...]:
+    return (*machine.endpoints, *machine.controls, *machine.vectors)
 
 
 def _get_only(ids: Iterable[str]) -> str | None:
@@ -240,11 +201,10 @@ def find_unmapped(ids: Iterable[str], present: Mapping[str, object]) -> tuple[st
 
 def _get_former_route(directory: str) -> str:
     """Return the adapter, and H:C:T:L or controller, of the disk with this sysfs directory."""
-    disk_place = parse_place(directory)
-    branch = disk_place.branch
-    leaf = disk_place.address or (branch.controller and get_kernel_name(branch.controller))
+    place = parse_place(directory)
+    branch = place.branch
+    leaf = place.address or (branch.controller and get_kernel_name(branch.controller))
     if not leaf and branch.adapter:
         leaf = get_kernel_name(branch.bound or directory)
-    return "/".join(
-        dict.fromkeys(part for part in (branch.adapter, leaf) if part)
-    ) or get_kernel_name(directory)
+    parts = dict.fromkeys(part for part in (branch.adapter, leaf) if part)
+    return "/".join(parts) or get_kernel_name(directory)

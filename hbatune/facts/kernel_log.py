@@ -1,18 +1,14 @@
 """Count failed I/O in the kernel's log, by disk and type.
 
-The block layer logs a line for each I/O that finally failed, and none for pass-through, regardless
-of its status (block/blk-mq.c: blk_update_request, blk_print_req_error). Commands from smartd
-therefore never appear. The preceding lines of the SCSI layer give the reason. All lines are limited
-in their rate, and the log is a ring, so the counts are minimums.
-
-If a user may not read the log, systemd's journal may contain it: members of adm and systemd-journal
-may read that.
+The block layer logs a line for each I/O that finally failed, and none for pass-through such as
+smartd's (block/blk-mq.c: blk_update_request, blk_print_req_error). The preceding lines of the SCSI
+layer give the reason. All lines are limited in their rate, and the log is a ring, so the counts are
+minimums. Members of adm and systemd-journal may read the log only in systemd's journal.
 """
 
 import errno
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -45,8 +41,8 @@ _WORDS = {
     "critical target": ErrorKind.OTHER,
     "I/O": ErrorKind.OTHER,
 }
+# Operations that must not fail (block/blk-core.c: blk_op_name); the others are optional.
 _DATA = frozenset({"READ", "WRITE", "FLUSH", "ZONE_APPEND"})
-"""Operations that must not fail (block/blk-core.c: blk_op_name); the others are optional."""
 
 # drivers/scsi/constants.c: snstext and hostbyte_table.
 _SENSE = {
@@ -84,18 +80,21 @@ _NEW_DISK = re.compile(r"(?:sd|virtio_blk) \S+: \[(?P<disk>\w+)\] \d+ \d+-byte l
 _NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
 
 
+Counts = dict[str, dict[ErrorKind, int]]
+
+
 class KernelLog(Struct, frozen=True):
     """The faults in the log: counts by the kernel's name of a disk, controller or LUN."""
 
-    counts: dict[str, dict[ErrorKind, int]]
+    counts: Counts
 
     def of(self, *names: str | None) -> dict[str, int]:
         """Return the sum of the counts under these names."""
-        totals: dict[str, int] = defaultdict(int)
+        totals: dict[str, int] = {}
         for name in names:
             for fault, times in self.counts.get(name or "", {}).items():
-                totals[fault] += times
-        return dict(totals)
+                totals[fault] = totals.get(fault, 0) + times
+        return totals
 
 
 class _Entry(Struct):
@@ -120,9 +119,8 @@ def read_kernel_log() -> KernelLog | Missing:
     try:
         # Skip messages that an administrator has cleared with `dmesg --clear`, and so has seen.
         os.lseek(device, 0, os.SEEK_DATA)
-        return KernelLog(
-            count_faults(b"".join(_read_records(device)).decode("utf-8", "backslashreplace"))
-        )
+        text = b"".join(_read_records(device)).decode("utf-8", "backslashreplace")
+        return KernelLog(count_faults(text))
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)
     finally:
@@ -145,12 +143,9 @@ def _read_records(device: int) -> Iterator[bytes]:
         yield record
 
 
-def count_faults(log: str) -> dict[str, dict[ErrorKind, int]]:
-    """Return the failed I/O in the text of a log in the form of /dev/kmsg.
-
-    Documentation/ABI/testing/dev-kmsg describes it. Only the kernel's own lines count: messages
-    from processes have another facility.
-    """
+def count_faults(log: str) -> Counts:
+    """Return the failed I/O in a log with the format of /dev/kmsg (ABI/testing/dev-kmsg)."""
+    # Only the kernel's own lines count: messages from processes have another facility.
     records = filter(None, map(_LINE.match, log.split("\n")))
     return _count_faults(
         record["text"] for record in records if int(record["priority"]) < _FIRST_OTHER_PRIORITY
@@ -164,57 +159,46 @@ def _read_journal() -> KernelLog | None:
         entries = _ENTRIES.decode_lines(done.stdout)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    texts = [
-        entry.message
-        for entry in entries
-        if entry.facility == "0" and isinstance(entry.message, str)
-    ]
+    messages = (entry.message for entry in entries if entry.facility == "0")
+    texts = [message for message in messages if isinstance(message, str)]
     # A user without access to the system's journal gets no entries, and no error if the user has a
     # journal. The kernel itself always logs something.
     return KernelLog(_count_faults(texts)) if texts else None
 
 
-def _count_faults(messages: Iterable[str]) -> dict[str, dict[ErrorKind, int]]:
-    counts: dict[str, dict[ErrorKind, int]] = {}
-    reasons: dict[str, ErrorKind] = {}
-    for message in messages:
-        _process_message(message, counts, reasons)
+def _count_faults(messages: Iterable[str]) -> Counts:
+    counts: Counts = {}
+    reasons: dict[str, ErrorKind] = {}  # the causes of the disks' I/O that fails next
+    for text in messages:
+        # Most of a log needs no patterns.
+        if " error, dev " not in text and not text.startswith(_LOG_PREFIXES):
+            continue
+        if failed := _FAILED.match(text):
+            disk, fault = failed["disk"], _WORDS.get(failed["words"])
+            reason = reasons.pop(disk, ErrorKind.OTHER)
+            if fault is ErrorKind.OTHER:
+                # The kernel switches a refused optional operation off: this is not a failure.
+                fault = reason if failed["op"] in _DATA else None
+            if fault is not None:
+                _add_fault(counts, disk, fault)
+        elif result := _RESULT.match(text):
+            reasons[result["disk"]] = _HOST.get(result["host"], ErrorKind.OTHER)
+        elif sensed := _SENSED.match(text):
+            reasons[sensed["disk"]] = _SENSE.get(sensed["key"], ErrorKind.OTHER)
+        elif reset := _RESET.match(text):
+            _add_fault(counts, reset["address"], ErrorKind.RESET)
+        elif late := _NVME_LATE.match(text):
+            _add_fault(counts, late["controller"], ErrorKind.TIMEOUT)
+        elif new := _NEW_DISK.match(text):
+            counts.pop(new["disk"], None)
+        elif started := _NEW_NVME.match(text):
+            number = started["number"]
+            pattern = re.compile(rf"nvme{number}(n\d+)?|nvme\d+c{number}n\d+")
+            for name in list(filter(pattern.fullmatch, counts)):
+                del counts[name]
     return counts
 
 
-def _process_message(
-    text: str, counts: dict[str, dict[ErrorKind, int]], reasons: dict[str, ErrorKind]
-) -> None:
-    """Count the fault in one message; ``reasons`` has the cause of a disk's I/O that fails next."""
-    if " error, dev " not in text and not text.startswith(_LOG_PREFIXES):
-        return  # most of a log needs no patterns
-    if failed := _FAILED.match(text):
-        disk, fault = failed["disk"], _WORDS.get(failed["words"])
-        reason = reasons.pop(disk, ErrorKind.OTHER)
-        if fault is ErrorKind.OTHER:
-            # The kernel switches a refused optional operation off: this is not a failure.
-            fault = reason if failed["op"] in _DATA else None
-        if fault is not None:
-            _add_fault(counts, disk, fault)
-    elif result := _RESULT.match(text):
-        reasons[result["disk"]] = _HOST.get(result["host"], ErrorKind.OTHER)
-    elif sensed := _SENSED.match(text):
-        reasons[sensed["disk"]] = _SENSE.get(sensed["key"], ErrorKind.OTHER)
-    elif reset := _RESET.match(text):
-        _add_fault(counts, reset["address"], ErrorKind.RESET)
-    elif late := _NVME_LATE.match(text):
-        _add_fault(counts, late["controller"], ErrorKind.TIMEOUT)
-    elif new := _NEW_DISK.match(text):
-        counts.pop(new["disk"], None)
-    elif started := _NEW_NVME.match(text):
-        number = started["number"]
-        pattern = re.compile(rf"nvme{number}(n\d+)?|nvme\d+c{number}n\d+")
-        for name in [name for name in counts if pattern.fullmatch(name)]:
-            del counts[name]
-
-
-def _add_fault(
-    faults_by_name: dict[str, dict[ErrorKind, int]], name: str, fault: ErrorKind
-) -> None:
+def _add_fault(faults_by_name: Counts, name: str, fault: ErrorKind) -> None:
     counts = faults_by_name.setdefault(name, {})
     counts[fault] = counts.get(fault, 0) + 1

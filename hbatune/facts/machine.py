@@ -21,8 +21,8 @@ from hbatune.facts.routes import Branch, Place, Routes, get_kernel_name
 from hbatune.workers import WorkerPool
 
 _DEV = "/dev/"
+# Transports whose routes name a port of the fabric instead of the SCSI target's number.
 _BY_PORT = frozenset({"fc", "sas", "iscsi", "ata"})
-"""Transports whose routes name a port of the fabric instead of the SCSI target's number."""
 
 
 class Scope(Struct, frozen=True):
@@ -63,15 +63,13 @@ def gather_machine(
     The result contains everything if the named disks cannot be resolved otherwise, except with a
     known machine: InsufficientFactsError if its facts are not enough.
     """
-    request = ReadRequest(
-        tuple(dict.fromkeys(attributes)), of or {}, deadline, avoid or {}, worker_pool
-    )
+    requested = tuple(dict.fromkeys(attributes))
+    request = ReadRequest(requested, of or {}, deadline, avoid or {}, worker_pool)
     if scope.known_machine is not None:
         return _gather_known(scope.known_machine, scope.disks, request)
     devices = find_devices()
-    branches = tuple(
-        dict.fromkeys((*(p.branch for p in devices.places.values()), *devices.servers))
-    )
+    places = devices.places.values()
+    branches = tuple(dict.fromkeys((*(place.branch for place in places), *devices.servers)))
     if scope.disks and (machine := _gather_disks(devices, branches, scope.disks, request)):
         return machine
     groups = group_branches(branches)
@@ -79,13 +77,9 @@ def gather_machine(
     return assembly.build_machine(devices, branches, groups, survey, request)
 
 
-def _gather_known(known: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
-    """Return the machine with only these disks and their related devices, as the scope describes.
-
-    InsufficientFactsError for an adapter, a new host, a disk on a new host, and a disk whose id is
-    not unique.
-    """
-    devices = part.find_related_devices(known, names)
+def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
+    """Return only these disks and their related devices, or raise InsufficientFactsError."""
+    devices = part.find_related_devices(cached, names)
     branches = dict.fromkeys(place.branch for place in devices.places.values())
     requests = assembly.list_disk_requests(devices, request.requested)
     assembly.add_requests(requests, routes.list_route_attributes(branches))
@@ -93,19 +87,19 @@ def _gather_known(known: KnownMachine, names: Iterable[str], request: ReadReques
     servers = {}
     for branch in branches:
         if branch.adapter:
-            adapter = known.adapters[branch.adapter]
+            adapter = cached.adapters[branch.adapter]
             servers[branch.adapter] = ServingAdapter(adapter, family_named(adapter.family))
     endpoints = assembly.build_endpoints(
-        devices, survey, servers, request.requested, known.ways(branches, survey)
+        devices, survey, servers, request.requested, cached.ways(branches, survey)
     )
-    if known.is_ambiguous(endpoints):
+    if cached.is_ambiguous(endpoints):
         raise InsufficientFactsError("the id of a disk is not unique")
     families = {server.family.name for server in servers.values()}
     return replace(
-        known.rest,
+        cached.rest,
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=tuple(endpoints.values()),
-        modules=tuple(module for module in known.rest.modules if module.name in families),
+        modules=tuple(module for module in cached.rest.modules if module.name in families),
         vectors=(),
     )
 
@@ -115,8 +109,8 @@ def _gather_disks(
 ) -> Machine | None:
     """Return the machine with only the named disks; ``devices`` and ``branches`` are all of it.
 
-    None if a name is not a disk, if another disk may have the same route, and for NVMe with several
-    paths or over fabrics, whose ids depend on all devices.
+    None if a name is not a disk or another disk may have the same route. None for NVMe with several
+    paths or over fabrics, since their ids depend on all devices.
     """
     wanted = _add_related(devices, (name.removeprefix(_DEV) for name in names))
     if wanted is None:
@@ -181,10 +175,7 @@ def _add_related(devices: Devices, names: Iterable[str]) -> frozenset[str] | Non
 
 
 def _select_branches(branches: Iterable[Branch], needed: Collection[Branch]) -> Iterator[Branch]:
-    """Yield the needed branches, and the first branch of each other host and controller.
-
-    They are in the machine's order.
-    """
+    """Yield the needed branches, and the first of each other host and controller, in order."""
     served = set()
     for branch in branches:
         server = (branch.adapter, branch.host, branch.controller)

@@ -31,12 +31,12 @@ def get_fact(fact: str | Missing) -> str | None:
     return None if isinstance(fact, Missing) else fact
 
 
+# The file of a block device with the size of its tag set.
 TAG_COUNT_FILE = "mq/0/nr_tags"
-"""The file of a block device with the size of its tag set."""
 
 
+# The prefix of udev properties with a disk's values from before hbatune's rules wrote.
 SAVED_PREFIX = "HBATUNE_WAS_"
-"""The prefix of udev properties with a disk's values from before hbatune's rules wrote."""
 
 
 class Attribute(Struct, frozen=True, tag="attribute"):
@@ -110,8 +110,8 @@ class Role(StrEnum):
     UNKNOWN = "unknown"  # not requested by a driver, or not recognizable by its name
 
 
+# Generations of PCI Express by GT/s per lane (drivers/pci/probe.c: pci_speed_string).
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
-"""Generations of PCI Express by GT/s per lane (drivers/pci/probe.c: pci_speed_string)."""
 
 
 class Link(Struct, frozen=True):

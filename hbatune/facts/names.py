@@ -9,22 +9,29 @@ and models, are case-sensitive and fast. Lists of CPUs have the kernel's form: `
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import pairwise
 
+# Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name).
 _LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
-"""Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name)."""
-
 _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
+# The minimum number of consecutive names that are shown as a range.
 _MIN_RANGE = 4
-"""The minimum number of consecutive names that are shown as a range."""
-
 NaturalKey = list[tuple[int, int, str]]
 
 
 def natural_key(name: str) -> NaturalKey:
     """Return a sort key that counts as people do: sd2 before sd10, sdz before sdaa."""
+    key: NaturalKey
+    if lettered := re.fullmatch(_LETTERED, name):
+        prefix, letters, number = lettered.groups()
+        key = [(1, 0, prefix), (1, len(letters), letters)]
+        key += [(0, int(number), "")] if number else []
+    elif address := re.fullmatch(_PCI, name):
+        key = [(0, int(part, 16), "") for part in address.groups()]
+    else:
+        parts = re.findall(r"[0-9]+|[^0-9]+", name)
+        key = [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
     # The full name ends the key: it sorts before longer names, and no two names are equal.
-    return [*_build_key(name), (-1, 0, name)]
+    return [*key, (-1, 0, name)]
 
 
 def shorten_names(names: Iterable[str]) -> Iterator[str]:
@@ -34,19 +41,6 @@ def shorten_names(names: Iterable[str]) -> Iterator[str]:
             yield from run
         else:
             yield f"{run[0]}..{run[-1]}"
-
-
-def _build_key(name: str) -> NaturalKey:
-    if lettered := re.fullmatch(_LETTERED, name):
-        prefix, letters, number = lettered.groups()
-        number_key = [(0, int(number), "")] if number else []
-        return [(1, 0, prefix), (1, len(letters), letters), *number_key]
-    if address := re.fullmatch(_PCI, name):
-        return [(0, int(part, 16), "") for part in address.groups()]
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part)
-        for part in re.findall(r"[0-9]+|[^0-9]+", name)
-    ]
 
 
 def _group_names(names: Sequence[str]) -> Iterator[list[str]]:
@@ -68,19 +62,16 @@ def _group_names(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _find_step(first: list[int | str], second: list[int | str]) -> int | None:
-    """Return the position of the only number that goes up by one between two names, or None."""
     if len(first) != len(second):
         return None
     pairs = enumerate(zip(first, second, strict=True))
     match [(place, *pair) for place, pair in pairs if pair[0] != pair[1]]:
         case [(place, int(before), int(after))] if after == before + 1:
             return place
-        case _:
-            return None
+    return None
 
 
 def _split_counters(name: str) -> list[int | str]:
-    """Return the parts of a name, with numbers as integers."""
     if lettered := re.fullmatch(_LETTERED, name):
         counted = 0
         for letter in lettered[2]:
@@ -100,22 +91,18 @@ def matches_glob(text: str, globs: Iterable[str]) -> bool:
 
 
 def _matches(text: str, glob: str) -> bool:
-    """Return whether a glob matches. Most globs are a word or a prefix and need no pattern."""
-    if not _SPECIAL.isdisjoint(glob[:-1]):
-        return fnmatchcase(text, glob)
-    match glob[-1:]:
-        case "*":
-            return text.startswith(glob[:-1])
-        case "?" | "[":
-            return fnmatchcase(text, glob)
-    return text == glob
+    # Most globs are a word or a prefix and need no pattern.
+    if _SPECIAL.isdisjoint(glob):
+        return text == glob
+    if glob[-1] == "*" and _SPECIAL.isdisjoint(glob[:-1]):
+        return text.startswith(glob[:-1])
+    return fnmatchcase(text, glob)
 
 
+# The maximum number of CPUs (arch/x86/Kconfig: NR_CPUS_RANGE_END).
 MAX_CPUS = 8192
-"""The maximum number of CPUs (arch/x86/Kconfig: NR_CPUS_RANGE_END)."""
-
+# The text of nohz_full if it is not set (drivers/base/cpu.c: print_cpus_nohz_full).
 _UNSET = "(null)"
-"""The text of nohz_full if it is not set (drivers/base/cpu.c: print_cpus_nohz_full)."""
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
@@ -126,9 +113,10 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     stripped = text.strip()
     if stripped in ("", _UNSET):
         return ()
-    return tuple(
-        sorted({cpu for part in stripped.split(",") for cpu in _parse_range(part.strip())})
-    )
+    cpus: set[int] = set()
+    for part in stripped.split(","):
+        cpus.update(_parse_range(part.strip()))
+    return tuple(sorted(cpus))
 
 
 def parse_given_cpus(text: str, last: int) -> tuple[int, ...]:
@@ -180,16 +168,10 @@ def _parse_range(part: str) -> range:
 
 def join_cpus(cpus: Iterable[int]) -> str:
     """Return the CPUs as a list in its shortest form, as the kernel prints it."""
-    return ",".join(
-        str(first) if first == last else f"{first}-{last}"
-        for first, last in _group_cpus(sorted(set(cpus)))
-    )
-
-
-def _group_cpus(cpus: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last of each unbroken run."""
-    if cpus:
-        gaps = [pair for pair in pairwise(cpus) if pair[1] != pair[0] + 1]
-        firsts = [cpus[0], *(after for _, after in gaps)]
-        lasts = [*(before for before, _ in gaps), cpus[-1]]
-        yield from zip(firsts, lasts, strict=True)
+    runs: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -14,19 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from hbatune import loader
-from hbatune.facts import health, processors, services
+from hbatune.facts import attributes, health, processors, services
 from hbatune.facts.adapters import SEVERITIES, list_pci_path, parse_bus_errors
-from hbatune.facts.attributes import (
-    ABSENT,
-    ERROR_COUNTER,
-    PCI_CONFIG,
-    Attributes,
-    get_bytes,
-    get_text,
-    get_word,
-    parse_integer,
-    parse_leading_number,
-)
+from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import read_mount_options
 from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevRule
@@ -40,13 +30,12 @@ from hbatune.facts.tuned import read_tuned_profile
 
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
 
+# The attributes read from an adapter's PCI function and from the ports above it.
 PCI_ATTRIBUTES = (
     *("max_link_speed", "max_link_width", "msi_irqs/"),
     *(f"aer_dev_{name}" for name in SEVERITIES),
     *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
 )
-"""The attributes read from an adapter's PCI function and from the ports above it."""
-
 _STATUS, _HAS_LIST = 0x06, 1 << 4  # include/uapi/linux/pci_regs.h: PCI_STATUS_CAP_LIST
 _LIST_START, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
 _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
@@ -71,25 +60,21 @@ _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
-_COUNTERS = ("device/iodone_cnt", ERROR_COUNTER, "device/iotmo_cnt")
+_COUNTERS = ("device/iodone_cnt", attributes.ERROR_COUNTER, "device/iotmo_cnt")
+# The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
     *("loss_of_signal_count", "loss_of_sync_count"),
 )
-"""The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c)."""
-
+# The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr).
 PHY_ERRORS = (
     *("invalid_dword_count", "loss_of_dword_sync_count"),
     *("phy_reset_problem_count", "running_disparity_error_count"),
 )
-"""The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr)."""
-
+# A port's current and supported speeds (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names).
 FC_RATES = ("speed", "supported_speeds")
-"""A port's current and supported speeds (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names)."""
-
+# A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
-"""A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names)."""
-
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
@@ -98,8 +83,7 @@ _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 
 def count_vectors(function: Attributes) -> int | Missing:
     """Return the number of MSI or MSI-X vectors; absent if the function has a line instead."""
-    names = get_text(function, "msi_irqs/")
-    return names if isinstance(names, Missing) else len(names.split())
+    return attributes.count_words(function, "msi_irqs/")
 
 
 def has_msi(function: Attributes) -> bool | Missing:
@@ -107,10 +91,10 @@ def has_msi(function: Attributes) -> bool | Missing:
 
     Only root may read beyond the first 64 bytes (drivers/pci/pci-sysfs.c: pci_read_config).
     """
-    attribute = function.get(PCI_CONFIG, ABSENT)
+    attribute = function.get(attributes.PCI_CONFIG, ABSENT)
     if isinstance(attribute, Missing):
         return attribute
-    config = get_bytes(function, PCI_CONFIG)
+    config = attributes.get_bytes(function, attributes.PCI_CONFIG)
     if len(config) <= _HEADER:
         return Missing(Reason.UNREADABLE, errno.EACCES)
     if config[0] == config[1] == _NO_ANSWER:  # a card that does not answer reads as ones
@@ -136,7 +120,11 @@ def read_udev_rules() -> tuple[UdevRule, ...]:
     rules: list[UdevRule] = []
     for name, file in sorted(files.items()):
         if not _OURS.search(name):
-            rules += parse_assignments(file, _read_text(file))
+            # An entry in a directory of rules may be a FIFO, or a link to a device.
+            rules_file = loader.open_file(Path(file))
+            with suppress(OSError, loader.UnusableFileError), rules_file as descriptor:
+                text = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
+                rules += parse_assignments(file, text.decode("utf-8", "backslashreplace"))
     return tuple(rules)
 
 
@@ -176,14 +164,6 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, "".join(parts)
 
 
-def _read_text(path: str) -> str:
-    # An entry in a directory of rules may be a FIFO, or a link to a device.
-    with suppress(OSError, loader.UnusableFileError), loader.open_file(Path(path)) as descriptor:
-        beginning = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
-        return beginning.decode("utf-8", "backslashreplace")
-    return ""
-
-
 def observe_health(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
 ) -> Health:
@@ -205,7 +185,7 @@ def observe_health(
         if isinstance(count_vectors(survey.get(function, {})), Missing):
             offers[function] = {}
     if offers:
-        offers = survey_requests(dict.fromkeys(offers, (PCI_CONFIG,)), deadline=deadline)
+        offers = survey_requests(dict.fromkeys(offers, (attributes.PCI_CONFIG,)), deadline=deadline)
     log = read_kernel_log()
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
@@ -236,7 +216,6 @@ def observe_health(
 def _build_requests(
     machine: Machine, paths: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the attributes to read from each directory; missing directories are omitted."""
     for adapter in machine.adapters:
         family = family_named(adapter.family)
         for directory in paths.get(adapter.target, ()):
@@ -262,8 +241,8 @@ def _build_requests(
 def _check_adapter(
     adapter: Adapter,
     path: tuple[str, ...],
-    survey: Mapping[str, Attributes],
-    offers: Mapping[str, Attributes],
+    survey: Survey,
+    offers: Survey,
 ) -> AdapterHealth:
     family = family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
@@ -274,7 +253,7 @@ def _check_adapter(
         width = parse_integer(above, "max_link_width")
         port = health.Port(
             address=get_kernel_name(path[1]),
-            max_speed=parse_leading_number(above, "max_link_speed"),
+            max_speed=attributes.parse_leading_number(above, "max_link_speed"),
             # Ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c).
             max_width=ABSENT if width in (0, 255) else width,
             errors=parse_bus_errors(above),
@@ -289,11 +268,11 @@ def _check_adapter(
     inspected: dict[str, str | Missing] = {}
     rates: dict[str, LinkRate] = {}
     for host in adapter.hosts:
-        attributes = survey.get(f"{_HOSTS}/{host.name}", {})
+        values = survey.get(f"{_HOSTS}/{host.name}", {})
         for name in family.credits:
-            credits[host.name] = parse_integer(attributes, name)
+            credits[host.name] = parse_integer(values, name)
         for name in family.inspected:
-            inspected[f"{host.name} {name}"] = _get_escaped(attributes, name)
+            inspected[f"{host.name} {name}"] = _get_escaped(values, name)
         statistics = survey.get(f"{_FC_HOSTS}/{host.name}/statistics", {})
         for name in LINK_ERRORS if statistics else ():
             count = parse_integer(statistics, name, 16)
@@ -301,10 +280,10 @@ def _check_adapter(
                 link_errors[f"{host.name} {name}"] = count
         _add_rate(rates, host.name, survey.get(f"{_FC_HOSTS}/{host.name}", {}), FC_RATES)
         for phy in _list_phys(host.name):
-            attributes = survey.get(f"{_PHYS}/{phy}", {})
+            values = survey.get(f"{_PHYS}/{phy}", {})
             for name in PHY_ERRORS:
-                link_errors[f"{phy} {name}"] = parse_integer(attributes, name)
-            _add_rate(rates, phy, attributes, PHY_RATES)
+                link_errors[f"{phy} {name}"] = parse_integer(values, name)
+            _add_rate(rates, phy, values, PHY_RATES)
     return AdapterHealth(
         errors=parse_bus_errors(function) if path else None,
         port=port,
@@ -320,10 +299,10 @@ def _check_adapter(
 
 
 def _add_rate(
-    rates: dict[str, LinkRate], name: str, attributes: Attributes, files: tuple[str, str]
+    rates: dict[str, LinkRate], name: str, values: Attributes, files: tuple[str, str]
 ) -> None:
     """Add the speed of an active port or phy; others report "Unknown" or "Phy disabled"."""
-    current, maximum = (parse_gigabits(get_word(attributes, file)) for file in files)
+    current, maximum = (parse_gigabits(attributes.get_word(values, file)) for file in files)
     if current and maximum:
         rates[name] = LinkRate(max(current), max(maximum))
 
@@ -333,13 +312,13 @@ def parse_gigabits(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
 
 
-def _check_disk(endpoint: Endpoint, attributes: Attributes, log: KernelLog | Missing) -> DiskHealth:
+def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing) -> DiskHealth:
     # drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers.
-    done, errors, timeouts = (parse_integer(attributes, name, 16) for name in _COUNTERS)
+    done, errors, timeouts = (parse_integer(values, name, 16) for name in _COUNTERS)
     logged: dict[str, int] = {}
     if isinstance(log, KernelLog):
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
-    cache = _get_escaped(attributes, _get_cache_path(endpoint))
+    cache = _get_escaped(values, _get_cache_path(endpoint))
     return DiskHealth(cache, done, errors, timeouts, logged)
 
 
@@ -365,6 +344,6 @@ def _list_phys(host: str) -> tuple[str, ...]:
     return ()
 
 
-def _get_escaped(attributes: Attributes, name: str) -> str | Missing:
-    value = get_text(attributes, name) if name in attributes else ABSENT
+def _get_escaped(values: Attributes, name: str) -> str | Missing:
+    value = get_text(values, name) if name in values else ABSENT
     return value if isinstance(value, Missing) else escape_text(value)

@@ -12,20 +12,12 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import devices
+from hbatune.facts import devices, routes
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.routes import (
-    Branch,
-    Routes,
-    get_kernel_name,
-    is_head,
-    is_virtual,
-    parse_branch,
-    parse_place,
-)
+from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 _BLOCK = "/sys/class/block"
 _PARALLEL = "/sys/class/spi_transport"
@@ -37,10 +29,13 @@ class InsufficientFactsError(HbatuneError):
 
 
 class KnownMachine:
-    """A machine as found by the latest scans, without attributes. Mutable: ``update``."""
+    """A machine as found by the latest scans, without attributes. Mutable: ``update``.
+
+    ``rest`` is the machine without its endpoints and controls.
+    """
 
     def __init__(self, machine: Machine) -> None:
-        self._base = replace(machine, endpoints=(), controls=())
+        self.rest = replace(machine, endpoints=(), controls=())
         self._controls = tuple(replace(control, attributes={}) for control in machine.controls)
         self._endpoints: dict[str, Endpoint] = {}
         self._names_by_id: dict[str, set[str]] = defaultdict(set)
@@ -55,12 +50,7 @@ class KnownMachine:
     def machine(self) -> Machine:
         """The entire machine."""
         endpoints = tuple(self._endpoints.values())
-        return replace(self._base, endpoints=endpoints, controls=self._controls)
-
-    @property
-    def rest(self) -> Machine:
-        """The machine without its endpoints and controls."""
-        return self._base
+        return replace(self.rest, endpoints=endpoints, controls=self._controls)
 
     def __len__(self) -> int:
         return len(self._endpoints)
@@ -80,13 +70,11 @@ class KnownMachine:
 
     def of_controller(self, name: str) -> tuple[Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
-        return tuple(
-            endpoint for endpoint in self._endpoints.values() if endpoint.controller == name
-        )
+        return tuple(e for e in self._endpoints.values() if e.controller == name)
 
     def has_host(self, host: str) -> bool:
         """Return whether this is a SCSI host of the machine."""
-        hosts = (known.name for adapter in self.adapters.values() for known in adapter.hosts)
+        hosts = (h.name for adapter in self.adapters.values() for h in adapter.hosts)
         return host in hosts
 
     def alike(self, id: str) -> frozenset[str]:
@@ -128,24 +116,23 @@ class KnownMachine:
     def _add(self, endpoints: Iterable[Endpoint]) -> None:
         for endpoint in endpoints:
             self._endpoints[endpoint.target] = replace(endpoint, attributes={})
-            self._names_by_id[extract_lasting_part(endpoint.id)].add(endpoint.target)
-            if endpoint.host is not None:
-                self._hosts[endpoint.host.name].add(endpoint.target)
-            if endpoint.address is not None:
-                self._targets[_get_scsi_target(endpoint.address)].add(endpoint.target)
+            for index, key in self._iterate_keys(endpoint):
+                index[key].add(endpoint.target)
 
     def _forget(self, target: str) -> None:
         endpoint = self._endpoints.pop(target, None)
-        if endpoint is None:
-            return
-        for index, key in (
-            (self._names_by_id, extract_lasting_part(endpoint.id)),
-            (self._hosts, endpoint.host.name if endpoint.host else ""),
-            (self._targets, _get_scsi_target(endpoint.address or "")),
-        ):
+        for index, key in self._iterate_keys(endpoint) if endpoint else ():
             index[key].discard(target)
             if not index[key]:
                 del index[key]
+
+    def _iterate_keys(self, endpoint: Endpoint) -> Iterator[tuple[dict[str, set[str]], str]]:
+        """Yield the indexes that contain an endpoint, with its key in each."""
+        yield self._names_by_id, extract_lasting_part(endpoint.id)
+        if endpoint.host is not None:
+            yield self._hosts, endpoint.host.name
+        if endpoint.address is not None:
+            yield self._targets, endpoint.address.rpartition(":")[0]
 
 
 def _iterate_branches(machine: Machine) -> Iterator[Branch]:
@@ -154,18 +141,14 @@ def _iterate_branches(machine: Machine) -> Iterator[Branch]:
     for endpoint in machine.endpoints:
         if endpoint.host is not None and endpoint.host.name not in hosts:
             hosts.add(endpoint.host.name)
-            yield parse_place(endpoint.sysfs).branch
+            yield routes.parse_place(endpoint.sysfs).branch
     for control in machine.controls:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
         if is_host and control.target not in hosts:
-            yield parse_branch(above)
+            yield routes.parse_branch(above)
 
 
-def _get_scsi_target(address: str) -> str:
-    return address.rpartition(":")[0]
-
-
-def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
+def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
     """Return the named disks, the disks of named SCSI hosts, and their related devices.
 
     InsufficientFactsError for an adapter, a new host, and a disk on a new host.
@@ -177,20 +160,20 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
         name = waiting.pop()
         if name in directories:
             continue
-        if known.has_host(name):
-            waiting += known.of_host(name)
+        if cached.has_host(name):
+            waiting += cached.of_host(name)
             continue
         directory = _find_directory(name)
         if directory is None:
             if any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
                 raise InsufficientFactsError(f"{name} is an adapter or a new host")
             continue
-        if is_head(directory):
+        if routes.is_head(directory):
             maps |= devices.find_hidden_paths([name], _list_names(_BLOCK))
             waiting += maps[name]
         elif head := devices.find_head(name):
             waiting.append(head)
-        elif is_virtual(directory):
+        elif routes.is_virtual(directory):
             if not devices.is_map(directory):
                 continue
             maps[name] = tuple(sorted(_list_lower_disks(directory)))
@@ -201,8 +184,8 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
             waiting += filter(_is_map, _list_names(f"{directory}/holders"))
         directories[name] = directory
     disks = {get_kernel_name(directory): directory for directory in sorted(directories.values())}
-    places = {path: parse_place(path) for name, path in disks.items() if name not in maps}
-    if not all(known.has_server(place.branch) for place in places.values()):
+    places = {path: routes.parse_place(path) for name, path in disks.items() if name not in maps}
+    if not all(cached.has_server(place.branch) for place in places.values()):
         raise InsufficientFactsError("a disk is on a new adapter or host")
     targets = {place.target for place in places.values() if place.target}
     return Devices(
@@ -216,7 +199,6 @@ def find_related_devices(known: KnownMachine, names: Iterable[str]) -> Devices:
 
 
 def _find_directory(name: str) -> str | None:
-    """Return the sysfs directory of the block device with this name, or None."""
     with suppress(OSError):
         path = devices.find_directory("block", name)
         return path if "/" not in name and get_kernel_name(path) == name else None
@@ -225,7 +207,7 @@ def _find_directory(name: str) -> str | None:
 
 def _is_map(name: str) -> bool:
     directory = _find_directory(name)
-    return directory is not None and is_virtual(directory) and devices.is_map(directory)
+    return directory is not None and routes.is_virtual(directory) and devices.is_map(directory)
 
 
 def _list_lower_disks(directory: str) -> set[str]:

@@ -11,24 +11,23 @@ from hbatune.facts import names
 from hbatune.facts.model import Machine, Processors
 from hbatune.facts.services import find_irqbalance, read_irqbalance_settings
 
+# Documentation/ABI/testing/sysfs-devices-system-cpu
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = Path("/proc/cmdline")
 _IRQAFFINITY = "irqaffinity="
-_NO_MSI = r"pci=(?:\S*,)?nomsi(?:,\S*)?"
 
 
 def read_processors() -> Processors:
-    """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings.
-
-    Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
-    """
+    """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings."""
     online = read_cpu_list(f"{_CPU}/online")
-    cores = {_read_siblings(cpu) for cpu in online}
+    siblings = {
+        read_cpu_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,) for cpu in online
+    }
     return Processors(
         online=online,
         isolated=read_cpu_list(f"{_CPU}/isolated"),
         nohz_full=read_cpu_list(f"{_CPU}/nohz_full"),
-        cores=tuple(sorted(cores)),
+        cores=tuple(sorted(siblings)),
         irqaffinity=_parse_irqaffinity(
             read_command_line(), read_cpu_list(f"{_CPU}/possible") or online
         ),
@@ -37,23 +36,19 @@ def read_processors() -> Processors:
 
 
 def find_msi_option() -> str | None:
-    """Return the option of the kernel's command line that switches MSI off, or None.
-
-    Documentation/admin-guide/kernel-parameters.txt: ``pci=`` takes several options.
-    """
-    words = _split_options(read_command_line())
-    options = words[: words.index("--")] if "--" in words else words
-    return next(
-        (option for option in options if "nomsi" in option and re.fullmatch(_NO_MSI, option)), None
-    )
+    """Return the option of the kernel's command line that switches MSI off, or None."""
+    for option in _list_kernel_options(read_command_line()):
+        # pci= takes several options (Documentation/admin-guide/kernel-parameters.txt).
+        if re.fullmatch(r"pci=(?:\S*,)?nomsi(?:,\S*)?", option):
+            return option
+    return None
 
 
 def read_command_line() -> str:
     """Return the kernel's command line, or an empty text if it cannot be read."""
-    try:
+    with suppress(OSError):
         return _COMMAND_LINE.read_text(errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 def _parse_irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -63,9 +58,7 @@ def _parse_irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[in
     irq_affinity_setup). The administrator did not name that CPU, so it is omitted here.
     """
     cpus = None
-    for option in _split_options(command_line):
-        if option == "--":  # the remaining options are for init
-            break
+    for option in _list_kernel_options(command_line):
         if option.startswith(_IRQAFFINITY):
             cpus = option.removeprefix(_IRQAFFINITY)
     if cpus is None:
@@ -76,15 +69,15 @@ def _parse_irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[in
         return ()
 
 
-def _split_options(command_line: str) -> list[str]:
-    if not set(command_line) & {"'", '"', "\\"}:
-        return command_line.split()
-    import shlex  # few command lines have quotes
+def _list_kernel_options(command_line: str) -> list[str]:
+    """Return the options up to ``--``: the remaining ones are for init."""
+    options = command_line.split()
+    if set(command_line) & {"'", '"', "\\"}:
+        import shlex  # few command lines have quotes
 
-    try:
-        return shlex.split(command_line)
-    except ValueError:  # an unbalanced quote
-        return command_line.split()
+        with suppress(ValueError):  # an unbalanced quote
+            options = shlex.split(command_line)
+    return options[: options.index("--")] if "--" in options else options
 
 
 def _list_balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -111,14 +104,8 @@ def read_cpu_list(path: str) -> tuple[int, ...]:
     return ()
 
 
-def _read_siblings(cpu: int) -> tuple[int, ...]:
-    return read_cpu_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,)
-
-
 def with_probing(machine: Machine, *, isolated: bool) -> Machine:
     """Return the machine with its isolated CPUs given to probes, if so configured (D0-13)."""
     processors = machine.processors
-    probing = (
-        tuple(cpu for cpu in processors.isolated if cpu in processors.online) if isolated else ()
-    )
+    probing = tuple(cpu for cpu in processors.isolated if isolated and cpu in processors.online)
     return replace(machine, processors=replace(processors, probing=probing))

@@ -6,16 +6,17 @@ A depth is a field of the SCSI device. Reading its file never waits, even if the
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 
 from hbatune.facts.families import family_of
 from hbatune.facts.family import Family
 
 _HOSTS = "/sys/class/scsi_host"
 _BLOCK = "/sys/class/block"
+# The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=).
 MAX_OPEN_FILES = 256
-"""The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=)."""
+# Bytes: more than any depth and any driver's name.
 _MAX_BYTES = 64
-"""Bytes: more than any depth and any driver's name."""
 
 
 class DepthFiles:
@@ -56,18 +57,7 @@ class DepthFiles:
 
 def find_host_family(name: str) -> Family:
     """Return the family of a SCSI host (``host0``), or the generic family if it was removed."""
-    return family_of(_read(f"{_HOSTS}/{name}/proc_name").decode("ascii", "replace").strip())
-
-
-def _read(path: str) -> bytes:
-    """Return the beginning of a file, or no bytes if it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, _MAX_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+    text = b""
+    with suppress(OSError), open(f"{_HOSTS}/{name}/proc_name", "rb", buffering=0) as file:
+        text = file.read(_MAX_BYTES)
+    return family_of(text.decode("ascii", "replace").strip())

@@ -5,15 +5,14 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from hbatune.facts.attributes import ERROR_COUNTER, parse_integer
-from hbatune.facts.attributes import parse_error_count as counted
+from hbatune.facts.attributes import ERROR_COUNTER, parse_error_count, parse_integer
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Endpoint, Missing
+from hbatune.facts.model import Endpoint
 from hbatune.facts.survey import survey_requests
 from hbatune.workers import WorkerPool
 
+# Milliseconds; it exists if the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c).
 _PERIOD = "device/queue_ramp_up_period"
-"""Milliseconds; it exists if the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c)."""
 
 
 class Ramp(Struct, frozen=True):
@@ -38,34 +37,23 @@ def find_ramps(
 
     The pace is read only for ``lowered`` ids; ``deadline`` is in seconds.
     """
-    luns = [
-        endpoint
-        for endpoint in endpoints
-        if endpoint.address and family_named(endpoint.family).depth_ramps
-    ]
-    wanted = {
-        lun.sysfs: (ERROR_COUNTER, _PERIOD) if lun.id in lowered else (ERROR_COUNTER,)
-        for lun in luns
-    }
+    luns = [lun for lun in endpoints if lun.address and family_named(lun.family).depth_ramps]
+    wanted = {}
+    for lun in luns:
+        wanted[lun.sysfs] = (ERROR_COUNTER, _PERIOD) if lun.id in lowered else (ERROR_COUNTER,)
     survey = survey_requests(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
-        errors[_get_scsi_target(lun)] += counted(survey[lun.sysfs]) or 0
-    return {
-        lun.id: Ramp(
-            errors[_get_scsi_target(lun)],
-            _convert_to_seconds(parse_integer(survey[lun.sysfs], _PERIOD)),
-        )
-        for lun in luns
-    }
+        errors[_get_scsi_target(lun)] += parse_error_count(survey[lun.sysfs]) or 0
+    ramps = {}
+    for lun in luns:
+        period = parse_integer(survey[lun.sysfs], _PERIOD)
+        seconds = period / 1000 if isinstance(period, int) else None
+        ramps[lun.id] = Ramp(errors[_get_scsi_target(lun)], seconds)
+    return ramps
 
 
 def _get_scsi_target(endpoint: Endpoint) -> str:
-    """Return the host, channel and target of a LUN."""
     assert endpoint.address is not None
     return endpoint.address.rpartition(":")[0]
-
-
-def _convert_to_seconds(milliseconds: int | Missing) -> float | None:
-    return None if isinstance(milliseconds, Missing) else milliseconds / 1000

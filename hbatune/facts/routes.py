@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_word
 
+# The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h).
 MULTIPATH_UUID = "mpath-"
-"""The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h)."""
 
 # Compiled by re at first use: most commands use none of them, and start sooner.
 _PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
@@ -119,12 +119,9 @@ def parse_place(directory: str) -> Place:
     return Place(parse_branch(directory.rpartition("/")[0]), None)
 
 
-@cache
+@cache  # thousands of LUNs share a few branches
 def parse_branch(path: str) -> Branch:
-    """Return the branch for the part of a sysfs path above a target or a namespace.
-
-    Cached, since thousands of LUNs share a few branches.
-    """
+    """Return the branch for the part of a sysfs path above a target or a namespace."""
     transport = _find_transport(path)
     pci, address = _find_last_pci(path)
     if transport == "usb":
@@ -162,7 +159,6 @@ _FOLDERS = [(folder, transport.name) for transport in TRANSPORTS for folder in t
 
 
 def _find_transport(path: str) -> str | None:
-    """Return the name of the first transport with a directory on the path."""
     for folder, name in _FOLDERS:
         text = "/" + folder.removesuffix("#")
         position = path.find(text)
@@ -177,10 +173,7 @@ def _find_transport(path: str) -> str | None:
 
 
 def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
-    """Return the path of the last directory named by the text and a number, and its name.
-
-    A number may have several parts, as in ``end_device-6:0:1``. The text begins with a slash.
-    """
+    """Return the path and name of the last directory named by the text and a number (6:0:1)."""
     position = path.rfind(text)
     while position >= 0:
         end = path.find("/", position + len(text))
@@ -192,7 +185,6 @@ def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
 
 
 def _find_last_pci(path: str) -> tuple[str | None, str | None]:
-    """Return the path of the last PCI function, and its address."""
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0:
         if path[end - 2 : end - 1] == "." and re.fullmatch(_PCI, path[start + 1 : end]):
@@ -287,7 +279,6 @@ class Routes:
         return f"controller-{rank}@{bus}"
 
     def _format_adapter(self, branch: Branch) -> str:
-        """Return the adapter part of an id."""
         if branch.pci:
             return get_kernel_name(branch.pci)
         if branch.transport == "iscsi":
@@ -401,7 +392,6 @@ def _sanitize(text: str) -> str:
 
 
 def _get_ata_port(branch: Branch) -> str | None:
-    """Return libata's directory of a host's port."""
     above = (branch.host or "").rpartition("/")[0]
     name = get_kernel_name(above)
     return f"{above}/ata_port/{name}" if name.startswith("ata") else None

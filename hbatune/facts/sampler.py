@@ -1,13 +1,9 @@
 """Sample the activity of a machine: counters to compare with the counters of another moment.
 
 Samples are frequent and must be cheap: only files that answer immediately are read, without
-workers. /proc/diskstats covers all disks, and it and ``device/*`` answer even if a queue is frozen.
-``queue/*`` is not read: such a read would wait for a write that waits for I/O. The counters of
-Fibre Channel links and SAS phys are not read: each such read is a command to the adapter.
-``hbatune check`` reads them.
-
-The meters of a single disk and of some CPUs are for probes, which read them before and after.
-``read_temperature`` sends a command to the drive.
+workers. /proc/diskstats and ``device/*`` answer even if a queue is frozen, ``queue/*`` does not.
+The counters of Fibre Channel links and SAS phys are left to ``hbatune check``: each such read is a
+command to the adapter. The meters of a single disk and of some CPUs are for probes.
 """
 
 import errno
@@ -19,20 +15,15 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts import attributes
 from hbatune.facts.adapters import list_pci_path, parse_bus_errors
-from hbatune.facts.attributes import (
-    ERROR_COUNTER,
-    Attributes,
-    parse_integer,
-    parse_leading_number,
-    read_attributes,
-)
+from hbatune.facts.attributes import Attributes, parse_integer
 from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
+# NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
 _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
-"""NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp."""
 _VANISHED_ERRNOS = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
@@ -92,7 +83,7 @@ SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation
 _DISKSTATS = "/proc/diskstats"
 _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
-_COUNTERS = {COMMAND_ERRORS: ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
+_COUNTERS = {COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
 _AER = tuple(f"aer_dev_{name}" for name in BUS_COUNTERS)
 
@@ -145,10 +136,8 @@ class Sampler:
     def update(self, part: SampledPlaces) -> None:
         """Replace the disks with the same names by the disks of a partial scan."""
         places = self.places
-        other_names = (name for name in places.scsi if name not in part.disks)
-        self.places = replace(
-            places, disks=places.disks | part.disks, scsi=(*other_names, *part.scsi)
-        )
+        retained = (name for name in places.scsi if name not in part.disks)
+        self.places = replace(places, disks=places.disks | part.disks, scsi=(*retained, *part.scsi))
 
     def sample(self, monotonic: float, time: float) -> Sample:
         """Return the machine at this moment: ``time`` is in seconds since the epoch."""
@@ -180,25 +169,26 @@ class Sampler:
         shared: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         for name in self.places.scsi:
             id = self.places.disks[name]
-            attributes = read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
-            depth = parse_integer(attributes, _DEPTH)
+            values = attributes.read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
+            depth = parse_integer(values, _DEPTH)
             if isinstance(depth, int):
                 self._depths[id] = depth
             errors: dict[str, int] = {}
             for counter, path in _COUNTERS.items():
                 # The counters are hexadecimal (drivers/scsi/scsi_sysfs.c: show_iostat).
-                _add_count(errors, counter, parse_integer(attributes, path, 16))
+                _add_count(errors, counter, parse_integer(values, path, 16))
             if errors:
                 self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
         for adapter, ends in self.places.ways.items():
             errors = {}
-            for position, end in enumerate(ends):
-                attributes = read_attributes(end, (*_LINK, *_AER) if position == 0 else _AER)
-                link = _build_link(attributes) if position == 0 else None
-                if link is not None:
+            for end in ends:
+                values = attributes.read_attributes(
+                    end, (*_LINK, *_AER) if end == ends[0] else _AER
+                )
+                if link := _build_link(values):
                     self._links[adapter] = link
                 # Either end of a link may see an error.
-                bus_errors = parse_bus_errors(attributes)
+                bus_errors = parse_bus_errors(values)
                 for counter in BUS_COUNTERS:
                     _add_count(errors, counter, getattr(bus_errors, counter))
             if errors:
@@ -237,7 +227,10 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
     The ticks are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the
     first two. Nothing is yielded if they cannot be read.
     """
-    for line in _read_text(_STAT).splitlines():
+    text = b""
+    with suppress(OSError), open(_STAT, "rb", buffering=0) as file:
+        text = file.readall()
+    for line in text.decode("utf-8", "replace").splitlines():
         # The lines of CPUs come first, and the line of interrupts is longer than all of them.
         if not line.startswith("cpu"):
             return
@@ -245,27 +238,13 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
         yield name, [int(field) for field in fields[:8]]
 
 
-def _build_link(attributes: Attributes) -> LinkSample | None:
+def _build_link(values: Attributes) -> LinkSample | None:
     """Return the link of a function; without a link the width is 0 (drivers/pci/pci-sysfs.c)."""
-    speed, width = parse_leading_number(attributes, _LINK[0]), parse_integer(attributes, _LINK[1])
+    speed = attributes.parse_leading_number(values, _LINK[0])
+    width = parse_integer(values, _LINK[1])
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None
-
-
-def _read_text(path: str) -> str:
-    """Return the text of a file of /proc, or an empty text if it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        parts = iter(lambda: os.read(descriptor, 1 << 16), b"")
-        return b"".join(parts).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 class Activity(Struct, frozen=True):
@@ -283,15 +262,13 @@ class Activity(Struct, frozen=True):
 
 
 def read_activity(sysfs: Path | str) -> Activity | Missing:
-    """Read the activity of the block device whose sysfs directory is ``sysfs``.
-
-    Documentation/block/stat.rst: fields 1, 5 and 10 of ``stat``; ``inflight`` has reads and writes.
-    """
+    """Read the activity of the block device whose sysfs directory is ``sysfs``."""
     directory = Path(sysfs)
     try:
         stat = (directory / "stat").read_text(encoding="ascii").split()
         in_flight = (directory / "inflight").read_text(encoding="ascii").split()
         reads, writes = (int(count) for count in in_flight)
+        # Fields 1, 5 and 10 (Documentation/block/stat.rst).
         return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
     except OSError as error:
         reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE

@@ -2,15 +2,9 @@
 
 Any user can run a process with any name, and a container can run the same daemon. Such a process is
 ignored. The kernel gives the proof: all user ids are 0, the process has one number, and its cgroup
-is the cgroup of the system's unit. Mount namespace, executable and other links prove nothing: a
-unit may have a private mount namespace, and hbatune's daemon may not read the links.
-
-A process of root in another cgroup is unproven, for example on a host without systemd, or if an
-administrator started the daemon by hand. hbatune reports it as unknown and does not obey it. In a
-container, hbatune sees only the container's processes and applies the same rules to them.
-
-irqbalance moves interrupts every ten seconds, as its settings and its policy scripts specify. Only
-the process of irqbalance.service counts.
+is the cgroup of the system's unit. A mount namespace proves nothing: a unit may have a private one.
+A process of root in another cgroup is unproven: an administrator may have started it by hand.
+hbatune reports it as unknown and does not obey it.
 """
 
 import os
@@ -42,11 +36,12 @@ class ProvenService(Struct, frozen=True):
     environment: tuple[str, ...] | None
 
 
-def find_services(
-    names: Collection[str], proc: Path = _PROC
-) -> dict[str, ProvenService | Missing | None]:
+Service = ProvenService | Missing | None
+
+
+def find_services(names: Collection[str], proc: Path = _PROC) -> dict[str, Service]:
     """Return the process of each service, None if none runs, or Missing if that is unknown."""
-    services: dict[str, ProvenService | Missing | None] = dict.fromkeys(names)
+    services: dict[str, Service] = dict.fromkeys(names)
     try:
         pids = sorted(map(int, filter(str.isdecimal, os.listdir(proc))))
     except OSError as error:
@@ -55,7 +50,7 @@ def find_services(
     hidden = 1 not in pids
     for pid in pids:
         try:
-            name = _read_name(f"{proc}/{pid}/comm")
+            name = _read_file(f"{proc}/{pid}/comm", limit=_NAME_BYTES).strip()
             if name in services and not isinstance(services[name], ProvenService):
                 services[name] = _identify(f"{proc}/{pid}", pid, name) or services[name]
         except _ENDED:
@@ -67,16 +62,7 @@ def find_services(
     return services
 
 
-def _read_name(path: str) -> str:
-    """Return the name of a process. Without pathlib, because a server has thousands of them."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _NAME_BYTES).decode(errors="replace").strip()
-    finally:
-        os.close(descriptor)
-
-
-def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
+def _identify(path: str, pid: int, name: str) -> Service:
     """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
 
     Arguments and environment are read only after the proof. Such a read can block indefinitely if
@@ -85,30 +71,31 @@ def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
     # The open directory stays with this process, even if the kernel uses its number again.
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        lines = _read_proc_file(directory, "status").splitlines()
-        status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+        status = {}
+        for line in _read_file("status", directory).splitlines():
+            key, _, value = line.partition(":")
+            status[key] = value.split()
         # A process of another user cannot move interrupts. One with more than one number is in a
         # PID namespace below this one, which is a container's (fs/proc/array.c: task_state).
         if set(status.get("Uid", ())) != _ROOT or len(status.get("NSpid", ())) != 1:
             return None
         unit = f"{name}.service"
-        if not any(
-            _is_unit(line, unit) for line in _read_proc_file(directory, "cgroup").splitlines()
-        ):
+        if not any(_is_unit(line, unit) for line in _read_file("cgroup", directory).splitlines()):
             return Missing(Reason.UNPARSABLE, text=f"process {pid} is not part of {unit}")
-        arguments = tuple(_read_proc_file(directory, "cmdline").split("\0"))
+        arguments = tuple(_read_file("cmdline", directory).split("\0"))
         environment = None
         with suppress(PermissionError):  # ptrace(2), ptrace access mode checking
-            environment = tuple(_read_proc_file(directory, "environ").split("\0"))
+            environment = tuple(_read_file("environ", directory).split("\0"))
         return ProvenService(pid, arguments, environment)
     finally:
         os.close(directory)
 
 
-def _read_proc_file(directory: int, name: str) -> str:
+def _read_file(name: str, directory: int | None = None, *, limit: int = _FILE_BYTES) -> str:
+    """Return the beginning of a file. Without pathlib, because a server has many processes."""
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        return loader.read_beginning(descriptor, _FILE_BYTES).decode(errors="replace")
+        return loader.read_beginning(descriptor, limit).decode(errors="replace")
     finally:
         os.close(descriptor)
 
@@ -131,13 +118,13 @@ def _is_unit(line: str, unit: str) -> bool:
 
 IRQBALANCE = "irqbalance"
 _PREFIX = "IRQBALANCE_"
+# EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat.
 _FILES = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
-"""EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat."""
 _POLICY_OPTIONS = ("--policyscript", "-l")
 
 
 class Irqbalance(Struct, frozen=True):
-    """The running irqbalance.
+    """The running irqbalance, which moves interrupts every ten seconds.
 
     ``policy`` is the script, or the directory of scripts, that its arguments name. ``settings`` are
     the settings in its environment, or None if this user may not read them.
@@ -173,7 +160,7 @@ def find_irqbalance() -> Irqbalance | Missing | None:
     return parse_irqbalance(find_services([IRQBALANCE])[IRQBALANCE])
 
 
-def parse_irqbalance(service: ProvenService | Missing | None) -> Irqbalance | Missing | None:
+def parse_irqbalance(service: Service) -> Irqbalance | Missing | None:
     """Return the settings of the process of irqbalance.service."""
     if not isinstance(service, ProvenService):
         return service
@@ -199,12 +186,12 @@ def read_irqbalance_settings(
 
 def _parse_settings(lines: Iterable[str]) -> dict[str, str]:
     """Return names and values of lines such as ``NAME="value"``; other lines are ignored."""
-    pairs = (line.strip().partition("=") for line in lines)
-    return {
-        name: value.strip().strip("\"'")
-        for name, equals, value in pairs
-        if equals and name.startswith(_PREFIX)
-    }
+    settings = {}
+    for line in lines:
+        name, equals, value = line.strip().partition("=")
+        if equals and name.startswith(_PREFIX):
+            settings[name] = value.strip().strip("\"'")
+    return settings
 
 
 def _find_policy_script(arguments: Sequence[str]) -> str | None:

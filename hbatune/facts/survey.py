@@ -7,7 +7,7 @@ import errno
 import os
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,8 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.attributes import Attributes, read_attributes
 from hbatune.facts.model import Missing, Reason
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
+
+Requests = Mapping[str, tuple[str, ...]]  # attributes to read, by directory
 
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
@@ -35,27 +37,19 @@ class NoWorkerError(HbatuneError):
         self.errno = number
 
 
-def survey_directories(
-    directories: Iterable[str], attributes: Sequence[str], *, deadline: float
-) -> dict[str, Attributes]:
-    """Read the same attributes below many directories, in parallel; ``deadline`` in seconds.
-
-    If a device does not answer in time, its attributes outside of ``queue/`` and ``mq/`` are still
-    read; the others are ``Missing(UNREADABLE, ETIMEDOUT)``. After three such devices of one SCSI
-    host, the queues of that host's other devices are skipped. NoWorkerError if no process can be
-    started.
-    """
-    return survey_requests(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
-
-
 def survey_requests(
-    requests: Mapping[str, tuple[str, ...]],
+    requests: Requests,
     *,
     deadline: float,
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
 ) -> dict[str, Attributes]:
-    """Read each directory's own attributes, otherwise like ``survey_directories``.
+    """Read the attributes below many directories, in parallel; ``deadline`` in seconds.
+
+    If a device does not answer in time, its attributes outside of ``queue/`` and ``mq/`` are still
+    read; the others are ``Missing(UNREADABLE, ETIMEDOUT)``. After three such devices of one SCSI
+    host, the queues of that host's other devices are skipped. NoWorkerError if no process can be
+    started.
 
     ``avoid`` maps directories whose queues do not answer to the reason, which becomes the text of
     their ``Missing`` attributes. The ``worker_pool``, if given, does the reading.
@@ -99,22 +93,18 @@ class _Reader(Struct, frozen=True):
             attributes = read_attributes(directory, self.wanted[wanted], instead=chunk.instead)
             before = last.get(wanted, {})
             last[wanted] = attributes
-            if is_complete := before.keys() != attributes.keys():
-                new = attributes
-            else:
-                new = {name: value for name, value in attributes.items() if value != before[name]}
-            yield encode(_Reply(new, is_complete))
+            is_complete = before.keys() != attributes.keys()
+            if not is_complete:
+                attributes = {n: value for n, value in attributes.items() if value != before[n]}
+            yield encode(_Reply(attributes, is_complete))
 
 
 class _Survey:
     """A parallel read of many directories. Mutable: waiting chunks, results, strikes by adapter."""
 
-    def __init__(
-        self, requests: Mapping[str, tuple[str, ...]], deadline: float, avoid: Mapping[str, str]
-    ) -> None:
-        wanted = list(dict.fromkeys(requests.values()))
-        index = {attributes: number for number, attributes in enumerate(wanted)}
-        self._wanted = wanted
+    def __init__(self, requests: Requests, deadline: float, avoid: Mapping[str, str]) -> None:
+        self._wanted = list(dict.fromkeys(requests.values()))
+        index = {attributes: number for number, attributes in enumerate(self._wanted)}
         self._deadline = deadline
         # More than one even on one CPU: a hanging worker is lost until its deadline.
         self._size = max(4, min(os.cpu_count() or 1, 16))
@@ -126,15 +116,12 @@ class _Survey:
         for name in requests.keys() & avoid.keys():
             instead = Missing(Reason.UNREADABLE, text=avoid[name])
             self._waiting.append(_Chunk([(name, index[requests[name]])], instead))
-        self._add_chunks(
-            [(name, index[names]) for name, names in requests.items() if name not in avoid]
-        )
+        self._add_chunks([(name, index[n]) for name, n in requests.items() if name not in avoid])
 
     def run(self, worker_pool: WorkerPool | None) -> dict[str, Attributes]:
         reader = _Reader(tuple(self._wanted))
-        with Pool(
-            reader, size=self._size, deadline=self._deadline, worker_pool=worker_pool
-        ) as pool:
+        means = Pool(reader, size=self._size, deadline=self._deadline, worker_pool=worker_pool)
+        with means as pool:
             while self._waiting or pool.running:
                 while self._waiting and pool.free:
                     chunk = self._without_failed_adapters(self._waiting.popleft())
@@ -169,10 +156,8 @@ class _Survey:
         chunk.last[wanted] = self._results[directory] = last | update.attributes
 
     def _retry_device(self, chunk: _Chunk, why: Missing) -> None:
-        """Retry the unresponsive device without its queue, and queue the remaining ones elsewhere.
-
-        Replies come one directory at a time, so the first unanswered directory hung.
-        """
+        # Replies come one directory at a time, so the first unanswered directory hung. It is read
+        # again without its queue, and the remaining ones elsewhere.
         if chunk.done == len(chunk.requests):
             return
         directory, wanted = chunk.requests[chunk.done]
@@ -187,24 +172,23 @@ class _Survey:
                 self._waiting.append(_Chunk(remaining, chunk.instead))
 
     def _without_failed_adapters(self, chunk: _Chunk) -> _Chunk:
-        """Remove the devices of unresponsive adapters from the chunk."""
         if chunk.instead is not None or not self._strikes:
             return chunk
-        unresponsive = [
-            request
-            for request in chunk.requests
-            if self._strikes.get(_get_adapter_dir(request[0]), 0) >= _STRIKES
-        ]
-        if unresponsive:
+        answering: list[tuple[str, int]] = []
+        failed: list[tuple[str, int]] = []
+        for request in chunk.requests:
+            if self._strikes.get(_get_adapter_dir(request[0]), 0) < _STRIKES:
+                answering.append(request)
+            else:
+                failed.append(request)
+        if failed:
             text = "other devices of this adapter did not answer"
-            self._waiting.append(
-                _Chunk(unresponsive, Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text))
-            )
-            chunk.requests = [request for request in chunk.requests if request not in unresponsive]
+            missing = Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text)
+            self._waiting.append(_Chunk(failed, missing))
+            chunk.requests = answering
         return chunk
 
 
 def _get_adapter_dir(directory: str) -> str:
-    """Return the common directory of the devices of a SCSI host or NVMe controller."""
     host = re.match(_HOST, directory)
     return host[0] if host else os.path.dirname(directory)

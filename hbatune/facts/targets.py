@@ -1,6 +1,7 @@
 """Find the targets that settings are set on, and resolve names on the command line. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
 from msgspec import Struct
 
@@ -50,32 +51,30 @@ def make_target(source: Endpoint | Vector | Control) -> Target:
     """Return an endpoint, a vector or a control as a target."""
     match source:
         case Endpoint():
-            position = (source.adapter, source.map, TargetKind.ENDPOINT, source.sysfs)
             diskseq = source.diskseq if isinstance(source.diskseq, int) else None
-            identity = ((DISKSEQ, str(diskseq)),) if diskseq is not None else ()
-            tags = (
-                source.tags
-                if isinstance(source.tags, Missing)
-                else Attribute(str(source.tags), False)
+            tags: Attribute | Missing = Attribute(str(source.tags), False)
+            if isinstance(source.tags, Missing):
+                tags = source.tags
+            return Target(
+                name=source.target,
+                id=source.id,
+                adapter=source.adapter,
+                map=source.map,
+                kind=TargetKind.ENDPOINT,
+                directory=source.sysfs,
+                attributes={TAG_COUNT_FILE: tags, **source.attributes},
+                identity=() if diskseq is None else ((DISKSEQ, str(diskseq)),),
+                diskseq=diskseq,
             )
-            attributes = {TAG_COUNT_FILE: tags, **source.attributes}
-            return Target(source.target, source.id, *position, attributes, identity, diskseq)
         case Vector():
-            affinity = {AFFINITY_FILE: source.affinity}
             # A directory for each handler (kernel/irq/proc.c: register_handler_proc), empty.
             handlers = tuple((f"{name}/", "") for name in source.names if "/" not in name)
             position = (source.adapter, None, TargetKind.VECTOR, source.directory)
+            affinity = {AFFINITY_FILE: source.affinity}
             return Target(source.target, source.id, *position, affinity, handlers)
         case Control():
-            return Target(
-                source.target,
-                source.id,
-                source.adapter,
-                None,
-                source.kind,
-                source.sysfs,
-                source.attributes,
-            )
+            position = (source.adapter, None, source.kind, source.sysfs)
+            return Target(source.target, source.id, *position, source.attributes)
 
 
 def list_targets(machine: Machine) -> dict[str, Target]:
@@ -89,8 +88,7 @@ def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]
     yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
 
 
-_MAX_NAME_LENGTH = 200
-"""The maximum length of a name in an error: no id is longer."""
+_MAX_NAME_LENGTH = 200  # of a name in an error: no id is longer
 
 
 class UnknownTargetError(UsageError):
@@ -100,11 +98,10 @@ class UnknownTargetError(UsageError):
         from difflib import get_close_matches  # needed only for an unknown name
 
         close = get_close_matches(name[:_MAX_NAME_LENGTH], list(all_names), n=3)
-        suggestion = (
-            f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
-        )
+        matches = f"did you mean {' or '.join(close)}?" if close else None
         short = name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
-        super().__init__(f"no target {short!r} on this machine", hint=hint or suggestion)
+        hint = hint or matches or "`hbatune list` shows them all"
+        super().__init__(f"no target {short!r} on this machine", hint=hint)
         self.name = name
 
 
@@ -122,10 +119,7 @@ class ChosenTargets(Struct, frozen=True):
 
 
 def choose_targets(machine: Machine, names: Iterable[str]) -> ChosenTargets:
-    """Return the meaning of the names, or everything without names.
-
-    UnknownTargetError as for ``find_named_targets``.
-    """
+    """Return the targets that the names mean, or all; raise UnknownTargetError for other names."""
     requested = tuple(names)
     if not requested:
         return ChosenTargets(None, machine.endpoints, machine.adapters, machine.vectors)
@@ -142,10 +136,8 @@ def choose_targets(machine: Machine, names: Iterable[str]) -> ChosenTargets:
 
 def find_adapters(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]:
     """Return the adapters with these ids, and the adapters of the targets with these ids."""
-    behind = {target.adapter for id, target in list_targets(machine).items() if id in ids}
-    return tuple(
-        adapter for adapter in machine.adapters if adapter.target in behind or adapter.target in ids
-    )
+    names = {target.adapter for id, target in list_targets(machine).items() if id in ids}
+    return tuple(a for a in machine.adapters if a.target in names or a.target in ids)
 
 
 def select_endpoints(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
@@ -163,16 +155,20 @@ def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]
     is its ``target``. UnknownTargetError for a name that means nothing.
     """
     names_by_id = list_all_names(machine)
+    names_by_adapter = {a.target: list_adapter_names(a) for a in machine.adapters}
     paths = {endpoint.id: endpoint.paths for endpoint in machine.endpoints}
     chosen: set[str] = set()
     for name in names:
         exact = {id for id, aliases in names_by_id.items() if name in aliases}
         ids = exact or _find_by_spelling(machine, name)
-        adapters = {
-            adapter.target for adapter in machine.adapters if name in list_adapter_names(adapter)
-        }
+        adapters = {target for target, aliases in names_by_adapter.items() if name in aliases}
         if not ids and not adapters:
-            raise _build_error(machine, name, names_by_id.values())
+            for vector in machine.vectors:
+                if vector.target == name:
+                    hint = "it is an interrupt of {} that carries no data, and is left alone"
+                    raise UnknownTargetError(name, (), hint=hint.format(vector.adapter))
+            aliases = chain(*names_by_id.values(), *names_by_adapter.values())
+            raise UnknownTargetError(name, set(aliases))
         # Include the adapter itself: rows of its module's options and coalescing have its name.
         chosen |= adapters
         # Include a map's paths: their queue_depth and nr_requests still limit the map's requests.
@@ -183,45 +179,25 @@ def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]
 
 def _find_by_spelling(machine: Machine, name: str) -> set[str]:
     """Return the ids of endpoints whose stable name is another spelling of this one."""
-    wanted = normalise_name(name)
-    return {
-        endpoint.id
-        for endpoint in machine.endpoints
-        if wanted
-        in {
-            normalise_name(part)
-            for part in (
-                extract_stable_part(endpoint.id),
-                extract_lasting_part(endpoint.id),
-                endpoint.id,
-            )
-        }
-    }
-
-
-def _build_error(
-    machine: Machine, name: str, target_names: Iterable[frozenset[str]]
-) -> UnknownTargetError:
-    """Return the error for a name that means no target of the machine."""
-    for vector in machine.vectors:
-        if vector.target == name:
-            why = f"it is an interrupt of {vector.adapter} that carries no data, and is left alone"
-            return UnknownTargetError(name, (), hint=why)
-    every = {alias for names in target_names for alias in names}
-    of_adapters = (alias for adapter in machine.adapters for alias in list_adapter_names(adapter))
-    return UnknownTargetError(name, every.union(of_adapters))
+    wanted, ids = normalise_name(name), set()
+    for endpoint in machine.endpoints:
+        id = endpoint.id
+        spellings = (extract_stable_part(id), extract_lasting_part(id), id)
+        if wanted in map(normalise_name, spellings):
+            ids.add(id)
+    return ids
 
 
 def list_all_names(machine: Machine) -> dict[str, frozenset[str]]:
     """Return, by id, all names of each target, including its adapter's names."""
     adapters = {adapter.target: list_adapter_names(adapter) for adapter in machine.adapters}
-    names_by_id = {endpoint.id: list_endpoint_names(endpoint) for endpoint in machine.endpoints}
+    names_by_id = {}
     for source in _iterate_settable(machine):
-        if not isinstance(source, Endpoint):
-            own_names = {source.target, source.id, build_former_id(source)}
-            names_by_id[source.id] = frozenset(
-                own_names | adapters.get(source.adapter, frozenset())
-            )
+        if isinstance(source, Endpoint):
+            names_by_id[source.id] = list_endpoint_names(source)
+        else:
+            names = {source.target, source.id, build_former_id(source)}
+            names_by_id[source.id] = adapters.get(source.adapter, frozenset()) | names
     return names_by_id
 
 
@@ -234,12 +210,8 @@ def list_adapter_names(adapter: Adapter) -> frozenset[str]:
 def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
     """Return all names of an endpoint."""
     host = endpoint.host.name if endpoint.host else None
-    ids = (
-        endpoint.id,
-        extract_lasting_part(endpoint.id),
-        extract_stable_part(endpoint.id),
-        build_former_id(endpoint),
-    )
+    id = endpoint.id
+    ids = (id, extract_lasting_part(id), extract_stable_part(id), build_former_id(endpoint))
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
     names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
     return frozenset(name for name in names if name)

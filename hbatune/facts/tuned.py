@@ -16,9 +16,7 @@ from hbatune.facts.model import Missing, Reason
 from hbatune.loader import UnusableFileError
 
 _ACTIVE = Path("/etc/tuned/active_profile")
-_FOLDERS = tuple(
-    map(Path, ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"))
-)
+_FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
 
 # Options of plugins by the attribute that they set (tuned/plugins/plugin_disk.py,
@@ -30,8 +28,8 @@ _OPTIONS = {
     ("scheduler", "isolated_cores"): "smp_affinity",
 }
 
+# The options of a section, each with its value and its file.
 _Section = dict[str, tuple[str, str]]
-"""The options of a section, each with its value and its file."""
 
 
 def read_tuned_profile() -> TunedProfile | Missing:
@@ -55,9 +53,8 @@ def _read(path: Path) -> str:
 
 
 def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) -> None:
-    """Add the sections of a profile to the sections of the previous profiles."""
     # A profile's name has no slash, which would lead out of the directories.
-    files = [folder / name / "tuned.conf" for folder in _FOLDERS if "/" not in name]
+    files = [Path(folder, name, "tuned.conf") for folder in _FOLDERS if "/" not in name]
     file = next((path for path in files if path.is_file()), None)
     if file is None or name in within:
         raise UnusableFileError(f"no profile {name!r} is found")

@@ -6,7 +6,7 @@ device: the database is on a memory file system and forgets a removed device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -17,32 +17,26 @@ from hbatune.facts.model import SAVED_PREFIX, Endpoint
 if TYPE_CHECKING:
     import pyudev
 
+# Set once the rules have run for a disk that appeared, to the disk's sequence number.
 SEEN_PROPERTY = "HBATUNE_SEEN"
-"""Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
+# The number of disks at which searching the entire database for marks is cheaper.
 _SEARCH_THRESHOLD = 16
-"""The number of disks at which searching the entire database for marks is cheaper."""
 
 
 @cache
 def load_context() -> pyudev.Context:
-    """Return udev's library, loaded once.
-
-    To find the library, pyudev runs ldconfig each time, a process that may be refused. The name is
-    fixed here.
-    """
+    """Return udev's library, loaded once."""
     import pyudev  # most commands need only the names above
     from pyudev._ctypeslib import utils
 
+    # pyudev would run ldconfig each time to find the library, a process that may be refused.
     utils.find_library = "lib{}.so.1".format
     return pyudev.Context()
 
 
 class SavedTexts(Struct, frozen=True):
-    """The saved texts, by the property's name without prefix, and when udev first saw the device.
-
-    ``appeared`` is in µs since boot.
-    """
+    """The saved texts, by property, and the µs since boot when udev first saw the device."""
 
     texts: Mapping[str, str]
     appeared: str
@@ -52,8 +46,11 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
     """Return, by id, the saved values of these endpoints, without endpoints that lack them."""
     import pyudev
 
-    saved_by_id = {}
-    for endpoint in _filter_marked(list(endpoints)):
+    marked, saved_by_id = list(endpoints), {}
+    if len(marked) >= _SEARCH_THRESHOLD:  # one call of libudev then checks all
+        paths = frozenset(find_marked_disks())
+        marked = [endpoint for endpoint in marked if endpoint.sysfs in paths]
+    for endpoint in marked:
         try:
             properties = pyudev.Devices.from_sys_path(load_context(), endpoint.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
@@ -62,23 +59,13 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         # mark nothing is saved (boot/lines.py: mark_seen).
         if not properties.get(SEEN_PROPERTY):
             continue
-        names = [name for name in properties if name.startswith(SAVED_PREFIX)]
-        texts = {
-            name.removeprefix(SAVED_PREFIX): str(text)
-            for name in names
-            if (text := properties[name])
-        }
+        texts = {}
+        for name in properties:
+            if name.startswith(SAVED_PREFIX) and (text := properties[name]):
+                texts[name.removeprefix(SAVED_PREFIX)] = str(text)
         if texts:
             saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id
-
-
-def _filter_marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """Return the endpoints that may have a mark; for many, one libudev call checks all."""
-    if len(endpoints) < _SEARCH_THRESHOLD:
-        return endpoints
-    paths = frozenset(find_marked_disks())
-    return [endpoint for endpoint in endpoints if endpoint.sysfs in paths]
 
 
 def find_marked_disks() -> list[str]:

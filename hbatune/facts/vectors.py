@@ -87,7 +87,6 @@ def has_read_only_modes() -> bool:
 
 
 def _read_vector(adapter: str, irq: int, id: str) -> Vector:
-    """Return an interrupt of an unknown role."""
     attributes = read_attributes(f"{_IRQS}/{irq}", (AFFINITY_FILE, _EFFECTIVE, _NODE))
     node = parse_integer(attributes, _NODE)
     return Vector(
@@ -114,9 +113,7 @@ def _list_handlers(irq: int) -> tuple[str, ...]:
     return ()
 
 
-def _mark_polled(
-    vectors: Sequence[Vector], model: Interrupts, parameters: Parameters
-) -> Sequence[Vector]:
+def _mark_polled(vectors: list[Vector], model: Interrupts, parameters: Parameters) -> list[Vector]:
     """Return the vectors, with a separate role for the queues that the driver polls."""
     data = _sort_data(vectors)
     count = model.polled(parameters, len(data))
@@ -144,9 +141,14 @@ def _assign_cpus(vectors: Sequence[Vector], served: Sequence[str]) -> Iterator[V
         serves = queues.get(vector.irq)
         if serves is None:
             yield vector
-        else:
-            is_free = vector.inferred and not _is_same(vector.affinity, serves)
-            yield replace(vector, serves=_shorten(serves), managed=vector.managed and not is_free)
+            continue
+        cpus, affinity = _parse_cpus(serves), None
+        if isinstance(vector.affinity, Attribute):
+            affinity = _parse_cpus(vector.affinity.text)
+        is_free = vector.inferred and None not in (cpus, affinity) and cpus != affinity
+        # In the form that the kernel prints for an interrupt.
+        text = serves if cpus is None else join_cpus(cpus)
+        yield replace(vector, serves=text, managed=vector.managed and not is_free)
 
 
 def _sort_data(vectors: Sequence[Vector]) -> list[Vector]:
@@ -158,19 +160,7 @@ def _sort_data(vectors: Sequence[Vector]) -> list[Vector]:
     return sorted((vector for vector in vectors if vector.role is Role.DATA), key=get_order)
 
 
-def _shorten(text: str) -> str:
-    """Return a list of CPUs in the form that the kernel prints for an interrupt."""
-    try:
-        return join_cpus(parse_cpus(text))
-    except ValueError:
-        return text
-
-
-def _is_same(affinity: Attribute | Missing, serves: str) -> bool:
-    """Return whether two lists of CPUs are the same, or one is unknown."""
-    if isinstance(affinity, Missing):
-        return True
-    try:
-        return parse_cpus(serves) == parse_cpus(affinity.text)
-    except ValueError:
-        return True
+def _parse_cpus(text: str) -> tuple[int, ...] | None:
+    with suppress(ValueError):
+        return parse_cpus(text)
+    return None

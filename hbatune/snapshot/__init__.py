@@ -1,5 +1,1 @@
-"""A host's facts and policy in one small file, readable on any machine.
-
-This package is above ``policy``: a snapshot includes the host's own rules, so every machine gives
-the same answer as the host.
-"""
+"""A host's facts and policy in one small file that gives the same answer on any machine."""

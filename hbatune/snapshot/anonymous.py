@@ -13,24 +13,17 @@ from typing import Any
 
 import msgspec
 
+from hbatune.facts import ids
 from hbatune.facts.health import TunedProfile, TunedWrite
-from hbatune.facts.ids import (
-    UNNAMED,
-    build_former_id,
-    extract_lasting_part,
-    extract_stable_part,
-    normalise_name,
-)
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing
 from hbatune.facts.targets import list_endpoint_names
 from hbatune.policy.config import Site
 from hbatune.snapshot.file import Snapshot
 
+# Minimum length of a part. Shorter parts identify no drive and occur in too many common words.
 _MIN_PART_LENGTH = 6
-"""Minimum length of a part. Shorter parts identify no drive and occur in too many common words."""
-
+# Identities of at least this length are also replaced inside longer words.
 _MIN_INNER_LENGTH = 8
-"""Identities of at least this length are also replaced inside longer words."""
 
 # World-wide names (NAA, EUI-64, UUID, with and without their prefixes) at any position.
 _WORLD_WIDE = (
@@ -59,34 +52,31 @@ _LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
 
 Scrub = Callable[[str], str]
 
+# Standard mount points (Filesystem Hierarchy Standard). Any other may reveal a name.
 _STANDARD = frozenset(
     (
         *("/", "/boot", "/boot/efi", "/efi", "/home", "/opt", "/root", "/srv", "/tmp", "/usr"),
         *("/var", "/var/log", "/var/tmp", "/var/lib", "[SWAP]"),
     )
 )
-"""Standard mount points (Filesystem Hierarchy Standard). Any other may reveal a name."""
-
+# The profiles that tuned ships.
 _PROFILES = frozenset(
     (
         *("accelerator-performance", "balanced", "desktop", "hpc-compute", "intel-sst"),
-        *(
-            "latency-performance",
-            "network-latency",
-            "network-throughput",
-            "optimize-serial-console",
-        ),
+        *("latency-performance", "network-latency", "network-throughput"),
         *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
     )
 )
-"""The profiles that tuned ships."""
-
-_ANONYMOUS_FIELDS = {"anonymous": True, "looks": ()}  # earlier counts are keyed by identity
 
 
 def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
-    pseudonym = _make_pseudonym(os.urandom(32) if key is None else key)
+    secret = os.urandom(32) if key is None else key
+
+    def pseudonym(text: str) -> str:
+        # 64 bits are enough to be unique.
+        return "anon-" + hashlib.blake2b(text.encode(), key=secret, digest_size=8).hexdigest()
+
     scrub = _make_scrubber(_find_identities(snapshot.machine), pseudonym)
     content = msgspec.to_builtins(snapshot)
     machine = _scrub_values(content["machine"], scrub, _FACTS_KEPT)
@@ -108,52 +98,38 @@ def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snaps
     for entry, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
         entry["point"] = _hide_mount(mount.point, pseudonym)
     health["tuned"] = msgspec.to_builtins(_hide_tuned(snapshot.health.tuned, scrub, pseudonym))
-    return msgspec.convert(
-        {**content, "machine": machine, "health": health, "policy": policy, **_ANONYMOUS_FIELDS},
-        Snapshot,
-    )
-
-
-def _make_pseudonym(key: bytes) -> Scrub:
-    """Return a function that maps each text to a pseudonym of 64 bits, enough to be unique."""
-
-    def pseudonym(text: str) -> str:
-        return "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
-
-    return pseudonym
+    content |= {"machine": machine, "health": health, "policy": policy, "anonymous": True}
+    content["looks"] = ()  # earlier counts are keyed by identity
+    return msgspec.convert(content, Snapshot)
 
 
 def _hide_mount(point: str, pseudonym: Scrub) -> str:
-    """Return a standard mount point unchanged, or the pseudonym of another one.
-
-    Other mount points often contain the name of a person, a customer or a database.
-    """
+    # Other mount points often contain the name of a person, a customer or a database.
     return point if point in _STANDARD else f"/{pseudonym(point)}"
 
 
 def _hide_tuned(
     tuned: TunedProfile | Missing, scrub: Scrub, pseudonym: Scrub
 ) -> TunedProfile | Missing:
-    """Return tuned's profile without the names of local profiles."""
     if isinstance(tuned, Missing):
         return Missing(tuned.reason, tuned.errno)  # its text may name a profile
 
     def replace_name(name: str) -> str:
         return name if name in _PROFILES else pseudonym(name)
 
-    def write(original: TunedWrite) -> TunedWrite:
-        file = Path(original.file)
+    writes = []
+    for write in tuned.writes:
+        file = Path(write.file)
         path = file.parent.with_name(replace_name(file.parent.name)) / file.name
-        return TunedWrite(str(path), original.attribute, scrub(original.value))
-
-    names = " ".join(map(replace_name, tuned.names.split()))
-    return TunedProfile(names, tuple(map(write, tuned.writes)))
+        writes.append(TunedWrite(str(path), write.attribute, scrub(write.value)))
+    return TunedProfile(" ".join(map(replace_name, tuned.names.split())), tuple(writes))
 
 
 def _hide_id(endpoint: Endpoint, pseudonym: Scrub) -> str:
     if endpoint.kind is Kind.MAP:
         return pseudonym(endpoint.id)
-    return f"{pseudonym(extract_stable_part(endpoint.id))}@{_hide_route(endpoint.id, pseudonym)}"
+    name = pseudonym(ids.extract_stable_part(endpoint.id))
+    return f"{name}@{_hide_route(endpoint.id, pseudonym)}"
 
 
 def _hide_route(id: str, pseudonym: Scrub) -> str:
@@ -170,25 +146,18 @@ def _hide_route(id: str, pseudonym: Scrub) -> str:
 def _hide_site(
     site: Site, content: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
 ) -> dict[str, Any]:
-    """Return the site's configuration with the pseudonyms of its targets."""
-
-    by_canonical_name = {normalise_name(name): replacement for name, replacement in names.items()}
+    by_spelling = {ids.normalise_name(name): new_name for name, new_name in names.items()}
 
     def replace_name(name: str) -> str:
         # A name without an endpoint is hidden too: it may belong to a removed drive.
-        return names.get(name) or by_canonical_name.get(normalise_name(name)) or pseudonym(name)
+        return names.get(name) or by_spelling.get(ids.normalise_name(name)) or pseudonym(name)
 
-    arrays = [
-        {
-            **entry,
-            "name": pseudonym(array.name),
-            "targets": [replace_name(target) for target in array.targets],
-        }
-        for entry, array in zip(content["array"], site.array, strict=True)
-    ]
+    for entry, array in zip(content["array"], site.array, strict=True):
+        entry["name"] = pseudonym(array.name)
+        entry["targets"] = list(map(replace_name, array.targets))
     members = {replace_name(name): count for name, count in site.members.items()}
-    exclude = [replace_name(name) for name in site.exclude]
-    return {**content, "exclude": exclude, "array": arrays, "members": members}
+    exclude = list(map(replace_name, site.exclude))
+    return {**content, "exclude": exclude, "members": members}
 
 
 def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
@@ -198,30 +167,24 @@ def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
         names.update((name, name) for name in list_endpoint_names(endpoint))
     for endpoint in machine.endpoints:
         new_id = _hide_id(endpoint, pseudonym)
-        names.update((id, new_id) for id in (endpoint.id, extract_lasting_part(endpoint.id)))
-        names[build_former_id(endpoint)] = new_id
-        names[extract_stable_part(endpoint.id)] = extract_stable_part(new_id)
+        names.update((id, new_id) for id in (endpoint.id, ids.extract_lasting_part(endpoint.id)))
+        names[ids.build_former_id(endpoint)] = new_id
+        names[ids.extract_stable_part(endpoint.id)] = ids.extract_stable_part(new_id)
     return names
 
 
 def _find_identities(machine: Machine) -> Iterator[str]:
-    """Yield every text that identifies this host or one of its drives."""
-    yield machine.hostname
-    yield machine.hostname.partition(".")[0]
-    yield machine.boot_id
+    yield from (machine.hostname, machine.hostname.partition(".")[0], machine.boot_id)
     for endpoint in machine.endpoints:
-        stable = extract_stable_part(endpoint.id)
-        if stable not in (UNNAMED, endpoint.target):
+        stable = ids.extract_stable_part(endpoint.id)
+        if stable not in (ids.UNNAMED, endpoint.target):
             yield stable
-            yield from _split_identity(stable, endpoint)
-
-
-def _split_identity(stable: str, endpoint: Endpoint) -> Iterator[str]:
-    """Yield the parts of a stable name that are neither vendor nor model."""
-    model_text = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
-    for part in re.split(r"[-_.@]+", stable):
-        if len(part) >= _MIN_PART_LENGTH and any(map(str.isdigit, part)) and part not in model_text:
-            yield part
+            # The parts of the name that are neither vendor nor model.
+            model = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
+            for part in re.split(r"[-_.@]+", stable):
+                has_digit = any(map(str.isdigit, part))
+                if len(part) >= _MIN_PART_LENGTH and has_digit and part not in model:
+                    yield part
 
 
 def _make_scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:

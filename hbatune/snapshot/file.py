@@ -1,15 +1,14 @@
 """A snapshot: its content as frozen values, its bytes, and checks of both.
 
 The bytes are compressed JSON. The reader trusts nothing in a file. It checks the references between
-the parts of a snapshot: facts gathered from a machine are consistent, facts in a file may not be.
-
-A newer hbatune may write rules that this version does not understand. The snapshot keeps these
-rules. A plan is made without them and reports it.
+the parts of a snapshot: facts gathered from a machine are consistent, facts in a file may not be. A
+newer hbatune may write rules that this version does not understand. The snapshot keeps these rules.
+A plan is made without them and reports it.
 """
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ from hbatune import loader
 from hbatune.errors import UsageError
 from hbatune.facts.families import known_options
 from hbatune.facts.health import ErrorCounters, Health
-from hbatune.facts.model import Machine
+from hbatune.facts.model import Control, Machine, Vector
 from hbatune.loader import UnusableFileError, WholeMoment
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
@@ -65,102 +64,80 @@ class Snapshot(Struct, frozen=True):
 
 def drop_unknown_rules(profile: Profile) -> Profile:
     """Return the profile reduced to the rules that this version understands."""
-    return replace(
-        profile,
-        rules=tuple(filter(_is_understood, profile.rules)),
-        options=tuple(filter(_is_option_understood, profile.options)),
-    )
+    rules = tuple(filter(_is_understood, profile.rules))
+    return replace(profile, rules=rules, options=tuple(filter(_is_understood, profile.options)))
 
 
 def list_unknown_settings(profile: Profile) -> tuple[str, ...]:
     """Return the settings of rules with an unknown setting or value, each once."""
-    unknown: list[Rule | OptionRule] = [rule for rule in profile.rules if not _is_understood(rule)]
-    unknown += [option for option in profile.options if not _is_option_understood(option)]
-    return tuple(dict.fromkeys(rule.setting for rule in unknown))
+    rules: list[Rule | OptionRule] = [*profile.rules, *profile.options]
+    return tuple(dict.fromkeys(rule.setting for rule in rules if not _is_understood(rule)))
 
 
-def _is_understood(rule: Rule) -> bool:
+def _is_understood(rule: Rule | OptionRule) -> bool:
+    if isinstance(rule, OptionRule):
+        option = known_options().get(rule.module, {}).get(rule.option)
+        return option is not None and describe_allowed(option, rule.effect.value) is None
     setting = SETTINGS.get(rule.setting)
     if setting is None or isinstance(rule.effect, Leave):
         return setting is not None
     return setting.format.check(rule.effect.value) is None
 
 
-def _is_option_understood(rule: OptionRule) -> bool:
-    option = known_options().get(rule.module, {}).get(rule.option)
-    if option is None:
-        return False
-    return describe_allowed(option, rule.effect.value) is None
-
-
 def describe_fault(snapshot: Snapshot) -> str | None:
-    """Describe the first inconsistency, or return None if the snapshot is consistent.
-
-    Every referenced adapter, endpoint, vector and control exists. Adapters and endpoints are
-    unique, and the health data covers exactly these.
-    """
+    """Describe the first inconsistent name or reference of a snapshot, or return None."""
     return next(_find_faults(snapshot), None)
 
 
 def _find_faults(snapshot: Snapshot) -> Iterator[str]:
     machine, health = snapshot.machine, snapshot.health
-    adapters = {adapter.target for adapter in machine.adapters}
-    endpoints = {endpoint.target for endpoint in machine.endpoints}
-    yield from _find_duplicates("adapter", (adapter.target for adapter in machine.adapters))
-    yield from _find_duplicates("endpoint", (endpoint.target for endpoint in machine.endpoints))
-    yield from _find_duplicates("id", (endpoint.id for endpoint in machine.endpoints))
-    yield from _find_duplicates("control", (control.target for control in machine.controls))
-    yield from _find_dangling(machine, adapters, endpoints)
-    yield from _find_unmatched("adapters", adapters, health.adapters)
-    yield from _find_unmatched("endpoints", endpoints, health.disks)
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
+    names_by_kind = {
+        "adapter": [adapter.target for adapter in machine.adapters],
+        "endpoint": [endpoint.target for endpoint in machine.endpoints],
+        "id": [endpoint.id for endpoint in machine.endpoints],
+        "control": [control.target for control in machine.controls],
+    }
+    for kind, names in names_by_kind.items():
+        checked: set[str] = set()
+        for name in names:
+            if name in checked:
+                yield f"it has the {kind} {_shorten(name)} twice"
+            checked.add(name)
+    for name, kind, reference in _iterate_references(machine):
+        if reference not in (adapters if kind == "adapter" else endpoints):
+            yield f"{_shorten(name)} is of the {kind} {_shorten(reference)}, which is not in it"
+    for name in sorted(adapters.keys() ^ health.adapters.keys()):
+        yield f"its adapters and their health do not agree about {_shorten(name)}"
+    for name in sorted(endpoints.keys() ^ health.disks.keys()):
+        yield f"its endpoints and their health do not agree about {_shorten(name)}"
 
 
-def _find_duplicates(kind: str, names: Iterable[str]) -> Iterator[str]:
-    checked: set[str] = set()
-    for name in names:
-        if name in checked:
-            yield f"it has the {kind} {_shorten(name)} twice"
-        checked.add(name)
-
-
-def _find_dangling(machine: Machine, adapters: set[str], endpoints: set[str]) -> Iterator[str]:
+def _iterate_references(machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yield targets, with the role and the name of the target to which each refers."""
     for endpoint in machine.endpoints:
-        if endpoint.adapter not in adapters and endpoint.adapter is not None:
-            yield _describe_missing(endpoint.target, "adapter", endpoint.adapter)
+        if endpoint.adapter is not None:
+            yield endpoint.target, "adapter", endpoint.adapter
         for path in endpoint.paths:
-            if path not in endpoints:
-                yield _describe_missing(endpoint.target, "path", path)
-        if endpoint.map not in endpoints and endpoint.map is not None:
-            yield _describe_missing(endpoint.target, "map", endpoint.map)
-    references = (
-        *((vector.target, vector.adapter) for vector in machine.vectors),
-        *((control.target, control.adapter) for control in machine.controls),
-        *(("a list of CPUs", local_cpu) for local_cpu in machine.local_cpus),
-    )
-    for name, adapter in references:
-        if adapter not in adapters:
-            yield _describe_missing(name, "adapter", adapter)
-
-
-def _find_unmatched(kind: str, targets: set[str], health_targets: Iterable[str]) -> Iterator[str]:
-    for name in sorted(targets ^ set(health_targets)):
-        yield f"its {kind} and their health do not agree about {_shorten(name)}"
-
-
-def _describe_missing(name: str, kind: str, reference: str) -> str:
-    return f"{_shorten(name)} is of the {kind} {_shorten(reference)}, which is not in it"
+            yield endpoint.target, "path", path
+        if endpoint.map is not None:
+            yield endpoint.target, "map", endpoint.map
+    parts: list[Vector | Control] = [*machine.vectors, *machine.controls]
+    for part in parts:
+        yield part.target, "adapter", part.adapter
+    for adapter in machine.local_cpus:
+        yield "a list of CPUs", "adapter", adapter
 
 
 def _shorten(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:80]}…")
 
 
+# Maximum size of a file in bytes. A host with 4,096 LUNs needs far less than one MiB.
 MAX_FILE_BYTES = 8 << 20
-"""Maximum size of a file in bytes. A host with 4,096 LUNs needs far less than one MiB."""
-
+# Maximum size of the unpacked content in bytes: a few kB can unpack to gigabytes.
 MAX_UNPACKED_BYTES = loader.FOREIGN_BOUNDS.bytes
-"""Maximum size of the unpacked content in bytes: a few kB can unpack to gigabytes."""
-
 _GZIP = zlib.MAX_WBITS | 16  # zlib's flag for gzip's header and checksum
 
 _SCHEMA = re.compile(r"hbatune\.snapshot/(\d{1,6})\Z")
@@ -207,7 +184,14 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
         schema = loader.decode(text, _Head).schema
     except UnusableFileError as error:
         raise SnapshotError(path, "not a snapshot") from error
-    _require_known(schema, path)
+    if _SCHEMA.match(schema) is None:
+        raise SnapshotError(path, "not a snapshot")
+    if schema != SCHEMA:
+        raise SnapshotError(
+            path,
+            f"has schema {schema}, and this hbatune reads {SCHEMA}",
+            hint="use the hbatune that took it, or a newer one",
+        )
     try:
         snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:
@@ -215,19 +199,6 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
     if (problem := describe_fault(snapshot)) is not None:
         raise SnapshotError(path, f"a snapshot that makes no sense: {problem}")
     return snapshot
-
-
-def _require_known(schema: str, path: Path) -> None:
-    if schema == SCHEMA:
-        return
-    version = _SCHEMA.match(schema)
-    if version is None:
-        raise SnapshotError(path, "not a snapshot")
-    raise SnapshotError(
-        path,
-        f"has schema {schema}, and this hbatune reads {SCHEMA}",
-        hint="use the hbatune that took it, or a newer one",
-    )
 
 
 def _unpack(data: bytes, path: Path) -> bytes:

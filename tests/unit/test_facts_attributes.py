@@ -18,7 +18,7 @@ from hbatune.facts.attributes import (
     read_attributes,
 )
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.survey import survey_directories, survey_requests
+from hbatune.facts.survey import survey_requests
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
@@ -174,21 +174,21 @@ def test_survey_matches_single_reads(tmp_path: Path) -> None:
         if number % 4 == 0:
             (disk / "queue/iosched/depth").write_text("48\n")
     wanted = ("queue/nr_requests", "queue/iosched/*", "queue/nothing")
-    found = survey_directories(map(str, disks), wanted, deadline=10)
+    found = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=10)
     assert found == {str(disk): read_attributes(str(disk), wanted) for disk in disks}
     has = [isinstance(found[str(disk)]["queue/nr_requests"], Attribute) for disk in disks]
     assert has == [number % 3 != 0 for number in range(100)]
 
 
 def test_empty_survey_returns_nothing() -> None:
-    assert survey_directories((), ("size",), deadline=10) == {}
+    assert survey_requests({}, deadline=10) == {}
 
 
 def test_hanging_disk_loses_queue(tmp_path: Path) -> None:
     disks = [make(tmp_path / "host0" / "a" / f"sd{n}") for n in range(10)]
     hang(disks[3])
     wanted = ("queue/nr_requests", "device/state")
-    found = survey_directories([str(disk) for disk in disks], wanted, deadline=3)
+    found = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=3)
     state = Attribute("running", True)
     assert found.pop(str(disks[3])) == {"device/state": state, "queue/nr_requests": TIMED_OUT}
     assert len(found) == 9
@@ -200,7 +200,8 @@ def test_silent_disk_times_out(tmp_path: Path) -> None:
     disk = make(tmp_path / "sda")
     (disk / "device" / "state").unlink()
     os.mkfifo(disk / "device" / "state")
-    found = survey_directories([str(disk)], ("device/state", "queue/nr_requests"), deadline=0.3)
+    wanted = ("device/state", "queue/nr_requests")
+    found = survey_requests({str(disk): wanted}, deadline=0.3)
     assert found == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
 
 

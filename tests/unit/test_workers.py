@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hbatune.facts.survey import NoWorkerError, survey_directories
+from hbatune.facts.survey import NoWorkerError, survey_requests
 from hbatune.workers import (
     Died,
     Finished,
@@ -324,4 +324,4 @@ def test_dead_worker_leaves_tasks_unstarted(monkeypatch: pytest.MonkeyPatch) -> 
 def test_survey_without_processes_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _no_fork_after(monkeypatch, 0)
     with pytest.raises(NoWorkerError, match="Resource temporarily unavailable"):
-        survey_directories([str(tmp_path)], ["size"], deadline=20)
+        survey_requests({str(tmp_path): ("size",)}, deadline=20)

@@ -5,7 +5,6 @@ from hbatune.facts.classify import Evidence
 from hbatune.facts.model import Host, Protocol
 
 _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
-_MAX_DEPTH = 256  # linit.c: aac_change_queue_depth
 
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
@@ -22,7 +21,7 @@ FAMILY = family.Family(
     firmware=("hba_kernel_version",),
     version=("driver_version",),
     protocol=family.classify_by_channel({_CONTAINERS: Protocol.VOLUME}),
-    depth_cap=family.clamp_depth_at(_MAX_DEPTH),
+    depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
     depth_trap=_find_depth_trap,
     interrupts=family.Interrupts(
         family.Vectors.FREE,
@@ -33,13 +32,10 @@ FAMILY = family.Family(
         family.Option("numacb", family.Purpose.HOST_DEPTH),
         family.Option("msi", family.Purpose.VECTORS),
     ),
-    traps=(
-        family.Trap(
-            "Writing the depth of a drive that is no container sets it to 1 and reports success.",
-            "linit.c: aac_change_queue_depth",
+    traps={
+        "Writing the depth of a drive that is no container sets it to 1 and reports success.": (
+            "linit.c: aac_change_queue_depth"
         ),
-        family.Trap(
-            "numacb only lowers can_queue; more is ignored.", "comminit.c: aac_init_adapter"
-        ),
-    ),
+        "numacb only lowers can_queue; more is ignored.": "comminit.c: aac_init_adapter",
+    },
 )

@@ -2,14 +2,7 @@
 
 from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Endpoint, Host, Missing, Pci
-
-_NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
-
-
-def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Return the drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
-    return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
+from hbatune.facts.model import Endpoint, Host
 
 
 def _get_default_depth(endpoint: Endpoint, parameters: family.Parameters) -> int | None:
@@ -51,16 +44,15 @@ def ncq_off(command_line: str, port: int) -> str | None:
 FAMILY = family.Family(
     name="ahci",
     drivers=frozenset({"ahci", "ahci_platform"}),
-    depth_cap=_limit_depth,
+    depth_cap=family.limit_ncq_depth,
     depth_default=_get_default_depth,
     depth_trap=_find_depth_trap,
     interrupts=family.Interrupts(
         family.Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (family.Handler(r"ahci.*"),)
     ),
-    traps=(
-        family.Trap(
-            "A depth of 1 switches native command queuing off.",
-            "drivers/ata/libata-sata.c: ata_change_queue_depth",
+    traps={
+        "A depth of 1 switches native command queuing off.": (
+            "drivers/ata/libata-sata.c: ata_change_queue_depth"
         ),
-    ),
+    },
 )

@@ -5,16 +5,13 @@ Devices that report nothing more stay unknown.
 
 from hbatune.facts import family
 
-_MAX_DEPTH = 128  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
-
-
 FAMILY = family.Family(
     name="arcmsr",
     drivers=frozenset({"arcmsr"}),
     model=("host_fw_model",),
     firmware=("host_fw_version",),
     version=("host_driver_version",),
-    depth_cap=family.clamp_depth_at(_MAX_DEPTH),
+    depth_cap=family.clamp_depth_at(128),  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
     depth_default=family.read_option_depth("cmd_per_lun"),
     interrupts=family.Interrupts(
         family.Vectors.FREE,
@@ -27,10 +24,9 @@ FAMILY = family.Family(
         family.Option("msix_enable", family.Purpose.VECTORS, 0, 1),
         family.Option("msi_enable", family.Purpose.VECTORS, 0, 1),
     ),
-    traps=(
-        family.Trap(
-            "A depth above 128 is clamped to it in silence.",
-            "arcmsr_hba.c: arcmsr_adjust_disk_queue_depth",
+    traps={
+        "A depth above 128 is clamped to it in silence.": (
+            "arcmsr_hba.c: arcmsr_adjust_disk_queue_depth"
         ),
-    ),
+    },
 )

@@ -31,10 +31,9 @@ FAMILY = family.Family(
             "hpsa.c: hpsa_enter_performant_mode",
         ),
     ),
-    traps=(
-        family.Trap(
-            "A depth above the firmware's limit of the drive is clamped in silence.",
-            "hpsa.c: hpsa_change_queue_depth",
+    traps={
+        "A depth above the firmware's limit of the drive is clamped in silence.": (
+            "hpsa.c: hpsa_change_queue_depth"
         ),
-    ),
+    },
 )

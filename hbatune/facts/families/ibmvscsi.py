@@ -6,20 +6,14 @@ A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 from hbatune.facts import family
 from hbatune.facts.model import Protocol
 
-_MAX_DEPTH = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
-
-
 FAMILY = family.Family(
     name="ibmvscsi",
     drivers=frozenset({"ibmvscsi"}),
     protocol=family.assume_protocol(Protocol.VIRTUAL),
-    depth_cap=family.clamp_depth_at(_MAX_DEPTH),
+    depth_cap=family.clamp_depth_at(64),  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
     depth_default=family.read_host_depth,
     interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
-    traps=(
-        family.Trap(
-            "A depth above 64 is clamped to it in silence.",
-            "ibmvscsi.c: ibmvscsi_change_queue_depth",
-        ),
-    ),
+    traps={
+        "A depth above 64 is clamped to it in silence.": "ibmvscsi.c: ibmvscsi_change_queue_depth",
+    },
 )

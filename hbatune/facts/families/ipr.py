@@ -22,7 +22,7 @@ _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS o
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     """Return the reason for SATA drives: a write sets their depth to 1 (ipr_change_queue_depth)."""
-    if evidence.vendor == "ATA" or evidence.sat:
+    if evidence.is_ata:
         return "the driver drops SATA drives to one command at any write"
     return None
 
@@ -49,27 +49,20 @@ FAMILY = family.Family(
     options=(
         family.Option("number_of_msix", family.Purpose.VECTORS, 1, 16, shown=False, default=16),
     ),
-    traps=(
-        family.Trap(
-            "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.",
-            "ipr.c: ipr_probe_ioa",
+    traps={
+        "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.": (
+            "ipr.c: ipr_probe_ioa"
         ),
-        family.Trap(
-            "SATA drives are clamped to one command (Linux 6.1; later ones serve no SATA here).",
-            "ipr.c: ipr_change_queue_depth",
+        "SATA drives are clamped to one command (Linux 6.1; later ones serve no SATA here).": (
+            "ipr.c: ipr_change_queue_depth"
         ),
-        family.Trap(
-            "It has 16 vectors, and as many fire as there are CPUs: the first for the driver's own "
-            "commands, the others for data in turn, whichever CPU sends it.",
-            "ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
+        "It has 16 vectors, and as many fire as there are CPUs: the first for the driver's own "
+        "commands, the others for data in turn, whichever CPU sends it.": (
+            "ipr.c: ipr_probe_ioa, ipr_get_hrrq_index"
         ),
-        family.Trap(
-            "While the adapter resets, its vectors cannot be moved.",
-            "ipr.c: ipr_set_affinity_nobalance",
+        "While the adapter resets, its vectors cannot be moved.": (
+            "ipr.c: ipr_set_affinity_nobalance"
         ),
-        family.Trap(
-            "A reset of the adapter takes seconds, and resets no setting.",
-            "ipr.c: ipr_init_res_table",
-        ),
-    ),
+        "A reset of the adapter takes seconds, and resets no setting.": "ipr.c: ipr_init_res_table",
+    },
 )

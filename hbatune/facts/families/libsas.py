@@ -7,14 +7,10 @@ from hbatune.facts import family
 from hbatune.facts.classify import Evidence
 from hbatune.facts.model import Host, Missing, Pci
 
-_NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
-
 
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
-    if evidence.vendor != "ATA" and not evidence.sat:
-        return host.can_queue
-    return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
+    return family.limit_ncq_depth(pci, host, evidence) if evidence.is_ata else host.can_queue
 
 
 FAMILY = family.Family(
@@ -27,10 +23,9 @@ FAMILY = family.Family(
         "drivers/scsi/isci/init.c: isci_setup_interrupts",
         (family.Handler(r"isci-msix"),),
     ),
-    traps=(
-        family.Trap(
-            "A depth of 1 switches native command queuing of a SATA drive off.",
-            "drivers/scsi/libsas/sas_scsi_host.c: sas_change_queue_depth",
+    traps={
+        "A depth of 1 switches native command queuing of a SATA drive off.": (
+            "drivers/scsi/libsas/sas_scsi_host.c: sas_change_queue_depth"
         ),
-    ),
+    },
 )

@@ -53,7 +53,7 @@ FAMILY = family.Family(
     products=tuple(family.Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_classify,
     depth_trap=_find_depth_trap,
-    shares_tags=family.share_tags_of_several_queues,
+    shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
         "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",
@@ -78,11 +78,10 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
-    traps=(
-        family.Trap(
-            "After command timeouts can_queue falls to 16 until the load has been low for 5 s, "
-            "and depths above it are refused.",
-            "megaraid_sas_base.c: megasas_reset_timer, megasas_check_and_restore_queue_depth",
+    traps={
+        "After command timeouts can_queue falls to 16 until the load has been low for 5 s, "
+        "and depths above it are refused.": (
+            "megaraid_sas_base.c: megasas_reset_timer, megasas_check_and_restore_queue_depth"
         ),
-    ),
+    },
 )

@@ -49,7 +49,7 @@ FAMILY = family.Family(
     # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
     # call; it also sets the largest request of NVMe drives.
     resets=("queue_depth", "max_sectors_kb"),
-    shares_tags=family.always_share_tags,
+    shares_tags=lambda parameters, queues: True,
     credits=("fw_queue_depth",),
     inspected=("adp_state",),
     interrupts=family.Interrupts(
@@ -62,15 +62,13 @@ FAMILY = family.Family(
         polled=_count_polled,
     ),
     options=(family.Option("poll_queues", family.Purpose.VECTORS, 1, 126),),
-    traps=(
-        family.Trap(
-            "Every controller reset, and every word of the firmware that a drive has changed, puts "
-            "queue_depth back to what the firmware says; the daemon sets it again.",
-            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh",
+    traps={
+        "Every controller reset, and every word of the firmware that a drive has changed, puts "
+        "queue_depth back to what the firmware says; the daemon sets it again.": (
+            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh"
         ),
-        family.Trap(
-            "Firmware that offers multipath shows drives flat, without any SAS transport class.",
-            "mpi3mr_fw.c: mpi3mr_init_ioc",
+        "Firmware that offers multipath shows drives flat, without any SAS transport class.": (
+            "mpi3mr_fw.c: mpi3mr_init_ioc"
         ),
-    ),
+    },
 )

@@ -23,7 +23,6 @@ _CHIPS = {
 }
 _GEN35 = 0x00AA  # mpt3sas_scsih.c: _scsih_probe, is_gen35_ioc; older chips have lower ids ...
 _SAS3_LATE = range(0x00C0, 0x00CA)  # ... except these
-_SATA = 32  # mpt3sas_base.h: MPT3SAS_SATA_QUEUE_DEPTH
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
 
@@ -34,7 +33,8 @@ def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missi
     """
     device = pci.device if pci else None
     late = isinstance(device, int) and device >= _GEN35 and device not in _SAS3_LATE
-    return _SATA if (evidence.vendor == "ATA" or evidence.sat) and not late else host.can_queue
+    # 32 is MPT3SAS_SATA_QUEUE_DEPTH (mpt3sas_base.h).
+    return 32 if evidence.is_ata and not late else host.can_queue
 
 
 FAMILY = family.Family(
@@ -47,7 +47,7 @@ FAMILY = family.Family(
     depth_cap=_limit_depth,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
-    shares_tags=family.share_tags_of_several_queues,
+    shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     credits=("fw_queue_depth",),
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
@@ -71,24 +71,18 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
-    traps=(
-        family.Trap(
-            "perf_mode 2 (latency) leaves coalescing on; on megaraid_sas it switches it off.",
-            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
+    traps={
+        "perf_mode 2 (latency) leaves coalescing on; on megaraid_sas it switches it off.": (
+            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode"
         ),
-        family.Trap(
-            "smp_affinity_enable=0 also takes the hardware queues away: one is left.",
-            "mpt3sas_scsih.c: _scsih_probe",
+        "smp_affinity_enable=0 also takes the hardware queues away: one is left.": (
+            "mpt3sas_scsih.c: _scsih_probe"
         ),
-        family.Trap(
-            "A controller reset puts queue_depth back to what the firmware says, on SAS3.5 chips "
-            "(9400, 9500), up to a second after the drives say that they were reset; the daemon "
-            "sets it again.",
-            "mpt3sas_scsih.c: _scsih_update_device_qdepth",
+        "A controller reset puts queue_depth back to what the firmware says, on SAS3.5 chips "
+        "(9400, 9500), up to a second after the drives say that they were reset; the daemon "
+        "sets it again.": "mpt3sas_scsih.c: _scsih_update_device_qdepth",
+        "A SATA depth above 32 is clamped in silence on chips before SAS3.5.": (
+            "mpt3sas_scsih.c: scsih_change_queue_depth"
         ),
-        family.Trap(
-            "A SATA depth above 32 is clamped in silence on chips before SAS3.5.",
-            "mpt3sas_scsih.c: scsih_change_queue_depth",
-        ),
-    ),
+    },
 )

@@ -12,7 +12,7 @@ FAMILY = family.Family(
     firmware=("firmware_version",),
     version=("driver_version",),
     depth=family.Depth.FIXED,
-    shares_tags=family.always_share_tags,
+    shares_tags=lambda parameters, queues: True,
     interrupts=family.Interrupts(
         family.Vectors.MANAGED,
         "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
@@ -20,15 +20,11 @@ FAMILY = family.Family(
         "disable_managed_interrupts=1",
     ),
     options=(family.Option("disable_managed_interrupts", family.Purpose.VECTORS, 0, 1),),
-    traps=(
-        family.Trap(
-            "NVMe drives stand below an end device whose port speaks ssp; only the vendor tells.",
-            "smartpqi_sas_transport.c: pqi_sas_port_add_rphy",
+    traps={
+        "NVMe drives stand below an end device whose port speaks ssp; only the vendor tells.": (
+            "smartpqi_sas_transport.c: pqi_sas_port_add_rphy"
         ),
-        family.Trap(
-            "queue_depth is read-only, and the driver sets it again when the firmware's limit "
-            "changes at a rescan.",
-            "smartpqi_init.c: pqi_driver_template",
-        ),
-    ),
+        "queue_depth is read-only, and the driver sets it again when the firmware's limit "
+        "changes at a rescan.": "smartpqi_init.c: pqi_driver_template",
+    },
 )

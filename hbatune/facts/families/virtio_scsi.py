@@ -1,16 +1,9 @@
 """virtio-scsi of QEMU and others. It has no firmware. Ids are from linux/virtio_ids.h."""
 
 from hbatune.facts import family
-from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Host, Missing, Pci, Role
+from hbatune.facts.model import Role
 
 _REDHAT = 0x1AF4
-
-
-def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Return cmd_per_lun, to which the driver silently clamps (virtscsi_change_queue_depth)."""
-    return host.cmd_per_lun
-
 
 FAMILY = family.Family(
     name="virtio_scsi",
@@ -19,7 +12,8 @@ FAMILY = family.Family(
         family.Product("virtio SCSI", _REDHAT, 0x1048),
         family.Product("virtio SCSI (transitional)", _REDHAT, 0x1004),
     ),
-    depth_cap=_limit_depth,
+    # The driver silently clamps to it (virtscsi_change_queue_depth).
+    depth_cap=lambda pci, host, evidence: host.cmd_per_lun,
     depth_default=family.read_host_depth,
     depth_ramps=True,
     interrupts=family.Interrupts(
@@ -33,10 +27,9 @@ FAMILY = family.Family(
         ),
     ),
     options=(family.Option("virtscsi_poll_queues", family.Purpose.VECTORS),),
-    traps=(
-        family.Trap(
-            "A depth above cmd_per_lun is clamped to it in silence.",
-            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth",
+    traps={
+        "A depth above cmd_per_lun is clamped to it in silence.": (
+            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth"
         ),
-    ),
+    },
 )
