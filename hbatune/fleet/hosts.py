@@ -1,10 +1,8 @@
 """Read many snapshots in parallel, and summarise each host for an audit.
 
-A host's summary is small, regardless of the size of its snapshot. The drift or findings of many
-disks are a single entry, with a count and a few names. The summary is pure except for rules.
-
-Each snapshot is read in a separate process with a deadline. A problem with one file is one result
-and does not end the audit: an invalid snapshot, a hung file system or a crashed process.
+A host's summary is small: the drift or findings of many disks are one entry, with a count and a few
+names. Each snapshot is read in a separate process with a deadline. A problem with one file is one
+result and does not end the audit: an invalid snapshot, a hung file system or a crashed process.
 """
 
 import os
@@ -19,13 +17,8 @@ from hbatune.checks.registry import run_checks
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import GENERATIONS, Adapter, Missing, TargetKind
 from hbatune.facts.names import natural_key
-from hbatune.fleet.compared_facts import (
-    HostFact,
-    format_adapter_name,
-    format_adapter_type,
-    list_host_facts,
-    shorten_text,
-)
+from hbatune.fleet import compared_facts
+from hbatune.fleet.compared_facts import HostFact, shorten_text
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.operations.snapshot import make_check_input
 from hbatune.plan.rows import Row, State
@@ -141,7 +134,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
         adapters=tuple(_summarise_adapter(adapter) for adapter in snapshot.machine.adapters),
         drift=_group_drift(inputs.rows),
         findings=_group_findings(run_checks(inputs)),
-        facts=list_host_facts(snapshot, names=MAX_NAMES),
+        facts=compared_facts.list_host_facts(snapshot, names=MAX_NAMES),
         not_understood=() if situation is None else situation.not_understood,
     )
     entries = sum(map(len, (audit.adapters, audit.drift, audit.findings, audit.not_understood)))
@@ -150,8 +143,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
     return audit
 
 
-def format_link(adapter: Adapter) -> str | None:
-    """Return an adapter's current link (``Gen3 x8``), or None if it is missing or unknown."""
+def _format_link(adapter: Adapter) -> str | None:
     link = adapter.link
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
@@ -160,37 +152,30 @@ def format_link(adapter: Adapter) -> str | None:
 
 
 def _summarise_adapter(adapter: Adapter) -> HostAdapter:
-    def text_or_none(fact: str | Missing) -> str | None:
-        return None if isinstance(fact, Missing) else shorten_text(fact)
-
+    driver, firmware = adapter.driver_version, adapter.firmware
     return HostAdapter(
         target=shorten_text(adapter.target),
         family=shorten_text(adapter.family),
-        kind=shorten_text(format_adapter_type(adapter)),
-        name=format_adapter_name(adapter),
-        driver=text_or_none(adapter.driver_version),
-        firmware=text_or_none(adapter.firmware),
-        link=format_link(adapter),
+        kind=shorten_text(compared_facts.format_adapter_type(adapter)),
+        name=compared_facts.format_adapter_name(adapter),
+        driver=None if isinstance(driver, Missing) else shorten_text(driver),
+        firmware=None if isinstance(firmware, Missing) else shorten_text(firmware),
+        link=_format_link(adapter),
     )
 
 
 def _group_drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
     groups: dict[tuple[str, Value | None, Value | None, str, str], list[str]] = {}
     for row in rows:
-        if row.state is State.DRIFT:
-            is_per_target = (
-                row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR
-            )
-            values = (
-                (None, None)
-                if is_per_target
-                else (_shorten_value(row.current), _shorten_value(row.value))
-            )
-            key = (row.setting, *values, row.rule, row.source)
-            groups.setdefault(key, []).append(row.target)
+        if row.state is not State.DRIFT:
+            continue
+        current, value = _shorten_value(row.current), _shorten_value(row.value)
+        if row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR:
+            current = value = None  # they differ by target
+        key = (row.setting, current, value, row.rule, row.source)
+        groups.setdefault(key, []).append(row.target)
     return tuple(
-        HostDrift(*key, count=len(targets), targets=_select_names(targets))
-        for key, targets in groups.items()
+        HostDrift(*key, len(targets), _select_names(targets)) for key, targets in groups.items()
     )
 
 
@@ -198,14 +183,11 @@ def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
     groups: dict[tuple[str, Severity], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.id, finding.severity), []).append(finding)
-    return tuple(
-        HostFinding(
-            len(group),
-            _select_names(finding.target for finding in group),
-            _shorten_finding(group[0]),
-        )
-        for group in groups.values()
-    )
+    entries = []
+    for group in groups.values():
+        targets = _select_names(finding.target for finding in group)
+        entries.append(HostFinding(len(group), targets, _shorten_finding(group[0])))
+    return tuple(entries)
 
 
 def _shorten_finding(finding: Finding) -> Finding:
@@ -296,27 +278,21 @@ def read_hosts(
         for event in pool.run(tasks):
             match event:
                 case Replied(_, HostAudit() as host):
-                    yield _share_facts(host, shared_facts)
+                    # Peers have most facts in common: a thousand hosts take little more memory
+                    # than one if equal facts are one object.
+                    facts = tuple(shared_facts.setdefault(fact, fact) for fact in host.facts)
+                    yield replace(host, facts=facts)
                 case Replied(_, unusable):
                     yield unusable
                 case Stuck(task, _):
-                    yield UnusableSnapshot(
-                        task.file, f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
-                    )
+                    reason = f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
+                    yield UnusableSnapshot(task.file, reason)
                 case Died(task, status):
                     yield UnusableSnapshot(task.file, _describe_end(status))
                 case Unstarted(task, error):
                     yield UnusableSnapshot(task.file, f"no process for it: {os.strerror(error)}")
                 case Finished():
                     pass
-
-
-def _share_facts(host: HostAudit, shared_facts: dict[HostFact, HostFact]) -> HostAudit:
-    """Return the host with its facts replaced by equal facts of earlier hosts.
-
-    Peers have most facts in common, so a thousand hosts take little more memory than one.
-    """
-    return replace(host, facts=tuple(shared_facts.setdefault(fact, fact) for fact in host.facts))
 
 
 def _describe_end(status: int) -> str:
