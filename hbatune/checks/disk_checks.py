@@ -19,7 +19,6 @@ from hbatune.checks.finding import (
     Severity,
     format_fact,
     is_denied,
-    is_unread,
 )
 from hbatune.facts.devices import SWAP
 from hbatune.facts.families import family_named
@@ -343,7 +342,10 @@ def _report_unread(
     check: Check, subject: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
 ) -> Iterator[Finding]:
     """Yield a finding with the errors of the reads if any of the facts could not be read."""
-    missing = {name: fact for name, fact in facts if isinstance(fact, Missing) and is_unread(fact)}
+    missing = {}
+    for name, fact in facts:
+        if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT:
+            missing[name] = fact
     if missing:
         names = tuple(missing)
         reasons = tuple(dict.fromkeys(_describe_reason(fact) for fact in missing.values()))

@@ -9,7 +9,7 @@ from typing import ClassVar
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
@@ -155,8 +155,3 @@ def format_fact(fact: Fact) -> str:
     if isinstance(fact, tuple):
         return ", ".join(fact)
     return f"{fact:g}" if isinstance(fact, float) else str(fact)
-
-
-def is_unread(fact: object) -> bool:
-    """Return whether a fact exists but could not be read. An absent fact does not count."""
-    return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

@@ -269,16 +269,14 @@ def _name_hosts(hosts: Sequence[HostAudit]) -> list[tuple[str, HostAudit]]:
 
 
 def _summarise_hosts(
-    hosts: Sequence[tuple[str, HostAudit]],
-    groups: Iterable[PeerGroup],
-    outliers: Iterable[Outlier],
+    hosts: Sequence[tuple[str, HostAudit]], groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
 ) -> Iterator[AuditedHost]:
     group_numbers = {name: group.number for group in groups for name in group.hosts}
     outlier_counts = Counter(outlier.host for outlier in outliers)
     for name, host in hosts:
         findings: Counter[Severity] = Counter()
         for finding in host.findings:
-            findings[finding.severity] += finding.count
+            findings[finding.example.severity] += finding.count
         yield AuditedHost(
             **{field: getattr(host, field) for field in HostSummary.__struct_fields__},
             name=name,
@@ -307,7 +305,7 @@ def _group_findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding
     examples: dict[tuple[str, Severity], Finding] = {}
     for name, host in hosts:
         for finding in host.findings:
-            key = (finding.id, finding.severity)
+            key = (finding.example.id, finding.example.severity)
             counted[key][name] += finding.count
             examples.setdefault(key, finding.example)
     entries = []

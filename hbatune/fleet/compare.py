@@ -88,9 +88,7 @@ class HostComparison(Struct, frozen=True):
 
 
 def compare_hosts(
-    first: Snapshot,
-    second: Snapshot,
-    results: tuple[Sequence[Record], Sequence[Record]] = ((), ()),
+    first: Snapshot, second: Snapshot, results: tuple[Sequence[Record], Sequence[Record]] = ((), ())
 ) -> HostComparison:
     """Compare the second host with the first. ``results`` are the measurements of each."""
     first_facts, second_facts = compared_facts.pair_facts(first, second)

@@ -6,7 +6,9 @@ result and does not end the audit: an invalid snapshot, a hung file system or a 
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,7 +29,7 @@ from hbatune.snapshot.file import Snapshot, load_snapshot
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted
 
 MAX_NAMES = 4
-"""Maximum number of target names stored with an entry."""
+"""Maximum number of names stored with a value or a fact."""
 
 MAX_ENTRIES = 4000
 """Maximum number of entries of a host. A host with thousands of LUNs has a few hundred."""
@@ -45,25 +47,13 @@ class HostDrift(Struct, frozen=True):
     rule: str
     source: str
     count: int
-    targets: tuple[str, ...]
 
 
 class HostFinding(Struct, frozen=True):
-    """A check's findings of one severity on a host, with one full example."""
+    """A check's findings of one severity on a host: their number, and an example."""
 
     count: int
-    targets: tuple[str, ...]
     example: Finding
-
-    @property
-    def id(self) -> str:
-        """The id of the check."""
-        return self.example.id
-
-    @property
-    def severity(self) -> Severity:
-        """The severity of the findings."""
-        return self.example.severity
 
 
 class HostAdapter(Struct, frozen=True):
@@ -165,29 +155,22 @@ def _summarise_adapter(adapter: Adapter) -> HostAdapter:
 
 
 def _group_drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
-    groups: dict[tuple[str, Value | None, Value | None, str, str], list[str]] = {}
+    counts: Counter[tuple[str, Value | None, Value | None, str, str]] = Counter()
     for row in rows:
         if row.state is not State.DRIFT:
             continue
         current, value = _shorten_value(row.current), _shorten_value(row.value)
         if row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR:
             current = value = None  # they differ by target
-        key = (row.setting, current, value, row.rule, row.source)
-        groups.setdefault(key, []).append(row.target)
-    return tuple(
-        HostDrift(*key, len(targets), _select_names(targets)) for key, targets in groups.items()
-    )
+        counts[row.setting, current, value, row.rule, row.source] += 1
+    return tuple(HostDrift(*key, count) for key, count in counts.items())
 
 
 def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
     groups: dict[tuple[str, Severity], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.id, finding.severity), []).append(finding)
-    entries = []
-    for group in groups.values():
-        targets = _select_names(finding.target for finding in group)
-        entries.append(HostFinding(len(group), targets, _shorten_finding(group[0])))
-    return tuple(entries)
+    return tuple(HostFinding(len(group), _shorten_finding(group[0])) for group in groups.values())
 
 
 def _shorten_finding(finding: Finding) -> Finding:
@@ -207,10 +190,6 @@ def _shorten_value(value: Value | None) -> Value | None:
     return shorten_text(value) if isinstance(value, str) else value
 
 
-def _select_names(targets: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(shorten_text, sorted(targets, key=natural_key)[:MAX_NAMES]))
-
-
 SNAPSHOT_SUFFIXES = (".snap", ".snapshot")
 """Endings of the files that are read in a directory."""
 
@@ -226,11 +205,6 @@ class UnusableSnapshot(Struct, frozen=True):
 
     file: str
     reason: str
-
-
-class _Task(Struct, frozen=True):
-    file: str
-    profile: str | None
 
 
 def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -270,12 +244,11 @@ def read_hosts(
     Each host is compared with ``profile`` or its own active profile.
     """
     size = processes or min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
-    tasks = (_Task(str(file), profile) for file in files)
     shared_facts: dict[HostFact, HostFact] = {}
-    with Pool[_Task, HostAudit | UnusableSnapshot](
-        _read_host, size=size, deadline=SNAPSHOT_TIMEOUT_S
+    with Pool[str, HostAudit | UnusableSnapshot](
+        partial(_read_host, profile), size=size, deadline=SNAPSHOT_TIMEOUT_S
     ) as pool:
-        for event in pool.run(tasks):
+        for event in pool.run(map(str, files)):
             match event:
                 case Replied(_, HostAudit() as host):
                     # Peers have most facts in common: a thousand hosts take little more memory
@@ -284,13 +257,13 @@ def read_hosts(
                     yield replace(host, facts=facts)
                 case Replied(_, unusable):
                     yield unusable
-                case Stuck(task, _):
+                case Stuck(file, _):
                     reason = f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
-                    yield UnusableSnapshot(task.file, reason)
-                case Died(task, status):
-                    yield UnusableSnapshot(task.file, _describe_end(status))
-                case Unstarted(task, error):
-                    yield UnusableSnapshot(task.file, f"no process for it: {os.strerror(error)}")
+                    yield UnusableSnapshot(file, reason)
+                case Died(file, status):
+                    yield UnusableSnapshot(file, _describe_end(status))
+                case Unstarted(file, error):
+                    yield UnusableSnapshot(file, f"no process for it: {os.strerror(error)}")
                 case Finished():
                     pass
 
@@ -301,12 +274,12 @@ def _describe_end(status: int) -> str:
     return "a fault of hbatune came up as it was read"
 
 
-def _read_host(task: _Task) -> Iterator[HostAudit | UnusableSnapshot]:
+def _read_host(profile: str | None, file: str) -> Iterator[HostAudit | UnusableSnapshot]:
     """Audit one snapshot, in a worker."""
     try:
-        yield audit_host(load_snapshot(Path(task.file)), task.file, task.profile)
+        yield audit_host(load_snapshot(Path(file)), file, profile)
     except HbatuneError as error:
         # Keep only the reason: the message starts with the file.
-        yield UnusableSnapshot(task.file, error.message.removeprefix(f"{task.file!r}: "))
+        yield UnusableSnapshot(file, error.message.removeprefix(f"{file!r}: "))
     except MemoryError:
-        yield UnusableSnapshot(task.file, "takes more memory than there is")
+        yield UnusableSnapshot(file, "takes more memory than there is")
