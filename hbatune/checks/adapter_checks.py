@@ -12,9 +12,9 @@ from msgspec import UnsetType
 from hbatune.checks.depth_checks import get_depth
 from hbatune.checks.finding import (
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     find_denied,
     format_denied,
@@ -30,7 +30,7 @@ from hbatune.settings.limits import list_usable_cpus
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
 
-class _SlowLink(FindingEvidence, frozen=True):
+class _SlowLink(CheckEvidence, frozen=True):
     ADVICE = "reseat the card, look at the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
@@ -75,7 +75,7 @@ def _take_minimum(*limits: float | Missing | None) -> float | None:
     return min((limit for limit in limits if isinstance(limit, int | float)), default=None)
 
 
-class _SlowPorts(FindingEvidence, frozen=True):
+class _SlowPorts(CheckEvidence, frozen=True):
     ports: tuple[str, ...]
     rate: float
     possible: float
@@ -108,7 +108,7 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.ADVICE if is_fabric else Severity.INFO, adapter, evidence)
 
 
-class _BusErrors(FindingEvidence, frozen=True):
+class _BusErrors(CheckEvidence, frozen=True):
     ADVICE = "look at cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
@@ -166,7 +166,7 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
     return totals[0], totals[1], totals[2]
 
 
-class _UncountedErrors(FindingEvidence, frozen=True):
+class _UncountedErrors(CheckEvidence, frozen=True):
     ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
     reason: str
 
@@ -184,7 +184,7 @@ def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]
             yield check.report(Severity.INFO, adapter, evidence)
 
 
-class _MissingMsix(FindingEvidence, frozen=True):
+class _MissingMsix(CheckEvidence, frozen=True):
     options: tuple[str, ...]
     word: str | None
     denied: str | UnsetType
@@ -236,7 +236,7 @@ def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHea
             yield adapter, health
 
 
-class _FewVectors(FindingEvidence, frozen=True):
+class _FewVectors(CheckEvidence, frozen=True):
     vectors: int
     queues: int
     cpus: int
@@ -277,7 +277,7 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
 
 
-class _CrowdedVectors(FindingEvidence, frozen=True):
+class _CrowdedVectors(CheckEvidence, frozen=True):
     vectors: int
     cpu: str | None
     near: int
@@ -319,7 +319,7 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(_grade_vectors(data), adapter, evidence)
 
 
-class _FarVectors(FindingEvidence, frozen=True):
+class _FarVectors(CheckEvidence, frozen=True):
     vectors: tuple[str, ...]
     near: str
     movable: int | None
@@ -396,7 +396,7 @@ ZIO_DEFAULT = 200
 _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3MR_BSG_ADPSTATE_*
 
 
-class _Coalescing(FindingEvidence, frozen=True):
+class _Coalescing(CheckEvidence, frozen=True):
     ADVICE = (
         "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
         "zio with `apply --allow-reset`, since that resets the link"
@@ -430,7 +430,7 @@ def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.ADVICE, adapter, _Coalescing(None, "perf_mode=1", None))
 
 
-class _TargetLimit(FindingEvidence, frozen=True):
+class _TargetLimit(CheckEvidence, frozen=True):
     ADVICE = (
         "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
         "stands beside the depth of each LUN"
@@ -467,7 +467,7 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.ADVICE, adapter, evidence)
 
 
-class _TimeLimit(FindingEvidence, frozen=True):
+class _TimeLimit(CheckEvidence, frozen=True):
     ADVICE = "set it to 0, unless depths are meant to follow the array's response time"
     host: str
     limit: int
@@ -487,7 +487,7 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.ADVICE, adapter, _TimeLimit(host.name, limit))
 
 
-class _BrokenAdapter(FindingEvidence, frozen=True):
+class _BrokenAdapter(CheckEvidence, frozen=True):
     ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
     host: str
     state: str

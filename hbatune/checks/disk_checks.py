@@ -13,9 +13,9 @@ from hbatune.checks.adapter_checks import list_intx_adapters
 from hbatune.checks.finding import (
     MACHINE_TARGET,
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     format_fact,
     is_denied,
@@ -32,7 +32,7 @@ from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
-class _DriveCache(FindingEvidence, frozen=True):
+class _DriveCache(CheckEvidence, frozen=True):
     ADVICE = "nothing: it is shown because it moves results, and is never changed"
     cache: str
 
@@ -49,7 +49,7 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, _DriveCache(health.cache))
 
 
-class _HiddenCache(FindingEvidence, frozen=True):
+class _HiddenCache(CheckEvidence, frozen=True):
     ADVICE = (
         "see with the maker's tool that the controller's protected write cache is on and its "
         "battery or flash is well; leave the drives' own caches as they are"
@@ -68,7 +68,7 @@ def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, adapter, _HiddenCache(volumes, adapter.family))
 
 
-class _NoCache(FindingEvidence, frozen=True):
+class _NoCache(CheckEvidence, frozen=True):
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
@@ -116,7 +116,7 @@ def _find_volume_adapters(
             yield adapter, volumes
 
 
-class _AccessTimes(FindingEvidence, frozen=True):
+class _AccessTimes(CheckEvidence, frozen=True):
     ADVICE = "mount it with noatime where nothing needs to know when files were read"
     point: str
     relatime: bool
@@ -142,7 +142,7 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(severity, endpoint, _AccessTimes(point, is_relative))
 
 
-class _StatisticsOff(FindingEvidence, frozen=True):
+class _StatisticsOff(CheckEvidence, frozen=True):
     ADVICE = "it saves a little CPU time, and nothing can watch this disk"
 
     def describe(self) -> str:
@@ -159,7 +159,7 @@ def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 _OPTIMIZED = ("active/optimized", "optimized")
 
 
-class _SinglePath(FindingEvidence, frozen=True):
+class _SinglePath(CheckEvidence, frozen=True):
     ADVICE = "plan two paths where more than 200,000 IOPS have to be sustained"
     profile: str
     objective_ms: float
@@ -189,7 +189,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
-class _UnevenPreference(FindingEvidence, frozen=True):
+class _UnevenPreference(CheckEvidence, frozen=True):
     ADVICE = "let the array prefer half of the paths over each adapter"
     preferred: int
     least: int
@@ -234,7 +234,7 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
     ]
 
 
-class _SharedName(FindingEvidence, frozen=True):
+class _SharedName(CheckEvidence, frozen=True):
     ADVICE = (
         "where these are paths to one LUN, join them with multipath before either is used; where "
         "they are two drives, give each a name of its own with the maker's tool: until then they "
@@ -262,7 +262,7 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.WARNING, endpoint, _SharedName(name, others))
 
 
-class _MissingName(FindingEvidence, frozen=True):
+class _MissingName(CheckEvidence, frozen=True):
     ADVICE = (
         "give it one where that can be set (a virtual disk's serial): it is known by its place "
         "alone, and what is rolled back there holds for whatever disk is in that place"
@@ -279,7 +279,7 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, _MissingName())
 
 
-class _UnmatchedName(FindingEvidence, frozen=True):
+class _UnmatchedName(CheckEvidence, frozen=True):
     ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str
@@ -311,7 +311,7 @@ def _is_nameless(disk: Endpoint) -> bool:
     return extract_stable_part(disk.id) in (UNNAMED, make_stable_name("", disk.vendor, disk.model))
 
 
-class _UnreadFacts(FindingEvidence, frozen=True):
+class _UnreadFacts(CheckEvidence, frozen=True):
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]

@@ -23,9 +23,9 @@ from msgspec import UNSET, UnsetType
 
 from hbatune.checks.finding import (
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     find_denied,
     format_denied,
@@ -50,7 +50,7 @@ _FABRIC = frozenset({Protocol.FC, Protocol.ISCSI})
 _GIVEN_UP = frozenset({"offline", "transport-offline", "dead"})
 
 
-class _FailedIo(FindingEvidence, frozen=True):
+class _FailedIo(CheckEvidence, frozen=True):
     """The failed I/O in the kernel log of the types ``FAULTS``, which one check reports.
 
     A fault is known if an earlier check counted it and its count has not risen since.
@@ -159,7 +159,7 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(severity, endpoint, evidence)
 
 
-class _Timeouts(FindingEvidence, frozen=True):
+class _Timeouts(CheckEvidence, frozen=True):
     timeouts: int
     done: int | None
     denied: str | UnsetType
@@ -188,7 +188,7 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(severity, endpoint, evidence)
 
 
-class _UnexplainedErrors(FindingEvidence, frozen=True):
+class _UnexplainedErrors(CheckEvidence, frozen=True):
     errors: int
     done: int | None
     denied: str | None
@@ -223,7 +223,7 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
-class _RisingCounter(FindingEvidence, frozen=True):
+class _RisingCounter(CheckEvidence, frozen=True):
     counter: str
     was: int
     now: int
@@ -279,7 +279,7 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(severity, target, evidence)
 
 
-class _OfflineDevice(FindingEvidence, frozen=True):
+class _OfflineDevice(CheckEvidence, frozen=True):
     state: str
     disk: str | None
     controller: str | None

@@ -31,7 +31,7 @@ class Severity(StrEnum):
     CRITICAL = "critical"  # puts data or the device in danger
 
 
-class FindingEvidence(Struct, frozen=True):
+class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
@@ -59,7 +59,7 @@ class Finding(Struct, frozen=True):
     severity: Severity
     target: str
     adapter: str | None
-    evidence: FindingEvidence
+    evidence: CheckEvidence
     source: str
 
 
@@ -122,7 +122,7 @@ class Check(Struct, frozen=True):
     look: Callable[["Check", CheckInput], Iterable[Finding]]
 
     def report(
-        self, severity: Severity, subject: Adapter | Endpoint | str, evidence: FindingEvidence
+        self, severity: Severity, subject: Adapter | Endpoint | str, evidence: CheckEvidence
     ) -> Finding:
         """Return this check's finding on an adapter, an endpoint, or the machine."""
         if isinstance(subject, str):

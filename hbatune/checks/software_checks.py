@@ -15,9 +15,9 @@ from hbatune.act import paths
 from hbatune.checks.finding import (
     MACHINE_TARGET,
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     format_fact,
 )
@@ -37,7 +37,7 @@ _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.it
 _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
 
 
-class _UnreadTuned(FindingEvidence, frozen=True):
+class _UnreadTuned(CheckEvidence, frozen=True):
     unread: str
 
     def describe(self) -> str:
@@ -49,7 +49,7 @@ class _UnreadTuned(FindingEvidence, frozen=True):
         )
 
 
-class _RunningTuned(FindingEvidence, frozen=True):
+class _RunningTuned(CheckEvidence, frozen=True):
     profile: str
     values: tuple[str, ...]
     settings: tuple[str, ...]
@@ -97,7 +97,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     yield check.report(Severity.ADVICE if conflicts else Severity.INFO, MACHINE_TARGET, evidence)
 
 
-class _RunningIrqbalance(FindingEvidence, frozen=True):
+class _RunningIrqbalance(CheckEvidence, frozen=True):
     placed: int
     asks: tuple[str, ...]
     policy: str
@@ -128,7 +128,7 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     yield check.report(Severity.ADVICE if start else Severity.INFO, MACHINE_TARGET, evidence)
 
 
-class _ForeignRule(FindingEvidence, frozen=True):
+class _ForeignRule(CheckEvidence, frozen=True):
     ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
@@ -161,7 +161,7 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(severity, MACHINE_TARGET, evidence)
 
 
-class _MissingFio(FindingEvidence, frozen=True):
+class _MissingFio(CheckEvidence, frozen=True):
     ADVICE = "install it: without it `apply` proves nothing"
 
     def describe(self) -> str:
@@ -174,7 +174,7 @@ def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, MACHINE_TARGET, _MissingFio())
 
 
-class _MissingBpftrace(FindingEvidence, frozen=True):
+class _MissingBpftrace(CheckEvidence, frozen=True):
     ADVICE = "install it to see latencies while the machine works"
 
     def describe(self) -> str:
@@ -187,7 +187,7 @@ def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]
         yield check.report(Severity.INFO, MACHINE_TARGET, _MissingBpftrace())
 
 
-class _InstalledIotune(FindingEvidence, frozen=True):
+class _InstalledIotune(CheckEvidence, frozen=True):
     ADVICE = (
         "run it after `hbatune apply`, and once more when one of these has changed: what it has "
         "measured holds for the values of then"
@@ -209,7 +209,7 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, MACHINE_TARGET, _InstalledIotune(settings))
 
 
-class _HiddenProcess(FindingEvidence, frozen=True):
+class _HiddenProcess(CheckEvidence, frozen=True):
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
@@ -241,7 +241,7 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
         yield check.report(Severity.ADVICE, MACHINE_TARGET, evidence)
 
 
-class _UnapprovedVersion(FindingEvidence, frozen=True):
+class _UnapprovedVersion(CheckEvidence, frozen=True):
     """A version that is not approved, or that is unknown: ``unread`` is then the reason."""
 
     COMPONENT: ClassVar[str] = ""
@@ -336,7 +336,7 @@ def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
     return not any(fnmatchcase(name, glob) for name in names for glob in globs)
 
 
-class _UnmetAdvice(FindingEvidence, frozen=True):
+class _UnmetAdvice(CheckEvidence, frozen=True):
     vendor: str
     rule: str
     setting: str

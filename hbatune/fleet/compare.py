@@ -94,19 +94,14 @@ def compare_hosts(
     first_facts, second_facts = compared_facts.pair_facts(first, second)
     differences, same = _find_differences(first_facts, second_facts)
     return HostComparison(
-        first=_describe_host(first),
-        second=_describe_host(second),
+        first=ComparedHost(first.machine.hostname, first.machine.kernel, first.taken),
+        second=ComparedHost(second.machine.hostname, second.machine.kernel, second.taken),
         one_host=first.machine.hostname == second.machine.hostname,
         one_boot=first.machine.boot_id == second.machine.boot_id,
         differences=tuple(differences),
         measured=tuple(_compare_results(first, second, results)),
         same=same,
     )
-
-
-def _describe_host(snapshot: Snapshot) -> ComparedHost:
-    machine = snapshot.machine
-    return ComparedHost(machine.hostname, machine.kernel, snapshot.taken)
 
 
 def _find_differences(
@@ -116,7 +111,8 @@ def _find_differences(
     second = {fact.key: fact for fact in second_facts}
     # A subject that only one host has counts as a single difference: its presence.
     both = {key[1] for key in first} & {key[1] for key in second}
-    differences, same = list[Difference](), 0
+    differences: list[Difference] = []
+    same = 0
     for key in dict.fromkeys((*first, *second)):
         kind, subject, aspect = key
         first_fact, second_fact = first.get(key), second.get(key)
@@ -129,18 +125,15 @@ def _find_differences(
         is_setting = kind is FactKind.SETTING and aspect in SETTINGS
         source = SETTINGS[aspect].source if is_setting else _SOURCES.get(kind)
         differences.append(Difference(kind, subject, aspect, *sides, source))
-    return sorted(differences, key=_rank_difference), same
+    # The depth of disks precedes the depth of the host.
+    differences.sort(key=lambda row: (FACT_RANKS[row.kind], row.what not in SETTINGS))
+    return differences, same
 
 
 def _get_values(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
     if fact is not None:
         return fact.found
     return (Valued(0, 1, ()),) if kind in _COUNTED else ()
-
-
-def _rank_difference(difference: Difference) -> tuple[object, ...]:
-    # The depth of disks precedes the depth of the host.
-    return FACT_RANKS[difference.kind], difference.what not in SETTINGS
 
 
 def _compare_results(
