@@ -315,8 +315,9 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         local = inputs.machine.local_cpus.get(adapter.target, online)
         near = sum(cpu in allowed for cpu in local)
         if len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
-            evidence = _CrowdedVectors(len(data), data[0].effective, near, _count_movable(data))
-            yield check.report(_grade_vectors(data), adapter, evidence)
+            movable = _count_movable(data)
+            evidence = _CrowdedVectors(len(data), data[0].effective, near, movable)
+            yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
 class _FarVectors(CheckEvidence, frozen=True):
@@ -344,8 +345,9 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         far = [vector for vector in _find_data_vectors(inputs, adapter) if _is_far(vector, near)]
         if near and far:
             targets = tuple(vector.target for vector in far)
-            evidence = _FarVectors(targets, names.join_cpus(near), _count_movable(far))
-            yield check.report(_grade_vectors(far), adapter, evidence)
+            movable = _count_movable(far)
+            evidence = _FarVectors(targets, names.join_cpus(near), movable)
+            yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
 def _is_far(vector: Vector, near: Sequence[int]) -> bool:
@@ -358,13 +360,11 @@ def _is_far(vector: Vector, near: Sequence[int]) -> bool:
 
 
 def _count_movable(vectors: Sequence[Vector]) -> int | None:
-    """Return the number of movable vectors, or None if no vector is movable."""
+    """Return the number of movable vectors, or None if no vector is movable.
+
+    Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
+    """
     return sum(not vector.managed for vector in vectors) or None
-
-
-def _grade_vectors(vectors: Sequence[Vector]) -> Severity:
-    # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
-    return Severity.ADVICE if _count_movable(vectors) else Severity.INFO
 
 
 def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:

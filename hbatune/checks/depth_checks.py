@@ -233,20 +233,15 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
             continue  # the depth that the profile requires
-        option = _find_loaded_depth(inputs, adapter)
+        health = inputs.of_adapter(adapter)
+        numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
+        option = next((number for number in numbers.items() if number[1] > 0), None)
         initial = option[1] if option else largest[_make_group_key(endpoint)]
         if depth < initial:
             # Without an option, something may have raised the other LUN, for example hbatune.
             severity = Severity.ADVICE if option else Severity.INFO
             evidence = _LoweredDepth(depth, initial, option[0] if option else None)
             yield check.report(severity, endpoint, evidence)
-
-
-def _find_loaded_depth(inputs: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
-    """Return the module option for the initial LUN depth, and its value."""
-    health = inputs.of_adapter(adapter)
-    numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
-    return next((number for number in numbers.items() if number[1] > 0), None)
 
 
 def _make_group_key(endpoint: Endpoint) -> object:

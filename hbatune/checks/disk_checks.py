@@ -143,10 +143,8 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _StatisticsOff(CheckEvidence, frozen=True):
+    DESCRIPTION = "disk statistics are off (iostats=0)"
     ADVICE = "it saves a little CPU time, and nothing can watch this disk"
-
-    def describe(self) -> str:
-        return "disk statistics are off (iostats=0)"
 
 
 def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -263,13 +261,11 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _MissingName(CheckEvidence, frozen=True):
+    DESCRIPTION = "reports neither a WWN nor a serial number"
     ADVICE = (
         "give it one where that can be set (a virtual disk's serial): it is known by its place "
         "alone, and what is rolled back there holds for whatever disk is in that place"
     )
-
-    def describe(self) -> str:
-        return "reports neither a WWN nor a serial number"
 
 
 def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -35,14 +35,15 @@ class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET.
+    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are for constant sentences.
     """
 
+    DESCRIPTION: ClassVar[str] = ""
     ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        raise NotImplementedError
+        return self.DESCRIPTION
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""

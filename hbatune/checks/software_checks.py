@@ -162,10 +162,8 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _MissingFio(CheckEvidence, frozen=True):
+    DESCRIPTION = "fio is not installed"
     ADVICE = "install it: without it `apply` proves nothing"
-
-    def describe(self) -> str:
-        return "fio is not installed"
 
 
 def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -175,10 +173,8 @@ def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _MissingBpftrace(CheckEvidence, frozen=True):
+    DESCRIPTION = "bpftrace is not installed"
     ADVICE = "install it to see latencies while the machine works"
-
-    def describe(self) -> str:
-        return "bpftrace is not installed"
 
 
 def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
