@@ -148,9 +148,9 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     Rules for vendors without a device on this machine are skipped: nvme-cli ships some.
     """
     wanted = {rule.setting for rule in inputs.profile.rules} if inputs.profile else set()
-    names = {
-        name for endpoint in inputs.machine.endpoints for name in (endpoint.vendor, endpoint.model)
-    }
+    names: set[str] = set()
+    for endpoint in inputs.machine.endpoints:
+        names |= {endpoint.vendor, endpoint.model}
     names |= {adapter.product for adapter in inputs.machine.adapters if adapter.product}
     names |= {name.replace(" ", "_") for name in names}  # as in udev (ID_MODEL)
     for rule in inputs.health.udev_rules:
@@ -273,8 +273,10 @@ class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find firmware that is not approved, or that is on the list but cannot be read."""
     for adapter in inputs.adapters:
-        globs = [glob for entry in _list_approved(inputs, adapter) for glob in entry.firmware]
-        yield from _check_version(check, adapter, adapter.firmware, globs, _UnapprovedFirmware)
+        approved: list[str] = []
+        for entry in _list_approved(inputs, adapter):
+            approved += entry.firmware
+        yield from _check_version(check, adapter, adapter.firmware, approved, _UnapprovedFirmware)
 
 
 def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -283,11 +285,13 @@ def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Findin
     A driver without a version has the kernel's version.
     """
     for adapter in inputs.adapters:
-        globs = [glob for entry in _list_approved(inputs, adapter) for glob in entry.driver]
+        approved: list[str] = []
+        for entry in _list_approved(inputs, adapter):
+            approved += entry.driver
         version = adapter.driver_version
         if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
-        yield from _check_version(check, adapter, version, globs, _UnapprovedDriver)
+        yield from _check_version(check, adapter, version, approved, _UnapprovedDriver)
 
 
 def _list_approved(inputs: CheckInput, adapter: Adapter) -> Iterator[ApprovedVersions]:
@@ -326,7 +330,9 @@ def _find_setting(attribute: str) -> str | None:
 
 def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
     """Return whether a rule matches only by vendor or model, and matches none of these names."""
-    globs = [glob for text in rule.of for glob in text.split("|")]
+    globs: list[str] = []
+    for text in rule.of:
+        globs += text.split("|")
     if not globs or any(_DIGITS.search(glob) for glob in globs):
         return False
     return not any(fnmatchcase(name, glob) for name in names for glob in globs)
