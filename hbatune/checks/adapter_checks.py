@@ -12,9 +12,9 @@ from msgspec import UnsetType
 from hbatune.checks.depth_checks import get_depth
 from hbatune.checks.finding import (
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     find_denied,
     format_denied,
@@ -30,7 +30,7 @@ from hbatune.settings.limits import list_usable_cpus
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
 
-class _SlowLink(FindingEvidence, frozen=True):
+class _SlowLink(CheckEvidence, frozen=True):
     ADVICE = "reseat the card, look at the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
@@ -75,7 +75,7 @@ def _take_minimum(*limits: float | Missing | None) -> float | None:
     return min((limit for limit in limits if isinstance(limit, int | float)), default=None)
 
 
-class _SlowPorts(FindingEvidence, frozen=True):
+class _SlowPorts(CheckEvidence, frozen=True):
     ports: tuple[str, ...]
     rate: float
     possible: float
@@ -108,7 +108,7 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.ADVICE if is_fabric else Severity.INFO, adapter, evidence)
 
 
-class _BusErrors(FindingEvidence, frozen=True):
+class _BusErrors(CheckEvidence, frozen=True):
     ADVICE = "look at cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
@@ -166,7 +166,7 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
     return totals[0], totals[1], totals[2]
 
 
-class _UncountedErrors(FindingEvidence, frozen=True):
+class _UncountedErrors(CheckEvidence, frozen=True):
     ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
     reason: str
 
@@ -184,7 +184,7 @@ def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]
             yield check.report(Severity.INFO, adapter, evidence)
 
 
-class _MissingMsix(FindingEvidence, frozen=True):
+class _MissingMsix(CheckEvidence, frozen=True):
     options: tuple[str, ...]
     word: str | None
     denied: str | UnsetType
@@ -236,7 +236,7 @@ def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHea
             yield adapter, health
 
 
-class _FewVectors(FindingEvidence, frozen=True):
+class _FewVectors(CheckEvidence, frozen=True):
     vectors: int
     queues: int
     cpus: int
@@ -277,7 +277,7 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
 
 
-class _CrowdedVectors(FindingEvidence, frozen=True):
+class _CrowdedVectors(CheckEvidence, frozen=True):
     vectors: int
     cpu: str | None
     near: int
@@ -315,11 +315,12 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         local = inputs.machine.local_cpus.get(adapter.target, online)
         near = sum(cpu in allowed for cpu in local)
         if len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
-            evidence = _CrowdedVectors(len(data), data[0].effective, near, _count_movable(data))
-            yield check.report(_grade_vectors(data), adapter, evidence)
+            movable = _count_movable(data)
+            evidence = _CrowdedVectors(len(data), data[0].effective, near, movable)
+            yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
-class _FarVectors(FindingEvidence, frozen=True):
+class _FarVectors(CheckEvidence, frozen=True):
     vectors: tuple[str, ...]
     near: str
     movable: int | None
@@ -344,8 +345,9 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         far = [vector for vector in _find_data_vectors(inputs, adapter) if _is_far(vector, near)]
         if near and far:
             targets = tuple(vector.target for vector in far)
-            evidence = _FarVectors(targets, names.join_cpus(near), _count_movable(far))
-            yield check.report(_grade_vectors(far), adapter, evidence)
+            movable = _count_movable(far)
+            evidence = _FarVectors(targets, names.join_cpus(near), movable)
+            yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
 def _is_far(vector: Vector, near: Sequence[int]) -> bool:
@@ -358,13 +360,11 @@ def _is_far(vector: Vector, near: Sequence[int]) -> bool:
 
 
 def _count_movable(vectors: Sequence[Vector]) -> int | None:
-    """Return the number of movable vectors, or None if no vector is movable."""
+    """Return the number of movable vectors, or None if no vector is movable.
+
+    Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
+    """
     return sum(not vector.managed for vector in vectors) or None
-
-
-def _grade_vectors(vectors: Sequence[Vector]) -> Severity:
-    # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
-    return Severity.ADVICE if _count_movable(vectors) else Severity.INFO
 
 
 def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
@@ -396,7 +396,7 @@ ZIO_DEFAULT = 200
 _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3MR_BSG_ADPSTATE_*
 
 
-class _Coalescing(FindingEvidence, frozen=True):
+class _Coalescing(CheckEvidence, frozen=True):
     ADVICE = (
         "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
         "zio with `apply --allow-reset`, since that resets the link"
@@ -430,7 +430,7 @@ def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.ADVICE, adapter, _Coalescing(None, "perf_mode=1", None))
 
 
-class _TargetLimit(FindingEvidence, frozen=True):
+class _TargetLimit(CheckEvidence, frozen=True):
     ADVICE = (
         "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
         "stands beside the depth of each LUN"
@@ -467,7 +467,7 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.ADVICE, adapter, evidence)
 
 
-class _TimeLimit(FindingEvidence, frozen=True):
+class _TimeLimit(CheckEvidence, frozen=True):
     ADVICE = "set it to 0, unless depths are meant to follow the array's response time"
     host: str
     limit: int
@@ -487,7 +487,7 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.ADVICE, adapter, _TimeLimit(host.name, limit))
 
 
-class _BrokenAdapter(FindingEvidence, frozen=True):
+class _BrokenAdapter(CheckEvidence, frozen=True):
     ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
     host: str
     state: str

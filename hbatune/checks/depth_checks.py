@@ -4,14 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 
-from hbatune.checks.finding import (
-    Check,
-    CheckInput,
-    Finding,
-    FindingEvidence,
-    Severity,
-    format_fact,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
@@ -23,7 +16,7 @@ from hbatune.settings.table import SETTINGS
 _DEPTH = SETTINGS["queue_depth"]
 
 
-class _StarvedLuns(FindingEvidence, frozen=True):
+class _StarvedLuns(CheckEvidence, frozen=True):
     host: str
     can_queue: int
     luns: int
@@ -94,7 +87,7 @@ def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
     return deepest
 
 
-class _CrowdedPort(FindingEvidence, frozen=True):
+class _CrowdedPort(CheckEvidence, frozen=True):
     ADVICE = (
         "describe the array in [[site.array]] of hbatune.toml, with its port_limit and the hosts "
         "that share it: `apply` then shares that among them"
@@ -144,7 +137,7 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.ADVICE, adapter, evidence)
 
 
-class _SmallHost(FindingEvidence, frozen=True):
+class _SmallHost(CheckEvidence, frozen=True):
     host: str
     can_queue: int
     offered: int
@@ -172,7 +165,7 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.ADVICE, adapter, evidence)
 
 
-class _UnusedCredits(FindingEvidence, frozen=True):
+class _UnusedCredits(CheckEvidence, frozen=True):
     ADVICE = "take the option away, or raise it, and reload the module"
     host: str
     option: str
@@ -208,7 +201,7 @@ def _read_numbers(adapter: Adapter, health: AdapterHealth, purpose: Purpose) -> 
     return numbers
 
 
-class _LoweredDepth(FindingEvidence, frozen=True):
+class _LoweredDepth(CheckEvidence, frozen=True):
     ADVICE = (
         "find out why the target's queue is full; the driver raises the depth by one every two "
         "minutes, `apply` at once"
@@ -240,20 +233,15 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
             continue  # the depth that the profile requires
-        option = _find_loaded_depth(inputs, adapter)
+        health = inputs.of_adapter(adapter)
+        numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
+        option = next((number for number in numbers.items() if number[1] > 0), None)
         initial = option[1] if option else largest[_make_group_key(endpoint)]
         if depth < initial:
             # Without an option, something may have raised the other LUN, for example hbatune.
             severity = Severity.ADVICE if option else Severity.INFO
             evidence = _LoweredDepth(depth, initial, option[0] if option else None)
             yield check.report(severity, endpoint, evidence)
-
-
-def _find_loaded_depth(inputs: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
-    """Return the module option for the initial LUN depth, and its value."""
-    health = inputs.of_adapter(adapter)
-    numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
-    return next((number for number in numbers.items() if number[1] > 0), None)
 
 
 def _make_group_key(endpoint: Endpoint) -> object:

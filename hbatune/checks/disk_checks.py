@@ -13,13 +13,12 @@ from hbatune.checks.adapter_checks import list_intx_adapters
 from hbatune.checks.finding import (
     MACHINE_TARGET,
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     format_fact,
     is_denied,
-    is_unread,
 )
 from hbatune.facts.devices import SWAP
 from hbatune.facts.families import family_named
@@ -33,7 +32,7 @@ from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
-class _DriveCache(FindingEvidence, frozen=True):
+class _DriveCache(CheckEvidence, frozen=True):
     ADVICE = "nothing: it is shown because it moves results, and is never changed"
     cache: str
 
@@ -50,7 +49,7 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, _DriveCache(health.cache))
 
 
-class _HiddenCache(FindingEvidence, frozen=True):
+class _HiddenCache(CheckEvidence, frozen=True):
     ADVICE = (
         "see with the maker's tool that the controller's protected write cache is on and its "
         "battery or flash is well; leave the drives' own caches as they are"
@@ -69,7 +68,7 @@ def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, adapter, _HiddenCache(volumes, adapter.family))
 
 
-class _NoCache(FindingEvidence, frozen=True):
+class _NoCache(CheckEvidence, frozen=True):
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
@@ -117,7 +116,7 @@ def _find_volume_adapters(
             yield adapter, volumes
 
 
-class _AccessTimes(FindingEvidence, frozen=True):
+class _AccessTimes(CheckEvidence, frozen=True):
     ADVICE = "mount it with noatime where nothing needs to know when files were read"
     point: str
     relatime: bool
@@ -143,11 +142,9 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(severity, endpoint, _AccessTimes(point, is_relative))
 
 
-class _StatisticsOff(FindingEvidence, frozen=True):
+class _StatisticsOff(CheckEvidence, frozen=True):
+    DESCRIPTION = "disk statistics are off (iostats=0)"
     ADVICE = "it saves a little CPU time, and nothing can watch this disk"
-
-    def describe(self) -> str:
-        return "disk statistics are off (iostats=0)"
 
 
 def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -160,7 +157,7 @@ def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 _OPTIMIZED = ("active/optimized", "optimized")
 
 
-class _SinglePath(FindingEvidence, frozen=True):
+class _SinglePath(CheckEvidence, frozen=True):
     ADVICE = "plan two paths where more than 200,000 IOPS have to be sustained"
     profile: str
     objective_ms: float
@@ -190,7 +187,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
-class _UnevenPreference(FindingEvidence, frozen=True):
+class _UnevenPreference(CheckEvidence, frozen=True):
     ADVICE = "let the array prefer half of the paths over each adapter"
     preferred: int
     least: int
@@ -235,7 +232,7 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
     ]
 
 
-class _SharedName(FindingEvidence, frozen=True):
+class _SharedName(CheckEvidence, frozen=True):
     ADVICE = (
         "where these are paths to one LUN, join them with multipath before either is used; where "
         "they are two drives, give each a name of its own with the maker's tool: until then they "
@@ -263,14 +260,12 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(Severity.WARNING, endpoint, _SharedName(name, others))
 
 
-class _MissingName(FindingEvidence, frozen=True):
+class _MissingName(CheckEvidence, frozen=True):
+    DESCRIPTION = "reports neither a WWN nor a serial number"
     ADVICE = (
         "give it one where that can be set (a virtual disk's serial): it is known by its place "
         "alone, and what is rolled back there holds for whatever disk is in that place"
     )
-
-    def describe(self) -> str:
-        return "reports neither a WWN nor a serial number"
 
 
 def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -280,7 +275,7 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, _MissingName())
 
 
-class _UnmatchedName(FindingEvidence, frozen=True):
+class _UnmatchedName(CheckEvidence, frozen=True):
     ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str
@@ -312,7 +307,7 @@ def _is_nameless(disk: Endpoint) -> bool:
     return extract_stable_part(disk.id) in (UNNAMED, make_stable_name("", disk.vendor, disk.model))
 
 
-class _UnreadFacts(FindingEvidence, frozen=True):
+class _UnreadFacts(CheckEvidence, frozen=True):
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]
@@ -343,7 +338,10 @@ def _report_unread(
     check: Check, subject: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
 ) -> Iterator[Finding]:
     """Yield a finding with the errors of the reads if any of the facts could not be read."""
-    missing = {name: fact for name, fact in facts if isinstance(fact, Missing) and is_unread(fact)}
+    missing = {}
+    for name, fact in facts:
+        if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT:
+            missing[name] = fact
     if missing:
         names = tuple(missing)
         reasons = tuple(dict.fromkeys(_describe_reason(fact) for fact in missing.values()))

@@ -17,14 +17,15 @@ The kernel's sources of evidence:
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from hbatune.checks.finding import (
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     find_denied,
     format_denied,
@@ -49,9 +50,15 @@ _FABRIC = frozenset({Protocol.FC, Protocol.ISCSI})
 _GIVEN_UP = frozenset({"offline", "transport-offline", "dead"})
 
 
-class _FailedIo(FindingEvidence, frozen=True):
-    """The failed I/O in the kernel log of the types that one check reports."""
+class _FailedIo(CheckEvidence, frozen=True):
+    """The failed I/O in the kernel log of the types ``FAULTS``, which one check reports.
 
+    A fault is known if an earlier check counted it and its count has not risen since.
+    """
+
+    FAULTS: ClassVar[tuple[ErrorKind, ...]]
+    NEW: ClassVar[Severity] = Severity.WARNING
+    KNOWN: ClassVar[Severity] = Severity.INFO
     count: int
     kinds: tuple[str, ...]
     resets: int | None
@@ -62,6 +69,10 @@ class _FailedIo(FindingEvidence, frozen=True):
 
 
 class _MediumErrors(_FailedIo, frozen=True):
+    FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
+    # Unreadable sectors stay unreadable, so a known fault is still serious.
+    NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
+
     def describe(self) -> str:
         kinds = format_fact(self.kinds)
         return (
@@ -78,6 +89,8 @@ class _MediumErrors(_FailedIo, frozen=True):
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
+    FAULTS = (ErrorKind.SPACE,)
+    NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
     ADVICE = "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`"
 
     def describe(self) -> str:
@@ -86,6 +99,8 @@ class _SpaceErrors(_FailedIo, frozen=True):
 
 
 class _TransportErrors(_FailedIo, frozen=True):
+    FAULTS = (ErrorKind.TRANSPORT,)
+
     def describe(self) -> str:
         text = (
             "failed I/O in the kernel's log that did not get through to the drive or back: "
@@ -104,6 +119,8 @@ class _TransportErrors(_FailedIo, frozen=True):
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
+    FAULTS = (ErrorKind.OTHER,)
+
     def describe(self) -> str:
         return f"failed I/O in the kernel's log, without a reason: {self.count}"
 
@@ -111,45 +128,25 @@ class _UnexplainedIo(_FailedIo, frozen=True):
         return f"look at what the log says around them: `journalctl -k -g {target}`"
 
 
-class _Grade(Struct, frozen=True):
-    """The faults that one check finds, and their severity: ``new`` and ``known`` faults.
-
-    A fault is known if an earlier check counted it and its count has not risen since.
-    """
-
-    evidence: type[_FailedIo]
-    faults: tuple[ErrorKind, ...]
-    new: Severity
-    known: Severity
-
-
-_GRADES_BY_CHECK = {
-    # Unreadable sectors stay unreadable, so a known fault is still serious.
-    "medium-errors": _Grade(
-        _MediumErrors,
-        (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION),
-        Severity.CRITICAL,
-        Severity.WARNING,
-    ),
-    "transport-errors": _Grade(
-        _TransportErrors, (ErrorKind.TRANSPORT,), Severity.WARNING, Severity.INFO
-    ),
-    "space-errors": _Grade(_SpaceErrors, (ErrorKind.SPACE,), Severity.CRITICAL, Severity.WARNING),
-    "io-errors": _Grade(_UnexplainedIo, (ErrorKind.OTHER,), Severity.WARNING, Severity.INFO),
+_EVIDENCE_BY_CHECK: dict[str, type[_FailedIo]] = {
+    "medium-errors": _MediumErrors,
+    "transport-errors": _TransportErrors,
+    "space-errors": _SpaceErrors,
+    "io-errors": _UnexplainedIo,
 }
 
 
 def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks whose I/O failed for good in the kernel log, for the error types of the check."""
-    grade = _GRADES_BY_CHECK[check.id]
+    evidence_type = _EVIDENCE_BY_CHECK[check.id]
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
-        kinds = [fault for fault in grade.faults if disk and disk.logged.get(fault)]
+        kinds = [fault for fault in evidence_type.FAULTS if disk and disk.logged.get(fault)]
         if disk is None or not kinds:
             continue
         is_known = inputs.is_over(endpoint.id, [f"{LOG_COUNTER_PREFIX}{kind}" for kind in kinds])
         target, protocol = endpoint.target, endpoint.protocol
-        evidence = grade.evidence(
+        evidence = evidence_type(
             count=sum(disk.logged[fault] for fault in kinds),
             kinds=tuple(kinds),
             resets=disk.logged.get(ErrorKind.RESET) or None,
@@ -158,10 +155,11 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             cabled=target if protocol in _CABLED else None,
             fabric=target if protocol in _FABRIC else None,
         )
-        yield check.report(grade.known if is_known else grade.new, endpoint, evidence)
+        severity = evidence.KNOWN if is_known else evidence.NEW
+        yield check.report(severity, endpoint, evidence)
 
 
-class _Timeouts(FindingEvidence, frozen=True):
+class _Timeouts(CheckEvidence, frozen=True):
     timeouts: int
     done: int | None
     denied: str | UnsetType
@@ -190,7 +188,7 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(severity, endpoint, evidence)
 
 
-class _UnexplainedErrors(FindingEvidence, frozen=True):
+class _UnexplainedErrors(CheckEvidence, frozen=True):
     errors: int
     done: int | None
     denied: str | None
@@ -225,7 +223,7 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
-class _RisingCounter(FindingEvidence, frozen=True):
+class _RisingCounter(CheckEvidence, frozen=True):
     counter: str
     was: int
     now: int
@@ -281,7 +279,7 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 yield check.report(severity, target, evidence)
 
 
-class _OfflineDevice(FindingEvidence, frozen=True):
+class _OfflineDevice(CheckEvidence, frozen=True):
     state: str
     disk: str | None
     controller: str | None

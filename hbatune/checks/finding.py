@@ -9,7 +9,7 @@ from typing import ClassVar
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
@@ -31,18 +31,19 @@ class Severity(StrEnum):
     CRITICAL = "critical"  # puts data or the device in danger
 
 
-class FindingEvidence(Struct, frozen=True):
+class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET.
+    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are for constant sentences.
     """
 
+    DESCRIPTION: ClassVar[str] = ""
     ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        raise NotImplementedError
+        return self.DESCRIPTION
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
@@ -59,7 +60,7 @@ class Finding(Struct, frozen=True):
     severity: Severity
     target: str
     adapter: str | None
-    evidence: FindingEvidence
+    evidence: CheckEvidence
     source: str
 
 
@@ -122,7 +123,7 @@ class Check(Struct, frozen=True):
     look: Callable[["Check", CheckInput], Iterable[Finding]]
 
     def report(
-        self, severity: Severity, subject: Adapter | Endpoint | str, evidence: FindingEvidence
+        self, severity: Severity, subject: Adapter | Endpoint | str, evidence: CheckEvidence
     ) -> Finding:
         """Return this check's finding on an adapter, an endpoint, or the machine."""
         if isinstance(subject, str):
@@ -155,8 +156,3 @@ def format_fact(fact: Fact) -> str:
     if isinstance(fact, tuple):
         return ", ".join(fact)
     return f"{fact:g}" if isinstance(fact, float) else str(fact)
-
-
-def is_unread(fact: object) -> bool:
-    """Return whether a fact exists but could not be read. An absent fact does not count."""
-    return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

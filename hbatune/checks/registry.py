@@ -58,7 +58,9 @@ _ORDER = {severity: position for position, severity in enumerate(reversed(Severi
 
 def run_checks(inputs: CheckInput) -> tuple[Finding, ...]:
     """Return the findings of all checks, most severe first, otherwise in the order of the list."""
-    findings = (finding for check in CHECKS for finding in check.look(check, inputs))
+    findings: list[Finding] = []
+    for check in CHECKS:
+        findings += check.look(check, inputs)
     return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
 
 

@@ -15,9 +15,9 @@ from hbatune.act import paths
 from hbatune.checks.finding import (
     MACHINE_TARGET,
     Check,
+    CheckEvidence,
     CheckInput,
     Finding,
-    FindingEvidence,
     Severity,
     format_fact,
 )
@@ -37,7 +37,7 @@ _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.it
 _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
 
 
-class _UnreadTuned(FindingEvidence, frozen=True):
+class _UnreadTuned(CheckEvidence, frozen=True):
     unread: str
 
     def describe(self) -> str:
@@ -49,7 +49,7 @@ class _UnreadTuned(FindingEvidence, frozen=True):
         )
 
 
-class _RunningTuned(FindingEvidence, frozen=True):
+class _RunningTuned(CheckEvidence, frozen=True):
     profile: str
     values: tuple[str, ...]
     settings: tuple[str, ...]
@@ -97,7 +97,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     yield check.report(Severity.ADVICE if conflicts else Severity.INFO, MACHINE_TARGET, evidence)
 
 
-class _RunningIrqbalance(FindingEvidence, frozen=True):
+class _RunningIrqbalance(CheckEvidence, frozen=True):
     placed: int
     asks: tuple[str, ...]
     policy: str
@@ -128,7 +128,7 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     yield check.report(Severity.ADVICE if start else Severity.INFO, MACHINE_TARGET, evidence)
 
 
-class _ForeignRule(FindingEvidence, frozen=True):
+class _ForeignRule(CheckEvidence, frozen=True):
     ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
@@ -148,9 +148,9 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     Rules for vendors without a device on this machine are skipped: nvme-cli ships some.
     """
     wanted = {rule.setting for rule in inputs.profile.rules} if inputs.profile else set()
-    names = {
-        name for endpoint in inputs.machine.endpoints for name in (endpoint.vendor, endpoint.model)
-    }
+    names: set[str] = set()
+    for endpoint in inputs.machine.endpoints:
+        names |= {endpoint.vendor, endpoint.model}
     names |= {adapter.product for adapter in inputs.machine.adapters if adapter.product}
     names |= {name.replace(" ", "_") for name in names}  # as in udev (ID_MODEL)
     for rule in inputs.health.udev_rules:
@@ -161,11 +161,9 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(severity, MACHINE_TARGET, evidence)
 
 
-class _MissingFio(FindingEvidence, frozen=True):
+class _MissingFio(CheckEvidence, frozen=True):
+    DESCRIPTION = "fio is not installed"
     ADVICE = "install it: without it `apply` proves nothing"
-
-    def describe(self) -> str:
-        return "fio is not installed"
 
 
 def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -174,11 +172,9 @@ def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, MACHINE_TARGET, _MissingFio())
 
 
-class _MissingBpftrace(FindingEvidence, frozen=True):
+class _MissingBpftrace(CheckEvidence, frozen=True):
+    DESCRIPTION = "bpftrace is not installed"
     ADVICE = "install it to see latencies while the machine works"
-
-    def describe(self) -> str:
-        return "bpftrace is not installed"
 
 
 def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -187,7 +183,7 @@ def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]
         yield check.report(Severity.INFO, MACHINE_TARGET, _MissingBpftrace())
 
 
-class _InstalledIotune(FindingEvidence, frozen=True):
+class _InstalledIotune(CheckEvidence, frozen=True):
     ADVICE = (
         "run it after `hbatune apply`, and once more when one of these has changed: what it has "
         "measured holds for the values of then"
@@ -209,7 +205,7 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, MACHINE_TARGET, _InstalledIotune(settings))
 
 
-class _HiddenProcess(FindingEvidence, frozen=True):
+class _HiddenProcess(CheckEvidence, frozen=True):
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
@@ -241,7 +237,7 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
         yield check.report(Severity.ADVICE, MACHINE_TARGET, evidence)
 
 
-class _UnapprovedVersion(FindingEvidence, frozen=True):
+class _UnapprovedVersion(CheckEvidence, frozen=True):
     """A version that is not approved, or that is unknown: ``unread`` is then the reason."""
 
     COMPONENT: ClassVar[str] = ""
@@ -277,8 +273,10 @@ class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find firmware that is not approved, or that is on the list but cannot be read."""
     for adapter in inputs.adapters:
-        globs = [glob for entry in _list_approved(inputs, adapter) for glob in entry.firmware]
-        yield from _check_version(check, adapter, adapter.firmware, globs, _UnapprovedFirmware)
+        approved: list[str] = []
+        for entry in _list_approved(inputs, adapter):
+            approved += entry.firmware
+        yield from _check_version(check, adapter, adapter.firmware, approved, _UnapprovedFirmware)
 
 
 def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -287,11 +285,13 @@ def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Findin
     A driver without a version has the kernel's version.
     """
     for adapter in inputs.adapters:
-        globs = [glob for entry in _list_approved(inputs, adapter) for glob in entry.driver]
+        approved: list[str] = []
+        for entry in _list_approved(inputs, adapter):
+            approved += entry.driver
         version = adapter.driver_version
         if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
-        yield from _check_version(check, adapter, version, globs, _UnapprovedDriver)
+        yield from _check_version(check, adapter, version, approved, _UnapprovedDriver)
 
 
 def _list_approved(inputs: CheckInput, adapter: Adapter) -> Iterator[ApprovedVersions]:
@@ -330,13 +330,15 @@ def _find_setting(attribute: str) -> str | None:
 
 def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
     """Return whether a rule matches only by vendor or model, and matches none of these names."""
-    globs = [glob for text in rule.of for glob in text.split("|")]
+    globs: list[str] = []
+    for text in rule.of:
+        globs += text.split("|")
     if not globs or any(_DIGITS.search(glob) for glob in globs):
         return False
     return not any(fnmatchcase(name, glob) for name in names for glob in globs)
 
 
-class _UnmetAdvice(FindingEvidence, frozen=True):
+class _UnmetAdvice(CheckEvidence, frozen=True):
     vendor: str
     rule: str
     setting: str

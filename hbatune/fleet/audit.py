@@ -78,19 +78,17 @@ class LoneHost(Struct, frozen=True):
 
 def group_peers(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[PeerGroup, ...]:
     """Return the peer groups, the largest first. Each host comes with its label."""
-    labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    members: dict[tuple[str, ...], list[tuple[str, HostAudit]]] = defaultdict(list)
     for label, host in hosts:
-        labels[host.alike].append(label)
-        name_by_kind = {adapter.kind: adapter.name for adapter in host.adapters}
-        names.setdefault(
-            host.alike, tuple(dict.fromkeys(name_by_kind[kind] for kind in host.alike))
-        )
-    ordered = sorted(labels, key=lambda kinds: (-len(labels[kinds]), kinds))
-    return tuple(
-        PeerGroup(number, names[kinds], tuple(labels[kinds]))
-        for number, kinds in enumerate(ordered, 1)
-    )
+        members[host.alike].append((label, host))
+    groups: list[PeerGroup] = []
+    for kinds in sorted(members, key=lambda kinds: (-len(members[kinds]), kinds)):
+        _, first = members[kinds][0]
+        names = {adapter.kind: adapter.name for adapter in first.adapters}
+        adapters = tuple(dict.fromkeys(names[kind] for kind in kinds))
+        labels = tuple(label for label, _ in members[kinds])
+        groups.append(PeerGroup(len(groups) + 1, adapters, labels))
+    return tuple(groups)
 
 
 def find_outliers(
@@ -98,17 +96,30 @@ def find_outliers(
 ) -> tuple[Outlier, ...]:
     """Return the outliers, most important facts first, then in the order of hosts."""
     by_label = dict(hosts)
-    outliers = [
-        outlier
-        for group in groups
-        for outlier in _find_group_outliers(
-            group, [(label, by_label[label].facts) for label in group.hosts]
-        )
-    ]
+    outliers: list[Outlier] = []
+    for group in groups:
+        outliers += _find_group_outliers(group, by_label)
     position = {label: number for number, (label, _) in enumerate(hosts)}
-    return tuple(
-        sorted(outliers, key=lambda outlier: (FACT_RANKS[outlier.kind], position[outlier.host]))
-    )
+    outliers.sort(key=lambda outlier: (FACT_RANKS[outlier.kind], position[outlier.host]))
+    return tuple(outliers)
+
+
+def _find_group_outliers(group: PeerGroup, by_label: Mapping[str, HostAudit]) -> Iterator[Outlier]:
+    facts: dict[tuple[FactKind, str, str], list[tuple[str, HostFact]]] = defaultdict(list)
+    for label in group.hosts:
+        for fact in by_label[label].facts:
+            facts[fact.key].append((label, fact))
+    for key, holders in facts.items():
+        counts = Counter(fact.values for _, fact in holders)
+        usual, agreeing = counts.most_common(1)[0]
+        compared = len(holders)
+        if agreeing < MIN_AGREEMENT * compared:
+            continue
+        max_outliers = max(1, int(MAX_OUTLIERS * compared))
+        for label, fact in holders:
+            if fact.values != usual and counts[fact.values] <= max_outliers:
+                number, found = group.number, fact.found
+                yield Outlier(label, number, *key, found, usual, agreeing, compared)
 
 
 def find_lone(
@@ -116,56 +127,24 @@ def find_lone(
 ) -> tuple[LoneHost, ...]:
     """Return the hosts in groups too small to compare. Such a host may have lost an adapter."""
     by_label = dict(hosts)
+    kinds = {group.number: set(by_label[group.hosts[0]].alike) for group in groups}
     large = [group for group in groups if len(group.hosts) >= MIN_PEERS]
-    kinds = {group.number: set(by_label[group.hosts[0]].alike) for group in large}
-    return tuple(
-        _describe_lone(by_label[label], label, group, large, kinds)
-        for group in groups
-        if len(group.hosts) < MIN_PEERS
-        for label in group.hosts
-    )
-
-
-def _describe_lone(
-    host: HostAudit,
-    label: str,
-    small_group: PeerGroup,
-    large: Iterable[PeerGroup],
-    kinds: Mapping[int, set[str]],
-) -> LoneHost:
-    host_kinds = set(host.alike)
-    near = [group for group in large if kinds[group.number] & host_kinds]
-    if not near:
-        return LoneHost(label, small_group.adapters, None, (), small_group.adapters)
-    nearest = min(near, key=lambda group: len(kinds[group.number] ^ host_kinds))
-    return LoneHost(
-        host=label,
-        adapters=small_group.adapters,
-        group=nearest.number,
-        lacks=tuple(name for name in nearest.adapters if name not in small_group.adapters),
-        besides=tuple(name for name in small_group.adapters if name not in nearest.adapters),
-    )
-
-
-def _find_group_outliers(
-    group: PeerGroup, hosts: Iterable[tuple[str, tuple[HostFact, ...]]]
-) -> Iterator[Outlier]:
-    facts: dict[tuple[FactKind, str, str], list[tuple[str, HostFact]]] = defaultdict(list)
-    for label, host_facts in hosts:
-        for fact in host_facts:
-            facts[fact.key].append((label, fact))
-    for key, holders in facts.items():
-        counts = Counter(fact.values for _, fact in holders)
-        usual, agreeing = counts.most_common(1)[0]
-        if agreeing < MIN_AGREEMENT * len(holders):
+    lone_hosts = []
+    for group in groups:
+        if len(group.hosts) >= MIN_PEERS:
             continue
-        max_outliers = max(1, int(MAX_OUTLIERS * len(holders)))
-        for label, fact in holders:
-            if fact.values != usual and counts[fact.values] <= max_outliers:
-                yield Outlier(
-                    *(label, group.number, *key, fact.found),
-                    *(usual, agreeing, len(holders)),
-                )
+        adapters, number = group.adapters, group.number
+        near = [peers for peers in large if kinds[peers.number] & kinds[number]]
+        nearest = min(
+            near, key=lambda peers: len(kinds[peers.number] ^ kinds[number]), default=None
+        )
+        peer_adapters = nearest.adapters if nearest else ()
+        lacks = tuple(name for name in peer_adapters if name not in adapters)
+        besides = tuple(name for name in adapters if name not in peer_adapters)
+        nearest_number = nearest.number if nearest else None
+        for label in group.hosts:
+            lone_hosts.append(LoneHost(label, adapters, nearest_number, lacks, besides))
+    return tuple(lone_hosts)
 
 
 class AuditedHost(HostSummary, frozen=True, kw_only=True):
@@ -275,37 +254,29 @@ def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
     )
 
 
-def _name_hosts(hosts: Iterable[HostAudit]) -> list[tuple[str, HostAudit]]:
+def _name_hosts(hosts: Sequence[HostAudit]) -> list[tuple[str, HostAudit]]:
     """Return the hosts by name: the hostname if it is unique, otherwise the file.
 
     An anonymous snapshot is named after its file too, since its hostname is meaningless.
     """
-    all_hosts = list(hosts)
-    counts = Counter(host.hostname for host in all_hosts)
-    files = {host.file for host in all_hosts}
-
-    def choose_name(host: HostAudit) -> str:
-        hostname = host.hostname
-        needs_file = host.anonymous or counts[hostname] > 1 or hostname in files
-        return host.file if needs_file else hostname
-
-    return sorted(
-        ((choose_name(host), host) for host in all_hosts),
-        key=lambda named_host: natural_key(named_host[0]),
-    )
+    counts = Counter(host.hostname for host in hosts)
+    files = {host.file for host in hosts}
+    named_hosts = []
+    for host in hosts:
+        needs_file = host.anonymous or counts[host.hostname] > 1 or host.hostname in files
+        named_hosts.append((host.file if needs_file else host.hostname, host))
+    return sorted(named_hosts, key=lambda named_host: natural_key(named_host[0]))
 
 
 def _summarise_hosts(
-    hosts: Sequence[tuple[str, HostAudit]],
-    groups: Iterable[PeerGroup],
-    outliers: Iterable[Outlier],
+    hosts: Sequence[tuple[str, HostAudit]], groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
 ) -> Iterator[AuditedHost]:
     group_numbers = {name: group.number for group in groups for name in group.hosts}
     outlier_counts = Counter(outlier.host for outlier in outliers)
     for name, host in hosts:
         findings: Counter[Severity] = Counter()
         for finding in host.findings:
-            findings[finding.severity] += finding.count
+            findings[finding.example.severity] += finding.count
         yield AuditedHost(
             **{field: getattr(host, field) for field in HostSummary.__struct_fields__},
             name=name,
@@ -316,18 +287,16 @@ def _summarise_hosts(
         )
 
 
+_DriftKey = tuple[str, str, Value | None, Value | None, str, str]
+
+
 def _group_drift(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetDrift]:
-    groups: dict[tuple[str, str, Value | None, Value | None, str, str], Counter[str]] = defaultdict(
-        Counter
-    )
+    counted: dict[_DriftKey, Counter[str]] = defaultdict(Counter)
     for name, host in hosts:
         for drift in host.drift:
             key = (host.profile or "", drift.setting, drift.current, drift.value)
-            groups[*key, drift.rule, drift.source][name] += drift.count
-    drifts = [
-        FleetDrift(*key, sum(host_counts.values()), tuple(host_counts))
-        for key, host_counts in groups.items()
-    ]
+            counted[*key, drift.rule, drift.source][name] += drift.count
+    drifts = [FleetDrift(*key, counts.total(), tuple(counts)) for key, counts in counted.items()]
     return sorted(drifts, key=lambda drift: (-len(drift.hosts), -drift.targets))
 
 
@@ -336,19 +305,16 @@ def _group_findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding
     examples: dict[tuple[str, Severity], Finding] = {}
     for name, host in hosts:
         for finding in host.findings:
-            key = (finding.id, finding.severity)
+            key = (finding.example.id, finding.example.severity)
             counted[key][name] += finding.count
             examples.setdefault(key, finding.example)
-    grouped = [
-        FleetFinding(
-            *key, examples[key].source, sum(host_counts.values()), tuple(host_counts), examples[key]
-        )
-        for key, host_counts in counted.items()
-    ]
+    entries = []
+    for key, counts in counted.items():
+        example = examples[key]
+        entry = FleetFinding(*key, example.source, counts.total(), tuple(counts), example)
+        entries.append(entry)
     severities = list(reversed(Severity))
-    return sorted(
-        grouped, key=lambda finding: (severities.index(finding.severity), -len(finding.hosts))
-    )
+    return sorted(entries, key=lambda entry: (severities.index(entry.severity), -len(entry.hosts)))
 
 
 def _count_inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
@@ -363,23 +329,10 @@ def _count_inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
             if adapter.link is not None:
                 counted[Stocked.LINK, adapter.name, adapter.link][name] += 1
     order = list(Stocked)
-    stocks = [
-        Stock(*key, sum(host_counts.values()), tuple(host_counts))
-        for key, host_counts in counted.items()
-    ]
+    stocks = [Stock(*key, counts.total(), tuple(counts)) for key, counts in counted.items()]
     return sorted(
-        stocks,
-        key=lambda stock: (
-            order.index(stock.what),
-            stock.of or "",
-            -stock.count,
-            stock.value or "",
-        ),
+        stocks, key=lambda row: (order.index(row.what), row.of or "", -row.count, row.value or "")
     )
-
-
-_HOST = ("host", "profile", "kernel", "version", "group")
-_ADAPTER = ("host", "adapter", "family", "product", "firmware", "driver", "link")
 
 
 def format_metrics(audit: Audit, timestamp: float) -> bytes:
@@ -405,15 +358,17 @@ def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFam
     def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"hbatune_audit_{name}", documentation, labels=labels)
 
-    info = gauge("host_info", "Profile, kernel, version and group of a host.", *_HOST)
-    adapters = gauge("adapter_info", "Versions and link of an adapter.", *_ADAPTER)
+    host_labels = ("host", "profile", "kernel", "version", "group")
+    adapter_labels = ("host", "adapter", "family", "product", "firmware", "driver", "link")
+    info = gauge("host_info", "Profile, kernel, version and group of a host.", *host_labels)
+    adapters = gauge("adapter_info", "Versions and link of an adapter.", *adapter_labels)
     drift = gauge("drift_settings", "Settings that are not as the profile wants them.", "host")
     odd = gauge("odd_facts", "Facts in which a host differs from alike ones.", "host")
     findings = gauge("findings", "Findings of the checks.", "host", "severity")
     snapshot_time = gauge("snapshot_timestamp_seconds", "When the snapshot was taken.", "host")
     for host in audit.hosts:
-        host_labels = (host.name, host.profile or "", host.kernel, host.hbatune, str(host.group))
-        info.add_metric(host_labels, 1)
+        profile, group = host.profile or "", str(host.group)
+        info.add_metric((host.name, profile, host.kernel, host.hbatune, group), 1)
         drift.add_metric((host.name,), host.drift)
         odd.add_metric((host.name,), host.odd)
         snapshot_time.add_metric((host.name,), host.taken)
@@ -421,9 +376,8 @@ def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFam
             findings.add_metric((host.name, str(severity)), host.findings.get(severity, 0))
         for adapter in host.adapters:
             versions = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
-            adapters.add_metric(
-                (host.name, adapter.target, adapter.family, adapter.name, *versions), 1
-            )
+            labels = (host.name, adapter.target, adapter.family, adapter.name, *versions)
+            adapters.add_metric(labels, 1)
     yield from (info, adapters, drift, odd, findings, snapshot_time)
     unusable = gauge("unusable_files", "Files that could not be audited.")
     unusable.add_metric((), len(audit.unusable))

@@ -1,18 +1,11 @@
 """Compare two hosts, or one host at two times, most important differences first. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from hbatune.fleet.compared_facts import (
-    FACT_RANKS,
-    FactKind,
-    HostFact,
-    Valued,
-    format_disk_subject,
-    map_adapter_names,
-    pair_facts,
-)
+from hbatune.fleet import compared_facts
+from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Valued
 from hbatune.probe.history import Record
 from hbatune.probe.result import Workload
 from hbatune.settings.table import SETTINGS
@@ -95,28 +88,20 @@ class HostComparison(Struct, frozen=True):
 
 
 def compare_hosts(
-    first: Snapshot,
-    second: Snapshot,
-    results: tuple[Sequence[Record], Sequence[Record]] = ((), ()),
+    first: Snapshot, second: Snapshot, results: tuple[Sequence[Record], Sequence[Record]] = ((), ())
 ) -> HostComparison:
     """Compare the second host with the first. ``results`` are the measurements of each."""
-    first_facts, second_facts = pair_facts(first, second)
+    first_facts, second_facts = compared_facts.pair_facts(first, second)
     differences, same = _find_differences(first_facts, second_facts)
-    one_host = first.machine.hostname == second.machine.hostname
     return HostComparison(
-        first=_describe_host(first),
-        second=_describe_host(second),
-        one_host=one_host,
+        first=ComparedHost(first.machine.hostname, first.machine.kernel, first.taken),
+        second=ComparedHost(second.machine.hostname, second.machine.kernel, second.taken),
+        one_host=first.machine.hostname == second.machine.hostname,
         one_boot=first.machine.boot_id == second.machine.boot_id,
         differences=tuple(differences),
         measured=tuple(_compare_results(first, second, results)),
         same=same,
     )
-
-
-def _describe_host(snapshot: Snapshot) -> ComparedHost:
-    machine = snapshot.machine
-    return ComparedHost(machine.hostname, machine.kernel, snapshot.taken)
 
 
 def _find_differences(
@@ -126,39 +111,29 @@ def _find_differences(
     second = {fact.key: fact for fact in second_facts}
     # A subject that only one host has counts as a single difference: its presence.
     both = {key[1] for key in first} & {key[1] for key in second}
-    differences, same = list[Difference](), 0
+    differences: list[Difference] = []
+    same = 0
     for key in dict.fromkeys((*first, *second)):
         kind, subject, aspect = key
         first_fact, second_fact = first.get(key), second.get(key)
         if subject not in both and kind is not FactKind.PRESENCE:
             continue
-        if (
-            first_fact is not None
-            and second_fact is not None
-            and first_fact.values == second_fact.values
-        ):
+        if first_fact and second_fact and first_fact.values == second_fact.values:
             same += 1
             continue
         sides = (_get_values(first_fact, kind), _get_values(second_fact, kind))
-        differences.append(Difference(kind, subject, aspect, *sides, _find_source(kind, aspect)))
-    return sorted(differences, key=_rank_difference), same
+        is_setting = kind is FactKind.SETTING and aspect in SETTINGS
+        source = SETTINGS[aspect].source if is_setting else _SOURCES.get(kind)
+        differences.append(Difference(kind, subject, aspect, *sides, source))
+    # The depth of disks precedes the depth of the host.
+    differences.sort(key=lambda row: (FACT_RANKS[row.kind], row.what not in SETTINGS))
+    return differences, same
 
 
 def _get_values(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
     if fact is not None:
         return fact.found
     return (Valued(0, 1, ()),) if kind in _COUNTED else ()
-
-
-def _rank_difference(difference: Difference) -> tuple[object, ...]:
-    # The depth of disks precedes the depth of the host.
-    return FACT_RANKS[difference.kind], difference.what not in SETTINGS
-
-
-def _find_source(kind: FactKind, aspect: str) -> str | None:
-    if kind is FactKind.SETTING and aspect in SETTINGS:
-        return SETTINGS[aspect].source
-    return _SOURCES.get(kind)
 
 
 def _compare_results(
@@ -181,24 +156,18 @@ def _find_latest_rates(
 
     Results that break Little's law, or come from a disk that answers without reading, are skipped.
     """
-    products = map_adapter_names(snapshot.machine)
+    products = compared_facts.map_adapter_names(snapshot.machine)
     disks = {
-        endpoint.id: format_disk_subject(endpoint, products)
+        endpoint.id: compared_facts.format_disk_subject(endpoint, products)
         for endpoint in snapshot.machine.endpoints
     }
     latest_rates = {}
-    for record in _select_until(records, snapshot.taken):
+    for record in sorted(records, key=lambda record: record.time):
         result = record.result
-        if result is not None and result.doubt is None and record.id in disks:
+        if record.time > snapshot.taken or record.id not in disks:
+            continue
+        if result is not None and result.doubt is None:
             figures = result.figures
             rates = MeasuredRates(figures.iops, figures.bandwidth, figures.mean_us, figures.p99_us)
             latest_rates[disks[record.id], result.workload] = rates
     return latest_rates
-
-
-def _select_until(records: Iterable[Record], moment: int) -> Iterator[Record]:
-    return (
-        record
-        for record in sorted(records, key=lambda record: record.time)
-        if record.time <= moment
-    )

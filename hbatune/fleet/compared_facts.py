@@ -4,13 +4,12 @@ Facts ignore positions that differ between hosts by chance, such as PCI addresse
 interrupt numbers. Their subjects are all adapters of one product, and all disks of one model behind
 these.
 
-Two hosts are compared in more facts than peers. If each host has one disk model behind the same
-adapter that the other lacks, both models count as one subject. Errors are compared by their sums:
-since boot, or since the first of two snapshots of one boot.
+Two hosts are compared in more facts than peers. Errors are compared by their sums: since boot, or
+since the first of two snapshots of one boot.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -128,13 +127,12 @@ def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
 
     The most important types come first.
     """
-    gathered = GatheredFacts(names)
-    add_facts(gathered, snapshot)
-    return gathered.facts()
+    gathered = _GatheredFacts(names)
+    _add_facts(gathered, snapshot)
+    return gathered.list_facts()
 
 
-def add_facts(gathered: "GatheredFacts", snapshot: Snapshot) -> None:
-    """Add the facts of a host."""
+def _add_facts(gathered: "_GatheredFacts", snapshot: Snapshot) -> None:
     machine, health = snapshot.machine, snapshot.health
     products = map_adapter_names(machine)
     _add_adapters(gathered, machine, health, products)
@@ -147,7 +145,7 @@ def map_adapter_names(machine: Machine) -> dict[str, str]:
     return {adapter.target: format_adapter_name(adapter) for adapter in machine.adapters}
 
 
-class GatheredFacts:
+class _GatheredFacts:
     """The values gathered for each fact, with at most ``names`` target names for each value.
 
     ``aliases`` replaces the names of subjects.
@@ -162,86 +160,72 @@ class GatheredFacts:
         self, kind: FactKind, subject: str, aspect: str, value: object, target: str = ""
     ) -> None:
         """Add a value. A value that does not exist for this device is skipped."""
+        if isinstance(value, Missing) and value.reason is Reason.ABSENT:
+            return
         if isinstance(value, Missing):
-            if value.reason is Reason.ABSENT:
-                return
             value = None
         scalar = shorten_text(value) if isinstance(value, str) else value
         assert scalar is None or isinstance(scalar, bool | int | float | str)
         key = (kind, self._aliases.get(subject, subject), aspect)
-        values = self._values.setdefault(key, {})
-        values.setdefault(scalar, []).append(target)
+        self._values.setdefault(key, {}).setdefault(scalar, []).append(target)
 
-    def facts(self) -> tuple[HostFact, ...]:
+    def list_facts(self) -> tuple[HostFact, ...]:
         """Return all facts in their order."""
-        facts = [
-            HostFact(*key, tuple(self._list_values(values))) for key, values in self._values.items()
-        ]
-        return tuple(sorted(facts, key=lambda fact: FACT_RANKS[fact.kind]))
-
-    def _list_values(self, values: dict[Scalar, list[str]]) -> Iterator[Valued]:
-        for value in sorted(values, key=_value_key):
-            targets = sorted((target for target in values[value] if target), key=natural_key)
-            names = tuple(shorten_text(target) for target in targets[: self._names])
-            yield Valued(value, len(values[value]), names)
+        facts = []
+        for key in sorted(self._values, key=lambda key: FACT_RANKS[key[0]]):
+            found = []
+            for value, holders in sorted(self._values[key].items(), key=_value_key):
+                targets = sorted(filter(None, holders), key=natural_key)[: self._names]
+                found.append(Valued(value, len(holders), tuple(map(shorten_text, targets))))
+            facts.append(HostFact(*key, tuple(found)))
+        return tuple(facts)
 
 
-def _value_key(value: Scalar) -> tuple[object, ...]:
+def _value_key(item: tuple[Scalar, list[str]]) -> tuple[object, ...]:
+    value = item[0]
     if isinstance(value, str):
         return (2, natural_key(value))
     return (0, 0) if value is None else (1, value)
 
 
 def _add_adapters(
-    gathered: GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
+    gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
 ) -> None:
-    vectors: dict[str, int] = defaultdict(int)
-    for vector in machine.vectors:
-        vectors[vector.adapter] += vector.role is Role.DATA
-    for name, adapters in _group_adapters(machine.adapters, products).items():
+    vectors = Counter(vector.adapter for vector in machine.vectors if vector.role is Role.DATA)
+    groups: dict[str, list[Adapter]] = defaultdict(list)
+    for adapter in machine.adapters:
+        groups[products[adapter.target]].append(adapter)
+    for name, adapters in groups.items():
         gathered.add(FactKind.PRESENCE, name, "adapters", len(adapters))
         for adapter in adapters:
+            target = adapter.target
             if adapter.link is not None:
-                gathered.add(FactKind.LINK, name, "link width", adapter.link.width, adapter.target)
-                gathered.add(FactKind.LINK, name, "link speed", adapter.link.speed, adapter.target)
-            gathered.add(FactKind.FIRMWARE, name, "firmware", adapter.firmware, adapter.target)
-            gathered.add(
-                FactKind.DRIVER, name, "driver version", adapter.driver_version, adapter.target
-            )
-            gathered.add(
-                FactKind.INTERRUPTS, name, "hardware queues", adapter.hw_queues, adapter.target
-            )
-            gathered.add(
-                FactKind.INTERRUPTS, name, "data vectors", vectors[adapter.target], adapter.target
-            )
+                gathered.add(FactKind.LINK, name, "link width", adapter.link.width, target)
+                gathered.add(FactKind.LINK, name, "link speed", adapter.link.speed, target)
+            gathered.add(FactKind.FIRMWARE, name, "firmware", adapter.firmware, target)
+            gathered.add(FactKind.DRIVER, name, "driver version", adapter.driver_version, target)
+            gathered.add(FactKind.INTERRUPTS, name, "hardware queues", adapter.hw_queues, target)
+            gathered.add(FactKind.INTERRUPTS, name, "data vectors", vectors[target], target)
             for host in adapter.hosts:
-                gathered.add(FactKind.DEPTH, name, "can_queue", host.can_queue, adapter.target)
-            if (adapter_health := health.adapters.get(adapter.target)) is None:
+                gathered.add(FactKind.DEPTH, name, "can_queue", host.can_queue, target)
+            if (adapter_health := health.adapters.get(target)) is None:
                 continue
             for port, rate in adapter_health.rates.items():
                 gathered.add(FactKind.RATE, name, "port rate", rate.now, port)
             for option, value in adapter_health.options.items():
-                gathered.add(FactKind.OPTION, name, shorten_text(option), value, adapter.target)
+                gathered.add(FactKind.OPTION, name, shorten_text(option), value, target)
     for control in machine.controls:
         _add_settings(gathered, products.get(control.adapter, control.adapter), control)
 
 
-def _group_adapters(
-    adapters: Iterable[Adapter], products: dict[str, str]
-) -> dict[str, list[Adapter]]:
-    groups: dict[str, list[Adapter]] = {}
-    for adapter in adapters:
-        groups.setdefault(products[adapter.target], []).append(adapter)
-    return groups
-
-
 def _add_disks(
-    gathered: GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
+    gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
 ) -> None:
-    disks = [endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP]
+    disks = list(_list_disks(machine))
     maps = [endpoint for endpoint in machine.endpoints if endpoint.kind is Kind.MAP]
-    for count in _count_disks(disks, products):
-        gathered.add(FactKind.PRESENCE, *count)
+    counts = Counter(format_disk_subject(disk, products) for disk in disks)
+    for subject, count in counts.items():
+        gathered.add(FactKind.PRESENCE, subject, "disks", count)
     for disk in disks:
         subject = format_disk_subject(disk, products)
         gathered.add(FactKind.STATE, subject, "state", disk.state, disk.target)
@@ -257,40 +241,27 @@ def _add_disks(
         _add_settings(gathered, MAPS_SUBJECT, map_)
 
 
-def _count_disks(
-    disks: Sequence[Endpoint], products: dict[str, str]
-) -> Iterator[tuple[str, str, int]]:
-    counts: dict[str, int] = defaultdict(int)
-    for disk in disks:
-        counts[format_disk_subject(disk, products)] += 1
-    for subject, number in counts.items():
-        yield subject, "disks", number
-
-
 def format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:
     """Return the model of a disk and the product that it is behind."""
-    return (
-        f"{format_disk_model(endpoint)} behind "
-        f"{products.get(endpoint.adapter or '', endpoint.family)}"
-    )
+    product = products.get(endpoint.adapter or "", endpoint.family)
+    return f"{_format_disk_model(endpoint)} behind {product}"
 
 
-def format_disk_model(endpoint: Endpoint) -> str:
+def _format_disk_model(endpoint: Endpoint) -> str:
     """Return vendor and model of a disk, or its protocol if it has neither."""
     model = " ".join(f"{endpoint.vendor} {endpoint.model}".split())
     return shorten_text(model or str(endpoint.protocol))
 
 
-def _add_settings(gathered: GatheredFacts, subject: str, device: Endpoint | Control) -> None:
+def _add_settings(gathered: _GatheredFacts, subject: str, device: Endpoint | Control) -> None:
     kind = TargetKind.ENDPOINT if isinstance(device, Endpoint) else device.kind
     for name, setting in SETTINGS.items():
-        if setting.on is not kind:
-            continue
-        fact_kind = FactKind.DEPTH if name == QUEUE_DEPTH else FactKind.SETTING
-        gathered.add(fact_kind, subject, name, setting.read(device.attributes), device.target)
+        if setting.on is kind:
+            fact_kind = FactKind.DEPTH if name == QUEUE_DEPTH else FactKind.SETTING
+            gathered.add(fact_kind, subject, name, setting.read(device.attributes), device.target)
 
 
-def _add_host(gathered: GatheredFacts, snapshot: Snapshot) -> None:
+def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
     machine, health = snapshot.machine, snapshot.health
     gathered.add(FactKind.HOST, HOST_SUBJECT, "profile", snapshot.policy.active)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "kernel", machine.kernel)
@@ -305,31 +276,32 @@ def _add_host(gathered: GatheredFacts, snapshot: Snapshot) -> None:
 MAX_NAMES = 64
 """Maximum number of target names stored with a value."""
 
-_HARMLESS = frozenset(
-    {f"{LOG_COUNTER_PREFIX}{ErrorKind.RESET}", f"{LOG_COUNTER_PREFIX}{ErrorKind.SPACE}"}
-)
+_HARMLESS = {f"{LOG_COUNTER_PREFIX}{kind}" for kind in (ErrorKind.RESET, ErrorKind.SPACE)}
 
 
 def pair_facts(
     first: Snapshot, second: Snapshot
 ) -> tuple[tuple[HostFact, ...], tuple[HostFact, ...]]:
     """Return the facts of both hosts, with equal names for corresponding disk models."""
-    second_aliases = _match_models(first.machine, second.machine)
-    fact_lists = []
-    since = _count_errors(first) if first.machine.boot_id == second.machine.boot_id else None
-    for snapshot, aliases, before in ((first, {}, None), (second, second_aliases, since)):
-        facts = GatheredFacts(MAX_NAMES, aliases)
-        add_facts(facts, snapshot)
+    first_facts = _GatheredFacts(MAX_NAMES)
+    second_facts = _GatheredFacts(MAX_NAMES, _match_models(first.machine, second.machine))
+    for facts, snapshot in ((first_facts, first), (second_facts, second)):
+        _add_facts(facts, snapshot)
         _add_models(facts, snapshot.machine)
         _add_interrupts(facts, snapshot.machine)
-        if since is None or before is not None:
-            _add_counters(facts, snapshot, before)
-        fact_lists.append(facts.facts())
-    return fact_lists[0], fact_lists[1]
+    if first.machine.boot_id == second.machine.boot_id:
+        _add_counters(second_facts, second, _count_errors(first))
+    else:
+        _add_counters(first_facts, first, None)
+        _add_counters(second_facts, second, None)
+    return first_facts.list_facts(), second_facts.list_facts()
 
 
 def _match_models(first: Machine, second: Machine) -> Mapping[str, str]:
-    """Map disk models of the second host to the first host's models that they replace."""
+    """Map disk models of the second host to the first host's models that they replace.
+
+    If each host has one model behind the same adapter that the other lacks, both are one subject.
+    """
     first_disks, second_disks = _group_subjects(first), _group_subjects(second)
     aliases = {}
     for key in first_disks.keys() & second_disks.keys():
@@ -352,24 +324,20 @@ def _list_disks(machine: Machine) -> Iterator[Endpoint]:
     return (endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP)
 
 
-def _add_models(facts: GatheredFacts, machine: Machine) -> None:
+def _add_models(facts: _GatheredFacts, machine: Machine) -> None:
     products = map_adapter_names(machine)
     for disk in _list_disks(machine):
-        model = format_disk_model(disk)
-        facts.add(FactKind.DRIVE, format_disk_subject(disk, products), "model", model, disk.target)
-        facts.add(
-            FactKind.DRIVE, format_disk_subject(disk, products), "bytes", disk.size, disk.target
-        )
+        subject = format_disk_subject(disk, products)
+        facts.add(FactKind.DRIVE, subject, "model", _format_disk_model(disk), disk.target)
+        facts.add(FactKind.DRIVE, subject, "bytes", disk.size, disk.target)
 
 
-def _add_interrupts(facts: GatheredFacts, machine: Machine) -> None:
+def _add_interrupts(facts: _GatheredFacts, machine: Machine) -> None:
     """Add the number of CPUs that serve each adapter."""
     products = map_adapter_names(machine)
     serving: dict[str, set[str]] = defaultdict(set)
     for vector in machine.vectors:
-        if vector.role is not Role.DATA:
-            continue
-        if vector.effective:
+        if vector.role is Role.DATA and vector.effective:
             serving[vector.adapter].add(vector.effective)
     for adapter, cpus in serving.items():
         name = products[adapter]
@@ -380,13 +348,11 @@ def _count_errors(snapshot: Snapshot) -> ErrorCounters:
     return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
-def _add_counters(facts: GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:
+def _add_counters(facts: _GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:
     """Add each counter's sum over the disks of a model or the adapters of a product."""
-    machine = snapshot.machine
-    products = map_adapter_names(machine)
-    subjects = {
-        disk.id: format_disk_subject(disk, products) for disk in _list_disks(machine)
-    } | products
+    products = map_adapter_names(snapshot.machine)
+    disks = _list_disks(snapshot.machine)
+    subjects = {disk.id: format_disk_subject(disk, products) for disk in disks} | products
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for target, values in _count_errors(snapshot).values.items():
         for name, count in values.items():
@@ -394,7 +360,6 @@ def _add_counters(facts: GatheredFacts, snapshot: Snapshot, before: ErrorCounter
             if target in subjects and name != COMMAND_ERRORS and increase > 0:
                 sums[subjects[target], name] += increase
     for (subject, name), count in sums.items():
-        grave = name in SERIOUS_COUNTERS or (
-            name.startswith(LOG_COUNTER_PREFIX) and name not in _HARMLESS
-        )
-        facts.add(FactKind.ERRORS if grave else FactKind.COUNTERS, subject, name, count)
+        is_logged_error = name.startswith(LOG_COUNTER_PREFIX) and name not in _HARMLESS
+        is_serious = name in SERIOUS_COUNTERS or is_logged_error
+        facts.add(FactKind.ERRORS if is_serious else FactKind.COUNTERS, subject, name, count)

@@ -1,14 +1,14 @@
 """Read many snapshots in parallel, and summarise each host for an audit.
 
-A host's summary is small, regardless of the size of its snapshot. The drift or findings of many
-disks are a single entry, with a count and a few names. The summary is pure except for rules.
-
-Each snapshot is read in a separate process with a deadline. A problem with one file is one result
-and does not end the audit: an invalid snapshot, a hung file system or a crashed process.
+A host's summary is small: the drift or findings of many disks are one entry, with a count and a few
+names. Each snapshot is read in a separate process with a deadline. A problem with one file is one
+result and does not end the audit: an invalid snapshot, a hung file system or a crashed process.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,13 +19,8 @@ from hbatune.checks.registry import run_checks
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import GENERATIONS, Adapter, Missing, TargetKind
 from hbatune.facts.names import natural_key
-from hbatune.fleet.compared_facts import (
-    HostFact,
-    format_adapter_name,
-    format_adapter_type,
-    list_host_facts,
-    shorten_text,
-)
+from hbatune.fleet import compared_facts
+from hbatune.fleet.compared_facts import HostFact, shorten_text
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.operations.snapshot import make_check_input
 from hbatune.plan.rows import Row, State
@@ -34,7 +29,7 @@ from hbatune.snapshot.file import Snapshot, load_snapshot
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted
 
 MAX_NAMES = 4
-"""Maximum number of target names stored with an entry."""
+"""Maximum number of names stored with a value or a fact."""
 
 MAX_ENTRIES = 4000
 """Maximum number of entries of a host. A host with thousands of LUNs has a few hundred."""
@@ -52,25 +47,13 @@ class HostDrift(Struct, frozen=True):
     rule: str
     source: str
     count: int
-    targets: tuple[str, ...]
 
 
 class HostFinding(Struct, frozen=True):
-    """A check's findings of one severity on a host, with one full example."""
+    """A check's findings of one severity on a host: their number, and an example."""
 
     count: int
-    targets: tuple[str, ...]
     example: Finding
-
-    @property
-    def id(self) -> str:
-        """The id of the check."""
-        return self.example.id
-
-    @property
-    def severity(self) -> Severity:
-        """The severity of the findings."""
-        return self.example.severity
 
 
 class HostAdapter(Struct, frozen=True):
@@ -141,7 +124,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
         adapters=tuple(_summarise_adapter(adapter) for adapter in snapshot.machine.adapters),
         drift=_group_drift(inputs.rows),
         findings=_group_findings(run_checks(inputs)),
-        facts=list_host_facts(snapshot, names=MAX_NAMES),
+        facts=compared_facts.list_host_facts(snapshot, names=MAX_NAMES),
         not_understood=() if situation is None else situation.not_understood,
     )
     entries = sum(map(len, (audit.adapters, audit.drift, audit.findings, audit.not_understood)))
@@ -150,8 +133,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
     return audit
 
 
-def format_link(adapter: Adapter) -> str | None:
-    """Return an adapter's current link (``Gen3 x8``), or None if it is missing or unknown."""
+def _format_link(adapter: Adapter) -> str | None:
     link = adapter.link
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
@@ -160,52 +142,35 @@ def format_link(adapter: Adapter) -> str | None:
 
 
 def _summarise_adapter(adapter: Adapter) -> HostAdapter:
-    def text_or_none(fact: str | Missing) -> str | None:
-        return None if isinstance(fact, Missing) else shorten_text(fact)
-
+    driver, firmware = adapter.driver_version, adapter.firmware
     return HostAdapter(
         target=shorten_text(adapter.target),
         family=shorten_text(adapter.family),
-        kind=shorten_text(format_adapter_type(adapter)),
-        name=format_adapter_name(adapter),
-        driver=text_or_none(adapter.driver_version),
-        firmware=text_or_none(adapter.firmware),
-        link=format_link(adapter),
+        kind=shorten_text(compared_facts.format_adapter_type(adapter)),
+        name=compared_facts.format_adapter_name(adapter),
+        driver=None if isinstance(driver, Missing) else shorten_text(driver),
+        firmware=None if isinstance(firmware, Missing) else shorten_text(firmware),
+        link=_format_link(adapter),
     )
 
 
 def _group_drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
-    groups: dict[tuple[str, Value | None, Value | None, str, str], list[str]] = {}
+    counts: Counter[tuple[str, Value | None, Value | None, str, str]] = Counter()
     for row in rows:
-        if row.state is State.DRIFT:
-            is_per_target = (
-                row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR
-            )
-            values = (
-                (None, None)
-                if is_per_target
-                else (_shorten_value(row.current), _shorten_value(row.value))
-            )
-            key = (row.setting, *values, row.rule, row.source)
-            groups.setdefault(key, []).append(row.target)
-    return tuple(
-        HostDrift(*key, count=len(targets), targets=_select_names(targets))
-        for key, targets in groups.items()
-    )
+        if row.state is not State.DRIFT:
+            continue
+        current, value = _shorten_value(row.current), _shorten_value(row.value)
+        if row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR:
+            current = value = None  # they differ by target
+        counts[row.setting, current, value, row.rule, row.source] += 1
+    return tuple(HostDrift(*key, count) for key, count in counts.items())
 
 
 def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
     groups: dict[tuple[str, Severity], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.id, finding.severity), []).append(finding)
-    return tuple(
-        HostFinding(
-            len(group),
-            _select_names(finding.target for finding in group),
-            _shorten_finding(group[0]),
-        )
-        for group in groups.values()
-    )
+    return tuple(HostFinding(len(group), _shorten_finding(group[0])) for group in groups.values())
 
 
 def _shorten_finding(finding: Finding) -> Finding:
@@ -225,10 +190,6 @@ def _shorten_value(value: Value | None) -> Value | None:
     return shorten_text(value) if isinstance(value, str) else value
 
 
-def _select_names(targets: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(shorten_text, sorted(targets, key=natural_key)[:MAX_NAMES]))
-
-
 SNAPSHOT_SUFFIXES = (".snap", ".snapshot")
 """Endings of the files that are read in a directory."""
 
@@ -244,11 +205,6 @@ class UnusableSnapshot(Struct, frozen=True):
 
     file: str
     reason: str
-
-
-class _Task(Struct, frozen=True):
-    file: str
-    profile: str | None
 
 
 def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -288,35 +244,28 @@ def read_hosts(
     Each host is compared with ``profile`` or its own active profile.
     """
     size = processes or min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
-    tasks = (_Task(str(file), profile) for file in files)
     shared_facts: dict[HostFact, HostFact] = {}
-    with Pool[_Task, HostAudit | UnusableSnapshot](
-        _read_host, size=size, deadline=SNAPSHOT_TIMEOUT_S
+    with Pool[str, HostAudit | UnusableSnapshot](
+        partial(_read_host, profile), size=size, deadline=SNAPSHOT_TIMEOUT_S
     ) as pool:
-        for event in pool.run(tasks):
+        for event in pool.run(map(str, files)):
             match event:
                 case Replied(_, HostAudit() as host):
-                    yield _share_facts(host, shared_facts)
+                    # Peers have most facts in common: a thousand hosts take little more memory
+                    # than one if equal facts are one object.
+                    facts = tuple(shared_facts.setdefault(fact, fact) for fact in host.facts)
+                    yield replace(host, facts=facts)
                 case Replied(_, unusable):
                     yield unusable
-                case Stuck(task, _):
-                    yield UnusableSnapshot(
-                        task.file, f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
-                    )
-                case Died(task, status):
-                    yield UnusableSnapshot(task.file, _describe_end(status))
-                case Unstarted(task, error):
-                    yield UnusableSnapshot(task.file, f"no process for it: {os.strerror(error)}")
+                case Stuck(file, _):
+                    reason = f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
+                    yield UnusableSnapshot(file, reason)
+                case Died(file, status):
+                    yield UnusableSnapshot(file, _describe_end(status))
+                case Unstarted(file, error):
+                    yield UnusableSnapshot(file, f"no process for it: {os.strerror(error)}")
                 case Finished():
                     pass
-
-
-def _share_facts(host: HostAudit, shared_facts: dict[HostFact, HostFact]) -> HostAudit:
-    """Return the host with its facts replaced by equal facts of earlier hosts.
-
-    Peers have most facts in common, so a thousand hosts take little more memory than one.
-    """
-    return replace(host, facts=tuple(shared_facts.setdefault(fact, fact) for fact in host.facts))
 
 
 def _describe_end(status: int) -> str:
@@ -325,12 +274,12 @@ def _describe_end(status: int) -> str:
     return "a fault of hbatune came up as it was read"
 
 
-def _read_host(task: _Task) -> Iterator[HostAudit | UnusableSnapshot]:
+def _read_host(profile: str | None, file: str) -> Iterator[HostAudit | UnusableSnapshot]:
     """Audit one snapshot, in a worker."""
     try:
-        yield audit_host(load_snapshot(Path(task.file)), task.file, task.profile)
+        yield audit_host(load_snapshot(Path(file)), file, profile)
     except HbatuneError as error:
         # Keep only the reason: the message starts with the file.
-        yield UnusableSnapshot(task.file, error.message.removeprefix(f"{task.file!r}: "))
+        yield UnusableSnapshot(file, error.message.removeprefix(f"{file!r}: "))
     except MemoryError:
-        yield UnusableSnapshot(task.file, "takes more memory than there is")
+        yield UnusableSnapshot(file, "takes more memory than there is")

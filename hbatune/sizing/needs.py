@@ -6,6 +6,7 @@ answer names its source. A need is None if no document has a figure for such a l
 are pure, except ``load_sizing``.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -94,13 +95,6 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     block: BlockFigures
     saturation: tuple[Saturation, ...]
 
-    @property
-    def sources(self) -> Iterator[str]:
-        """The sources that are cited."""
-        for figures in (self.headroom, self.paths, self.mix, self.drive, self.block):
-            yield figures.source
-        yield from (saturation.source for saturation in self.saturation)
-
 
 @cache
 def load_sizing(shipped: Path) -> SizingFigures:
@@ -108,13 +102,13 @@ def load_sizing(shipped: Path) -> SizingFigures:
     file = read_toml(shipped / SIZING)
     figures = decode_file(file, SizingFigures)
     sources = load_sources(shipped)
-    for source in figures.sources:
+    cited = [figures.headroom.source, figures.paths.source, figures.mix.source]
+    cited += [figures.drive.source, figures.block.source]
+    cited += [row.source for row in figures.saturation]
+    for source in cited:
         if source not in sources:
-            raise PolicyError(
-                f"cites {source}, which is no source",
-                file=file.path,
-                hint=suggest_nearest(source, sources),
-            )
+            hint = suggest_nearest(source, sources)
+            raise PolicyError(f"cites {source}, which is no source", file=file.path, hint=hint)
     return figures
 
 
@@ -202,10 +196,6 @@ LINK_WIDTHS = (8, 16)
 CACHELESS_CARD = "57B4 (D4)"
 """The documents' card without a cache; RAID 6 is not recommended on it (D4-12)."""
 
-_RAID5 = 5
-_CLOSE = 1e-9
-"""The largest rounding error that does not require another drive."""
-
 
 class MediumNeed(Struct, frozen=True):
     """The drives of one medium: ``each`` is the rate of one drive in IOPS or GB/s (``unit``).
@@ -276,20 +266,19 @@ def find_needs(
     load: WantedLoad, headroom: float, yardsticks: Yardsticks, figures: SizingFigures
 ) -> Needs:
     """Return the needs of the load, with this fraction of each resource kept free."""
-    media = (_size_medium(medium, load, headroom, figures) for medium in yardsticks.medium)
     return Needs(
         load=load,
         headroom=headroom,
         mix_known=load.reads >= figures.mix.reads,
-        media=tuple(media),
+        media=tuple(_size_medium(row, load, headroom, figures) for row in yardsticks.medium),
         links=tuple(_size_links(load, headroom, yardsticks)),
-        raid=tuple(_size_raid(card, load, headroom, figures) for card in yardsticks.raid),
+        raid=tuple(_size_raid(row, load, headroom, figures) for row in yardsticks.raid),
     )
 
 
 def round_up(number: float) -> int:
-    """Round up to the next integer, at least 1."""
-    return max(1, math.ceil(number - _CLOSE))
+    """Round up to the next integer, at least 1. A rounding error requires no further drive."""
+    return max(1, math.ceil(number - 1e-9))
 
 
 def _size_medium(
@@ -297,14 +286,18 @@ def _size_medium(
 ) -> MediumNeed:
     [protocol] = figured.when.protocol
     large = load.block > figures.block.small
-    sources = [figured.source]
-    rate: float | None
+    rate, sources, drive = None, [], figures.drive
     if not large:
-        rate, unit, planned = figured.iops[0] * _scale_for_mix(load, figures), "IOPS", load.iops
-    else:
-        unit, planned = "GB/s", load.gb_per_s
-        rate = _find_drive_rate(load, figures) if protocol is figures.drive.protocol else None
-        sources = [figures.drive.source] if rate is not None else []
+        # Of the peak of pure reads, the mix of the document costs its percentage, others less.
+        mix_part = min(1.0, (100 - load.reads) / (100 - figures.mix.reads))
+        rate = figured.iops[0] * (1 - figures.mix.cost / 100 * mix_part)
+        sources.append(figured.source)
+    elif protocol is drive.protocol:
+        # The drive alternates between reads and writes.
+        reads = load.reads / 100
+        rate = 1 / (reads / drive.read_gb_per_s + (1 - reads) / drive.write_gb_per_s)
+        sources.append(drive.source)
+    planned = load.gb_per_s if large else load.iops
     drives = None if rate is None else round_up(planned / (1 - headroom) / rate)
     paths = 1
     if protocol is figures.paths.protocol and load.iops >= figures.paths.iops:
@@ -315,7 +308,7 @@ def _size_medium(
         medium=str(protocol) if protocol is Protocol.NVME else f"{protocol} ssd",
         drives=drives,
         each=rate,
-        unit=unit,
+        unit="GB/s" if large else "IOPS",
         p99_ms=figured.p99_ms,
         met=None if large else met,
         in_flight=None if drives is None or large else load.iops / drives * figured.p99_ms / 1e3,
@@ -325,35 +318,18 @@ def _size_medium(
     )
 
 
-def _scale_for_mix(load: WantedLoad, figures: SizingFigures) -> float:
-    """Return the fraction of the peak of reads that remains: 1, down to the figure of the mix."""
-    writes, mix_writes = 100 - load.reads, 100 - figures.mix.reads
-    return 1 - figures.mix.cost / 100 * min(1.0, writes / mix_writes)
-
-
-def _find_drive_rate(load: WantedLoad, figures: SizingFigures) -> float:
-    """Return the GB/s of a drive that alternates between reads and writes."""
-    share = load.reads / 100
-    drive = figures.drive
-    return 1 / (share / drive.read_gb_per_s + (1 - share) / drive.write_gb_per_s)
-
-
 def _size_links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> Iterator[LinkNeed]:
-    measured = {
-        (gen, width): (link.gb_per_s / link.adapters, link.source)
-        for link in yardsticks.link
-        for gen in link.when.gen
-        for width in link.when.width
-    }
+    measured: dict[tuple[int, int], tuple[float | None, str]] = {}
+    for link in yardsticks.link:
+        for key in itertools.product(link.when.gen, link.when.width):
+            measured[key] = (link.gb_per_s / link.adapters, link.source)
     for speed, gen in GENERATIONS.items():
         for width in LINK_WIDTHS:
-            rate, source = measured.get((gen, width), (None, ""))
-            if rate is None:
-                rate, source = compute_link_ceiling(Link(speed, width, speed, width)), "PCI Express"
+            ceiling = compute_link_ceiling(Link(speed, width, speed, width))
+            rate, source = measured.get((gen, width), (ceiling, "PCI Express"))
             if rate is not None:
-                yield LinkNeed(
-                    gen, width, round_up(load.gb_per_s / (1 - headroom) / rate), rate, source
-                )
+                links = round_up(load.gb_per_s / (1 - headroom) / rate)
+                yield LinkNeed(gen, width, links, rate, source)
 
 
 def _size_raid(
@@ -365,15 +341,16 @@ def _size_raid(
     small = load.iops * (reads / figured.random_read + (1 - reads) / figured.random_write)
     through = load.gb_per_s * (reads / figured.read_gb_per_s + (1 - reads) / figured.write_gb_per_s)
     used = through if large else max(small, through)
-    saturation = _find_saturation(figured, gen, figures.saturation)
     sources = [figured.source]
     ssds: dict[str, int] = {}
-    if saturation is not None:
-        counts = saturation.large if large else saturation.small
-        share = used / (1 - headroom)
-        pairs = zip(saturation.ssd, counts, strict=True)
-        ssds = {ssd: round_up(share * count) for ssd, count in pairs}
-        sources.append(saturation.source)
+    for saturation in figures.saturation:
+        # The document's numbers are for RAID 5.
+        if (saturation.card, saturation.gen, 5) == (figured.card, gen, figured.level):
+            counts = saturation.large if large else saturation.small
+            for ssd, count in zip(saturation.ssd, counts, strict=True):
+                ssds[ssd] = round_up(used / (1 - headroom) * count)
+            sources.append(saturation.source)
+            break
     return RaidNeed(
         card=figured.card,
         gen=gen,
@@ -384,12 +361,3 @@ def _size_raid(
         advised=not (figured.card == CACHELESS_CARD and figured.level == 6),
         sources=tuple(sources),
     )
-
-
-def _find_saturation(
-    figured: RaidFigures, gen: int, saturations: Iterable[Saturation]
-) -> Saturation | None:
-    if figured.level != _RAID5:
-        return None  # the document's numbers are for RAID 5
-    fitting = (row for row in saturations if (row.card, row.gen) == (figured.card, gen))
-    return next(fitting, None)

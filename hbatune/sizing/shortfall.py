@@ -6,23 +6,18 @@ budgets that `apply` uses if the configuration describes an array.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.ids import extract_stable_part
-from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Storage
+from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol, Storage
 from hbatune.policy.budget import DepthBudget, LunLimit, PortShare
 from hbatune.policy.library import ArrayModel
 from hbatune.probe.comparison import compute_link_ceiling
-from hbatune.sizing.needs import MediumNeed, Needs
-
-LINK_SOURCE = "D0-10"
-"""The source of the comparison between a link and its maximum."""
-
-_CARRIES = "D4-9"
+from hbatune.sizing.needs import Needs
 
 
 class Resource(StrEnum):
@@ -87,10 +82,8 @@ def count_array_luns(machine: Machine) -> int:
 
 def _find_array_luns(machine: Machine) -> Iterator[Endpoint]:
     for endpoint in machine.endpoints:
-        shared = (
-            endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
-        )
-        if shared and endpoint.kind is not Kind.MAP:
+        is_fabric = endpoint.protocol in (Protocol.FC, Protocol.ISCSI)
+        if endpoint.kind is not Kind.MAP and (is_fabric or endpoint.storage is Storage.ARRAY):
             yield endpoint
 
 
@@ -107,66 +100,43 @@ def _find_medium(endpoint: Endpoint) -> str | None:
 
 def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     for need in needs.media:
-        drives = [
-            endpoint for endpoint in machine.endpoints if _find_medium(endpoint) == need.medium
-        ]
+        medium, wanted = need.medium, need.drives
+        drives = [drive for drive in machine.endpoints if _find_medium(drive) == medium]
         # The paths of one drive are one drive.
         count = len({drive.map or extract_stable_part(drive.id) + drive.target for drive in drives})
         if not count:
             continue
-        enough = None if need.drives is None else count >= need.drives and need.met is not False
-        yield ResourceComparison(
-            Resource.DRIVES, need.medium, count, need.drives, enough, ", ".join(need.sources) or "-"
-        )
+        enough = None if wanted is None else count >= wanted and need.met is not False
+        sources = ", ".join(need.sources) or "-"
+        yield ResourceComparison(Resource.DRIVES, medium, count, wanted, enough, sources)
         if need.paths > 1:
-            yield _compare_paths(need, drives)
-
-
-def _compare_paths(need: MediumNeed, drives: Sequence[Endpoint]) -> ResourceComparison:
-    paths = len({(drive.adapter, drive.controller) for drive in drives})
-    return ResourceComparison(
-        Resource.PATHS, need.medium, paths, need.paths, paths >= need.paths, need.sources[-1]
-    )
+            paths = len({(drive.adapter, drive.controller) for drive in drives})
+            enough, source = paths >= need.paths, need.sources[-1]
+            yield ResourceComparison(Resource.PATHS, medium, paths, need.paths, enough, source)
 
 
 def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     serving = {
         endpoint.adapter
         for endpoint in machine.endpoints
-        if _find_medium(endpoint) or _is_volume(endpoint)
+        if _find_medium(endpoint) or endpoint.protocol is Protocol.VOLUME
     }
-    adapters = [
-        adapter for adapter in machine.adapters if adapter.target in serving and adapter.link
-    ]
-    planned = needs.load.gb_per_s / (1 - needs.headroom)
-    rates = [rate for adapter in adapters if (rate := _find_rate(adapter)) is not None]
-    if rates:
-        total = sum(rates)
-        enough = total >= planned
-        yield ResourceComparison(
-            Resource.THROUGHPUT, "all links together", total, planned, enough, _CARRIES
-        )
-    yield from _find_slow_links(adapters)
-
-
-def _find_slow_links(adapters: Iterable[Adapter]) -> Iterator[ResourceComparison]:
-    for adapter in adapters:
-        link = adapter.link
-        if link is None or (current := compute_link_ceiling(link)) is None:
+    rates, slow_links = [], []
+    for adapter in machine.adapters:
+        link, target = adapter.link, adapter.target
+        rate = compute_link_ceiling(link) if link and target in serving else None
+        if link is None or rate is None:
             continue
-        possible = compute_link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
-        if possible is not None and current < possible:
-            yield ResourceComparison(
-                Resource.LINK, adapter.target, current, possible, False, LINK_SOURCE
-            )
-
-
-def _find_rate(adapter: Adapter) -> float | None:
-    return None if adapter.link is None else compute_link_ceiling(adapter.link)
-
-
-def _is_volume(endpoint: Endpoint) -> bool:
-    return endpoint.protocol is Protocol.VOLUME
+        rates.append(rate)
+        limit = compute_link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
+        if limit is not None and rate < limit:
+            slow = ResourceComparison(Resource.LINK, target, rate, limit, False, "D0-10")
+            slow_links.append(slow)
+    if rates:
+        total, planned = sum(rates), needs.load.gb_per_s / (1 - needs.headroom)
+        links, enough = "all links together", total >= planned
+        yield ResourceComparison(Resource.THROUGHPUT, links, total, planned, enough, "D4-9")
+    yield from slow_links
 
 
 def _compare_pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
@@ -174,17 +144,13 @@ def _compare_pairs(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
     for card in dict.fromkeys(need.card for need in needs.raid):
         adapters = [adapter for adapter in machine.adapters if adapter.document == card]
         gens = {None if adapter.link is None else adapter.link.generation for adapter in adapters}
-        fitting = [
-            need for need in needs.raid if need.card == card and need.gen in gens and need.advised
-        ]
+        advised = [need for need in needs.raid if need.card == card and need.advised]
+        fitting = [need for need in advised if need.gen in gens]
         if adapters and fitting:
-            minimum = min(fitting, key=lambda need: (need.used, need.level))
-            pairs = len(adapters) / 2
-            name = f"{card}, RAID {minimum.level}"
-            enough = pairs >= minimum.pairs
-            yield ResourceComparison(
-                Resource.PAIRS, name, pairs, minimum.pairs, enough, minimum.sources[0]
-            )
+            need = min(fitting, key=lambda need: (need.used, need.level))
+            name, pairs, source = f"{card}, RAID {need.level}", len(adapters) / 2, need.sources[0]
+            enough = pairs >= need.pairs
+            yield ResourceComparison(Resource.PAIRS, name, pairs, need.pairs, enough, source)
 
 
 class Selector(StrEnum):
@@ -250,7 +216,9 @@ def find_depth(array: SharedArray) -> LunDepth:
     # With one path at a time, all LUNs may use the same port, as after a failure.
     sharing = math.ceil(array.hbas / array.fabrics) if array.selector.spreads else 1
     through = array.luns * sharing
-    limit = _find_port_limit(array)
+    model, limit, port_source = array.model, array.port_limit, None
+    if model is not None and limit is None:
+        limit, port_source = model.port_limit, model.port_source
     port = None if limit is None else PortShare(limit, array.hosts, through)
     budget = DepthBudget("", port, _find_lun_limit(array, used))
     return LunDepth(
@@ -262,21 +230,15 @@ def find_depth(array: SharedArray) -> LunDepth:
         budget=budget,
         in_flight=budget.depth * used,
         at_port=budget.depth * through * array.hosts,
-        port_source=array.model.port_source if array.model and array.port_limit is None else None,
+        port_source=port_source,
     )
-
-
-def _find_port_limit(array: SharedArray) -> int | None:
-    if array.port_limit is not None or array.model is None:
-        return array.port_limit
-    return array.model.port_limit
 
 
 def _find_lun_limit(array: SharedArray, used: int) -> LunLimit | None:
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, used, None)
-    make = array.model
-    if make is None or (make.per_data_drive and not array.data_drives):
+    model = array.model
+    if model is None or (model.per_data_drive and not array.data_drives):
         return None
-    drives = array.data_drives if make.per_data_drive else 0
-    return LunLimit(make.lun_depth, make.per_data_drive, drives, used, make.name)
+    drives = array.data_drives if model.per_data_drive else 0
+    return LunLimit(model.lun_depth, model.per_data_drive, drives, used, model.name)

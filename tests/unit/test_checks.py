@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import MACHINE_TARGET, CheckInput, Finding, FindingEvidence, Severity
+from hbatune.checks.finding import MACHINE_TARGET, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
 from hbatune.facts.health import (
     ErrorKind,
@@ -200,14 +200,14 @@ def test_hidden_vectors_are_inconclusive() -> None:
 SAMPLES: dict[Any, Any] = {str: "sda", int: 7, float: 2.5, bool: True, tuple: ("sdb", "sdc")}
 
 
-def list_evidence(base: type[FindingEvidence] = FindingEvidence) -> Iterator[type[FindingEvidence]]:
+def list_evidence(base: type[CheckEvidence] = CheckEvidence) -> Iterator[type[CheckEvidence]]:
     """Yield the types of evidence that have their own text."""
     for kind in base.__subclasses__():
         subclasses = list(list_evidence(kind))
         yield from subclasses or [kind]
 
 
-def fill(kind: type[FindingEvidence], *, unknown: bool) -> FindingEvidence:
+def fill(kind: type[CheckEvidence], *, unknown: bool) -> CheckEvidence:
     """Return evidence with all its facts, or with the optional ones unknown."""
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
@@ -224,7 +224,7 @@ def fill(kind: type[FindingEvidence], *, unknown: bool) -> FindingEvidence:
 
 
 @pytest.mark.parametrize("kind", sorted(list_evidence(), key=str), ids=lambda kind: kind.__name__)
-def test_all_evidence_renders(kind: type[FindingEvidence]) -> None:
+def test_all_evidence_renders(kind: type[CheckEvidence]) -> None:
     full, unknown = fill(kind, unknown=False), fill(kind, unknown=True)
     for evidence in (full, unknown):
         assert evidence.describe()
