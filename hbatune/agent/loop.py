@@ -19,7 +19,7 @@ from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import orders, work
-from hbatune.agent.child import CHILD_DIED, Child, ChildError, Server
+from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
@@ -255,13 +255,8 @@ class DaemonLoop:
         gc.collect()
         gc.freeze()
         passes = work.PassMaker(config, profile)
-        server = Server(passes.make, on_idle=passes.rest)
+        server = start_server(passes.make, orders.encode(order), on_idle=passes.rest)
         self._server = server, policy, current_time
-        try:
-            server.ask(orders.encode(order))
-        except BrokenPipeError as error:
-            self._end_server()
-            raise ChildError(error) from error
         return server
 
     def _end_server(self) -> None:
@@ -546,11 +541,9 @@ class DaemonLoop:
         self._service.notify("STOPPING=1")
         self._monitor.close()
         self._probes.stop()
-        pending = None if self._running is None else self._running[0]
-        if pending is not None and not _await_result(
-            pending, self._clock() + STOP_TIMEOUT_S, self._clock
-        ):
-            self._server = None  # killed
+        if self._running is not None:
+            _await_answer(self._running[0], self._clock() + STOP_TIMEOUT_S, self._clock)
+            self._server = None
         self._end_server()
         config = self._configuration.policy.config.daemon
         if config.rollback_on_stop and not has_living_author(self._paths.replacing):
@@ -560,21 +553,23 @@ class DaemonLoop:
     def _restore_values(self) -> PassReport:
         config = self._configuration.policy.config
         try:
-            child = Child(lambda: work.restore_all(config))
+            server = start_server(lambda _: work.restore_all(config))
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
             return decode_report(work.restore_all(config))
-        sent = _await_result(child, self._clock() + RESTORE_ALL_TIMEOUT_S, self._clock)
+        sent = _await_answer(server, self._clock() + RESTORE_ALL_TIMEOUT_S, self._clock)
         return decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 
 _OVERDUE = "it did not come to its end"
 
 
-def _await_result(child: Child | Server, limit: float, clock: Callable[[], float]) -> bytes | None:
-    """Wait for the result of a child and return it. Kill the child at the limit."""
-    while (remaining := limit - clock()) > 0:
-        if select.select([child], [], [], remaining)[0] and (sent := child.read()) is not None:
-            return sent
-    child.kill()
-    return None
+def _await_answer(server: Server, limit: float, clock: Callable[[], float]) -> bytes | None:
+    """Return the server's answer, or None at the limit. The server is ended."""
+    sent = None
+    while sent is None and (remaining := limit - clock()) > 0:
+        if select.select([server], [], [], remaining)[0]:
+            sent = server.read()
+    if sent != b"":  # it has not ended by itself
+        server.kill()
+    return sent

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hbatune.agent import orders, work
-from hbatune.agent.child import CHILD_DIED, Child, ChildError
+from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
 from hbatune.agent.orders import NewEndpointProbe, ProbeTime
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -22,7 +22,7 @@ class EndpointProbes:
         self._waiting: dict[str, None] = {}
         self._tried: set[str] = set()
         self._spent = ProbeTime()
-        self._running: tuple[Child, float] | None = None
+        self._running: tuple[Server, float] | None = None
 
     def add(self, ids: Iterable[str]) -> None:
         """Probe these endpoints, once each."""
@@ -48,10 +48,10 @@ class EndpointProbes:
         # Before the probe, so an endpoint is not tried again if its probe fails.
         self._tried.update(ids)
         try:
-            child = Child(lambda: work.probe_endpoints(ids, config, profile, seconds))
+            server = start_server(lambda _: work.probe_endpoints(ids, config, profile, seconds))
         except ChildError as error:
             return NewEndpointProbe(error=error.message)
-        self._running, self.limit = (child, seconds), current_time + longest
+        self._running, self.limit = (server, seconds), current_time + longest
         return None
 
     def receive(self, current_time: float, *, ready: bool) -> NewEndpointProbe | None:
@@ -61,16 +61,12 @@ class EndpointProbes:
         """
         if self._running is None:
             return None
-        child, seconds = self._running
-        if ready:
-            sent = child.read()
-            if sent is None:
-                return None
-        elif current_time >= self.limit:
-            child.kill()
-            sent = b""
-        else:
+        server, seconds = self._running
+        sent = server.read() if ready else None
+        if sent is None and (ready or current_time < self.limit):
             return None
+        if sent != b"":  # it has not ended by itself
+            server.kill()
         self._running, self.limit = None, NEVER
         result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, CHILD_DIED)
         self._spent = self._spent.plus(result.seconds, current_time)
