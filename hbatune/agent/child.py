@@ -141,7 +141,6 @@ def _write_message(descriptor: int, message: bytes) -> None:
 
 
 def _read_message(descriptor: int) -> bytes | None:
-    """Return the next message, or None at the end."""
     (length,) = _LENGTH.unpack(_read_bytes(descriptor, _LENGTH.size) or bytes(_LENGTH.size))
     return _read_bytes(descriptor, length) or None
 

@@ -262,7 +262,6 @@ def make_origin_finder(
 
 
 def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:
-    """Return by id the facts that show whether the kernel has lowered a queue depth."""
     if not any(row.setting == QUEUE_DEPTH for row in facts.rows):
         return {}
     return find_ramps(

@@ -186,7 +186,7 @@ class DaemonLoop:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._save_status()
         try:
-            while not self._must_stop():
+            while not {signal.SIGTERM, signal.SIGINT} & set(self._signals):
                 self._start_pass()
                 self._probe_endpoints()
                 self._wait_for_event(wake)
@@ -201,13 +201,9 @@ class DaemonLoop:
     def _note_signal(self, number: int, frame: object) -> None:
         self._signals.append(number)
 
-    def _must_stop(self) -> bool:
-        return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
-
     # -- passes and probes to start -----------------------------------------------------------
 
     def _start_pass(self) -> None:
-        """Start the pass that is due, unless a pass is in progress."""
         current_time = self._clock()
         if self._running is not None or not self._schedule.is_due(current_time):
             return
@@ -238,9 +234,8 @@ class DaemonLoop:
         policy, current_time = self._configuration.policy, self._clock()
         if self._server is not None:
             server, server_policy, started = self._server
-            audit = (
-                order.reason is PassReason.AUDIT and current_time - started < PASS_PROCESS_MAX_AGE_S
-            )
+            is_young = current_time - started < PASS_PROCESS_MAX_AGE_S
+            audit = is_young and order.reason is PassReason.AUDIT
             if server_policy is policy and (audit or order.names is not None):
                 # The process keeps the levels, which are many, until its next full scan.
                 request = order if audit else replace(order, levels={})
@@ -260,7 +255,6 @@ class DaemonLoop:
         return server
 
     def _end_server(self) -> None:
-        """End the process that makes passes."""
         if self._server is not None:
             self._server[0].kill()
             self._server = None
@@ -277,7 +271,6 @@ class DaemonLoop:
                 self._reporter.probed(failed)
 
     def _refresh_configuration(self, *, force: bool = False) -> None:
-        """Read the configuration, and apply it if it is valid."""
         mistake = self._configuration.mistake
         changed = self._configuration.refresh(force=force)
         if changed:
@@ -295,15 +288,13 @@ class DaemonLoop:
         self._end_server()
         self._monitor.stop_watching()
         self._depths.stop()
+        rolled_back = rollback_record.load(self._paths).everything
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
-        self._publish_status(
-            replace(quiet, rolled_back=rollback_record.load(self._paths).everything)
-        )
+        self._publish_status(replace(quiet, rolled_back=rolled_back))
 
     # -- waiting for events ------------------------------------------------------------------
 
     def _wait_for_event(self, wake: int) -> None:
-        """Wait for the next event, signal, result or deadline, and handle it."""
         # Built each time: children and the metrics socket come and go.
         poll = select.poll()
         poll.register(wake, select.POLLIN)
@@ -329,10 +320,12 @@ class DaemonLoop:
             self._monitor.serve()
         if self._clock() >= self._monitor.due:
             self._take_sample()
-        if self._running is None and self._clock() >= self._depths.due:
-            self._check_depths()
         if self._running is not None:
             self._receive_report(*self._running, ready)
+        elif self._clock() >= self._depths.due:  # depths that the driver has reset
+            current_time = self._clock()
+            if disks := self._depths.look(current_time):
+                self._schedule.add_events(map(DeviceEvent, disks), current_time)
         probed = self._probes.receive(self._clock(), ready=probe_pipe in ready)
         if probed is not None:
             self._unwritten["probe"] = probed.unwritten
@@ -353,7 +346,6 @@ class DaemonLoop:
         return max(0.0, min(times) - current_time) * 1000
 
     def _feed_watchdog(self) -> None:
-        """Notify systemd's watchdog once half of its time has passed."""
         if self._service.watchdog is not None:
             current_time = self._clock()
             # Tolerance for the poll, which counts in milliseconds.
@@ -362,7 +354,6 @@ class DaemonLoop:
                 self._alive = current_time
 
     def _take_sample(self) -> None:
-        """Take a sample, and report alerts that were raised or cleared."""
         state, events = self._monitor.tick(self._status)
         if self._monitor.problem != self._problem:
             self._problem = self._monitor.problem
@@ -373,13 +364,6 @@ class DaemonLoop:
             self._reporter.alerted(event)
         if events:
             self._publish_status(replace(self._status, alerts=state.alerts))
-
-    def _check_depths(self) -> None:
-        """Schedule a pass for depths that the driver has reset. Not called during a pass."""
-        current_time = self._clock()
-        disks = self._depths.look(current_time)
-        if disks:
-            self._schedule.add_events(map(DeviceEvent, disks), current_time)
 
     def _handle_reload(self) -> None:
         if signal.SIGHUP not in self._signals:
@@ -428,22 +412,20 @@ class DaemonLoop:
             self._running = None
             if not sent:
                 self._server = None
+                self._handle_report(order, PassReport(error=CHILD_DIED))
+                return
             disks = self._monitor.disks if order.names is None else ()
             # The report has no name here, so its memory is freed as soon as possible.
-            self._handle_report(
-                order, decode_report(sent, disks) if sent else PassReport(error=CHILD_DIED)
-            )
-            if order.names is not None:
-                return
-            del sent
-            release_memory()  # a report on everything needs much memory
+            self._handle_report(order, decode_report(sent, disks))
+            if order.names is None:
+                del sent
+                release_memory()  # a report on everything needs much memory
         elif self._clock() >= started + PASS_TIMEOUT_S:
             self._end_server()
             self._running = None
             self._handle_report(order, PassReport(error=_OVERDUE))
 
     def _handle_report(self, order: Order, report: PassReport) -> None:
-        """Act on the report of a pass."""
         current_time = self._clock()
         if report.locked:
             self._schedule.repeat(order, current_time + LOCK_RETRY_S)
@@ -498,28 +480,24 @@ class DaemonLoop:
         return due
 
     def _save_status(self) -> None:
-        """Save the status with the times that show whether the daemon works."""
         self._saved = self._clock()
-        started = None if self._running is None else self._running[2]
+        started, pass_due = None, self._pass_due
+        if self._running is not None:
+            started = self._running[2]
+            # A pass in progress does not postpone it: each pass may fail to get the lock.
+            pass_due = min(pass_due, started + PASS_LIMIT_S)
         times = Times(
             clock=self._clock_id,
             started=self._started,
             saved=self._saved,
             save_due=self._saved + SAVE_LIMIT_S,
-            # A pass in progress does not postpone it: each pass may fail to get the lock.
-            pass_due=self._pass_due
-            if started is None
-            else min(self._pass_due, started + PASS_LIMIT_S),
+            pass_due=pass_due,
             pass_started=started,
             pass_ended=self._pass_ended,
         )
-        files = chain(*self._unwritten.values(), self._monitor.unwritten)
-        self._status = replace(
-            self._status,
-            times=times,
-            unwritten=tuple(files),
-            abandoned=children.collect_abandoned(),
-        )
+        files = tuple(chain(*self._unwritten.values(), self._monitor.unwritten))
+        abandoned = children.collect_abandoned()
+        self._status = replace(self._status, times=times, unwritten=files, abandoned=abandoned)
         self._save(self._status)
 
     def _publish_status(self, status: Status) -> None:

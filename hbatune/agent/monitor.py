@@ -186,7 +186,6 @@ class MetricsMonitor:
             self._outlets = None
 
     def _open_outlets(self, wanted: MetricsConfig) -> None:
-        """Publish metrics as configured, and close other outlets."""
         if wanted == self._metrics:
             return
         self.close()
@@ -206,7 +205,6 @@ class MetricsMonitor:
 
 
 def _merge_subjects(subjects: Subjects, part: Subjects) -> Subjects:
-    """Return the subjects with the disks of a partial pass replaced."""
     disks = {disk.target: disk for disk in subjects.disks} | {
         disk.target: disk for disk in part.disks
     }

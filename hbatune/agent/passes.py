@@ -163,7 +163,6 @@ def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -
 
 
 def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
-    """Make a pass on the order's disks and SCSI hosts, or on everything."""
     if memory.levels is not None:
         order = replace(order, levels=memory.levels)
     problems, judge, last = _Problems(), Judge(order), memory.last

@@ -292,7 +292,6 @@ def _write_compared(
     run: PlannedRun,
     writing: AbstractContextManager[Means],
 ) -> WrittenRows:
-    """Write the plan, and compare each change with and without it."""
     from hbatune.operations.verify import Verification
 
     verification = Verification(context, run.situation, run.plan, request)

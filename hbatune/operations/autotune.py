@@ -448,7 +448,6 @@ def _search(
     subjects: Sequence[Subject],
     worker_pool: WorkerPool,
 ) -> list[DiskSearchResult]:
-    """Note the duration, then search one disk after the other."""
     if not subjects:
         return []
     filed = None
@@ -544,7 +543,6 @@ def _make_writing_probe(
 
 
 def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
-    """Yield a record of each measured disk, with the better values."""
     situation, timestamp = done.situation, context.clock()
     written = () if done.rules is None else done.rules.written
     rules = {rule.target: rule.file for rule in written}

@@ -293,7 +293,6 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
 
 
 def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
-    """Yield the command and its interpreters."""
     yield command
     if nested:
         for interpreter in _find_interpreters(resolve_links(command, root).end, root):

@@ -164,7 +164,6 @@ def _save_rules(path: Path, text: str) -> None:
 
 
 def _make_rule(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> MeasuredRule:
-    """Return the rule for a better value, with the figures that prove it."""
     assert change.after is not None
     if change.setting == QUEUE_DEPTH:
         because = _explain_depth(situation, disk, change)
@@ -207,7 +206,6 @@ def _explain_tournament(disk: DiskSearchResult, change: ValueChange) -> str:
 
 
 def _describe_source(context: Context, situation: Situation, disk: DiskSearchResult) -> str:
-    """Describe the measurement: disk, date, kernel, driver and firmware."""
     day = time.strftime("%Y-%m-%d", time.localtime(context.clock()))
     facts = [f"autotune of {disk.target} on {day}", f"kernel {situation.machine.kernel}"]
     for adapter in () if disk.result is None else disk.result.served:

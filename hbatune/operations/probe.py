@@ -190,7 +190,6 @@ def list_results(runs: Sequence[Measured]) -> list[ProbeResult]:
 
 
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
-    """Raise UsageError if this user may not open one of the disks."""
     for node in (subject.endpoint.device_node for subject in subjects):
         if node is None or not os.path.exists(node):
             continue

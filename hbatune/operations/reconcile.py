@@ -275,7 +275,6 @@ def _plan_writes(
 
 
 def _is_in_scope(row: Row, situation: Situation, judgement: PassScope) -> bool:
-    """Return whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
     return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 

@@ -330,7 +330,6 @@ def _drop_reverted(part: Representative, reverted: Collection[Key]) -> Represent
 
 
 def _find_proof(proofs: Sequence[Proof], key: Key) -> Proof:
-    """Return the proof that is most specific for this setting."""
     matching = [proof for proof in proofs if key[1] in proof.settings and proof.verdict.beyond]
     return (matching or list(proofs[:1]))[-1]
 
@@ -343,7 +342,6 @@ def _mark_reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, WriteRe
 
 
 def _mark_failed(row: Row, failed: Mapping[Key, WriteResult]) -> Row:
-    """Add the reason to the row if its final write failed."""
     why = failed.get((row.id, row.setting))
     if why is None:
         return row
