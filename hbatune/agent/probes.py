@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from hbatune.agent import orders, work
 from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
-from hbatune.agent.orders import NewEndpointProbe, ProbeTime
+from hbatune.agent.orders import NewEndpointProbe
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 
 NEVER = float("inf")
+HOUR_S = 3600.0
 
 
 class EndpointProbes:
@@ -21,7 +22,7 @@ class EndpointProbes:
         self.limit = NEVER
         self._waiting: dict[str, None] = {}
         self._tried: set[str] = set()
-        self._spent = ProbeTime()
+        self._spent: list[tuple[float, float]] = []
         self._running: tuple[Server, float] | None = None
 
     def add(self, ids: Iterable[str]) -> None:
@@ -42,7 +43,8 @@ class EndpointProbes:
     ) -> NewEndpointProbe | None:
         """Probe the waiting endpoints if configured. Return a result only if the start fails."""
         ids, self._waiting = tuple(self._waiting), {}
-        seconds = self._spent.left(config.daemon.probe_seconds, current_time)
+        self._spent = [probe for probe in self._spent if current_time - probe[0] < HOUR_S]
+        seconds = config.daemon.probe_seconds - sum(seconds for _, seconds in self._spent)
         if not config.daemon.probe or seconds <= 0:
             return None
         # Before the probe, so an endpoint is not tried again if its probe fails.
@@ -69,7 +71,7 @@ class EndpointProbes:
             server.kill()
         self._running, self.limit = None, NEVER
         result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, CHILD_DIED)
-        self._spent = self._spent.plus(result.seconds, current_time)
+        self._spent.append((current_time, result.seconds))
         return result
 
     def stop(self) -> None:
