@@ -24,10 +24,7 @@ _NOTHING: dict[str, object] = {
     **{"open": [], "alerts": [], "error": None, "mistake": None, "unreadable": 0},
     **{"rolled_back": False, "ready": True, "unwritten": [], "abandoned": 0, "schema": SCHEMA},
 }
-_TIMES = {
-    *("clock", "started", "saved", "save_due"),
-    *("pass_due", "pass_started", "pass_ended"),
-}
+_TIMES = {*("clock", "started", "saved", "save_due"), *("pass_due", "pass_started", "pass_ended")}
 _COUNTS = ("endpoints", "passes", "written", "overruns")
 
 

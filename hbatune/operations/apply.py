@@ -19,14 +19,7 @@ from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    Context,
-    Event,
-    EventNote,
-    Phase,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Context, Event, EventNote, Phase, Task, TaskFailed
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
@@ -194,10 +187,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
 
 
 def mark_seen(
-    context: Context,
-    machine: Machine,
-    ids: Collection[str] | None,
-    unfinished: Collection[str],
+    context: Context, machine: Machine, ids: Collection[str] | None, unfinished: Collection[str]
 ) -> bool:
     """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
 

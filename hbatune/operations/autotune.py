@@ -21,11 +21,7 @@ from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Missing
 from hbatune.operations import disk_probes
-from hbatune.operations.context import (
-    Context,
-    Phase,
-    SearchesAhead,
-)
+from hbatune.operations.context import Context, Phase, SearchesAhead
 from hbatune.operations.disk_probes import (
     DiskProbes,
     NotWritableError,

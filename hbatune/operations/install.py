@@ -29,14 +29,7 @@ from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
 from hbatune.loader import UnusableFileError
 from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    CommandFailed,
-    Context,
-    Event,
-    EventNote,
-    RolledBack,
-    Task,
-)
+from hbatune.operations.context import CommandFailed, Context, Event, EventNote, RolledBack, Task
 from hbatune.operations.rollback import (
     hold_lock,
     read_configuration,

@@ -144,11 +144,7 @@ class MachineCache:
 
 
 def scan_disks(
-    config: Config,
-    profile: Profile,
-    names: Collection[str],
-    last: MachineCache,
-    means: ScanMeans,
+    config: Config, profile: Profile, names: Collection[str], last: MachineCache, means: ScanMeans
 ) -> Situation | None:
     """Read the disks with these kernel names, and return the situation of these disks only.
 

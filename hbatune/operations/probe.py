@@ -60,12 +60,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import (
-    find_probe_refusal,
-    list_subjects,
-    merge_written,
-    replace_value,
-)
+from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_value
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.settings.resolve import resolve_endpoint
 from hbatune.settings.setting import FixedSetting
@@ -355,10 +350,7 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
 
 
 def list_apply_records(
-    context: Context,
-    situation: Situation,
-    rows: Sequence[Row],
-    verified: VerificationResult,
+    context: Context, situation: Situation, rows: Sequence[Row], verified: VerificationResult
 ) -> Iterator[Record]:
     """Yield records of the verdicts of an apply with these rows."""
     machine, reverted = situation.machine, verified.reverted

@@ -152,9 +152,7 @@ class Verification:
         """
         no_time = tuple(Skipped(target, Skip.NO_TIME) for target in self.left_out)
         verified = VerificationResult(
-            rows,
-            unmeasured=(*self._selection.skipped, *no_time),
-            thorough=self._request.thorough,
+            rows, unmeasured=(*self._selection.skipped, *no_time), thorough=self._request.thorough
         )
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
         todo = self._make_parts(written)
