@@ -169,14 +169,11 @@ def restore_targets(
         released = boot_files.release_interrupts(context, machine, ids)
         if ids is None:
             if filed.losses:  # reported, so they are dropped
-                saved = (
-                    context.attempt(
-                        Task.SAVE_JOURNAL,
-                        lambda: journal.settle(paths.journal, machine.boot_id),
-                        JournalError,
-                    )
-                    and saved
-                )
+
+                def settle_losses() -> None:
+                    journal.settle(paths.journal, machine.boot_id)
+
+                saved = context.attempt(Task.SAVE_JOURNAL, settle_losses, JournalError) and saved
             removed = boot_files.remove_options(context, machine) and removed
         else:
             # Read again: the rollback has removed entries.
