@@ -24,7 +24,7 @@ from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
-from hbatune.operations.context import Context, Note, SilentReporter, TaskFailed
+from hbatune.operations.context import Context, Note, OperationReporter, TaskFailed
 from hbatune.operations.last_look import MachineCache
 from hbatune.operations.reconcile import PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
@@ -102,7 +102,7 @@ def restore_all(config: Config) -> bytes:
     return encode_report(PassReport(error=problem))
 
 
-class _Problems(SilentReporter):
+class _Problems(OperationReporter):
     """A reporter that keeps only the last failure: a pass reports one."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from hbatune.operations.context import (
     EventNote,
     Message,
     Note,
-    SilentReporter,
+    OperationReporter,
     Task,
     TaskFailed,
 )
@@ -160,7 +160,7 @@ def test_unrecorded_interrupt_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "will show as drift again" in error
 
 
-class Recorder(SilentReporter):
+class Recorder(OperationReporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
