@@ -5,7 +5,8 @@ array's limit, or drift. Only a change after hbatune set the value is drift, and
 decides how to handle drift.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -109,7 +110,7 @@ class Judge:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._handled: Mapping[SettingKey, Handled] = {}
+        self._handled: dict[SettingKey, Handled] = {}
 
     def __call__(self, facts: PassFacts) -> PassScope:
         """Return the scope of the pass and the functions that select skipped settings."""
@@ -124,25 +125,20 @@ class Judge:
             order, facts.machine, facts.new, reset_values, facts.reshared
         )
         self._ramps = _find_ramps(facts)
-        chosen, new = self.chosen, self.new
-        reset = frozenset(
-            row.id
-            for row in facts.rows
-            if row.setting == QUEUE_DEPTH
-            and row.state is State.DRIFT
-            and self._origin(row) is ChangeOrigin.RESET
-        )
+        reset: set[str] = set()
+        self.resettable: dict[str, int] = {}
+        for row in facts.rows:
+            if row.setting != QUEUE_DEPTH or row.state not in (State.OK, State.DRIFT):
+                continue
+            if row.state is State.DRIFT and self._origin(row) is ChangeOrigin.RESET:
+                reset.add(row.id)
+            driver_value = facts.drivers_own.get((row.id, QUEUE_DEPTH))
+            if isinstance(driver_value, int) and row.value != driver_value:
+                self.resettable[row.target] = driver_value
+        chosen = self.chosen
         self.levels = compute_depth_levels(
-            facts.rows, self._ramps, order, chosen=chosen, new=new, reset=reset
+            facts.rows, self._ramps, order, chosen=chosen, new=self.new, reset=reset
         )
-        self.resettable = {
-            row.target: driver_value
-            for row in facts.rows
-            if row.setting == QUEUE_DEPTH
-            and row.state in (State.OK, State.DRIFT)
-            and isinstance(driver_value := facts.drivers_own.get((row.id, QUEUE_DEPTH)), int)
-            and row.value != driver_value
-        }
         # An event affects other devices too: if a LUN appears, the other LUNs' share shrinks.
         scope = None if chosen is None else chosen | {id for id, _ in facts.reshared}
         return PassScope(scope, self._choose_skipped, self._is_ignored)
@@ -152,9 +148,8 @@ class Judge:
         assert row.value is not None
         key = (row.id, row.setting)
         result = reconciled.done.get(key, row)
-        handled = self._handled.get(key)
-        if handled is None:
-            handled = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
+        written = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
+        handled = self._handled.get(key, written)
         ramping = handled is Handled.RAMPING
         return SettingChange(
             target=row.target,
@@ -178,32 +173,26 @@ class Judge:
         return not is_named and self._origin(row) is not ChangeOrigin.SHARE
 
     def _choose_skipped(self, drift: Iterable[Row]) -> Collection[SettingKey]:
-        rows = list(drift)
-        self._handled = dict(self._find_skipped(rows))
-        ignored = {
-            (row.id, row.setting)
-            for row in rows
-            if self._choose_policy(row) is DriftReaction.IGNORE
-        }
-        return self._handled.keys() | ignored
-
-    def _find_skipped(self, drift: Iterable[Row]) -> Iterator[tuple[SettingKey, Handled]]:
-        """Yield the settings that must not be written, with the reason."""
-        order = self._order
+        """Return the settings that must not be written, and note how they are handled."""
+        order, self._handled = self._order, {}
+        skipped: set[SettingKey] = set()
         for row in drift:
-            key, origin = (row.id, row.setting), self._origin(row)
+            key, origin, policy = (row.id, row.setting), self._origin(row), self._choose_policy(row)
+            if policy is DriftReaction.IGNORE:
+                skipped.add(key)
             # The order matters: a run's switching explains any value, and a ramp is assumed for a
             # low depth before an administrator's change.
             if row.id in self._facts.held:
-                yield key, Handled.HELD
+                self._handled[key] = Handled.HELD
             elif origin is not ChangeOrigin.NEW and is_ramping(row, self.levels):
-                yield key, Handled.RAMPING
+                self._handled[key] = Handled.RAMPING
             elif key in order.left or (origin is ChangeOrigin.DRIFT and key in order.fought):
-                yield key, Handled.LEFT
+                self._handled[key] = Handled.LEFT
             elif origin is ChangeOrigin.UNSET and key in order.waiting:
-                yield key, Handled.WAITING
-            elif self._choose_policy(row) is DriftReaction.REPORT:
-                yield key, Handled.REPORTED
+                self._handled[key] = Handled.WAITING
+            elif policy is DriftReaction.REPORT:
+                self._handled[key] = Handled.REPORTED
+        return skipped | self._handled.keys()
 
     def _choose_policy(self, row: Row) -> DriftReaction:
         """Return how to handle a row. The configuration only decides about drift."""
@@ -234,11 +223,11 @@ def make_origin_finder(
     event distinguishes this from a reset. ``reshared`` are the depths that equal an outdated share
     of an array's limit (``PassFacts``).
     """
-    causes: dict[str, set[Cause]] = {}
+    causes: defaultdict[str, set[Cause]] = defaultdict(set)
     for event in order.events:
         if event.cause is not None:
             for id in _find_event_ids(machine, event):
-                causes.setdefault(id, set()).add(event.cause)
+                causes[id].add(event.cause)
 
     def origin(row: Row) -> ChangeOrigin:
         # This comes first: a new device has no former value that could be reset or changed.
@@ -285,6 +274,5 @@ def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:
     if event.cause is not Cause.CONNECTED:
         return ids
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in ids}
-    return ids | {
-        endpoint.id for endpoint in machine.endpoints if targets.intersection(endpoint.paths)
-    }
+    heads = (disk.id for disk in machine.endpoints if targets.intersection(disk.paths))
+    return ids | set(heads)
