@@ -23,15 +23,7 @@ from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
-from hbatune.agent.orders import (
-    NewEndpointProbe,
-    Order,
-    PassReason,
-    PassReport,
-    SettingChange,
-    UnwrittenFile,
-    decode_report,
-)
+from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, UnwrittenFile
 from hbatune.agent.probes import EndpointProbes
 from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import ServiceManager
@@ -118,7 +110,7 @@ class Reporter(Protocol):
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report the new configuration, or the error because of which the old one stays."""
 
-    def probed(self, result: NewEndpointProbe) -> None:
+    def probed(self, result: orders.NewEndpointProbe) -> None:
         """Report the probe of new endpoints."""
 
     def alerted(self, event: AlertEvent) -> None:
@@ -416,7 +408,7 @@ class DaemonLoop:
                 return
             disks = self._monitor.disks if order.names is None else ()
             # The report has no name here, so its memory is freed as soon as possible.
-            self._handle_report(order, decode_report(sent, disks))
+            self._handle_report(order, orders.decode_report(sent, disks))
             if order.names is None:
                 del sent
                 release_memory()  # a report on everything needs much memory
@@ -534,9 +526,9 @@ class DaemonLoop:
             server = start_server(lambda _: work.restore_all(config))
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
-            return decode_report(work.restore_all(config))
+            return orders.decode_report(work.restore_all(config))
         sent = _await_answer(server, self._clock() + RESTORE_ALL_TIMEOUT_S, self._clock)
-        return decode_report(sent) if sent else PassReport(error=_OVERDUE)
+        return orders.decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 
 _OVERDUE = "it did not come to its end"

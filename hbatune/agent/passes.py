@@ -9,17 +9,10 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
+from hbatune.agent import orders
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
-from hbatune.agent.orders import (
-    DelayedScan,
-    DepthLevel,
-    Order,
-    PassReason,
-    PassReport,
-    UnwrittenFile,
-    encode_report,
-)
+from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.sampler import find_sampled_places
@@ -58,7 +51,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.last = MachineCache(paths.JOURNAL)
-        self.levels: dict[str, DepthLevel] | None = None
+        self.levels: dict[str, orders.DepthLevel] | None = None
         self.knees: dict[str, int] = {}
         self.yardsticks: Yardsticks | None = None
 
@@ -85,7 +78,7 @@ def run(order: Order, config: Config, profile: Profile, memory: Memory | None = 
     finally:
         if memory is None:
             pass_memory.close()
-    return encode_report(report)
+    return orders.encode_report(report)
 
 
 def restore_all(config: Config) -> bytes:
@@ -94,12 +87,12 @@ def restore_all(config: Config) -> bytes:
     try:
         rows = rollback.restore_all(_make_context(problems), config)
     except (HbatuneError, OSError) as error:
-        return encode_report(PassReport(error=str(error)))
+        return orders.encode_report(PassReport(error=str(error)))
     failures = sum(not row.done for row in rows)
     problem = (
         f"could not be put back: {failures} of {len(rows)} values" if failures else problems.last
     )
-    return encode_report(PassReport(error=problem))
+    return orders.encode_report(PassReport(error=problem))
 
 
 class _Problems(OperationReporter):

@@ -28,28 +28,17 @@ from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
 from hbatune.loader import UnusableFileError
-from hbatune.operations import boot_files
+from hbatune.operations import boot_files, rollback
 from hbatune.operations.context import CommandFailed, Context, Event, EventNote, RolledBack, Task
-from hbatune.operations.rollback import (
-    hold_lock,
-    read_configuration,
-    record_rollback,
-    restore_targets,
-)
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
+from hbatune.policy import toml_files
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
 from hbatune.policy.config import CONFIG_FILE, Config, MetricsConfig, load_config
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.policy.toml_files import (
-    ROOT,
-    PolicyError,
-    TrustFault,
-    find_fault_on_path,
-    resolve_links,
-)
+from hbatune.policy.toml_files import ROOT, PolicyError
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.render import UnsafeNameError, render_template
 
@@ -95,7 +84,7 @@ class RollbackCameError(HbatuneError):
 class UntrustedError(UsageError):
     """Another user than root can change a file that a unit would start or write to."""
 
-    def __init__(self, path: Path, fault: TrustFault) -> None:
+    def __init__(self, path: Path, fault: toml_files.TrustFault) -> None:
         way = "" if fault.path == path else f" (on the way to {path})"
         mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
         super().__init__(
@@ -255,7 +244,7 @@ def _find_executable(root: Path) -> Path:
     # Links are not resolved: one may lead to a newer version later.
     commands = [Path(os.path.abspath(path)) for path in candidates if path.name == "hbatune"]
     for path in commands:
-        if os.access(resolve_links(path, root).end, os.X_OK):
+        if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
             return path
     raise UsageError(
         f"there is no hbatune in {root} that a unit could start",
@@ -278,7 +267,7 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
     owner = 0 if root == ROOT else os.geteuid()
     for path in paths:
         try:
-            fault = find_fault_on_path(path, owner, root=root, top=root, end=end)
+            fault = toml_files.find_fault_on_path(path, owner, root=root, top=root, end=end)
         except OSError as error:
             raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
         if fault is not None:
@@ -288,7 +277,7 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
 def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
     yield command
     if nested:
-        for interpreter in _find_interpreters(resolve_links(command, root).end, root):
+        for interpreter in _find_interpreters(toml_files.resolve_links(command, root).end, root):
             yield from _list_commands(interpreter, root, nested - 1)
 
 
@@ -319,7 +308,9 @@ def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
     name = next(names, None)
     if name is not None:
         paths = [Path(name)] if name.startswith("/") else [folder / name for folder in _SEARCHED]
-        yield from (path for path in paths if os.access(resolve_links(path, root).end, os.X_OK))
+        for path in paths:
+            if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
+                yield path
 
 
 class Removal(Struct, frozen=True):
@@ -366,14 +357,14 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
         with _make_daemon_lock(paths), context.lock() as lock:
             finished = boot_files.remove_options(context, None) and finished
             return _remove_files(context, root, lock) and finished
-    config = read_configuration(context)
-    recorded = record_rollback(context, config)
+    config = rollback.read_configuration(context)
+    recorded = rollback.record_rollback(context, config)
     with (
-        hold_lock("uninstall", _make_daemon_lock(paths), recorded=recorded),
-        hold_lock("uninstall", context.lock(), recorded=recorded) as lock,
+        rollback.hold_lock("uninstall", _make_daemon_lock(paths), recorded=recorded),
+        rollback.hold_lock("uninstall", context.lock(), recorded=recorded) as lock,
     ):
         # Without the journal, values that are not restored yet could never be restored.
-        done = restore_targets(context, config, recorded=recorded)
+        done = rollback.restore_targets(context, config, recorded=recorded)
         context.note(RolledBack(done.rows, done.machine, bool(done.losses)))
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
