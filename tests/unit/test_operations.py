@@ -179,7 +179,7 @@ def test_rollback_notes_broken_configuration(
     done = roll_back_targets(Context(lock=make_context().lock, reporter=said))
     failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
     assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
-    assert (done.recorded, done.saved, done.removed) == (True, True, False)
+    assert not done.finished
     assert not done.complete
     assert all(row.outcome is not Outcome.REFUSED for row in done.rows)
     assert not paths.JOURNAL.exists()
