@@ -35,7 +35,7 @@ from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy import toml_files
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import CONFIG_FILE, Config, MetricsConfig, load_config
+from hbatune.policy.config import CONFIG_FILE, MetricsConfig, load_config
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import ROOT, PolicyError
@@ -127,9 +127,8 @@ def install_profile(
         # The files before the profile: if one cannot be placed, no profile becomes active.
         changed = placement.place_pieces(root, manifest, prepared.pieces)
         if profile:
-            system.activate_profile(
-                join_root(root, prepared.configuration), prepared.profile.name, root=root
-            )
+            configuration = join_root(root, prepared.configuration)
+            system.activate_profile(configuration, prepared.profile.name, root=root)
             if live:
                 rollback_record.lift(began, None, context.paths)
         placement.record_file(root, manifest, context.paths.modprobe)
@@ -187,9 +186,11 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     else:
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
-        policy = boot_files.BootPolicy(
-            _choose_profile(profile, config, image), config.site, Journal("")
-        )
+        if (name := profile or config.profile) is None:
+            chosen = load_chosen_profile(None, config)  # raises UsageError
+        else:
+            chosen = load_profile(name, image, load_followed_rules(image, config.site))
+        policy = boot_files.BootPolicy(chosen, config.site, Journal(""))
     executable = _find_executable(root)
     rules, rules_piece = boot_files.compile_policy(policy, paths.udev_rules)
     pieces = [
@@ -211,13 +212,6 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     prepared = PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
     boot_files.check_pieces(prepared.checkable)
     return prepared
-
-
-def _choose_profile(name: str | None, config: Config, library: Library) -> Profile:
-    wanted = name or config.profile
-    if wanted is None:
-        return load_chosen_profile(None, config)  # raises UsageError
-    return load_profile(wanted, library, load_followed_rules(library, config.site))
 
 
 def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
