@@ -142,25 +142,23 @@ class DaemonLoop:
         monitor: MetricsMonitor,
         *,
         open: Iterable[SettingChange] = (),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._configuration = source, configuration
         self._service, self._reporter, self._save = service, reporter, save
         self._monitor = monitor
         self._paths = Paths()
         self._depths = DepthWatch()
-        self._clock = clock
         self._status = Status(find_this_process(), time.time(), None)
         self._clock_id = read_clock_id()
-        self._started = self._saved = clock()
+        self._started = self._saved = time.monotonic()
         self._pass_ended: float | None = None
         self._pass_due = self._started + PASS_LIMIT_S
         self._unwritten: dict[str, tuple[UnwrittenFile, ...]] = {}
-        self._schedule = Schedule(clock())
+        self._schedule = Schedule(time.monotonic())
         audit = configuration.policy.config.daemon.audit_seconds
-        self._history = PassHistory(audit, open, current_time=clock(), epoch=time.time())
+        self._history = PassHistory(audit, open, current_time=time.monotonic(), epoch=time.time())
         self._problem: str | None = None
-        self._alive = clock()
+        self._alive = time.monotonic()
         self._server: tuple[Server, Policy, float] | None = None
         self._running: tuple[Server, Order, float] | None = None
         self._probes = EndpointProbes()
@@ -196,7 +194,7 @@ class DaemonLoop:
     # -- passes and probes to start -----------------------------------------------------------
 
     def _start_pass(self) -> None:
-        current_time = self._clock()
+        current_time = time.monotonic()
         if self._running is not None or not self._schedule.is_due(current_time):
             return
         self._refresh_configuration()
@@ -214,7 +212,7 @@ class DaemonLoop:
         except (ChildError, HangingPassesError) as error:
             self._handle_report(order, PassReport(error=error.message, hint=error.hint))
             return
-        self._running = server, order, self._clock()
+        self._running = server, order, time.monotonic()
 
     def _order_pass(self, order: Order, config: Config, profile: Profile) -> Server:
         """Order a pass and return the process that makes it.
@@ -223,7 +221,7 @@ class DaemonLoop:
         new process. An audit uses the existing process up to a maximum age, since a new process
         must load its modules.
         """
-        policy, current_time = self._configuration.policy, self._clock()
+        policy, current_time = self._configuration.policy, time.monotonic()
         if self._server is not None:
             server, server_policy, started = self._server
             is_young = current_time - started < PASS_PROCESS_MAX_AGE_S
@@ -257,7 +255,7 @@ class DaemonLoop:
         policy = self._configuration.policy
         if not busy and self._probes.is_due and policy.profile is not None:
             failed = self._probes.start(
-                policy.config, policy.profile, self._clock(), PASS_TIMEOUT_S
+                policy.config, policy.profile, time.monotonic(), PASS_TIMEOUT_S
             )
             if failed is not None:
                 self._reporter.probed(failed)
@@ -267,7 +265,7 @@ class DaemonLoop:
         changed = self._configuration.refresh(force=force)
         if changed:
             self._reset_history()
-            self._schedule.add_everything(PassReason.CONFIGURED, self._clock())
+            self._schedule.add_everything(PassReason.CONFIGURED, time.monotonic())
         if changed or self._configuration.mistake is not mistake:
             profile = self._configuration.policy.profile
             name = None if profile is None else profile.name
@@ -276,7 +274,6 @@ class DaemonLoop:
     def _stop_tuning(self) -> None:
         """Stop tuning: no profile is active, or everything was rolled back."""
         self._postpone_audit()
-        self._postpone_pass_due()
         self._end_server()
         self._monitor.stop_watching()
         self._depths.stop()
@@ -310,24 +307,24 @@ class DaemonLoop:
             self._receive_events()
         if metrics_socket in ready:
             self._monitor.serve()
-        if self._clock() >= self._monitor.due:
+        if time.monotonic() >= self._monitor.due:
             self._take_sample()
         if self._running is not None:
             self._receive_report(*self._running, ready)
-        elif self._clock() >= self._depths.due:  # depths that the driver has reset
-            current_time = self._clock()
+        elif time.monotonic() >= self._depths.due:  # depths that the driver has reset
+            current_time = time.monotonic()
             if disks := self._depths.look(current_time):
                 self._schedule.add_events(map(DeviceEvent, disks), current_time)
-        probed = self._probes.receive(self._clock(), ready=probe_pipe in ready)
+        probed = self._probes.receive(time.monotonic(), ready=probe_pipe in ready)
         if probed is not None:
             self._unwritten["probe"] = probed.unwritten
             self._reporter.probed(probed)
-        if self._clock() >= self._save_due:
+        if time.monotonic() >= self._save_due:
             self._save_status()
 
     def _compute_timeout_ms(self) -> float:
         """Return the milliseconds to wait if nothing happens."""
-        current_time = self._clock()
+        current_time = time.monotonic()
         times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
         times += [self._probes.limit, self._monitor.due, self._save_due]
         if self._running is None:
@@ -339,7 +336,7 @@ class DaemonLoop:
 
     def _feed_watchdog(self) -> None:
         if self._service.watchdog is not None:
-            current_time = self._clock()
+            current_time = time.monotonic()
             # Tolerance for the poll, which counts in milliseconds.
             if current_time - self._alive >= self._service.watchdog / 2 - 0.001:
                 self._service.notify("WATCHDOG=1")
@@ -364,7 +361,7 @@ class DaemonLoop:
         # sd_notify(3) requires the time: systemd uses it to distinguish reloads.
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._reset_history()
-        self._schedule.add_everything(PassReason.RELOAD, self._clock())
+        self._schedule.add_everything(PassReason.RELOAD, time.monotonic())
         self._refresh_configuration(force=True)
         if self._ready:
             self._service.notify("READY=1")
@@ -379,8 +376,8 @@ class DaemonLoop:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
             # The kernel does not report which events were lost.
-            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + EVENT_LOSS_DELAY_S)
-        current_time = self._clock()
+            self._schedule.add_everything(PassReason.OVERRUN, time.monotonic() + EVENT_LOSS_DELAY_S)
+        current_time = time.monotonic()
         resets = [event for event in batch.events if event.cause is Cause.RESET]
         other_events = [event for event in batch.events if event.cause is not Cause.RESET]
         if other_events:
@@ -412,13 +409,13 @@ class DaemonLoop:
             if order.names is None:
                 del sent
                 release_memory()  # a report on everything needs much memory
-        elif self._clock() >= started + PASS_TIMEOUT_S:
+        elif time.monotonic() >= started + PASS_TIMEOUT_S:
             self._end_server()
             self._running = None
             self._handle_report(order, PassReport(error=_OVERDUE))
 
     def _handle_report(self, order: Order, report: PassReport) -> None:
-        current_time = self._clock()
+        current_time = time.monotonic()
         if report.locked:
             self._schedule.repeat(order, current_time + LOCK_RETRY_S)
             if not self._ready:
@@ -431,9 +428,8 @@ class DaemonLoop:
             self._schedule.repeat(order, current_time + FAILED_PASS_DELAY_S)
         else:
             self._pass_ended = current_time
-            self._postpone_pass_due()
+            self._postpone_audit(is_complete=order.names is None)
             if order.names is None:
-                self._postpone_audit()
                 self._unwritten.pop("probe", None)  # a lost result is shown until now
         retry, report = self._history.retry_conflicts(order, report)
         if retry is not None:
@@ -453,13 +449,12 @@ class DaemonLoop:
             self._depths.watch(report, current_time)
         self._publish_status(self._status.after(order, report, time.time()))
 
-    def _postpone_audit(self) -> None:
-        seconds = self._configuration.policy.config.daemon.audit_seconds
-        self._schedule.set_audit(self._clock() + seconds)
-
-    def _postpone_pass_due(self) -> None:
-        seconds = self._configuration.policy.config.daemon.audit_seconds
-        self._pass_due = self._clock() + seconds + PASS_LIMIT_S
+    def _postpone_audit(self, *, is_complete: bool = True) -> None:
+        """Postpone the deadline of the next pass, and after a full pass also the audit."""
+        due = time.monotonic() + self._configuration.policy.config.daemon.audit_seconds
+        self._pass_due = due + PASS_LIMIT_S
+        if is_complete:
+            self._schedule.set_audit(due)
 
     @property
     def _save_due(self) -> float:
@@ -472,7 +467,7 @@ class DaemonLoop:
         return due
 
     def _save_status(self) -> None:
-        self._saved = self._clock()
+        self._saved = time.monotonic()
         started, pass_due = None, self._pass_due
         if self._running is not None:
             started = self._running[2]
@@ -512,7 +507,7 @@ class DaemonLoop:
         self._monitor.close()
         self._probes.stop()
         if self._running is not None:
-            _await_answer(self._running[0], self._clock() + STOP_TIMEOUT_S, self._clock)
+            _await_answer(self._running[0], STOP_TIMEOUT_S)
             self._server = None
         self._end_server()
         config = self._configuration.policy.config.daemon
@@ -527,17 +522,17 @@ class DaemonLoop:
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
             return orders.decode_report(work.restore_all(config))
-        sent = _await_answer(server, self._clock() + RESTORE_ALL_TIMEOUT_S, self._clock)
+        sent = _await_answer(server, RESTORE_ALL_TIMEOUT_S)
         return orders.decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 
 _OVERDUE = "it did not come to its end"
 
 
-def _await_answer(server: Server, limit: float, clock: Callable[[], float]) -> bytes | None:
-    """Return the server's answer, or None at the limit. The server is ended."""
-    sent = None
-    while sent is None and (remaining := limit - clock()) > 0:
+def _await_answer(server: Server, seconds: float) -> bytes | None:
+    """Return the server's answer, or None after ``seconds``. The server is ended."""
+    sent, limit = None, time.monotonic() + seconds
+    while sent is None and (remaining := limit - time.monotonic()) > 0:
         if select.select([server], [], [], remaining)[0]:
             sent = server.read()
     if sent != b"":  # it has not ended by itself

@@ -70,8 +70,8 @@ class ApplyResult(Struct, frozen=True):
     """The result of an apply.
 
     ``rows`` are the plan's rows and the rows of the module options. ``finished`` is whether every
-    file was updated and the changes were compared as requested, and no rollback was recorded during
-    the run: then no profile becomes active.
+    file was updated and the changes were compared as requested. It is False if a rollback was
+    recorded during the run: then no profile becomes active.
     """
 
     plan: Plan

@@ -490,10 +490,10 @@ def _search(
             )
             model = (disk.adapter, disk.medium, disk.model)
             result.alike = tuple(
-                other.target
-                for other in situation.chosen.endpoints
-                if other.target != disk.target
-                and (other.adapter, other.medium, other.model) == model
+                endpoint.target
+                for endpoint in situation.chosen.endpoints
+                if endpoint.target != disk.target
+                and (endpoint.adapter, endpoint.medium, endpoint.model) == model
             )
             results.append(result)
     return results

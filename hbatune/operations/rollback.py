@@ -47,11 +47,10 @@ class RollbackPreview(Struct, frozen=True):
 class RollbackResult(Struct, frozen=True):
     """The result of a rollback.
 
-    ``finished`` is whether its record and the journal could be written, and the active profile, the
-    udev rules, the module options and the list for irqbalance were removed or updated: otherwise
-    they could set values again. ``read`` is whether the devices could be read. If not, udev may
-    have saved values that no row contains. ``losses`` are the original values that the journal has
-    lost.
+    ``finished`` is whether all files are updated: its record, the journal, the active profile, the
+    udev rules, the module options and the list for irqbalance. An old one could set values again.
+    ``read`` is whether the devices could be read. If not, udev may have saved values that no row
+    contains. ``losses`` are the original values that the journal has lost.
     """
 
     rows: tuple[Restored, ...]
