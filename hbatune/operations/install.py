@@ -62,37 +62,6 @@ class PreparedFiles(Struct, frozen=True):
     configuration: Path
     executable: Path
 
-    @property
-    def checkable(self) -> tuple[Piece, ...]:
-        """The files that this machine's tools can check: units only if their program exists."""
-        pieces = [piece for piece in self.pieces if not piece.link]
-        if not os.access(self.executable, os.X_OK):
-            pieces = [piece for piece in pieces if piece.path.suffix != ".service"]
-        return tuple(pieces)
-
-
-class RollbackCameError(HbatuneError):
-    """A rollback was recorded after the installation began; nothing was placed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a rollback was recorded after this installation began; nothing was installed",
-            hint="to tune again, run the same command again",
-        )
-
-
-class UntrustedError(UsageError):
-    """Another user than root can change a file that a unit would start or write to."""
-
-    def __init__(self, path: Path, fault: toml_files.TrustFault) -> None:
-        way = "" if fault.path == path else f" (on the way to {path})"
-        mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
-        super().__init__(
-            f"{fault.path}{way} is not root's alone: {fault.problem}",
-            hint=f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
-            "choose a place that root alone can write",
-        )
-
 
 class InstallResult(Struct, frozen=True):
     """The result of an installation: the ``changed`` paths, and whether everything works."""
@@ -123,7 +92,10 @@ def install_profile(
     manifest = context.paths.manifest
     with context.lock() if live else nullcontext():
         if live and rollback_record.has_later(began, context.paths):
-            raise RollbackCameError
+            raise HbatuneError(
+                "a rollback was recorded after this installation began; nothing was installed",
+                hint="to tune again, run the same command again",
+            )
         # The files before the profile: if one cannot be placed, no profile becomes active.
         changed = placement.place_pieces(root, manifest, prepared.pieces)
         if profile:
@@ -209,9 +181,12 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         wanted = paths.units / "multi-user.target.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
     configuration = library.site / CONFIG_FILE
-    prepared = PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
-    boot_files.check_pieces(prepared.checkable)
-    return prepared
+    # This machine's tools check a unit only if its program exists.
+    is_here = os.access(executable, os.X_OK)
+    boot_files.check_pieces(
+        piece for piece in pieces if not piece.link and (is_here or piece.path.suffix != ".service")
+    )
+    return PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
 
 
 def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
@@ -265,7 +240,15 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
         except OSError as error:
             raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
         if fault is not None:
-            raise UntrustedError(path, fault)
+            way = "" if fault.path == path else f" (on the way to {path})"
+            mended = ""
+            if fault.remedy:
+                mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
+            raise UsageError(
+                f"{fault.path}{way} is not root's alone: {fault.problem}",
+                hint=f"a unit of root's would depend on it: {mended}choose a place that root alone "
+                "can write",
+            )
 
 
 def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
@@ -373,9 +356,12 @@ def _make_daemon_lock(paths: Paths) -> Lock:
 
     Such a daemon would set values again, and their original values would be lost.
     """
-    hint = "end that process, then run `hbatune uninstall` again"
-    spare = paths.daemon_lock_spare
-    return Lock(paths.daemon_lock, "is a daemon that still runs", spare=spare, hint=hint)
+    return Lock(
+        paths.daemon_lock,
+        "is a daemon that still runs",
+        spare=paths.daemon_lock_spare,
+        hint="end that process, then run `hbatune uninstall` again",
+    )
 
 
 def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> bool:
