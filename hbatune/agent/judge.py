@@ -26,13 +26,6 @@ _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
 
 
-def find_lowered_depths(rows: Iterable[Row]) -> frozenset[str]:
-    """Return the ids of the rows whose queue depth is below the profile value."""
-    return frozenset(
-        row.id for row in rows if row.setting == QUEUE_DEPTH and _get_depths(row, below=True)
-    )
-
-
 def compute_depth_levels(
     rows: Iterable[Row],
     ramps: Mapping[str, Ramp],
@@ -94,12 +87,10 @@ def is_ramping(row: Row, levels: Mapping[str, DepthLevel]) -> bool:
     return row.setting == QUEUE_DEPTH and row.id in levels and levels[row.id].ramping
 
 
-def _get_depths(row: Row, *, below: bool = False) -> tuple[int, int] | None:
+def _get_depths(row: Row) -> tuple[int, int] | None:
     """Return the current depth and the profile value, or None if they are not numbers."""
     current, value = row.current, row.value
-    if not (isinstance(current, int) and isinstance(value, int)):
-        return None
-    return None if below and current >= value else (current, value)
+    return (current, value) if isinstance(current, int) and isinstance(value, int) else None
 
 
 class Judge:
@@ -116,7 +107,10 @@ class Judge:
         """Return the scope of the pass and the functions that select skipped settings."""
         order, self._facts = self._order, facts
         self.new = facts.new
-        self.chosen = find_event_targets(facts.machine, order)
+        self.chosen: frozenset[str] | None = None  # the ids of the events, or everything
+        if order.names is not None:
+            ids = (_find_event_ids(facts.machine, event) for event in order.events)
+            self.chosen = frozenset().union(*ids)
         # A driver has reset only values that differ from the values that hbatune has set.
         reset_values = {
             key: facts.drivers_own[key] for key in facts.unlike_set & facts.drivers_own.keys()
@@ -201,13 +195,6 @@ class Judge:
         return self._facts.config.daemon.about(row.setting)
 
 
-def find_event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
-    """Return the ids that the order's events affect, or None for everything."""
-    if order.names is None:
-        return None
-    return frozenset(id for event in order.events for id in _find_event_ids(machine, event))
-
-
 def make_origin_finder(
     order: Order,
     machine: Machine,
@@ -251,11 +238,17 @@ def make_origin_finder(
 
 
 def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:
-    if not any(row.setting == QUEUE_DEPTH for row in facts.rows):
+    """Return by id the facts that show whether the kernel has lowered a queue depth."""
+    rows, lowered = [row for row in facts.rows if row.setting == QUEUE_DEPTH], set()
+    for row in rows:
+        depths = _get_depths(row)
+        if depths is not None and depths[0] < depths[1]:
+            lowered.add(row.id)
+    if not rows:
         return {}
     return find_ramps(
         (*facts.machine.endpoints, *facts.siblings),
-        find_lowered_depths(facts.rows),
+        frozenset(lowered),
         deadline=facts.config.act.deadline_seconds,
         worker_pool=facts.worker_pool,
     )

@@ -156,26 +156,19 @@ def keep_probed(
     """
     command, time = f"probe {name}", context.clock()
     profile = None if probed.profile is None else probed.profile.name
-    records = [
-        make_record(probed.machine, profile, command, result, time)
-        for result in list_results(probed.runs)
-    ]
+    machine, records = probed.machine, []
+    for result in list_results(probed.runs):
+        records.append(make_record(machine, profile, command, result, time))
     for sweep in sweeps:
-        last = make_record(probed.machine, profile, command, sweep.last, time)
+        last = make_record(machine, profile, command, sweep.last, time)
+        workload, depth = sweep.last.workload, sweep.queue_depth
         # Without its result, which the records above already contain.
-        knee = replace(
-            last,
-            result=None,
-            knee=sweep.knee,
-            queue_depth=sweep.queue_depth,
-            workload=sweep.last.workload,
-        )
+        knee = replace(last, result=None, knee=sweep.knee, queue_depth=depth, workload=workload)
         records.append(knee)
-    for result in together:
-        figures = make_kept_together(result)
-        records.append(
-            make_adapter_record(probed.machine, profile, command, result.adapter, figures, time)
-        )
+    for full in together:
+        figures = make_kept_together(full)
+        record = make_adapter_record(machine, profile, command, full.adapter, figures, time)
+        records.append(record)
     keep_records(context, records)
 
 
