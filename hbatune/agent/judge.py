@@ -112,9 +112,8 @@ class Judge:
             ids = (_find_event_ids(facts.machine, event) for event in order.events)
             self.chosen = frozenset().union(*ids)
         # A driver has reset only values that differ from the values that hbatune has set.
-        reset_values = {
-            key: facts.drivers_own[key] for key in facts.unlike_set & facts.drivers_own.keys()
-        }
+        reset_keys = facts.unlike_set & facts.drivers_own.keys()
+        reset_values = {key: facts.drivers_own[key] for key in reset_keys}
         self._origin = make_origin_finder(
             order, facts.machine, facts.new, reset_values, facts.reshared
         )

@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import suppress
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -143,9 +144,8 @@ def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -
     connected = _find_controller_disks(order, memory.last)
     if not connected:
         return _run_pass(order, config, profile, memory)
-    disks = tuple(
-        DeviceEvent(name, Cause.CONNECTED) for names in connected.values() for name in names
-    )
+    names = chain(*connected.values())
+    disks = tuple(DeviceEvent(name, Cause.CONNECTED) for name in names)
     other_events = tuple(event for event in order.events if event not in connected)
     disk_order = replace(order, events=(*other_events, *disks))
     report = _run_pass(disk_order, config, profile, memory)

@@ -176,10 +176,8 @@ class PassHistory:
         # A start, a reload or a new configuration changes many values in one pass, without another
         # tool.
         if order.reason in (PassReason.AUDIT, PassReason.EVENT):
-            drifted = (
-                change.key for change in report.written if change.origin is ChangeOrigin.DRIFT
-            )
-            self._repairs.add(drifted, current_time)
+            drift = (change.key for change in report.written if change.origin is ChangeOrigin.DRIFT)
+            self._repairs.add(drift, current_time)
         if report.subjects is not None:
             self._retries.record(report.changes, current_time, epoch, is_complete=is_complete)
         skipped = [change for change in report.changes if change.handled is Handled.LEFT]
@@ -267,9 +265,7 @@ class Retries:
 
     def find_due(self, current_time: float) -> frozenset[SettingKey]:
         """Return the settings to try now. The others are tried later."""
-        return frozenset(
-            key for key, failure in self.failures.items() if failure.due <= current_time
-        )
+        return frozenset(key for key, entry in self.failures.items() if entry.due <= current_time)
 
     def record(
         self,

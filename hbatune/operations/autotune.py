@@ -22,12 +22,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Missing
 from hbatune.operations import disk_probes
 from hbatune.operations.context import Context, Phase, SearchesAhead
-from hbatune.operations.disk_probes import (
-    DiskProbes,
-    NotWritableError,
-    SearchEndedError,
-    SearchMeans,
-)
+from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchMeans
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import keep_records
 from hbatune.operations.situation import (
@@ -243,7 +238,7 @@ class DiskSearch:
                 lambda _, seconds: self._probes.probe_beside(seconds),
                 lambda figures: 1e6 / figures.p99_us,
             )
-        except NotWritableError as error:
+        except disk_probes.NotWritableError as error:
             outcome = error.outcome
         if self.found.schedulers is None:
             reason = Unjudged.NO_CHOICE if outcome is None else Unjudged.NOT_WRITABLE

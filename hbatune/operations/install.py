@@ -326,10 +326,9 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
     placed = placement.load_installed(root, paths.manifest)
     if placed is not None and placed.of(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
-        timer = placed.of(paths.units / system.AUDIT_TIMER)
-        finished = _report_failure(
-            context, system.disable(*([system.AUDIT_TIMER] if timer else []))
-        )
+        has_timer = placed.of(paths.units / system.AUDIT_TIMER)
+        timers = [system.AUDIT_TIMER] if has_timer else []
+        finished = _report_failure(context, system.disable(*timers))
     if keep_values or _is_untouched(paths):
         with _make_daemon_lock(paths), context.lock() as lock:
             finished = boot_files.remove_options(context, None) and finished

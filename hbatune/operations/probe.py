@@ -346,10 +346,15 @@ def list_apply_records(
     context: Context, situation: Situation, rows: Sequence[Row], verified: VerificationResult
 ) -> Iterator[Record]:
     """Yield records of the verdicts of an apply with these rows."""
-    machine, reverted = situation.machine, verified.reverted
+    machine = situation.machine
     command = "apply --verify" if verified.thorough else "apply"
     for proof in verified.proofs:
-        judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
+        changes, reverted = [], []
+        for row in rows:
+            if row.id == proof.id and row.setting in proof.settings:
+                changes.append(ValueChange(row.target, row.setting, row.current, row.value))
+                if (row.id, row.setting) in verified.reverted:
+                    reverted.append(row.setting)
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
             result = replace(result, settings=merge_written(result.settings, rows))
@@ -363,10 +368,8 @@ def list_apply_records(
             id=proof.id,
             result=result,
             proof=proof,
-            settings=tuple(
-                ValueChange(row.target, row.setting, row.current, row.value) for row in judged
-            ),
-            reverted=tuple(row.setting for row in judged if (row.id, row.setting) in reverted),
+            settings=tuple(changes),
+            reverted=tuple(reverted),
         )
 
 
