@@ -143,11 +143,11 @@ class DiskSearch:
         unless: bool = False,
     ) -> None:
         """Note settings as not evaluated, unless they were, or are noted already."""
-        noted = {name for entry in self.found.not_judged for name in entry.settings}
-        if not unless and not noted & set(settings):
-            self.found.not_judged.append(
-                tournaments.NotJudged(tuple(settings), reason, detail, outcome)
-            )
+        names = tuple(settings)
+        noted = any(set(entry.settings) & set(names) for entry in self.found.not_judged)
+        if not unless and not noted:
+            entry = tournaments.NotJudged(names, reason, detail, outcome)
+            self.found.not_judged.append(entry)
 
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
@@ -483,13 +483,11 @@ def _search(
                 )
                 for name, failed in experiment.failed.items()
             )
-            model = (disk.adapter, disk.medium, disk.model)
-            result.alike = tuple(
-                endpoint.target
-                for endpoint in situation.chosen.endpoints
-                if endpoint.target != disk.target
-                and (endpoint.adapter, endpoint.medium, endpoint.model) == model
-            )
+            for endpoint in situation.chosen.endpoints:
+                model = (endpoint.adapter, endpoint.medium, endpoint.model)
+                is_same_model = model == (disk.adapter, disk.medium, disk.model)
+                if is_same_model and endpoint.target != disk.target:
+                    result.alike += (endpoint.target,)
             results.append(result)
     return results
 
