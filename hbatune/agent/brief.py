@@ -10,24 +10,16 @@ import time
 
 from hbatune.processes import is_alive, is_stopped, read_clock_id
 
-TYPE_CHECKING = False  # as in cli.streams
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SCHEMA = "hbatune.status/1"
 
 _MAX_BYTES = 1 << 16
 """Maximum bytes of a status: many times the size of a status with nothing open."""
 
 _YEAR_9999 = 253_402_214_400
-_NOTHING: dict[str, object] = {
-    **{"open": [], "alerts": [], "error": None, "mistake": None, "unreadable": 0},
-    **{"rolled_back": False, "ready": True, "unwritten": [], "abandoned": 0, "schema": SCHEMA},
-}
-_TIMES = {
-    *("clock", "started", "saved", "save_due"),
-    *("pass_due", "pass_started", "pass_ended"),
-}
+_NOTHING: dict[str, object] = {"open": [], "alerts": [], "unwritten": []}
+_NOTHING |= {"error": None, "mistake": None, "rolled_back": False, "ready": True}
+_NOTHING |= {"unreadable": 0, "abandoned": 0, "schema": SCHEMA}
+_TIMES = {"clock", "started", "saved", "save_due", "pass_due", "pass_started", "pass_ended"}
 _COUNTS = ("endpoints", "passes", "written", "overruns")
 
 
@@ -40,18 +32,15 @@ class Brief:
     def __init__(self, fields: dict[str, object]) -> None:
         """Read them from a status file. Raises ValueError if it contains more, or less."""
         process, last, profile = fields["process"], fields["last"], fields["profile"]
-        _require(
-            fields.keys()
-            == _NOTHING.keys() | {*_COUNTS, "process", "since", "profile", "last", "times"}
-        )
+        names = {"process", "since", "profile", "last", "times"}
+        _require(fields.keys() == _NOTHING.keys() | names | set(_COUNTS))
         _require_current(fields["times"])
         for name, value in _NOTHING.items():
             _require(fields[name] == value and type(fields[name]) is type(value))
         _require(isinstance(profile, str) and profile.isprintable())
         self.profile = str(profile)
-        self.endpoints, self.passes, self.written, _ = (
-            _parse_count(fields[name]) for name in _COUNTS
-        )
+        counts = [_parse_count(fields[name]) for name in _COUNTS]
+        self.endpoints, self.passes, self.written, _ = counts
         self.since = _parse_moment(fields["since"])
         _require(isinstance(process, dict) and process.keys() == {"pid", "start_time"})
         assert isinstance(process, dict)
@@ -65,7 +54,7 @@ class Brief:
             self.last = _parse_moment(last["time"]), last["reason"]
 
 
-def read_brief(path: "Path") -> Brief | None:
+def read_brief(path: os.PathLike[str]) -> Brief | None:
     """Return the status of a running, healthy daemon, or None.
 
     None has several possible causes, which ``status.load_status`` distinguishes.

@@ -30,50 +30,8 @@ class ChildError(HbatuneError):
         )
 
 
-class Child:
-    """A fork that does ``work`` and sends its result. ``fileno`` is readable once data arrives.
-
-    A child that crashes sends nothing. Raises ChildError if the fork fails.
-    """
-
-    def __init__(self, work: Callable[[], bytes]) -> None:
-        self._parts: list[bytes] = []
-        parent = os.getpid()
-        try:
-            self._reader, writer = os.pipe2(os.O_CLOEXEC)
-        except OSError as error:
-            raise ChildError(error) from error
-        try:
-            self.pid = os.fork()
-        except OSError as error:
-            os.close(self._reader)
-            os.close(writer)
-            raise ChildError(error) from error
-        if self.pid == 0:
-            _run_work(work, writer, parent)
-        os.close(writer)
-
-    def fileno(self) -> int:
-        """Return the descriptor to wait for."""
-        return self._reader
-
-    def read(self) -> bytes | None:
-        """Receive available data. Return all data once the child has ended, or None before that."""
-        part = os.read(self._reader, 1 << 16)
-        if part:
-            self._parts.append(part)
-            return None
-        self.kill()  # after its last write, so nothing is lost
-        return b"".join(self._parts)
-
-    def kill(self) -> None:
-        """Kill the process and collect its exit status, or abandon it (``children``)."""
-        os.close(self._reader)
-        children.kill(self.pid)
-
-
 class Server:
-    """A fork that answers requests with ``serve``, one by one. ``fileno`` is as in ``Child``.
+    """A fork that answers requests with ``serve``, one by one. ``fileno`` is the pipe of answers.
 
     It keeps the state of ``serve``, but no descriptor of the daemon. If no request arrives within
     ``quiet`` seconds after an answer, it calls ``on_idle`` once. A server that crashes does not
@@ -88,46 +46,38 @@ class Server:
         quiet: float = IDLE_AFTER_S,
     ) -> None:
         self._received = bytearray()
+        parent, opened = os.getpid(), list[int]()
         try:
-            requests, self._writer = os.pipe2(os.O_CLOEXEC)
-        except OSError as error:
-            raise ChildError(error) from error
-
-        def work() -> bytes:
-            # A connection that the daemon closes must not stay open here.
-            close_descriptors(requests, self._child_end, *_find_log_connections())
-            poll = select.poll()
-            poll.register(requests, select.POLLIN)
-            while (request := _read_message(requests)) is not None:
-                _write_message(self._child_end, serve(request))
-                if not poll.poll(quiet * 1000):
-                    on_idle()
-            return b""
-
-        try:
-            self._reader, self._child_end = os.pipe2(os.O_CLOEXEC)
-        except OSError as error:
-            os.close(requests)
-            os.close(self._writer)
-            raise ChildError(error) from error
-        parent = os.getpid()
-        try:
+            for _ in range(2):
+                opened += os.pipe2(os.O_CLOEXEC)
             self.pid = os.fork()
         except OSError as error:
-            for descriptor in (requests, self._writer, self._reader, self._child_end):
+            for descriptor in opened:
                 os.close(descriptor)
             raise ChildError(error) from error
+        requests, self._writer, self._reader, answers = opened
         if self.pid == 0:
-            _run_work(work, self._child_end, parent)
+
+            def answer_requests() -> None:
+                # A connection that the daemon closes must not stay open here.
+                close_descriptors(requests, answers, *_find_log_connections())
+                poll = select.poll()
+                poll.register(requests, select.POLLIN)
+                while (request := _read_message(requests)) is not None:
+                    _write_message(answers, serve(request))
+                    if not poll.poll(quiet * 1000):
+                        on_idle()
+
+            _run_in_child(answer_requests, parent)
         os.close(requests)
-        os.close(self._child_end)
+        os.close(answers)
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
         return self._reader
 
     def ask(self, request: bytes) -> None:
-        """Send a request. Raises BrokenPipeError if the server has died."""
+        """Send a request that is not empty. Raises BrokenPipeError if the server has died."""
         _write_message(self._writer, request)
 
     def read(self) -> bytes | None:
@@ -153,6 +103,22 @@ class Server:
         children.kill(self.pid)
 
 
+def start_server(
+    serve: Callable[[bytes], bytes],
+    request: bytes = b"start",
+    *,
+    on_idle: Callable[[], None] = lambda: None,
+) -> Server:
+    """Return a server with its first request, which must not be empty. Raises ChildError."""
+    server = Server(serve, on_idle=on_idle)
+    try:
+        server.ask(request)
+    except BrokenPipeError as error:
+        server.kill()
+        raise ChildError(error) from error
+    return server
+
+
 def _find_log_connections() -> Iterator[int]:
     """Yield the connections to systemd's journal, which receives the errors of a pass."""
     for name in os.listdir("/proc/self/fd"):
@@ -169,11 +135,12 @@ _LENGTH = struct.Struct("!Q")
 
 
 def _write_message(descriptor: int, message: bytes) -> None:
-    _write_bytes(descriptor, _LENGTH.pack(len(message)) + message)
+    remaining = memoryview(_LENGTH.pack(len(message)) + message)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 def _read_message(descriptor: int) -> bytes | None:
-    """Return the next message, or None at the end."""
     (length,) = _LENGTH.unpack(_read_bytes(descriptor, _LENGTH.size) or bytes(_LENGTH.size))
     return _read_bytes(descriptor, length) or None
 
@@ -190,13 +157,7 @@ def _read_bytes(descriptor: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _write_bytes(descriptor: int, data: bytes) -> None:
-    remaining = memoryview(data)
-    while remaining:
-        remaining = remaining[os.write(descriptor, remaining) :]
-
-
-def _run_work(work: Callable[[], bytes], writer: int, parent: int) -> None:
+def _run_in_child(work: Callable[[], None], parent: int) -> None:
     """Do the work in the child. Never returns."""
     code = 1
     try:
@@ -206,7 +167,7 @@ def _run_work(work: Callable[[], bytes], writer: int, parent: int) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _write_bytes(writer, work())
+        work()
         code = 0
     except BaseException:
         # os._exit below reports nothing, and an internal error must appear in the journal.

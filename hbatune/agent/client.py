@@ -4,9 +4,9 @@ import os
 import select
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from msgspec import Struct
 
@@ -42,20 +42,19 @@ def reload_daemon(path: Path) -> None:
             os.kill(process.pid, signal.SIGHUP)
 
 
-class LockAfterPass:
-    """The lock, taken as soon as the daemon's current pass has ended.
+@contextmanager
+def take_lock_after_pass() -> Iterator[Lock]:
+    """Take the lock as soon as the daemon's current pass has ended.
 
     Raises LockedError if another command holds it, or the daemon for more than ``DAEMON_WAIT_S``.
     """
-
-    def __init__(self) -> None:
-        self._lock = Lock(paths.LOCK, spare=paths.LOCK_SPARE)
-
-    def __enter__(self) -> Lock:
-        deadline = time.monotonic() + DAEMON_WAIT_S
+    deadline = time.monotonic() + DAEMON_WAIT_S
+    lock = Lock(paths.LOCK, spare=paths.LOCK_SPARE)
+    with ExitStack() as stack:
         while True:
             try:
-                self._lock.__enter__()
+                stack.enter_context(lock)
+                break
             except LockedError as error:
                 remaining = deadline - time.monotonic()
                 # Wait only for a pass of the daemon, which ends soon. Another command may run for
@@ -64,20 +63,10 @@ class LockAfterPass:
                     raise
                 # Its process may stay and wait for the next event, so retry the lock regularly.
                 _wait_for_end(error.pid, min(remaining, LOCK_RETRY_S))
-            else:
-                return self._lock
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.__exit__(kind, error, trace)
+        yield lock
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether the process that held the lock has ended."""
     return pid > 0 and not os.path.exists(f"/proc/{pid}")
 
 
@@ -91,7 +80,6 @@ def _is_pass_process(pid: int) -> bool:
 
 
 def _wait_for_end(pid: int, seconds: float) -> None:
-    """Wait for a process to end, for at most ``seconds``."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:

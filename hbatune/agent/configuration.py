@@ -53,8 +53,7 @@ class LastGoodConfiguration:
             self.mistake = error
             return False
         self.mistake = None
-        changed = policy != self.policy
-        self.policy = policy
+        changed, self.policy = policy != self.policy, policy
         return changed
 
 

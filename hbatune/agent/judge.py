@@ -5,7 +5,8 @@ array's limit, or drift. Only a change after hbatune set the value is drift, and
 decides how to handle drift.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -23,13 +24,6 @@ from hbatune.settings.table import QUEUE_DEPTH, Cause, Value, find_setting
 
 _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
-
-
-def find_lowered_depths(rows: Iterable[Row]) -> frozenset[str]:
-    """Return the ids of the rows whose queue depth is below the profile value."""
-    return frozenset(
-        row.id for row in rows if row.setting == QUEUE_DEPTH and _get_depths(row, below=True)
-    )
 
 
 def compute_depth_levels(
@@ -93,12 +87,10 @@ def is_ramping(row: Row, levels: Mapping[str, DepthLevel]) -> bool:
     return row.setting == QUEUE_DEPTH and row.id in levels and levels[row.id].ramping
 
 
-def _get_depths(row: Row, *, below: bool = False) -> tuple[int, int] | None:
+def _get_depths(row: Row) -> tuple[int, int] | None:
     """Return the current depth and the profile value, or None if they are not numbers."""
     current, value = row.current, row.value
-    if not (isinstance(current, int) and isinstance(value, int)):
-        return None
-    return None if below and current >= value else (current, value)
+    return (current, value) if isinstance(current, int) and isinstance(value, int) else None
 
 
 class Judge:
@@ -109,40 +101,37 @@ class Judge:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._handled: Mapping[SettingKey, Handled] = {}
+        self._handled: dict[SettingKey, Handled] = {}
 
     def __call__(self, facts: PassFacts) -> PassScope:
         """Return the scope of the pass and the functions that select skipped settings."""
         order, self._facts = self._order, facts
         self.new = facts.new
-        self.chosen = find_event_targets(facts.machine, order)
+        self.chosen: frozenset[str] | None = None  # the ids of the events, or everything
+        if order.names is not None:
+            ids = (_find_event_ids(facts.machine, event) for event in order.events)
+            self.chosen = frozenset().union(*ids)
         # A driver has reset only values that differ from the values that hbatune has set.
-        reset_values = {
-            key: facts.drivers_own[key] for key in facts.unlike_set & facts.drivers_own.keys()
-        }
+        reset_keys = facts.unlike_set & facts.drivers_own.keys()
+        reset_values = {key: facts.drivers_own[key] for key in reset_keys}
         self._origin = make_origin_finder(
             order, facts.machine, facts.new, reset_values, facts.reshared
         )
         self._ramps = _find_ramps(facts)
-        chosen, new = self.chosen, self.new
-        reset = frozenset(
-            row.id
-            for row in facts.rows
-            if row.setting == QUEUE_DEPTH
-            and row.state is State.DRIFT
-            and self._origin(row) is ChangeOrigin.RESET
-        )
+        reset: set[str] = set()
+        self.resettable: dict[str, int] = {}
+        for row in facts.rows:
+            if row.setting != QUEUE_DEPTH or row.state not in (State.OK, State.DRIFT):
+                continue
+            if row.state is State.DRIFT and self._origin(row) is ChangeOrigin.RESET:
+                reset.add(row.id)
+            driver_value = facts.drivers_own.get((row.id, QUEUE_DEPTH))
+            if isinstance(driver_value, int) and row.value != driver_value:
+                self.resettable[row.target] = driver_value
+        chosen = self.chosen
         self.levels = compute_depth_levels(
-            facts.rows, self._ramps, order, chosen=chosen, new=new, reset=reset
+            facts.rows, self._ramps, order, chosen=chosen, new=self.new, reset=reset
         )
-        self.resettable = {
-            row.target: driver_value
-            for row in facts.rows
-            if row.setting == QUEUE_DEPTH
-            and row.state in (State.OK, State.DRIFT)
-            and isinstance(driver_value := facts.drivers_own.get((row.id, QUEUE_DEPTH)), int)
-            and row.value != driver_value
-        }
         # An event affects other devices too: if a LUN appears, the other LUNs' share shrinks.
         scope = None if chosen is None else chosen | {id for id, _ in facts.reshared}
         return PassScope(scope, self._choose_skipped, self._is_ignored)
@@ -152,9 +141,8 @@ class Judge:
         assert row.value is not None
         key = (row.id, row.setting)
         result = reconciled.done.get(key, row)
-        handled = self._handled.get(key)
-        if handled is None:
-            handled = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
+        written = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
+        handled = self._handled.get(key, written)
         ramping = handled is Handled.RAMPING
         return SettingChange(
             target=row.target,
@@ -178,45 +166,32 @@ class Judge:
         return not is_named and self._origin(row) is not ChangeOrigin.SHARE
 
     def _choose_skipped(self, drift: Iterable[Row]) -> Collection[SettingKey]:
-        rows = list(drift)
-        self._handled = dict(self._find_skipped(rows))
-        ignored = {
-            (row.id, row.setting)
-            for row in rows
-            if self._choose_policy(row) is DriftReaction.IGNORE
-        }
-        return self._handled.keys() | ignored
-
-    def _find_skipped(self, drift: Iterable[Row]) -> Iterator[tuple[SettingKey, Handled]]:
-        """Yield the settings that must not be written, with the reason."""
-        order = self._order
+        """Return the settings that must not be written, and note how they are handled."""
+        order, self._handled = self._order, {}
+        skipped: set[SettingKey] = set()
         for row in drift:
-            key, origin = (row.id, row.setting), self._origin(row)
+            key, origin, policy = (row.id, row.setting), self._origin(row), self._choose_policy(row)
+            if policy is DriftReaction.IGNORE:
+                skipped.add(key)
             # The order matters: a run's switching explains any value, and a ramp is assumed for a
             # low depth before an administrator's change.
             if row.id in self._facts.held:
-                yield key, Handled.HELD
+                self._handled[key] = Handled.HELD
             elif origin is not ChangeOrigin.NEW and is_ramping(row, self.levels):
-                yield key, Handled.RAMPING
+                self._handled[key] = Handled.RAMPING
             elif key in order.left or (origin is ChangeOrigin.DRIFT and key in order.fought):
-                yield key, Handled.LEFT
+                self._handled[key] = Handled.LEFT
             elif origin is ChangeOrigin.UNSET and key in order.waiting:
-                yield key, Handled.WAITING
-            elif self._choose_policy(row) is DriftReaction.REPORT:
-                yield key, Handled.REPORTED
+                self._handled[key] = Handled.WAITING
+            elif policy is DriftReaction.REPORT:
+                self._handled[key] = Handled.REPORTED
+        return skipped | self._handled.keys()
 
     def _choose_policy(self, row: Row) -> DriftReaction:
         """Return how to handle a row. The configuration only decides about drift."""
         if self._origin(row) is not ChangeOrigin.DRIFT:
             return DriftReaction.REPAIR
         return self._facts.config.daemon.about(row.setting)
-
-
-def find_event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
-    """Return the ids that the order's events affect, or None for everything."""
-    if order.names is None:
-        return None
-    return frozenset(id for event in order.events for id in _find_event_ids(machine, event))
 
 
 def make_origin_finder(
@@ -234,11 +209,11 @@ def make_origin_finder(
     event distinguishes this from a reset. ``reshared`` are the depths that equal an outdated share
     of an array's limit (``PassFacts``).
     """
-    causes: dict[str, set[Cause]] = {}
+    causes: defaultdict[str, set[Cause]] = defaultdict(set)
     for event in order.events:
         if event.cause is not None:
             for id in _find_event_ids(machine, event):
-                causes.setdefault(id, set()).add(event.cause)
+                causes[id].add(event.cause)
 
     def origin(row: Row) -> ChangeOrigin:
         # This comes first: a new device has no former value that could be reset or changed.
@@ -263,11 +238,16 @@ def make_origin_finder(
 
 def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:
     """Return by id the facts that show whether the kernel has lowered a queue depth."""
-    if not any(row.setting == QUEUE_DEPTH for row in facts.rows):
+    rows, lowered = [row for row in facts.rows if row.setting == QUEUE_DEPTH], set()
+    for row in rows:
+        depths = _get_depths(row)
+        if depths is not None and depths[0] < depths[1]:
+            lowered.add(row.id)
+    if not rows:
         return {}
     return find_ramps(
         (*facts.machine.endpoints, *facts.siblings),
-        find_lowered_depths(facts.rows),
+        frozenset(lowered),
         deadline=facts.config.act.deadline_seconds,
         worker_pool=facts.worker_pool,
     )
@@ -286,6 +266,5 @@ def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:
     if event.cause is not Cause.CONNECTED:
         return ids
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in ids}
-    return ids | {
-        endpoint.id for endpoint in machine.endpoints if targets.intersection(endpoint.paths)
-    }
+    heads = (disk.id for disk in machine.endpoints if targets.intersection(disk.paths))
+    return ids | set(heads)

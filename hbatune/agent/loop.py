@@ -19,19 +19,11 @@ from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import orders, work
-from hbatune.agent.child import CHILD_DIED, Child, ChildError, Server
+from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
-from hbatune.agent.orders import (
-    NewEndpointProbe,
-    Order,
-    PassReason,
-    PassReport,
-    SettingChange,
-    UnwrittenFile,
-    decode_report,
-)
+from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, UnwrittenFile
 from hbatune.agent.probes import EndpointProbes
 from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import ServiceManager
@@ -118,7 +110,7 @@ class Reporter(Protocol):
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report the new configuration, or the error because of which the old one stays."""
 
-    def probed(self, result: NewEndpointProbe) -> None:
+    def probed(self, result: orders.NewEndpointProbe) -> None:
         """Report the probe of new endpoints."""
 
     def alerted(self, event: AlertEvent) -> None:
@@ -150,25 +142,23 @@ class DaemonLoop:
         monitor: MetricsMonitor,
         *,
         open: Iterable[SettingChange] = (),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._configuration = source, configuration
         self._service, self._reporter, self._save = service, reporter, save
         self._monitor = monitor
         self._paths = Paths()
         self._depths = DepthWatch()
-        self._clock = clock
         self._status = Status(find_this_process(), time.time(), None)
         self._clock_id = read_clock_id()
-        self._started = self._saved = clock()
+        self._started = self._saved = time.monotonic()
         self._pass_ended: float | None = None
         self._pass_due = self._started + PASS_LIMIT_S
         self._unwritten: dict[str, tuple[UnwrittenFile, ...]] = {}
-        self._schedule = Schedule(clock())
+        self._schedule = Schedule(time.monotonic())
         audit = configuration.policy.config.daemon.audit_seconds
-        self._history = PassHistory(audit, open, current_time=clock(), epoch=time.time())
+        self._history = PassHistory(audit, open, current_time=time.monotonic(), epoch=time.time())
         self._problem: str | None = None
-        self._alive = clock()
+        self._alive = time.monotonic()
         self._server: tuple[Server, Policy, float] | None = None
         self._running: tuple[Server, Order, float] | None = None
         self._probes = EndpointProbes()
@@ -186,7 +176,7 @@ class DaemonLoop:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._save_status()
         try:
-            while not self._must_stop():
+            while not {signal.SIGTERM, signal.SIGINT} & set(self._signals):
                 self._start_pass()
                 self._probe_endpoints()
                 self._wait_for_event(wake)
@@ -201,14 +191,10 @@ class DaemonLoop:
     def _note_signal(self, number: int, frame: object) -> None:
         self._signals.append(number)
 
-    def _must_stop(self) -> bool:
-        return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
-
     # -- passes and probes to start -----------------------------------------------------------
 
     def _start_pass(self) -> None:
-        """Start the pass that is due, unless a pass is in progress."""
-        current_time = self._clock()
+        current_time = time.monotonic()
         if self._running is not None or not self._schedule.is_due(current_time):
             return
         self._refresh_configuration()
@@ -226,7 +212,7 @@ class DaemonLoop:
         except (ChildError, HangingPassesError) as error:
             self._handle_report(order, PassReport(error=error.message, hint=error.hint))
             return
-        self._running = server, order, self._clock()
+        self._running = server, order, time.monotonic()
 
     def _order_pass(self, order: Order, config: Config, profile: Profile) -> Server:
         """Order a pass and return the process that makes it.
@@ -235,12 +221,11 @@ class DaemonLoop:
         new process. An audit uses the existing process up to a maximum age, since a new process
         must load its modules.
         """
-        policy, current_time = self._configuration.policy, self._clock()
+        policy, current_time = self._configuration.policy, time.monotonic()
         if self._server is not None:
             server, server_policy, started = self._server
-            audit = (
-                order.reason is PassReason.AUDIT and current_time - started < PASS_PROCESS_MAX_AGE_S
-            )
+            is_young = current_time - started < PASS_PROCESS_MAX_AGE_S
+            audit = is_young and order.reason is PassReason.AUDIT
             if server_policy is policy and (audit or order.names is not None):
                 # The process keeps the levels, which are many, until its next full scan.
                 request = order if audit else replace(order, levels={})
@@ -255,17 +240,11 @@ class DaemonLoop:
         gc.collect()
         gc.freeze()
         passes = work.PassMaker(config, profile)
-        server = Server(passes.make, on_idle=passes.rest)
+        server = start_server(passes.make, orders.encode(order), on_idle=passes.rest)
         self._server = server, policy, current_time
-        try:
-            server.ask(orders.encode(order))
-        except BrokenPipeError as error:
-            self._end_server()
-            raise ChildError(error) from error
         return server
 
     def _end_server(self) -> None:
-        """End the process that makes passes."""
         if self._server is not None:
             self._server[0].kill()
             self._server = None
@@ -276,18 +255,17 @@ class DaemonLoop:
         policy = self._configuration.policy
         if not busy and self._probes.is_due and policy.profile is not None:
             failed = self._probes.start(
-                policy.config, policy.profile, self._clock(), PASS_TIMEOUT_S
+                policy.config, policy.profile, time.monotonic(), PASS_TIMEOUT_S
             )
             if failed is not None:
                 self._reporter.probed(failed)
 
     def _refresh_configuration(self, *, force: bool = False) -> None:
-        """Read the configuration, and apply it if it is valid."""
         mistake = self._configuration.mistake
         changed = self._configuration.refresh(force=force)
         if changed:
             self._reset_history()
-            self._schedule.add_everything(PassReason.CONFIGURED, self._clock())
+            self._schedule.add_everything(PassReason.CONFIGURED, time.monotonic())
         if changed or self._configuration.mistake is not mistake:
             profile = self._configuration.policy.profile
             name = None if profile is None else profile.name
@@ -296,19 +274,16 @@ class DaemonLoop:
     def _stop_tuning(self) -> None:
         """Stop tuning: no profile is active, or everything was rolled back."""
         self._postpone_audit()
-        self._postpone_pass_due()
         self._end_server()
         self._monitor.stop_watching()
         self._depths.stop()
+        rolled_back = rollback_record.load(self._paths).everything
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
-        self._publish_status(
-            replace(quiet, rolled_back=rollback_record.load(self._paths).everything)
-        )
+        self._publish_status(replace(quiet, rolled_back=rolled_back))
 
     # -- waiting for events ------------------------------------------------------------------
 
     def _wait_for_event(self, wake: int) -> None:
-        """Wait for the next event, signal, result or deadline, and handle it."""
         # Built each time: children and the metrics socket come and go.
         poll = select.poll()
         poll.register(wake, select.POLLIN)
@@ -332,22 +307,24 @@ class DaemonLoop:
             self._receive_events()
         if metrics_socket in ready:
             self._monitor.serve()
-        if self._clock() >= self._monitor.due:
+        if time.monotonic() >= self._monitor.due:
             self._take_sample()
-        if self._running is None and self._clock() >= self._depths.due:
-            self._check_depths()
         if self._running is not None:
             self._receive_report(*self._running, ready)
-        probed = self._probes.receive(self._clock(), ready=probe_pipe in ready)
+        elif time.monotonic() >= self._depths.due:  # depths that the driver has reset
+            current_time = time.monotonic()
+            if disks := self._depths.look(current_time):
+                self._schedule.add_events(map(DeviceEvent, disks), current_time)
+        probed = self._probes.receive(time.monotonic(), ready=probe_pipe in ready)
         if probed is not None:
             self._unwritten["probe"] = probed.unwritten
             self._reporter.probed(probed)
-        if self._clock() >= self._save_due:
+        if time.monotonic() >= self._save_due:
             self._save_status()
 
     def _compute_timeout_ms(self) -> float:
         """Return the milliseconds to wait if nothing happens."""
-        current_time = self._clock()
+        current_time = time.monotonic()
         times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
         times += [self._probes.limit, self._monitor.due, self._save_due]
         if self._running is None:
@@ -358,16 +335,14 @@ class DaemonLoop:
         return max(0.0, min(times) - current_time) * 1000
 
     def _feed_watchdog(self) -> None:
-        """Notify systemd's watchdog once half of its time has passed."""
         if self._service.watchdog is not None:
-            current_time = self._clock()
+            current_time = time.monotonic()
             # Tolerance for the poll, which counts in milliseconds.
             if current_time - self._alive >= self._service.watchdog / 2 - 0.001:
                 self._service.notify("WATCHDOG=1")
                 self._alive = current_time
 
     def _take_sample(self) -> None:
-        """Take a sample, and report alerts that were raised or cleared."""
         state, events = self._monitor.tick(self._status)
         if self._monitor.problem != self._problem:
             self._problem = self._monitor.problem
@@ -379,13 +354,6 @@ class DaemonLoop:
         if events:
             self._publish_status(replace(self._status, alerts=state.alerts))
 
-    def _check_depths(self) -> None:
-        """Schedule a pass for depths that the driver has reset. Not called during a pass."""
-        current_time = self._clock()
-        disks = self._depths.look(current_time)
-        if disks:
-            self._schedule.add_events(map(DeviceEvent, disks), current_time)
-
     def _handle_reload(self) -> None:
         if signal.SIGHUP not in self._signals:
             return
@@ -393,7 +361,7 @@ class DaemonLoop:
         # sd_notify(3) requires the time: systemd uses it to distinguish reloads.
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._reset_history()
-        self._schedule.add_everything(PassReason.RELOAD, self._clock())
+        self._schedule.add_everything(PassReason.RELOAD, time.monotonic())
         self._refresh_configuration(force=True)
         if self._ready:
             self._service.notify("READY=1")
@@ -408,8 +376,8 @@ class DaemonLoop:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
             # The kernel does not report which events were lost.
-            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + EVENT_LOSS_DELAY_S)
-        current_time = self._clock()
+            self._schedule.add_everything(PassReason.OVERRUN, time.monotonic() + EVENT_LOSS_DELAY_S)
+        current_time = time.monotonic()
         resets = [event for event in batch.events if event.cause is Cause.RESET]
         other_events = [event for event in batch.events if event.cause is not Cause.RESET]
         if other_events:
@@ -433,23 +401,21 @@ class DaemonLoop:
             self._running = None
             if not sent:
                 self._server = None
+                self._handle_report(order, PassReport(error=CHILD_DIED))
+                return
             disks = self._monitor.disks if order.names is None else ()
             # The report has no name here, so its memory is freed as soon as possible.
-            self._handle_report(
-                order, decode_report(sent, disks) if sent else PassReport(error=CHILD_DIED)
-            )
-            if order.names is not None:
-                return
-            del sent
-            release_memory()  # a report on everything needs much memory
-        elif self._clock() >= started + PASS_TIMEOUT_S:
+            self._handle_report(order, orders.decode_report(sent, disks))
+            if order.names is None:
+                del sent
+                release_memory()  # a report on everything needs much memory
+        elif time.monotonic() >= started + PASS_TIMEOUT_S:
             self._end_server()
             self._running = None
             self._handle_report(order, PassReport(error=_OVERDUE))
 
     def _handle_report(self, order: Order, report: PassReport) -> None:
-        """Act on the report of a pass."""
-        current_time = self._clock()
+        current_time = time.monotonic()
         if report.locked:
             self._schedule.repeat(order, current_time + LOCK_RETRY_S)
             if not self._ready:
@@ -462,9 +428,8 @@ class DaemonLoop:
             self._schedule.repeat(order, current_time + FAILED_PASS_DELAY_S)
         else:
             self._pass_ended = current_time
-            self._postpone_pass_due()
+            self._postpone_audit(is_complete=order.names is None)
             if order.names is None:
-                self._postpone_audit()
                 self._unwritten.pop("probe", None)  # a lost result is shown until now
         retry, report = self._history.retry_conflicts(order, report)
         if retry is not None:
@@ -484,13 +449,12 @@ class DaemonLoop:
             self._depths.watch(report, current_time)
         self._publish_status(self._status.after(order, report, time.time()))
 
-    def _postpone_audit(self) -> None:
-        seconds = self._configuration.policy.config.daemon.audit_seconds
-        self._schedule.set_audit(self._clock() + seconds)
-
-    def _postpone_pass_due(self) -> None:
-        seconds = self._configuration.policy.config.daemon.audit_seconds
-        self._pass_due = self._clock() + seconds + PASS_LIMIT_S
+    def _postpone_audit(self, *, is_complete: bool = True) -> None:
+        """Postpone the deadline of the next pass, and after a full pass also the audit."""
+        due = time.monotonic() + self._configuration.policy.config.daemon.audit_seconds
+        self._pass_due = due + PASS_LIMIT_S
+        if is_complete:
+            self._schedule.set_audit(due)
 
     @property
     def _save_due(self) -> float:
@@ -503,28 +467,24 @@ class DaemonLoop:
         return due
 
     def _save_status(self) -> None:
-        """Save the status with the times that show whether the daemon works."""
-        self._saved = self._clock()
-        started = None if self._running is None else self._running[2]
+        self._saved = time.monotonic()
+        started, pass_due = None, self._pass_due
+        if self._running is not None:
+            started = self._running[2]
+            # A pass in progress does not postpone it: each pass may fail to get the lock.
+            pass_due = min(pass_due, started + PASS_LIMIT_S)
         times = Times(
             clock=self._clock_id,
             started=self._started,
             saved=self._saved,
             save_due=self._saved + SAVE_LIMIT_S,
-            # A pass in progress does not postpone it: each pass may fail to get the lock.
-            pass_due=self._pass_due
-            if started is None
-            else min(self._pass_due, started + PASS_LIMIT_S),
+            pass_due=pass_due,
             pass_started=started,
             pass_ended=self._pass_ended,
         )
-        files = chain(*self._unwritten.values(), self._monitor.unwritten)
-        self._status = replace(
-            self._status,
-            times=times,
-            unwritten=tuple(files),
-            abandoned=children.collect_abandoned(),
-        )
+        files = tuple(chain(*self._unwritten.values(), self._monitor.unwritten))
+        abandoned = children.collect_abandoned()
+        self._status = replace(self._status, times=times, unwritten=files, abandoned=abandoned)
         self._save(self._status)
 
     def _publish_status(self, status: Status) -> None:
@@ -546,11 +506,9 @@ class DaemonLoop:
         self._service.notify("STOPPING=1")
         self._monitor.close()
         self._probes.stop()
-        pending = None if self._running is None else self._running[0]
-        if pending is not None and not _await_result(
-            pending, self._clock() + STOP_TIMEOUT_S, self._clock
-        ):
-            self._server = None  # killed
+        if self._running is not None:
+            _await_answer(self._running[0], STOP_TIMEOUT_S)
+            self._server = None
         self._end_server()
         config = self._configuration.policy.config.daemon
         if config.rollback_on_stop and not has_living_author(self._paths.replacing):
@@ -560,21 +518,23 @@ class DaemonLoop:
     def _restore_values(self) -> PassReport:
         config = self._configuration.policy.config
         try:
-            child = Child(lambda: work.restore_all(config))
+            server = start_server(lambda _: work.restore_all(config))
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
-            return decode_report(work.restore_all(config))
-        sent = _await_result(child, self._clock() + RESTORE_ALL_TIMEOUT_S, self._clock)
-        return decode_report(sent) if sent else PassReport(error=_OVERDUE)
+            return orders.decode_report(work.restore_all(config))
+        sent = _await_answer(server, RESTORE_ALL_TIMEOUT_S)
+        return orders.decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 
 _OVERDUE = "it did not come to its end"
 
 
-def _await_result(child: Child | Server, limit: float, clock: Callable[[], float]) -> bytes | None:
-    """Wait for the result of a child and return it. Kill the child at the limit."""
-    while (remaining := limit - clock()) > 0:
-        if select.select([child], [], [], remaining)[0] and (sent := child.read()) is not None:
-            return sent
-    child.kill()
-    return None
+def _await_answer(server: Server, seconds: float) -> bytes | None:
+    """Return the server's answer, or None after ``seconds``. The server is ended."""
+    sent, limit = None, time.monotonic() + seconds
+    while sent is None and (remaining := limit - time.monotonic()) > 0:
+        if select.select([server], [], [], remaining)[0]:
+            sent = server.read()
+    if sent != b"":  # it has not ended by itself
+        server.kill()
+    return sent

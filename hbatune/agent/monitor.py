@@ -20,12 +20,11 @@ from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, MetricsConfig
 from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.watch import latency
-from hbatune.watch.readings import Subjects, WatchedDisk
+from hbatune.watch.readings import WatchedDisk
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 if TYPE_CHECKING:
     from hbatune.watch.exporter import Exporter
-    from hbatune.watch.metrics import DaemonFigures
 
 NEVER = float("inf")
 POLL_INTERVAL_S = 5.0
@@ -128,7 +127,9 @@ class MetricsMonitor:
         subjects, places = report.subjects, report.places
         if self._watch is not None and self._sampler is not None and not report.whole:
             self._sampler.update(places)
-            self._watch.subjects = _merge_subjects(self._watch.subjects, subjects)
+            all_disks = (*self._watch.subjects.disks, *subjects.disks)
+            disks = {disk.target: disk for disk in all_disks}
+            self._watch.subjects = replace(self._watch.subjects, disks=tuple(disks.values()))
             return
         if self._sampler is None:
             self._sampler = Sampler(places)
@@ -163,7 +164,15 @@ class MetricsMonitor:
             from hbatune.watch import metrics
 
             try:
-                self._outlets.publish(metrics.format_metrics(state, _make_figures(status)))
+                figures = metrics.DaemonFigures(
+                    version=__version__,
+                    profile=status.profile or "",
+                    endpoints=status.endpoints,
+                    drift=len(status.amiss),
+                    repaired=status.written,
+                    passed=None if status.last is None else status.last.time,
+                )
+                self._outlets.publish(metrics.format_metrics(state, figures))
                 self.problem = None
             except OSError as error:
                 self.problem = f"metrics cannot be written: {error.strerror}"
@@ -186,7 +195,6 @@ class MetricsMonitor:
             self._outlets = None
 
     def _open_outlets(self, wanted: MetricsConfig) -> None:
-        """Publish metrics as configured, and close other outlets."""
         if wanted == self._metrics:
             return
         self.close()
@@ -203,24 +211,3 @@ class MetricsMonitor:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return
         self._metrics = wanted
-
-
-def _merge_subjects(subjects: Subjects, part: Subjects) -> Subjects:
-    """Return the subjects with the disks of a partial pass replaced."""
-    disks = {disk.target: disk for disk in subjects.disks} | {
-        disk.target: disk for disk in part.disks
-    }
-    return replace(subjects, disks=tuple(disks.values()))
-
-
-def _make_figures(status: Status) -> "DaemonFigures":
-    from hbatune.watch.metrics import DaemonFigures
-
-    return DaemonFigures(
-        version=__version__,
-        profile=status.profile or "",
-        endpoints=status.endpoints,
-        drift=len(status.amiss),
-        repaired=status.written,
-        passed=None if status.last is None else status.last.time,
-    )

@@ -1,4 +1,4 @@
-"""Orders for passes, their reports, and the time budget and results of short probes (``probing``).
+"""Orders for passes, their reports, and the results of short probes (``probing``).
 
 Each message between the daemon and its processes is one value of msgpack. A report on thousands of
 disks repeats their names and ids, which the daemon stores once.
@@ -308,24 +308,6 @@ def _share_texts(value: _SharedStruct, pool: dict[str, str]) -> _SharedStruct:
         elif type(content) is tuple:
             shared[name] = tuple(pool.setdefault(text, text) for text in content)
     return replace(value, **shared)
-
-
-HOUR = 3600.0
-
-
-class ProbeTime(Struct, frozen=True):
-    """The times of probes on a monotonic clock, each with its number of seconds."""
-
-    probes: tuple[tuple[float, float], ...] = ()
-
-    def left(self, budget: float, current_time: float) -> float:
-        """Return the remaining seconds of the hourly budget."""
-        return budget - sum(seconds for time, seconds in self.probes if current_time - time < HOUR)
-
-    def plus(self, seconds: float, current_time: float) -> "ProbeTime":
-        """Return a copy with a further probe of this duration at ``current_time``."""
-        recent = tuple(probe for probe in self.probes if current_time - probe[0] < HOUR)
-        return ProbeTime((*recent, (current_time, seconds)))
 
 
 class NewEndpointProbe(Struct, frozen=True):

@@ -2,35 +2,28 @@
 
 import errno
 import os
-from collections.abc import Collection
+from contextlib import suppress
+from itertools import chain
 
 from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
+from hbatune.agent import orders
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
-from hbatune.agent.orders import (
-    DelayedScan,
-    DepthLevel,
-    Order,
-    PassReason,
-    PassReport,
-    UnwrittenFile,
-    encode_report,
-)
+from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.assembly import without_attributes
-from hbatune.facts.model import Machine
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
-from hbatune.operations.context import Context, Note, SilentReporter, TaskFailed
+from hbatune.operations.context import Context, Note, OperationReporter, TaskFailed
 from hbatune.operations.last_look import MachineCache
 from hbatune.operations.reconcile import PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
-from hbatune.policy.profile import ProbeSpec, Profile
+from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.probe.history import find_latest_knees
 from hbatune.settings.table import QUEUE_DEPTH, Cause
@@ -59,7 +52,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.last = MachineCache(paths.JOURNAL)
-        self.levels: dict[str, DepthLevel] | None = None
+        self.levels: dict[str, orders.DepthLevel] | None = None
         self.knees: dict[str, int] = {}
         self.yardsticks: Yardsticks | None = None
 
@@ -76,20 +69,17 @@ def run(order: Order, config: Config, profile: Profile, memory: Memory | None = 
     """
     pass_memory = Memory() if memory is None else memory
     try:
-        return encode_report(_make_pass(order, config, profile, pass_memory))
+        report = _make_pass(order, config, profile, pass_memory)
     except LockedError:
-        return encode_report(PassReport(profile=profile.name, locked=True))
-    except HbatuneError as error:
-        failed = PassReport(profile=profile.name, error=error.message, hint=error.hint)
-        return encode_report(replace(failed, unwritten=_find_unwritten(error)))
-    except OSError as error:
-        failed = PassReport(
-            profile=profile.name, error=str(error), unwritten=_find_unwritten(error)
-        )
-        return encode_report(failed)
+        report = PassReport(profile=profile.name, locked=True)
+    except (HbatuneError, OSError) as error:
+        hint = error.hint if isinstance(error, HbatuneError) else None
+        unwritten = _find_unwritten(error)
+        report = PassReport(profile.name, error=str(error), hint=hint, unwritten=unwritten)
     finally:
         if memory is None:
             pass_memory.close()
+    return orders.encode_report(report)
 
 
 def restore_all(config: Config) -> bytes:
@@ -98,15 +88,15 @@ def restore_all(config: Config) -> bytes:
     try:
         rows = rollback.restore_all(_make_context(problems), config)
     except (HbatuneError, OSError) as error:
-        return encode_report(PassReport(error=str(error)))
+        return orders.encode_report(PassReport(error=str(error)))
     failures = sum(not row.done for row in rows)
     problem = (
         f"could not be put back: {failures} of {len(rows)} values" if failures else problems.last
     )
-    return encode_report(PassReport(error=problem))
+    return orders.encode_report(PassReport(error=problem))
 
 
-class _Problems(SilentReporter):
+class _Problems(OperationReporter):
     """A reporter that keeps only the last failure: a pass reports one."""
 
     def __init__(self) -> None:
@@ -153,65 +143,58 @@ def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -
     """
     connected = _find_controller_disks(order, memory.last)
     if not connected:
-        return _run_pass(_choose_names(order, memory.last), order, config, profile, memory)
-    disks = tuple(
-        DeviceEvent(name, Cause.CONNECTED) for names in connected.values() for name in names
-    )
+        return _run_pass(order, config, profile, memory)
+    names = chain(*connected.values())
+    disks = tuple(DeviceEvent(name, Cause.CONNECTED) for name in names)
     other_events = tuple(event for event in order.events if event not in connected)
     disk_order = replace(order, events=(*other_events, *disks))
-    report = _run_pass(_choose_names(disk_order, memory.last), disk_order, config, profile, memory)
+    report = _run_pass(disk_order, config, profile, memory)
     controllers = tuple(replace(event, whole=True) for event in connected)
     later = [DelayedScan(seconds, disks) for seconds in RECONNECT_SCAN_DELAYS_S]
-    return replace(
-        report, later=(*later, DelayedScan(INTERRUPT_CHECK_DELAY_S, (*disks, *controllers)))
-    )
+    later.append(DelayedScan(INTERRUPT_CHECK_DELAY_S, (*disks, *controllers)))
+    return replace(report, later=tuple(later))
 
 
-def _run_pass(
-    names: Collection[str] | None,
-    order: Order,
-    config: Config,
-    profile: Profile,
-    memory: Memory,
-) -> PassReport:
-    """Make a pass on the disks and SCSI hosts with these names, or on everything if None."""
+def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
     if memory.levels is not None:
         order = replace(order, levels=memory.levels)
-    problems, judge = _Problems(), Judge(order)
+    problems, judge, last = _Problems(), Judge(order), memory.last
     request = PassRequest(
         config=config,
         profile=profile,
-        names=names,
+        names=_choose_names(order, last),
         unmarked=order.unmarked,
         # Only a requested reload restores settings that the profile no longer requires. A rules
         # file that is missing for a moment must not cause this.
         put_back=order.reason is PassReason.RELOAD,
     )
-    reconciled = run_pass(_make_context(problems), request, judge, memory.last)
+    reconciled = run_pass(_make_context(problems), request, judge, last)
     if reconciled is None:
         # Superseded: the daemon repeats the order with its current configuration and record.
         return PassReport(profile=profile.name, locked=True)
-    chosen, new, machine = judge.chosen, judge.new, reconciled.machine
-    retained = {} if order.names is None else order.levels
-    memory.levels = {**retained, **judge.levels}
+    endpoints = reconciled.machine.endpoints
+    memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
     if reconciled.whole:
-        memory.knees = _load_knees(profile.probe)
-    endpoints = memory.last.machine
+        memory.knees = {}
+        with suppress(HbatuneError):  # if the history cannot be read
+            records = history.load(paths.HISTORY).records
+            memory.knees = find_latest_knees(records, profile.probe)
+    looked = [disk.id for disk in endpoints if judge.chosen is not None and disk.id in judge.chosen]
     return PassReport(
         profile=profile.name,
-        endpoints=len(machine.endpoints) if endpoints is None else len(endpoints),
+        endpoints=len(endpoints) if last.machine is None else len(last.machine),
         changes=tuple(judge.change(row, reconciled) for row in reconciled.drift.values()),
-        unreadable=memory.last.unreadable,
-        looked=() if chosen is None else _select_ids(machine, chosen),
-        new=() if chosen is None else _select_ids(machine, new & chosen),
+        unreadable=last.unreadable,
+        looked=tuple(looked),
+        new=tuple(id for id in looked if id in judge.new),
         error=problems.last,
         unwritten=problems.unwritten,
         subjects=_choose_subjects(reconciled, profile, memory),
-        places=find_sampled_places(machine),
+        places=find_sampled_places(reconciled.machine),
         whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
-        unmatched=memory.last.unmatched,
+        unmatched=last.unmatched,
     )
 
 
@@ -238,12 +221,13 @@ def _find_controller_disks(order: Order, last: MachineCache) -> dict[DeviceEvent
     endpoints = last.machine
     if endpoints is None:
         return {}
-    events = [event for event in order.events if event.cause is Cause.CONNECTED and not event.whole]
-    disks_by_event = {
-        event: tuple(disk.target for disk in endpoints.of_controller(event.name))
-        for event in events
-    }
-    return {event: disks for event, disks in disks_by_event.items() if disks}
+    disks_by_event = {}
+    for event in order.events:
+        if event.cause is Cause.CONNECTED and not event.whole:
+            disks = tuple(disk.target for disk in endpoints.of_controller(event.name))
+            if disks:
+                disks_by_event[event] = disks
+    return disks_by_event
 
 
 def _choose_names(order: Order, last: MachineCache) -> tuple[str, ...] | None:
@@ -260,15 +244,3 @@ def _choose_names(order: Order, last: MachineCache) -> tuple[str, ...] | None:
         if event.whole or bound:
             return None
     return order.names
-
-
-def _load_knees(spec: ProbeSpec) -> dict[str, int]:
-    """Return the knees from probes, or an empty dict if the history cannot be read."""
-    try:
-        return find_latest_knees(history.load(paths.HISTORY).records, spec)
-    except HbatuneError:
-        return {}
-
-
-def _select_ids(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
-    return tuple(endpoint.id for endpoint in machine.endpoints if endpoint.id in ids)

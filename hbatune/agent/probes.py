@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 
 from hbatune.agent import orders, work
-from hbatune.agent.child import CHILD_DIED, Child, ChildError
-from hbatune.agent.orders import NewEndpointProbe, ProbeTime
+from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
+from hbatune.agent.orders import NewEndpointProbe
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 
 NEVER = float("inf")
+HOUR_S = 3600.0
 
 
 class EndpointProbes:
@@ -21,8 +22,8 @@ class EndpointProbes:
         self.limit = NEVER
         self._waiting: dict[str, None] = {}
         self._tried: set[str] = set()
-        self._spent = ProbeTime()
-        self._running: tuple[Child, float] | None = None
+        self._spent: list[tuple[float, float]] = []
+        self._running: tuple[Server, float] | None = None
 
     def add(self, ids: Iterable[str]) -> None:
         """Probe these endpoints, once each."""
@@ -42,16 +43,17 @@ class EndpointProbes:
     ) -> NewEndpointProbe | None:
         """Probe the waiting endpoints if configured. Return a result only if the start fails."""
         ids, self._waiting = tuple(self._waiting), {}
-        seconds = self._spent.left(config.daemon.probe_seconds, current_time)
+        self._spent = [probe for probe in self._spent if current_time - probe[0] < HOUR_S]
+        seconds = config.daemon.probe_seconds - sum(seconds for _, seconds in self._spent)
         if not config.daemon.probe or seconds <= 0:
             return None
         # Before the probe, so an endpoint is not tried again if its probe fails.
         self._tried.update(ids)
         try:
-            child = Child(lambda: work.probe_endpoints(ids, config, profile, seconds))
+            server = start_server(lambda _: work.probe_endpoints(ids, config, profile, seconds))
         except ChildError as error:
             return NewEndpointProbe(error=error.message)
-        self._running, self.limit = (child, seconds), current_time + longest
+        self._running, self.limit = (server, seconds), current_time + longest
         return None
 
     def receive(self, current_time: float, *, ready: bool) -> NewEndpointProbe | None:
@@ -61,19 +63,15 @@ class EndpointProbes:
         """
         if self._running is None:
             return None
-        child, seconds = self._running
-        if ready:
-            sent = child.read()
-            if sent is None:
-                return None
-        elif current_time >= self.limit:
-            child.kill()
-            sent = b""
-        else:
+        server, seconds = self._running
+        sent = server.read() if ready else None
+        if sent is None and (ready or current_time < self.limit):
             return None
+        if sent != b"":  # it has not ended by itself
+            server.kill()
         self._running, self.limit = None, NEVER
         result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, CHILD_DIED)
-        self._spent = self._spent.plus(result.seconds, current_time)
+        self._spent.append((current_time, result.seconds))
         return result
 
     def stop(self) -> None:

@@ -29,17 +29,17 @@ def probe_endpoints(
     reserved targets, since the command may be measuring. Returns the encoded result
     (``orders.decode_probe``). Raises nothing.
     """
+    probed = NewEndpointProbe()
     try:
         with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
-            # The other run measures, and a second load would distort both results.
-            if lock.read_held_ids(paths.HOLDS):
-                return orders.encode(NewEndpointProbe())
-            return orders.encode(_probe_endpoints(ids, config, profile, seconds))
-    # No error: a command is running, and a probe requires an idle host.
+            # A run that has reserved targets measures: a second load would distort both results.
+            if not lock.read_held_ids(paths.HOLDS):
+                probed = _probe_endpoints(ids, config, profile, seconds)
     except LockedError:
-        return orders.encode(NewEndpointProbe())
+        pass  # no error: a command is running, and a probe requires an idle host
     except HbatuneError as error:
-        return orders.encode(NewEndpointProbe(error=error.message))
+        probed = NewEndpointProbe(error=error.message)
+    return orders.encode(probed)
 
 
 def _probe_endpoints(
@@ -52,18 +52,14 @@ def _probe_endpoints(
     subjects = choose_representatives(machine, targets, shared=shared).subjects
     workload = shorten_workload(profile.probe, float(config.probe.seconds))
     budget = fit_time(subjects, workload, 1, seconds)
-    results = [
-        result
-        for result in run.probe_subjects(budget.subjects, budget.workload)
-        if isinstance(result, ProbeResult)
-    ]
-    epoch = time.time()
-    records = [
-        history.make_record(machine, profile.name, "daemon", result, epoch) for result in results
-    ]
+    outcomes = run.probe_subjects(budget.subjects, budget.workload)
+    epoch, records = time.time(), []
+    for result in outcomes:
+        if isinstance(result, ProbeResult):
+            records.append(history.make_record(machine, profile.name, "daemon", result, epoch))
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:
         unwritten = UnwrittenFile(str(paths.HISTORY), error.message)
         return NewEndpointProbe(0, budget.seconds, error.message, (unwritten,))
-    return NewEndpointProbe(len(results), budget.seconds)
+    return NewEndpointProbe(len(records), budget.seconds)

@@ -5,7 +5,7 @@ others keep changing, which are then skipped. ``Retries`` tries failed settings 
 intervals, without end. Times are seconds of the daemon's clock.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -126,9 +126,12 @@ class PassHistory:
         epoch: float,
     ) -> None:
         changes = tuple(open)
-        self._repairs = Repairs.every(audit_seconds)
-        self._retries = Retries.resumed(audit_seconds, changes, current_time, epoch)
-        self._levels: Mapping[str, DepthLevel] = dict(_find_lowered(changes))
+        self._repairs, self._retries = Repairs(audit_seconds), Retries(audit_seconds)
+        self._retries.resume(changes, current_time, epoch)
+        self._levels: dict[str, DepthLevel] = {}
+        for change in changes:  # the depths that the kernel was raising
+            if change.handled is Handled.RAMPING and isinstance(change.before, int):
+                self._levels[change.id] = DepthLevel(change.before, 0, 0, ramping=True)
         self._conflicts: frozenset[SettingKey] = frozenset()
         self._outdated: Order | None = None
 
@@ -136,14 +139,15 @@ class PassHistory:
         self, reason: PassReason, events: tuple[DeviceEvent, ...], current_time: float
     ) -> Order:
         """Return the order of a pass."""
+        due = self._retries.find_due(current_time)
         return Order(
             reason,
             events,
             left=self._repairs.left,
-            fought=self._repairs.exhausted(current_time),
-            due=self._retries.due(current_time),
-            waiting=self._retries.waiting(current_time),
-            levels=dict(self._levels),
+            fought=self._repairs.find_exhausted(current_time),
+            due=due,
+            waiting=frozenset(self._retries.failures) - due,
+            levels=self._levels,
         )
 
     def reset(self, audit_seconds: float, current_order: Order | None) -> None:
@@ -151,8 +155,7 @@ class PassHistory:
 
         The results of a pass in progress do not count, since it was ordered before.
         """
-        self._repairs = Repairs.every(audit_seconds)
-        self._retries = Retries(audit_seconds)
+        self._repairs, self._retries = Repairs(audit_seconds), Retries(audit_seconds)
         self._outdated = current_order
 
     def record(
@@ -173,18 +176,14 @@ class PassHistory:
         # A start, a reload or a new configuration changes many values in one pass, without another
         # tool.
         if order.reason in (PassReason.AUDIT, PassReason.EVENT):
-            drifted = (
-                change.key for change in report.written if change.origin is ChangeOrigin.DRIFT
-            )
-            self._repairs = self._repairs.repaired(drifted, current_time)
+            drift = (change.key for change in report.written if change.origin is ChangeOrigin.DRIFT)
+            self._repairs.add(drift, current_time)
         if report.subjects is not None:
-            self._retries = self._retries.after(
-                report.changes, current_time, epoch, is_complete=is_complete
-            )
+            self._retries.record(report.changes, current_time, epoch, is_complete=is_complete)
         skipped = [change for change in report.changes if change.handled is Handled.LEFT]
         new = [change for change in skipped if change.key not in self._repairs.left]
-        self._repairs = self._repairs.leave(change.key for change in new)
-        return new, replace(report, changes=self._retries.dated(report.changes))
+        self._repairs.left |= {change.key for change in new}
+        return new, replace(report, changes=tuple(self._retries.add_times(report.changes)))
 
     def retry_conflicts(self, order: Order, report: PassReport) -> tuple[Order | None, PassReport]:
         """Return an order for settings changed since the plan, if any, and the report without them.
@@ -209,46 +208,34 @@ class PassHistory:
         return replace(order, events=events), replace(report, changes=other_changes)
 
 
-class Repairs(Struct, frozen=True):
+class Repairs:
     """The monotonic times of each setting's latest repairs, and the skipped settings (``left``).
 
-    Repairs before the window are forgotten to save memory.
+    ``audit`` is the interval of audits in seconds. Repairs before the window are forgotten to save
+    memory.
     """
 
-    times: Mapping[SettingKey, tuple[float, ...]] = {}
-    left: frozenset[SettingKey] = frozenset()
-    window: float = REPAIR_WINDOW_S
+    def __init__(self, audit: float = 0.0) -> None:
+        self.times: dict[SettingKey, tuple[float, ...]] = {}
+        self.left: frozenset[SettingKey] = frozenset()
+        self._window = max(REPAIR_WINDOW_S, MIN_AUDITS_IN_WINDOW * audit)
 
-    @classmethod
-    def every(cls, audit: float) -> "Repairs":
-        """Return an instance for audits at this interval in seconds."""
-        return cls(window=max(REPAIR_WINDOW_S, MIN_AUDITS_IN_WINDOW * audit))
-
-    def repaired(self, keys: Iterable[SettingKey], current_time: float) -> "Repairs":
-        """Return a copy with these settings repaired now."""
-        recent = self._select_recent(current_time)
+    def add(self, keys: Iterable[SettingKey], current_time: float) -> None:
+        """Record that these settings were repaired now."""
+        self._forget_old(current_time)
         for key in keys:
-            recent[key] = (*recent.get(key, ()), current_time)
-        return replace(self, times=recent)
+            self.times[key] = (*self.times.get(key, ()), current_time)
 
-    def exhausted(self, current_time: float) -> frozenset[SettingKey]:
+    def find_exhausted(self, current_time: float) -> frozenset[SettingKey]:
         """Return the settings that must not be repaired again if they change."""
-        return frozenset(
-            key
-            for key, times in self._select_recent(current_time).items()
-            if len(times) >= MAX_REPAIRS
-        )
+        self._forget_old(current_time)
+        return frozenset(key for key, times in self.times.items() if len(times) >= MAX_REPAIRS)
 
-    def leave(self, keys: Iterable[SettingKey]) -> "Repairs":
-        """Return a copy that skips these settings permanently."""
-        return replace(self, left=self.left | frozenset(keys))
-
-    def _select_recent(self, current_time: float) -> dict[SettingKey, tuple[float, ...]]:
-        recent = {
-            key: tuple(time for time in times if current_time - time < self.window)
-            for key, times in self.times.items()
-        }
-        return {key: times for key, times in recent.items() if times}
+    def _forget_old(self, current_time: float) -> None:
+        times_by_key, self.times = self.times, {}
+        for key, times in times_by_key.items():
+            if recent := tuple(time for time in times if current_time - time < self._window):
+                self.times[key] = recent
 
 
 class FailedSetting(Struct, frozen=True):
@@ -258,95 +245,69 @@ class FailedSetting(Struct, frozen=True):
     retry: Retry
 
 
-class Retries(Struct, frozen=True):
+class Retries:
     """The settings that could not be set. ``first`` is the time until the second try in seconds."""
 
-    first: float
-    failures: Mapping[SettingKey, FailedSetting] = {}
+    def __init__(self, first: float) -> None:
+        self.failures: dict[SettingKey, FailedSetting] = {}
+        self._first, self._longest = first, max(first, MAX_RETRY_DELAY_S)
 
-    @classmethod
-    def resumed(
-        cls, first: float, changes: Iterable[SettingChange], current_time: float, epoch: float
-    ) -> "Retries":
-        """Return the settings that an earlier daemon was still trying, from its open changes.
+    def resume(self, changes: Iterable[SettingChange], current_time: float, epoch: float) -> None:
+        """Add the settings that an earlier daemon was still trying, from its open changes.
 
         ``current_time`` is the daemon's clock at ``epoch`` seconds since the epoch.
         """
-        failures = {
-            change.key: FailedSetting(
+        for change in changes:
+            if change.retry is not None:
                 # Limited, in case the wall clock was set back between the two daemons.
-                current_time + min(change.retry.next - epoch, max(first, MAX_RETRY_DELAY_S)),
-                change.retry,
-            )
-            for change in changes
-            if change.retry is not None
-        }
-        return cls(first, failures)
+                pause = min(change.retry.next - epoch, self._longest)
+                self.failures[change.key] = FailedSetting(current_time + pause, change.retry)
 
-    def due(self, current_time: float) -> frozenset[SettingKey]:
-        """Return the settings to try now."""
-        return frozenset(
-            key for key, failure in self.failures.items() if failure.due <= current_time
-        )
+    def find_due(self, current_time: float) -> frozenset[SettingKey]:
+        """Return the settings to try now. The others are tried later."""
+        return frozenset(key for key, entry in self.failures.items() if entry.due <= current_time)
 
-    def waiting(self, current_time: float) -> frozenset[SettingKey]:
-        """Return the settings to try later."""
-        return frozenset(
-            key for key, failure in self.failures.items() if failure.due > current_time
-        )
-
-    def after(
+    def record(
         self,
         changes: Collection[SettingChange],
         current_time: float,
         epoch: float,
         *,
         is_complete: bool,
-    ) -> "Retries":
-        """Return a copy after a pass with these changes. ``is_complete`` marks a full pass.
+    ) -> None:
+        """Record a pass with these changes. ``is_complete`` marks a full pass.
 
         A setting that a full pass does not report is correct or no longer exists.
         """
-        reported = {change.key for change in changes}
-        failures = {
-            key: failure
-            for key, failure in self.failures.items()
-            if not is_complete or key in reported
-        }
+        if is_complete:
+            reported = {change.key for change in changes}
+            for key in self.failures.keys() - reported:
+                del self.failures[key]
         # Settings that failed together are tried again together, and thousands share one object.
         next_try: dict[FailedSetting | None, FailedSetting] = {}
         for change in changes:
             if change.handled is Handled.FAILED:
-                previous = failures.get(change.key)
+                previous = self.failures.get(change.key)
                 if previous not in next_try:
                     next_try[previous] = self._record_failure(previous, current_time, epoch)
-                failures[change.key] = next_try[previous]
+                self.failures[change.key] = next_try[previous]
             elif change.handled is Handled.WRITTEN:
-                failures.pop(change.key, None)
-        return replace(self, failures=failures)
+                self.failures.pop(change.key, None)
 
-    def dated(self, changes: Iterable[SettingChange]) -> tuple[SettingChange, ...]:
-        """Return the changes, each with the time of its next try, if any."""
-        return tuple(
-            replace(change, retry=self.failures[change.key].retry)
-            if change.handled in (Handled.FAILED, Handled.WAITING) and change.key in self.failures
-            else change
-            for change in changes
-        )
+    def add_times(self, changes: Iterable[SettingChange]) -> Iterator[SettingChange]:
+        """Yield the changes, each with the time of its next try, if any."""
+        for change in changes:
+            failure = self.failures.get(change.key)
+            if failure is not None and change.handled in (Handled.FAILED, Handled.WAITING):
+                change = replace(change, retry=failure.retry)
+            yield change
 
     def _record_failure(
         self, previous: FailedSetting | None, current_time: float, epoch: float
     ) -> FailedSetting:
-        tries = 1 if previous is None else previous.retry.tries + 1
-        longest = max(self.first, MAX_RETRY_DELAY_S)
+        tries, since = 1, epoch
+        if previous is not None:
+            tries, since = previous.retry.tries + 1, previous.retry.since
         # The doubled pause reaches the maximum long before the power could overflow.
-        pause = min(self.first * 2.0 ** min(tries - 1, 32), longest)
-        since = epoch if previous is None else previous.retry.since
+        pause = min(self._first * 2.0 ** min(tries - 1, 32), self._longest)
         return FailedSetting(current_time + pause, Retry(since, tries, epoch + pause))
-
-
-def _find_lowered(changes: Iterable[SettingChange]) -> Iterable[tuple[str, DepthLevel]]:
-    """Yield the levels of depths that the kernel was raising. Their errors are unknown."""
-    for change in changes:
-        if change.handled is Handled.RAMPING and isinstance(change.before, int):
-            yield change.id, DepthLevel(change.before, 0, 0, ramping=True)

@@ -36,7 +36,11 @@ class Systemd:
         # The kernel's name of an abstract socket begins with a null byte (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._journal = journal
-        self.watchdog = _read_watchdog()
+        self.watchdog: float | None = None
+        usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
+        # The variables may be inherited from another service's process (sd_watchdog_enabled(3)).
+        if usec.isdecimal() and pid in (None, str(os.getpid())):
+            self.watchdog = int(usec) / 1_000_000
 
     def notify(self, state: str) -> None:
         """Send a state as described in sd_notify(3). A state that is not accepted is lost."""
@@ -84,12 +88,3 @@ def detect_manager() -> ServiceManager:
     """Return the program that started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     return Systemd(address) if address else Terminal()
-
-
-def _read_watchdog() -> float | None:
-    """Return the watchdog's time in seconds (sd_watchdog_enabled(3))."""
-    usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
-    # The variables may be inherited from another service's process.
-    if not usec.isdecimal() or (pid is not None and pid != str(os.getpid())):
-        return None
-    return int(usec) / 1_000_000

@@ -141,15 +141,8 @@ class Status(Struct, frozen=True):
     @property
     def well(self) -> bool:
         """Whether nothing needs attention."""
-        return self.ready and not (
-            self.amiss
-            or self.error
-            or self.mistake
-            or self.alerts
-            or self.unreadable
-            or self.unwritten
-            or self.abandoned
-        )
+        problems = (self.amiss, self.error, self.mistake, self.alerts, self.unreadable)
+        return self.ready and not any((*problems, self.unwritten, self.abandoned))
 
     @property
     def amiss(self) -> tuple[SettingChange, ...]:
@@ -181,10 +174,8 @@ class Status(Struct, frozen=True):
         open_changes = report.open
         if order.names is not None:
             scanned_ids = {change.id for change in report.changes} | set(report.looked)
-            open_changes = (
-                *(change for change in self.open if change.id not in scanned_ids),
-                *open_changes,
-            )
+            remaining = (change for change in self.open if change.id not in scanned_ids)
+            open_changes = (*remaining, *open_changes)
         return replace(
             self,
             profile=report.profile,
@@ -223,10 +214,11 @@ def assess_health(
     stalls = [Stall(StallCause.FILE, file=file) for file in status.unwritten]
     times, ages = status.times, None
     if times is not None and times.clock == clock and times.saved <= current_time:
+        ended, started = times.pass_ended, times.pass_started
         ages = Ages(
             current_time - times.saved,
-            _compute_age(current_time, times.pass_ended),
-            _compute_age(current_time, times.pass_started),
+            None if ended is None else current_time - ended,
+            None if started is None else current_time - started,
         )
         stalls = [*_find_stalls(times, current_time, stopped=stopped), *stalls]
     elif stopped:
@@ -257,10 +249,6 @@ def _find_stalls(times: Times, current_time: float, *, stopped: bool) -> Iterato
         else:
             cause, since = StallCause.START, times.started
         yield Stall(cause, current_time - since, times.pass_due - since)
-
-
-def _compute_age(current_time: float, moment: float | None) -> float | None:
-    return None if moment is None else current_time - moment
 
 
 class StatusError(HbatuneError):

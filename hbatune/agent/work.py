@@ -130,8 +130,7 @@ def _read_signature() -> tuple[int, int] | None:
 
 _INSTALLED = _read_signature()
 _REPLACED = PassReport(
-    error="hbatune was installed anew since the daemon started",
-    hint="systemctl restart hbatune",
+    error="hbatune was installed anew since the daemon started", hint="systemctl restart hbatune"
 )
 _BROKEN = f"{_REPLACED.error}, and what is installed now does not run: install it again"
 

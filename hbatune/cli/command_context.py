@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from hbatune.act import paths
-from hbatune.agent.client import LockAfterPass, reload_daemon
+from hbatune.agent.client import reload_daemon, take_lock_after_pass
 from hbatune.operations.context import Context, Stop
 from hbatune.text.notes import TextReporter
 
@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def make_context(notes: TextReporter | None = None) -> Context:
     """Return the context of a command; it reports to ``notes``, or to standard error."""
     return Context(
-        lock=LockAfterPass,
+        lock=take_lock_after_pass,
         reporter=notes or TextReporter(),
         stoppable=_handle_stop_signals,
         nudge=lambda: reload_daemon(paths.STATUS),

@@ -19,14 +19,7 @@ from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    Context,
-    Event,
-    EventNote,
-    Phase,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Context, Event, EventNote, Phase, Task, TaskFailed
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
@@ -76,22 +69,16 @@ class ApplyRequest(Struct, frozen=True, kw_only=True):
 class ApplyResult(Struct, frozen=True):
     """The result of an apply.
 
-    ``rows`` are the plan's rows and the rows of the module options. ``saved``, ``lifted`` and
-    ``compiled`` are whether the journal, the rollback record and the udev rules could be updated.
-    ``active`` is False if a rollback was recorded during the run: then no profile becomes active.
-    ``noted`` is whether the marks of the disks and the list for irqbalance could be written, and
-    the changes compared as requested.
+    ``rows`` are the plan's rows and the rows of the module options. ``finished`` is whether every
+    file was updated and the changes were compared as requested. It is False if a rollback was
+    recorded during the run: then no profile becomes active.
     """
 
     plan: Plan
     situation: Situation
     rows: tuple[Row, ...]
     verified: VerificationResult | None
-    saved: bool
-    lifted: bool
-    compiled: bool
-    active: bool = True
-    noted: bool = True
+    finished: bool
 
     @property
     def complete(self) -> bool:
@@ -99,11 +86,9 @@ class ApplyResult(Struct, frozen=True):
 
         A regression is not settled, even if the request keeps it.
         """
-        updated = self.saved and self.lifted and self.compiled and self.active and self.noted
-        updated = updated and not self.situation.journal.losses
-        updated = updated and not any(disk.unread for disk in self.plan.left_alone)
+        lost = self.situation.journal.losses or any(disk.unread for disk in self.plan.left_alone)
         worse = self.verified is not None and self.verified.worse
-        return updated and not worse and all(map(is_settled, self.rows))
+        return self.finished and not lost and not worse and all(map(is_settled, self.rows))
 
     @property
     def results(self) -> list[ProbeResult]:
@@ -156,22 +141,23 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             if write_means.stop():
                 context.note(EventNote(Event.WRITING_STOPPED))
         unfinished = {row.id for row in done.rows if not is_settled(row)}
-        noted = mark_seen(context, situation.machine, ids, unfinished) and done.noted
+        marked = mark_seen(context, situation.machine, ids, unfinished)
+        finished = marked and done.noted and done.saved
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)
         if request.module_options and is_active:
             rows += boot_files.write_options(context, situation, request.targets)
         # After the writes: until then the daemon skips the targets that were rolled back.
-        lifted, compiled = True, True
         if is_active:
-            lifted = _lift_rollbacks(context, situation, once=request.once)
+            finished = _lift_rollbacks(context, situation, once=request.once) and finished
         else:
             context.note(EventNote(Event.ROLLBACK_RECORDED))
+            finished = False
         if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
             system.activate_profile(find_configuration_file(), plan.profile)
-            compiled = _refresh_rules(context, situation, plan)
+            finished = _refresh_rules(context, situation, plan) and finished
         if done.verified is not None:
             from hbatune.operations import probe
 
@@ -180,24 +166,11 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     if not request.once:
         # Outside the lock, which the daemon's pass takes.
         context.nudge()
-    return ApplyResult(
-        plan=plan,
-        situation=situation,
-        rows=rows,
-        verified=done.verified,
-        saved=done.saved,
-        lifted=lifted,
-        compiled=compiled,
-        active=is_active,
-        noted=noted,
-    )
+    return ApplyResult(plan, situation, rows, done.verified, finished)
 
 
 def mark_seen(
-    context: Context,
-    machine: Machine,
-    ids: Collection[str] | None,
-    unfinished: Collection[str],
+    context: Context, machine: Machine, ids: Collection[str] | None, unfinished: Collection[str]
 ) -> bool:
     """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
 
@@ -292,7 +265,6 @@ def _write_compared(
     run: PlannedRun,
     writing: AbstractContextManager[Means],
 ) -> WrittenRows:
-    """Write the plan, and compare each change with and without it."""
     from hbatune.operations.verify import Verification
 
     verification = Verification(context, run.situation, run.plan, request)

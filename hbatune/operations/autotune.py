@@ -21,17 +21,8 @@ from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Missing
 from hbatune.operations import disk_probes
-from hbatune.operations.context import (
-    Context,
-    Phase,
-    SearchesAhead,
-)
-from hbatune.operations.disk_probes import (
-    DiskProbes,
-    NotWritableError,
-    SearchEndedError,
-    SearchMeans,
-)
+from hbatune.operations.context import Context, Phase, SearchesAhead
+from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchMeans
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import keep_records
 from hbatune.operations.situation import (
@@ -79,11 +70,6 @@ SEARCHED_SETTINGS = (QUEUE_DEPTH, *tournaments.WRITE_SETTINGS, *tournaments.READ
 _Probe = Callable[[int, float], ProbeResult]
 """Makes a probe of a candidate, which is set, for the given number of seconds."""
 _Score = Callable[[Figures], float]
-_DEPTH_WORDS = {
-    TournamentConclusion.BEST: DepthConclusion.BEST,
-    TournamentConclusion.AS_GOOD: DepthConclusion.AS_GOOD,
-    TournamentConclusion.CANNOT_TELL: DepthConclusion.CANNOT_TELL,
-}
 
 
 class DepthRange(Struct, frozen=True):
@@ -157,11 +143,11 @@ class DiskSearch:
         unless: bool = False,
     ) -> None:
         """Note settings as not evaluated, unless they were, or are noted already."""
-        noted = {name for entry in self.found.not_judged for name in entry.settings}
-        if not unless and not noted & set(settings):
-            self.found.not_judged.append(
-                tournaments.NotJudged(tuple(settings), reason, detail, outcome)
-            )
+        names = tuple(settings)
+        noted = any(set(entry.settings) & set(names) for entry in self.found.not_judged)
+        if not unless and not noted:
+            entry = tournaments.NotJudged(names, reason, detail, outcome)
+            self.found.not_judged.append(entry)
 
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
@@ -200,7 +186,8 @@ class DiskSearch:
             answer = replace(answer, word=DepthConclusion.CANNOT_TELL)
         if answer.word is DepthConclusion.BEST and answer.chance < depths.SUFFICIENT_CHANCE:
             compared = self._compare_depths(room, answer.depth)
-            answer = replace(answer, word=_DEPTH_WORDS[compared.word])
+            # The members have the same names.
+            answer = replace(answer, word=DepthConclusion[compared.word.name])
             result.depth = replace(result.depth, compared=compared)
         result.depth = replace(result.depth, answer=answer)
         nearest = min(by_depth, key=lambda depth: abs(math.log(depth / answer.depth)))
@@ -216,12 +203,12 @@ class DiskSearch:
         """Compare a depth with the current one in pairs, each with its number of I/Os in flight."""
         loads = (room.current, depth)
         deeper: dict[str, Value] = {QUEUE_DEPTH: depth} if depth > room.own else {}
-        candidates = (tournaments.Candidate({}), tournaments.Candidate(deeper))
-
-        def probe(candidate: int, seconds: float) -> ProbeResult:
-            return self._probes.probe(loads[candidate], seconds)
-
-        played, _ = self._run_tournament(candidates, {}, probe, self._score_rate)
+        played, _ = self._run_tournament(
+            (tournaments.Candidate({}), tournaments.Candidate(deeper)),
+            {},
+            lambda candidate, seconds: self._probes.probe(loads[candidate], seconds),
+            self._score_rate,
+        )
         return tournaments.answer_tournament(played)
 
     def _score_rate(self, figures: Figures) -> float:
@@ -229,40 +216,33 @@ class DiskSearch:
 
     def _search_settings(self) -> None:
         """Compare the settings whose effect a single reader's rate shows, at the best depth."""
-        deeper = self._depth if self._deeper else {}
-        tried = tournaments.list_read_candidates(self._subject.endpoint, self._rows)
-
-        def probe(candidate: int, seconds: float) -> ProbeResult:
-            return self._probes.probe(self._load, seconds)
-
-        settings = self._play_tournament(tried, deeper, probe, self._score_rate)
-        if settings is None:
+        self.found.settings = self._play_tournament(
+            tournaments.list_read_candidates(self._subject.endpoint, self._rows),
+            self._depth if self._deeper else {},
+            lambda _, seconds: self._probes.probe(self._load, seconds),
+            self._score_rate,
+        )
+        if self.found.settings is None:
             self._note_unjudged(tournaments.READ_SETTINGS, Unjudged.NO_CHOICE)
-        self.found.settings = settings
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
         if not self._probes.beside:
             self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
             return
-        tried = tournaments.list_write_candidates(self._subject.endpoint, self._rows)
-
-        def score(figures: Figures) -> float:
-            return 1e6 / figures.p99_us
-
-        def probe(candidate: int, seconds: float) -> ProbeResult:
-            return self._probes.probe_beside(seconds)
-
+        outcome = None
         try:
-            schedulers = self._play_tournament(tried, self._depth, probe, score)
-        except NotWritableError as error:
-            self._note_unjudged(
-                tournaments.WRITE_SETTINGS, Unjudged.NOT_WRITABLE, outcome=error.outcome
+            self.found.schedulers = self._play_tournament(
+                tournaments.list_write_candidates(self._subject.endpoint, self._rows),
+                self._depth,
+                lambda _, seconds: self._probes.probe_beside(seconds),
+                lambda figures: 1e6 / figures.p99_us,
             )
-            return
-        if schedulers is None:
-            self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NO_CHOICE)
-        self.found.schedulers = schedulers
+        except disk_probes.NotWritableError as error:
+            outcome = error.outcome
+        if self.found.schedulers is None:
+            reason = Unjudged.NO_CHOICE if outcome is None else Unjudged.NOT_WRITABLE
+            self._note_unjudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome)
 
     def _play_tournament(
         self,
@@ -381,14 +361,13 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     with context.lock(), WorkerPool() as worker_pool:
         stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         means = ScanMeans(context.paths, tuple(stuck), worker_pool)
-        situation = read_situation(
-            SituationRequest(
-                profile=request.profile,
-                targets=request.targets,
-                means=means,
-                extra_settings=SEARCHED_SETTINGS,
-            )
+        wanted = SituationRequest(
+            profile=request.profile,
+            targets=request.targets,
+            means=means,
+            extra_settings=SEARCHED_SETTINGS,
         )
+        situation = read_situation(wanted)
         context.note_traces(situation)
         if not situation.chosen.endpoints:
             raise UsageError(
@@ -399,9 +378,8 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
         results = _search(context, situation, request, subjects, worker_pool)
     ids = {endpoint.target: endpoint.id for endpoint in situation.machine.endpoints}
     for skip in skipped:
-        results.append(
-            DiskSearchResult(skip.target, ids.get(skip.target, skip.target), outcome=skip)
-        )
+        id = ids.get(skip.target, skip.target)
+        results.append(DiskSearchResult(skip.target, id, outcome=skip))
     done = AutotuneResult(situation, tuple(results))
     if request.write:
         done = replace(done, rules=write_rules(context, situation, done.disks, folder))
@@ -417,9 +395,8 @@ def _choose_disks(
     excluded = SiteNames(machine).meant(situation.site.exclude)
     usable: set[str] = set()
     skipped: list[Skipped] = []
-    for subject in list_subjects(
-        machine, {endpoint.target for endpoint in situation.chosen.endpoints}
-    ):
+    targets = {endpoint.target for endpoint in situation.chosen.endpoints}
+    for subject in list_subjects(machine, targets):
         aliases = {subject.target, subject.endpoint.id}
         # Other hosts share an array: its disks are probed only by their own names.
         is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
@@ -448,7 +425,6 @@ def _search(
     subjects: Sequence[Subject],
     worker_pool: WorkerPool,
 ) -> list[DiskSearchResult]:
-    """Note the duration, then search one disk after the other."""
     if not subjects:
         return []
     filed = None
@@ -507,13 +483,11 @@ def _search(
                 )
                 for name, failed in experiment.failed.items()
             )
-            model = (disk.adapter, disk.medium, disk.model)
-            result.alike = tuple(
-                other.target
-                for other in situation.chosen.endpoints
-                if other.target != disk.target
-                and (other.adapter, other.medium, other.model) == model
-            )
+            for endpoint in situation.chosen.endpoints:
+                model = (endpoint.adapter, endpoint.medium, endpoint.model)
+                is_same_model = model == (disk.adapter, disk.medium, disk.model)
+                if is_same_model and endpoint.target != disk.target:
+                    result.alike += (endpoint.target,)
             results.append(result)
     return results
 
@@ -544,7 +518,6 @@ def _make_writing_probe(
 
 
 def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
-    """Yield a record of each measured disk, with the better values."""
     situation, timestamp = done.situation, context.clock()
     written = () if done.rules is None else done.rules.written
     rules = {rule.target: rule.file for rule in written}

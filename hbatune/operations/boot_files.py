@@ -1,12 +1,10 @@
 """Keep the files for the next boot up to date: udev rules, module options, placed interrupts.
 
 The udev rules follow the active profile for future disks. The module options take effect at the
-next load.
-
-The list for irqbalance contains the interrupts that hbatune has placed, so irqbalance does not move
-them. Commands and daemon use one rule: an interrupt is placed if a row specifies its CPUs and it
-has them. Exceptions are interrupts that are excluded, rolled back or skipped, whose write failed,
-that are restored to their baseline, or that the kernel or the driver places (state ``fixed``).
+next load. The list for irqbalance contains the interrupts that hbatune has placed. An interrupt is
+placed if a row specifies its CPUs and it has them. Exceptions are interrupts that are excluded,
+rolled back or skipped, whose write failed, that are restored to their baseline, or that the kernel
+or the driver places (state ``fixed``).
 """
 
 from __future__ import annotations

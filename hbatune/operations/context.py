@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -222,29 +222,15 @@ class Phase(StrEnum):
     SEARCHING = "searching"
 
 
-class OperationReporter(Protocol):
-    """Reports to users while an operation is in progress."""
+class OperationReporter:
+    """Reports to users while an operation is in progress. The base class drops everything."""
 
     def note(self, note: Note) -> None:
         """Report a note."""
 
     def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
         """Enter to get a function that is called with the name of each of ``total`` steps."""
-
-
-class SilentReporter:
-    """A reporter that drops everything."""
-
-    def note(self, note: Note) -> None:
-        """Drop the note."""
-
-    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
-        """Yield a function that does nothing."""
         return nullcontext(lambda name: None)
-
-
-def _never_stop() -> Iterator[Stop]:
-    yield lambda: False
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -261,7 +247,7 @@ class Context(Struct, frozen=True, kw_only=True):
     lock: Callable[[], AbstractContextManager[Lock]]
     reporter: OperationReporter
     patience: float = 1.0
-    stoppable: Callable[[], AbstractContextManager[Stop]] = contextmanager(_never_stop)
+    stoppable: Callable[[], AbstractContextManager[Stop]] = lambda: nullcontext(lambda: False)
     nudge: Callable[[], None] = lambda: None
     warns: bool = True
     paths: Paths = field(default_factory=Paths)

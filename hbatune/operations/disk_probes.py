@@ -117,13 +117,11 @@ class DiskProbes:
             raise SearchEndedError(End.CONFLICT)
         if any(result.outcome is Outcome.STUCK for result in results.values()):
             raise SearchEndedError(End.STUCK)
-        done = all(
-            result.outcome in DONE_OUTCOMES and result.found == values[name]
-            for name, result in results.items()
-        )
-        if not done:
-            self._taken = {"": ""}  # differs from any values, so the next ones are always set
-        return done
+        for name, result in results.items():
+            if result.outcome not in DONE_OUTCOMES or result.found != values[name]:
+                self._taken = {"": ""}  # differs from any values, so the next ones are always set
+                return False
+        return True
 
     def probe(self, depth: int, seconds: float) -> ProbeResult:
         """Make one probe that reads, with the values set; raise if the search has to end."""

@@ -28,35 +28,17 @@ from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
 from hbatune.loader import UnusableFileError
-from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    CommandFailed,
-    Context,
-    Event,
-    EventNote,
-    RolledBack,
-    Task,
-)
-from hbatune.operations.rollback import (
-    hold_lock,
-    read_configuration,
-    record_rollback,
-    restore_targets,
-)
+from hbatune.operations import boot_files, rollback
+from hbatune.operations.context import CommandFailed, Context, Event, EventNote, RolledBack, Task
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
+from hbatune.policy import toml_files
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import CONFIG_FILE, Config, MetricsConfig, load_config
+from hbatune.policy.config import CONFIG_FILE, MetricsConfig, load_config
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.policy.toml_files import (
-    ROOT,
-    PolicyError,
-    TrustFault,
-    find_fault_on_path,
-    resolve_links,
-)
+from hbatune.policy.toml_files import ROOT, PolicyError
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.render import UnsafeNameError, render_template
 
@@ -79,37 +61,6 @@ class PreparedFiles(Struct, frozen=True):
     pieces: tuple[Piece, ...]
     configuration: Path
     executable: Path
-
-    @property
-    def checkable(self) -> tuple[Piece, ...]:
-        """The files that this machine's tools can check: units only if their program exists."""
-        pieces = [piece for piece in self.pieces if not piece.link]
-        if not os.access(self.executable, os.X_OK):
-            pieces = [piece for piece in pieces if piece.path.suffix != ".service"]
-        return tuple(pieces)
-
-
-class RollbackCameError(HbatuneError):
-    """A rollback was recorded after the installation began; nothing was placed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a rollback was recorded after this installation began; nothing was installed",
-            hint="to tune again, run the same command again",
-        )
-
-
-class UntrustedError(UsageError):
-    """Another user than root can change a file that a unit would start or write to."""
-
-    def __init__(self, path: Path, fault: TrustFault) -> None:
-        way = "" if fault.path == path else f" (on the way to {path})"
-        mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
-        super().__init__(
-            f"{fault.path}{way} is not root's alone: {fault.problem}",
-            hint=f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
-            "choose a place that root alone can write",
-        )
 
 
 class InstallResult(Struct, frozen=True):
@@ -141,13 +92,15 @@ def install_profile(
     manifest = context.paths.manifest
     with context.lock() if live else nullcontext():
         if live and rollback_record.has_later(began, context.paths):
-            raise RollbackCameError
+            raise HbatuneError(
+                "a rollback was recorded after this installation began; nothing was installed",
+                hint="to tune again, run the same command again",
+            )
         # The files before the profile: if one cannot be placed, no profile becomes active.
         changed = placement.place_pieces(root, manifest, prepared.pieces)
         if profile:
-            system.activate_profile(
-                join_root(root, prepared.configuration), prepared.profile.name, root=root
-            )
+            configuration = join_root(root, prepared.configuration)
+            system.activate_profile(configuration, prepared.profile.name, root=root)
             if live:
                 rollback_record.lift(began, None, context.paths)
         placement.record_file(root, manifest, context.paths.modprobe)
@@ -205,9 +158,11 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     else:
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
-        policy = boot_files.BootPolicy(
-            _choose_profile(profile, config, image), config.site, Journal("")
-        )
+        if (name := profile or config.profile) is None:
+            chosen = load_chosen_profile(None, config)  # raises UsageError
+        else:
+            chosen = load_profile(name, image, load_followed_rules(image, config.site))
+        policy = boot_files.BootPolicy(chosen, config.site, Journal(""))
     executable = _find_executable(root)
     rules, rules_piece = boot_files.compile_policy(policy, paths.udev_rules)
     pieces = [
@@ -226,16 +181,12 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         wanted = paths.units / "multi-user.target.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
     configuration = library.site / CONFIG_FILE
-    prepared = PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
-    boot_files.check_pieces(prepared.checkable)
-    return prepared
-
-
-def _choose_profile(name: str | None, config: Config, library: Library) -> Profile:
-    wanted = name or config.profile
-    if wanted is None:
-        return load_chosen_profile(None, config)  # raises UsageError
-    return load_profile(wanted, library, load_followed_rules(library, config.site))
+    # This machine's tools check a unit only if its program exists.
+    is_here = os.access(executable, os.X_OK)
+    boot_files.check_pieces(
+        piece for piece in pieces if not piece.link and (is_here or piece.path.suffix != ".service")
+    )
+    return PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
 
 
 def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
@@ -262,7 +213,7 @@ def _find_executable(root: Path) -> Path:
     # Links are not resolved: one may lead to a newer version later.
     commands = [Path(os.path.abspath(path)) for path in candidates if path.name == "hbatune"]
     for path in commands:
-        if os.access(resolve_links(path, root).end, os.X_OK):
+        if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
             return path
     raise UsageError(
         f"there is no hbatune in {root} that a unit could start",
@@ -285,18 +236,25 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
     owner = 0 if root == ROOT else os.geteuid()
     for path in paths:
         try:
-            fault = find_fault_on_path(path, owner, root=root, top=root, end=end)
+            fault = toml_files.find_fault_on_path(path, owner, root=root, top=root, end=end)
         except OSError as error:
             raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
         if fault is not None:
-            raise UntrustedError(path, fault)
+            way = "" if fault.path == path else f" (on the way to {path})"
+            mended = ""
+            if fault.remedy:
+                mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
+            raise UsageError(
+                f"{fault.path}{way} is not root's alone: {fault.problem}",
+                hint=f"a unit of root's would depend on it: {mended}choose a place that root alone "
+                "can write",
+            )
 
 
 def _list_commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
-    """Yield the command and its interpreters."""
     yield command
     if nested:
-        for interpreter in _find_interpreters(resolve_links(command, root).end, root):
+        for interpreter in _find_interpreters(toml_files.resolve_links(command, root).end, root):
             yield from _list_commands(interpreter, root, nested - 1)
 
 
@@ -327,7 +285,9 @@ def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
     name = next(names, None)
     if name is not None:
         paths = [Path(name)] if name.startswith("/") else [folder / name for folder in _SEARCHED]
-        yield from (path for path in paths if os.access(resolve_links(path, root).end, os.X_OK))
+        for path in paths:
+            if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
+                yield path
 
 
 class Removal(Struct, frozen=True):
@@ -366,22 +326,21 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
     placed = placement.load_installed(root, paths.manifest)
     if placed is not None and placed.list_sums(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
-        timer = placed.list_sums(paths.units / system.AUDIT_TIMER)
-        finished = _report_failure(
-            context, system.disable(*([system.AUDIT_TIMER] if timer else []))
-        )
+        has_timer = placed.list_sums(paths.units / system.AUDIT_TIMER)
+        timers = [system.AUDIT_TIMER] if has_timer else []
+        finished = _report_failure(context, system.disable(*timers))
     if keep_values or _is_untouched(paths):
         with _make_daemon_lock(paths), context.lock() as lock:
             finished = boot_files.remove_options(context, None) and finished
             return _remove_files(context, root, lock) and finished
-    config = read_configuration(context)
-    recorded = record_rollback(context, config)
+    config = rollback.read_configuration(context)
+    recorded = rollback.record_rollback(context, config)
     with (
-        hold_lock("uninstall", _make_daemon_lock(paths), recorded=recorded),
-        hold_lock("uninstall", context.lock(), recorded=recorded) as lock,
+        rollback.hold_lock("uninstall", _make_daemon_lock(paths), recorded=recorded),
+        rollback.hold_lock("uninstall", context.lock(), recorded=recorded) as lock,
     ):
         # Without the journal, values that are not restored yet could never be restored.
-        done = restore_targets(context, config, recorded=recorded)
+        done = rollback.restore_targets(context, config, recorded=recorded)
         context.note(RolledBack(done.rows, done.machine, bool(done.losses)))
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
@@ -396,9 +355,12 @@ def _make_daemon_lock(paths: Paths) -> Lock:
 
     Such a daemon would set values again, and their original values would be lost.
     """
-    hint = "end that process, then run `hbatune uninstall` again"
-    spare = paths.daemon_lock_spare
-    return Lock(paths.daemon_lock, "is a daemon that still runs", spare=spare, hint=hint)
+    return Lock(
+        paths.daemon_lock,
+        "is a daemon that still runs",
+        spare=paths.daemon_lock_spare,
+        hint="end that process, then run `hbatune uninstall` again",
+    )
 
 
 def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> bool:

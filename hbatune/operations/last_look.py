@@ -101,9 +101,7 @@ class MachineCache:
         machine, present = self.machine, {endpoint.target for endpoint in part.endpoints}
         if machine is None:
             return ()
-        targets = {
-            endpoint.address.rpartition(":")[0] for endpoint in part.endpoints if endpoint.address
-        }
+        targets = {disk.address.rpartition(":")[0] for disk in part.endpoints if disk.address}
         luns = (lun for target in sorted(targets) for lun in machine.of_scsi_target(target))
         return tuple(lun for lun in luns if lun.target not in present)
 
@@ -145,11 +143,7 @@ class MachineCache:
 
 
 def scan_disks(
-    config: Config,
-    profile: Profile,
-    names: Collection[str],
-    last: MachineCache,
-    means: ScanMeans,
+    config: Config, profile: Profile, names: Collection[str], last: MachineCache, means: ScanMeans
 ) -> Situation | None:
     """Read the disks with these kernel names, and return the situation of these disks only.
 
@@ -161,9 +155,8 @@ def scan_disks(
         return None
     last.journal.refresh(lambda: cached.machine)
     # Includes the files that their writes may reset, so the baselines need no second read.
-    attributes = list_baseline_files(
-        list_needed_settings(profile, config.site, last.journal.settings)
-    )
+    settings = list_needed_settings(profile, config.site, last.journal.settings)
+    attributes = list_baseline_files(settings)
 
     def gather(names: Collection[str]) -> Machine:
         return gather_machine(

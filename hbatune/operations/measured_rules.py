@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from glob import escape
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from msgspec import Struct
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Endpoint
-from hbatune.operations.context import Context, Task, TaskFailed
+from hbatune.operations.context import Context, Task
 from hbatune.operations.situation import Situation
 from hbatune.policy.profile import Match
 from hbatune.policy.rules import SITE_SOURCE
@@ -27,8 +28,6 @@ from hbatune.search.tournament import DiskSearchResult
 from hbatune.settings.table import QUEUE_DEPTH, Value
 
 FIRST_LINE = "# Written by `hbatune autotune --write`, which writes it again."
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")
-_LONGEST = 64
 
 
 class MeasuredRule(Struct, frozen=True):
@@ -56,7 +55,7 @@ def make_disk_criteria(endpoint: Endpoint) -> Match:
 def make_rule_file_name(criteria: Match) -> str:
     """Return the name of the file for a type of disk, unique for each type."""
     parts = (*criteria.family, *criteria.vendor, *criteria.model)
-    readable = _NOT_IN_NAMES.sub("-", " ".join(parts)).strip("-").lower()[:_LONGEST]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", " ".join(parts)).strip("-").lower()[:64]
     number = hashlib.sha256(msgspec.json.encode(criteria)).hexdigest()[:8]
     return f"autotune-{readable}-{number}.toml"
 
@@ -131,25 +130,27 @@ def write_rules(
     differing: list[str] = []
     saved = True
     for criteria, group in by_kind.items():
-        answers = {
-            tuple((change.setting, change.after) for change in disk.better) for disk in group
-        }
+        answers = set()
+        for disk in group:
+            answers.add(tuple((change.setting, change.after) for change in disk.better))
         first = group[0]
         if len(answers) > 1:
             differing += [disk.target for disk in group]
         elif first.better:
-            path = folder / make_rule_file_name(criteria)
-            rules = [_make_rule(situation, first, change) for change in first.better]
-            try:
-                _save_rules(
-                    path, format_rules(criteria, rules, _describe_source(context, situation, first))
-                )
-            except RulesNotWrittenError as error:
-                context.reporter.note(TaskFailed(Task.WRITE_RULES, error))
-                saved = False
-            else:
-                settings = tuple(change.setting for change in first.better)
+            path, rules = folder / make_rule_file_name(criteria), []
+            for change in first.better:
+                assert change.after is not None
+                explain = _explain_depth if change.setting == QUEUE_DEPTH else _explain_tournament
+                because = explain(situation, first, change)
+                rules.append(MeasuredRule(change.setting, change.after, because))
+            text = format_rules(criteria, rules, _describe_source(context, situation, first))
+            if context.attempt(
+                Task.WRITE_RULES, partial(_save_rules, path, text), RulesNotWrittenError
+            ):
+                settings = tuple(rule.setting for rule in rules)
                 written.append(WrittenRules(first.target, str(path), settings))
+            else:
+                saved = False
     return MeasuredRules(tuple(written), tuple(differing), saved)
 
 
@@ -161,16 +162,6 @@ def _save_rules(path: Path, text: str) -> None:
         files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
         raise RulesNotWrittenError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _make_rule(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> MeasuredRule:
-    """Return the rule for a better value, with the figures that prove it."""
-    assert change.after is not None
-    if change.setting == QUEUE_DEPTH:
-        because = _explain_depth(situation, disk, change)
-    else:
-        because = _explain_tournament(disk, change)
-    return MeasuredRule(change.setting, change.after, because)
 
 
 def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:
@@ -185,7 +176,7 @@ def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueCh
     )
 
 
-def _explain_tournament(disk: DiskSearchResult, change: ValueChange) -> str:
+def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:
     tournament = next(
         candidate
         for candidate in (disk.settings, disk.schedulers)
@@ -207,7 +198,6 @@ def _explain_tournament(disk: DiskSearchResult, change: ValueChange) -> str:
 
 
 def _describe_source(context: Context, situation: Situation, disk: DiskSearchResult) -> str:
-    """Describe the measurement: disk, date, kernel, driver and firmware."""
     day = time.strftime("%Y-%m-%d", time.localtime(context.clock()))
     facts = [f"autotune of {disk.target} on {day}", f"kernel {situation.machine.kernel}"]
     for adapter in () if disk.result is None else disk.result.served:

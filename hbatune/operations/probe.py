@@ -60,12 +60,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import (
-    find_probe_refusal,
-    list_subjects,
-    merge_written,
-    replace_value,
-)
+from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_value
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.settings.limits import make_device, resolve_value
 from hbatune.settings.setting import FixedSetting
@@ -164,26 +159,19 @@ def keep_probed(
     """
     command, time = f"probe {name}", context.clock()
     profile = None if probed.profile is None else probed.profile.name
-    records = [
-        make_record(probed.machine, profile, command, result, time)
-        for result in list_results(probed.runs)
-    ]
+    machine, records = probed.machine, []
+    for result in list_results(probed.runs):
+        records.append(make_record(machine, profile, command, result, time))
     for sweep in sweeps:
-        last = make_record(probed.machine, profile, command, sweep.last, time)
+        last = make_record(machine, profile, command, sweep.last, time)
+        workload, depth = sweep.last.workload, sweep.queue_depth
         # Without its result, which the records above already contain.
-        knee = replace(
-            last,
-            result=None,
-            knee=sweep.knee,
-            queue_depth=sweep.queue_depth,
-            workload=sweep.last.workload,
-        )
+        knee = replace(last, result=None, knee=sweep.knee, queue_depth=depth, workload=workload)
         records.append(knee)
-    for result in together:
-        figures = make_kept_together(result)
-        records.append(
-            make_adapter_record(probed.machine, profile, command, result.adapter, figures, time)
-        )
+    for full in together:
+        figures = make_kept_together(full)
+        record = make_adapter_record(machine, profile, command, full.adapter, figures, time)
+        records.append(record)
     keep_records(context, records)
 
 
@@ -193,7 +181,6 @@ def list_results(runs: Sequence[Measured]) -> list[ProbeResult]:
 
 
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
-    """Raise UsageError if this user may not open one of the disks."""
     for node in (subject.endpoint.device_node for subject in subjects):
         if node is None or not os.path.exists(node):
             continue
@@ -360,16 +347,18 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
 
 
 def list_apply_records(
-    context: Context,
-    situation: Situation,
-    rows: Sequence[Row],
-    verified: VerificationResult,
+    context: Context, situation: Situation, rows: Sequence[Row], verified: VerificationResult
 ) -> Iterator[Record]:
     """Yield records of the verdicts of an apply with these rows."""
-    machine, reverted = situation.machine, verified.reverted
+    machine = situation.machine
     command = "apply --verify" if verified.thorough else "apply"
     for proof in verified.proofs:
-        judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
+        changes, reverted = [], []
+        for row in rows:
+            if row.id == proof.id and row.setting in proof.settings:
+                changes.append(ValueChange(row.target, row.setting, row.current, row.value))
+                if (row.id, row.setting) in verified.reverted:
+                    reverted.append(row.setting)
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
             result = replace(result, settings=merge_written(result.settings, rows))
@@ -383,10 +372,8 @@ def list_apply_records(
             id=proof.id,
             result=result,
             proof=proof,
-            settings=tuple(
-                ValueChange(row.target, row.setting, row.current, row.value) for row in judged
-            ),
-            reverted=tuple(row.setting for row in judged if (row.id, row.setting) in reverted),
+            settings=tuple(changes),
+            reverted=tuple(reverted),
         )
 
 

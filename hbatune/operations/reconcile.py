@@ -132,9 +132,8 @@ def run_pass(
         if request.names is not None:
             situation = scan_disks(config, profile, request.names, last, means)
         if situation is None:
-            situation = read_situation(
-                SituationRequest(config=config, profile=profile, means=means)
-            )
+            everything = SituationRequest(config=config, profile=profile, means=means)
+            situation = read_situation(everything)
         # The scan reads the records again. An unreadable record covers everything.
         if situation.rollbacks.damaged:
             raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
@@ -190,9 +189,8 @@ def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: 
 
     Without such disks, udev's database is not read.
     """
-    endpoints = [
-        endpoint for endpoint in situation.machine.endpoints if family_named(endpoint.family).resets
-    ]
+    machine = situation.machine
+    endpoints = [disk for disk in machine.endpoints if family_named(disk.family).resets]
     if not endpoints:
         return situation.journal
     return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
@@ -268,14 +266,11 @@ def _plan_writes(
     if not any(name in BASE_SETTINGS for _, name in untouched):
         return full_plan, untouched
     # For example, if a scheduler stays, nr_requests has to be planned for it.
-    plan = situation.plan(
-        reconcile=put_back, untouched=lambda id, setting: (id, setting) in untouched
-    )
+    plan = situation.plan(reconcile=put_back, untouched=lambda *key: key in untouched)
     return plan, judgement.left_alone(plan.drift)
 
 
 def _is_in_scope(row: Row, situation: Situation, judgement: PassScope) -> bool:
-    """Return whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
     return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 

@@ -47,26 +47,23 @@ class RollbackPreview(Struct, frozen=True):
 class RollbackResult(Struct, frozen=True):
     """The result of a rollback.
 
-    ``recorded`` and ``saved`` are whether its record and the journal could be written. ``removed``
-    is whether the active profile, the udev rules, the module options and the list for irqbalance
-    were removed or updated; otherwise they could set values again. ``read`` is whether the devices
-    could be read. If not, udev may have saved values that no row contains. ``losses`` are the
-    original values that the journal has lost.
+    ``finished`` is whether all files are updated: its record, the journal, the active profile, the
+    udev rules, the module options and the list for irqbalance. An old one could set values again.
+    ``read`` is whether the devices could be read. If not, udev may have saved values that no row
+    contains. ``losses`` are the original values that the journal has lost.
     """
 
     rows: tuple[Restored, ...]
     machine: Machine
-    recorded: bool
-    saved: bool
-    removed: bool
+    finished: bool
     read: bool = True
     losses: tuple[Loss, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether every value is restored and every file could be written."""
-        written = self.recorded and self.saved and self.removed and self.read and not self.losses
-        return written and all(row.done for row in self.rows)
+        restored = all(row.done for row in self.rows)
+        return self.finished and self.read and not self.losses and restored
 
 
 def roll_back_targets(
@@ -153,37 +150,37 @@ def restore_targets(
             # An earlier version recorded these in the journal, which may be removed below.
             recorded = _record_ids(context, filed.excluded) and recorded
         filed = replace(filed, excluded=()).trying(ids)
-        # Before the values are restored: a disk that appears during this must not be tuned.
-        removed = _stop_tuning(context) if ids is None else True
-        disks, saved = len({entry.id for entry in filed.entries}), True
+        finished, disks = recorded, len({entry.id for entry in filed.entries})
+        if ids is None:
+            # Before the values are restored: a disk that appears during this must not be tuned.
+            finished = _stop_tuning(context) and finished
         with _make_means(context, disks, config, worker_pool) as means:
             try:
                 rows = restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
             except RollbackUnsavedError as error:
                 context.note(TaskFailed(Task.SAVE_JOURNAL, error))
-                rows, saved = error.rows, False
+                rows, finished = error.rows, False
             except NoWorkerError as error:
                 context.note(TaskFailed(Task.READ_DEVICES, error))
-                rows, saved = list_unread(filed, ids, error), False
+                rows, finished = list_unread(filed, ids, error), False
         # After the writes: until then irqbalance would move interrupts that are being restored.
-        released = boot_files.release_interrupts(context, machine, ids)
+        finished = boot_files.release_interrupts(context, machine, ids) and finished
         if ids is None:
             if filed.losses:  # reported, so they are dropped
-                saved = (
-                    context.attempt(
-                        Task.SAVE_JOURNAL,
-                        lambda: journal.settle(paths.journal, machine.boot_id),
-                        JournalError,
-                    )
-                    and saved
-                )
-            removed = boot_files.remove_options(context, machine) and removed
+
+                def settle_losses() -> None:
+                    journal.settle(paths.journal, machine.boot_id)
+
+                settled = context.attempt(Task.SAVE_JOURNAL, settle_losses, JournalError)
+                finished = settled and finished
+            finished = boot_files.remove_options(context, machine) and finished
         else:
             # Read again: the rollback has removed entries.
             remaining = journal.load_with_current_ids(paths.journal, machine)[0]
-            removed = boot_files.refresh_active_rules(context, config, remaining, stuck)
+            refreshed = boot_files.refresh_active_rules(context, config, remaining, stuck)
+            finished = refreshed and finished
     context.nudge()
-    return RollbackResult(rows, machine, recorded, saved, removed and released, losses=filed.losses)
+    return RollbackResult(rows, machine, finished, losses=filed.losses)
 
 
 def preview_rollback(
@@ -254,10 +251,10 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
     context.note(TaskFailed(Task.READ_DEVICES, error))
     boot = read_boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
-    removed = _stop_tuning(context)
+    finished = _stop_tuning(context) and recorded
     machine = Machine("", "", boot, 0, 0, (), ())
     rows = list_unread(filed, None, error)
-    return RollbackResult(rows, machine, recorded, saved=True, removed=removed, read=False)
+    return RollbackResult(rows, machine, finished, read=False)
 
 
 def _record_ids(context: Context, ids: Collection[str] | None) -> bool:

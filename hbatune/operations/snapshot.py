@@ -54,6 +54,7 @@ def take_snapshot(context: Context) -> Snapshot:
     filed, _ = journal.load_with_current_ids(paths.journal, machine)
     record = rollback_record.load(paths)
     context.note(InterruptedRuns(filed, record, machine, stuck))
+    options = system.read_module_options(paths.modprobe)
     return Snapshot(
         machine=machine,
         health=observe_health(machine, deadline=deadline, avoid=avoid),
@@ -63,9 +64,7 @@ def take_snapshot(context: Context) -> Snapshot:
             site=resolve_site_links(machine, config.site, resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
-            rendered=tuple(
-                (*key, text) for key, text in system.read_module_options(paths.modprobe).items()
-            ),
+            rendered=tuple((*key, text) for key, text in options.items()),
         ),
         hbatune=__version__,
         taken=int(time.time()),

@@ -98,8 +98,9 @@ class Verification:
         self._selection, self._filed = _select_representatives(situation, plan, request)
         self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
         self._pairs, self._budget = _fit_pairs(self._selection.subjects, config, request)
-        parts = self._make_parts(plan.drift)
-        self._workloads = {part.subject.target: self._follow(part) for part in parts}
+        self._workloads = {
+            part.subject.target: self._follow(part) for part in self._make_parts(plan.drift)
+        }
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
         self._before: Values = {}
@@ -152,9 +153,7 @@ class Verification:
         """
         no_time = tuple(Skipped(target, Skip.NO_TIME) for target in self.left_out)
         verified = VerificationResult(
-            rows,
-            unmeasured=(*self._selection.skipped, *no_time),
-            thorough=self._request.thorough,
+            rows, unmeasured=(*self._selection.skipped, *no_time), thorough=self._request.thorough
         )
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
         todo = self._make_parts(written)
@@ -169,7 +168,8 @@ class Verification:
         ):
             self._proving.advance = advance
             for representative in todo:
-                part = _drop_reverted(representative, verified.reverted)
+                # An earlier verdict on the same adapter may have reverted some.
+                part = _drop_rows(representative, verified.reverted)
                 # On exit, the trial still sets every switched setting to its final value.
                 if part.own and not means.stop():
                     self._judge(trial, part, verified)
@@ -189,15 +189,31 @@ class Verification:
             proofs, back = self._proving.prove(trial, part)
         else:
             proofs, back = self._compare_blocks(part)
-        verified.proofs += [self._complete_proof(proof, part, first) for proof in proofs]
-        keys = [(row.id, row.setting) for row in back]
-        blamed = {key: _find_proof(proofs, key) for key in keys}
+        for proof in proofs:
+            rows = [row for row in part.own if row.setting in proof.settings]
+            last = None if proof.last is None else replace(proof.last, blank=first.blank)
+            unseen = find_unexercised(rows, self._workloads[part.subject.target])
+            verified.proofs.append(replace(proof, last=last, unexercised=unseen))
+        blamed: dict[Key, Proof] = {}
+        for row in back:  # the most specific proof for this setting
+            setting = row.setting
+            worse = [
+                proof for proof in proofs if setting in proof.settings and proof.verdict.beyond
+            ]
+            blamed[row.id, row.setting] = worse[-1] if worse else proofs[0]
         if self._request.keep_worse:
             verified.worse |= blamed
             return
-        stayed = trial.revert(keys)
+        stayed = trial.revert(list(blamed))
         verified.reverted |= {key: proof for key, proof in blamed.items() if key not in stayed}
-        verified.rows = tuple(_mark_reverted(row, keys, stayed) for row in verified.rows)
+        rows = []
+        for row in verified.rows:
+            key = (row.id, row.setting)
+            if key in blamed and key not in stayed:
+                rows.append(replace(row, outcome=Outcome.REVERTED))
+            else:
+                rows.append(_mark_failed(row, stayed if key in blamed else {}))
+        verified.rows = tuple(rows)
 
     def _compare_blocks(self, part: Representative) -> tuple[list[Proof], list[Row]]:
         """Compare the runs before with the runs after; if worse, compare with new runs again."""
@@ -209,13 +225,6 @@ class Verification:
             proofs.append(replace(proof, again=bool(proofs)))
         twice = len(proofs) == 2 and proofs[-1].verdict.beyond
         return proofs, list(part.all) if twice else []
-
-    def _complete_proof(self, proof: Proof, part: Representative, first: ProbeResult) -> Proof:
-        """Add the settings that the probe does not exercise, and whether the disk is blank."""
-        rows = [row for row in part.own if row.setting in proof.settings]
-        last = None if proof.last is None else replace(proof.last, blank=first.blank)
-        unseen = find_unexercised(rows, self._workloads[part.subject.target])
-        return replace(proof, last=last, unexercised=unseen)
 
     def _measure(self, subject: Subject) -> ProbeOutcome:
         workload, place = self._workloads[subject.target], self._places.get(subject.target)
@@ -320,30 +329,13 @@ def _fit_pairs(
     return pairs, budget
 
 
-def _drop_reverted(part: Representative, reverted: Collection[Key]) -> Representative:
-    """Drop the rows that an earlier verdict on the same adapter has reverted."""
-    own_rows, all_rows = (
-        tuple(row for row in rows if (row.id, row.setting) not in reverted)
-        for rows in (part.own, part.all)
-    )
+def _drop_rows(part: Representative, keys: Collection[Key]) -> Representative:
+    own_rows = tuple(row for row in part.own if (row.id, row.setting) not in keys)
+    all_rows = tuple(row for row in part.all if (row.id, row.setting) not in keys)
     return replace(part, own=own_rows, all=all_rows)
 
 
-def _find_proof(proofs: Sequence[Proof], key: Key) -> Proof:
-    """Return the proof that is most specific for this setting."""
-    matching = [proof for proof in proofs if key[1] in proof.settings and proof.verdict.beyond]
-    return (matching or list(proofs[:1]))[-1]
-
-
-def _mark_reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, WriteResult]) -> Row:
-    key = (row.id, row.setting)
-    if key in keys and key not in stayed:
-        return replace(row, outcome=Outcome.REVERTED)
-    return _mark_failed(row, stayed if key in keys else {})
-
-
 def _mark_failed(row: Row, failed: Mapping[Key, WriteResult]) -> Row:
-    """Add the reason to the row if its final write failed."""
     why = failed.get((row.id, row.setting))
     if why is None:
         return row

@@ -9,7 +9,7 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
-from hbatune.operations.context import Advance, Event, Message, Note, Phase, Task
+from hbatune.operations.context import Advance, Event, Message, Note, OperationReporter, Phase, Task
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
@@ -147,7 +147,7 @@ _ADVICE = {
 """Advice if the kernel would reject the old value now."""
 
 
-class TextReporter:
+class TextReporter(OperationReporter):
     """A reporter that prints, for a terminal or a log."""
 
     def note(self, note: Note) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hbatune.act import paths
 from hbatune.act.lock import Lock
 from hbatune.agent import client, status
-from hbatune.agent.client import LockAfterPass
+from hbatune.agent.client import take_lock_after_pass
 from hbatune.agent.status import Status
 from hbatune.errors import LockedError
 from hbatune.workers import find_this_process
@@ -41,7 +41,7 @@ def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_foreign_holder_is_not_awaited(holder: int) -> None:
-    with pytest.raises(LockedError) as caught, LockAfterPass():
+    with pytest.raises(LockedError) as caught, take_lock_after_pass():
         pytest.fail("it is held")
     assert caught.value.pid == holder
 
@@ -67,7 +67,7 @@ def test_ended_holder_frees_lock(holder: int, monkeypatch: pytest.MonkeyPatch) -
         return True
 
     monkeypatch.setattr(client, "_has_ended", ends)
-    with LockAfterPass():
+    with take_lock_after_pass():
         pass
 
 
@@ -80,9 +80,9 @@ def test_daemon_pass_is_awaited(holder: int, monkeypatch: pytest.MonkeyPatch) ->
         wait(pid, seconds)
 
     monkeypatch.setattr(client, "_wait_for_end", end)
-    with LockAfterPass():
+    with take_lock_after_pass():
         pass
-    with LockAfterPass():
+    with take_lock_after_pass():
         pass
 
 
@@ -97,7 +97,7 @@ def test_idle_pass_process_ends_wait(holder: int, monkeypatch: pytest.MonkeyPatc
         wait(pid, seconds)
 
     monkeypatch.setattr(client, "_wait_for_end", let_go)
-    with LockAfterPass():
+    with take_lock_after_pass():
         assert os.waitpid(holder, os.WNOHANG) == (0, 0), "it goes on"
     assert sum(waits) < client.DAEMON_WAIT_S
 
@@ -105,5 +105,5 @@ def test_idle_pass_process_ends_wait(holder: int, monkeypatch: pytest.MonkeyPatc
 def test_slow_pass_exceeds_patience(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "DAEMON_WAIT_S", 0.05)
     status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
-    with pytest.raises(LockedError), LockAfterPass():
+    with pytest.raises(LockedError), take_lock_after_pass():
         pytest.fail("it is held")

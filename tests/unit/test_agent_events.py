@@ -1,19 +1,23 @@
 """What events mean, when a fight is given up, and what a configuration is worth."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbatune.agent import probes, work
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, interpret_event
-from hbatune.agent.orders import HOUR, Order, PassReason, ProbeTime
+from hbatune.agent.orders import NewEndpointProbe, Order, PassReason, encode
+from hbatune.agent.probes import HOUR_S, EndpointProbes
 from hbatune.agent.schedule import MAX_REPAIRS, REPAIR_WINDOW_S, Repairs
 from hbatune.errors import UsageError
-from hbatune.policy.config import Config
+from hbatune.policy.config import Config, DaemonConfig
 from hbatune.settings.table import Cause
+from tests.unit.test_plan import profile
 
 SCSI = "/devices/pci0000:00/0000:00:05.0/host2/target2:0:0/2:0:0:0/block/sda"
 HEAD = "/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
@@ -88,26 +92,26 @@ def test_one_event_marks_disk() -> None:
 def test_third_drift_exhausts_repairs() -> None:
     damping = Repairs()
     for now in (0.0, 100.0):
-        assert damping.exhausted(now) == frozenset()
-        damping = damping.repaired([KEY], now)
-    assert damping.exhausted(200.0) == {KEY}
+        assert damping.find_exhausted(now) == frozenset()
+        damping.add([KEY], now)
+    assert damping.find_exhausted(200.0) == {KEY}
 
 
 def test_rare_drift_stays_repairable() -> None:
     damping = Repairs()
     for number in range(20):
         now = number * REPAIR_WINDOW_S
-        assert damping.exhausted(now) == frozenset()
-        damping = damping.repaired([KEY], now)
+        assert damping.find_exhausted(now) == frozenset()
+        damping.add([KEY], now)
     assert len(damping.times[KEY]) <= MAX_REPAIRS, "what is long ago is forgotten"
 
 
 def test_default_audits_exhaust_repairs() -> None:
     audit = Config().daemon.audit_seconds
-    damping = Repairs.every(audit)
+    damping = Repairs(audit)
     for number in (1, 2):
-        damping = damping.repaired([KEY], number * (audit + 1.0))
-    assert damping.exhausted(3 * (audit + 1.0)) == {KEY}
+        damping.add([KEY], number * (audit + 1.0))
+    assert damping.find_exhausted(3 * (audit + 1.0)) == {KEY}
 
 
 def test_permission_change_reloads_configuration(tmp_path: Path) -> None:
@@ -129,18 +133,41 @@ def test_permission_change_reloads_configuration(tmp_path: Path) -> None:
 def test_repairs_per_window_are_limited(times: list[float]) -> None:
     damping, done = Repairs(), list[float]()
     for now in sorted(times):
-        if KEY not in damping.exhausted(now):
-            damping = damping.repaired([KEY], now)
+        if KEY not in damping.find_exhausted(now):
+            damping.add([KEY], now)
             done.append(now)
     for now in done:
         assert sum(now <= other < now + REPAIR_WINDOW_S for other in done) <= MAX_REPAIRS
 
 
-def test_probe_budget_renews_hourly() -> None:
-    spent = ProbeTime().plus(20.0, current_time=0.0).plus(30.0, current_time=HOUR / 2)
-    assert spent.left(60.0, HOUR / 2) == 10.0
-    assert spent.left(60.0, HOUR + 1) == 30.0
-    assert spent.plus(1.0, 2 * HOUR).probes == ((2 * HOUR, 1.0),)
+class Measurement:
+    """A process whose probe has taken so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def read(self) -> bytes:
+        return encode(NewEndpointProbe(1, self.seconds))
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+
+def test_probe_budget_renews_hourly(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[float] = []
+    endpoint_probes, config = EndpointProbes(), Config(daemon=DaemonConfig(probe_seconds=60))
+    monkeypatch.setattr(work, "probe_endpoints", lambda *given: budgets.append(given[-1]))
+    for now, seconds in ((0.0, 20.0), (HOUR_S / 2, 30.0), (HOUR_S / 2, 0.0), (HOUR_S + 1, 0.0)):
+
+        def start(serve: Callable[[bytes], bytes], seconds: float = seconds) -> Measurement:
+            serve(b"start")
+            return Measurement(seconds)
+
+        monkeypatch.setattr(probes, "start_server", start)
+        endpoint_probes.add([f"id {len(budgets)}"])
+        assert endpoint_probes.start(config, profile(), now, 900.0) is None
+        assert endpoint_probes.receive(now, ready=True) is not None
+    assert budgets == [60.0, 40.0, 10.0, 30.0]
 
 
 class Site:

@@ -56,22 +56,22 @@ def test_permanent_failure_retries_hourly() -> None:
 def test_retry_pause_grows_to_limit(audit: int, tries: int) -> None:
     retries, now, before = Retries(audit), 0.0, 0.0
     for number in range(1, tries + 1):
-        retries = retries.after([FAILED], now, EPOCH + now, is_complete=True)
+        retries.record([FAILED], now, EPOCH + now, is_complete=True)
         [failure] = retries.failures.values()
         pause = failure.due - now
         assert before <= pause <= max(audit, MAX_RETRY_DELAY_S)
         assert (failure.retry.tries, failure.retry.since) == (number, EPOCH)
         before, now = pause, failure.due
-    assert retries.due(now) == {FAILED.key}
-    assert retries.waiting(now) == frozenset()
+    assert retries.find_due(now) == {FAILED.key}
 
 
 def test_write_or_scan_ends_failure() -> None:
-    failing = Retries(60.0).after([FAILED], 0.0, EPOCH, is_complete=True)
     written = replace(FAILED, handled=Handled.WRITTEN)
-    assert failing.after([written], 60.0, EPOCH, is_complete=False).failures == {}
-    assert failing.after([], 60.0, EPOCH, is_complete=True).failures == {}
-    assert failing.after([], 60.0, EPOCH, is_complete=False).failures, "others were looked at"
+    for changes, is_complete, fails in (([written], False, 0), ([], True, 0), ([], False, 1)):
+        retries = Retries(60.0)
+        retries.record([FAILED], 0.0, EPOCH, is_complete=True)
+        retries.record(changes, 60.0, EPOCH, is_complete=is_complete)
+        assert len(retries.failures) == fails
 
 
 def test_report_shows_next_retry() -> None:

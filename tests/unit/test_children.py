@@ -10,7 +10,7 @@ import pytest
 
 from hbatune import children
 from hbatune.act import system
-from hbatune.agent.child import Child, Server
+from hbatune.agent.child import start_server
 from hbatune.workers import find_process
 
 
@@ -65,17 +65,12 @@ def hang(*_: bytes) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("kind", [Child, Server])
-def test_unkillable_pass_is_reaped_later(
-    unkillable: pytest.MonkeyPatch, kind: type[Child | Server]
-) -> None:
-    child = kind(hang)
-    if isinstance(child, Server):
-        child.ask(b"x")
-    child.kill()
-    assert find_process(child.pid).alive()
+def test_unkillable_pass_is_reaped_later(unkillable: pytest.MonkeyPatch) -> None:
+    server = start_server(hang)
+    server.kill()
+    assert find_process(server.pid).alive()
     unkillable.undo()
-    assert reaped(child.pid)
+    assert reaped(server.pid)
 
 
 def test_hung_udev_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

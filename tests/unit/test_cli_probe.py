@@ -332,7 +332,7 @@ def test_locked_depth_sweep_exits_3(
     def taken() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.cli.command_context.LockAfterPass", taken)
+    monkeypatch.setattr("hbatune.cli.command_context.take_lock_after_pass", taken)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 

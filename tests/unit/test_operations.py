@@ -26,7 +26,7 @@ from hbatune.operations.context import (
     EventNote,
     Message,
     Note,
-    SilentReporter,
+    OperationReporter,
     Task,
     TaskFailed,
 )
@@ -158,7 +158,7 @@ def test_unrecorded_interrupt_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "will show as drift again" in error
 
 
-class Recorder(SilentReporter):
+class Recorder(OperationReporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
     done = roll_back_targets(Context(lock=make_context().lock, reporter=said))
     failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
     assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
-    assert (done.recorded, done.saved, done.removed) == (True, True, False)
+    assert not done.finished
     assert not done.complete
     assert all(row.outcome is not Outcome.REFUSED for row in done.rows)
     assert not paths.JOURNAL.exists()
