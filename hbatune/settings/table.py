@@ -447,7 +447,7 @@ def find_group(name: str) -> str:
 
 def make_property_name(name: str) -> str:
     """Return the property of udev's database in which a setting's original value is saved."""
-    return find_setting(name).property
+    return SAVED_PREFIX + name.removeprefix("queue/").replace("/", "_").upper()
 
 
 def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
