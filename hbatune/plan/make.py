@@ -304,40 +304,26 @@ def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> Limi
 
     ``parameters`` are the parameters of its driver's module.
     """
-    if name not in (QUEUE_DEPTH, NR_REQUESTS):
-        return None
-    current = SETTINGS[name].read(endpoint.attributes)
-    # With every driver, a depth of 1 disables command queuing.
-    if name == QUEUE_DEPTH and endpoint.protocol is Protocol.SATA and current == 1:
-        if endpoint.ncq_depth is not None and endpoint.ncq_depth > 1:
-            return LimitReason(Limit.NCQ_OFF, (endpoint.target,))
-        return LimitReason(Limit.ONE_COMMAND)
+    current, default = SETTINGS[name].read(endpoint.attributes), None
+    family, tags = family_named(endpoint.family), endpoint.tags
     if name == QUEUE_DEPTH:
-        default = _find_default_depth(endpoint, parameters)
-    else:
-        default = _find_default_requests(endpoint)
+        # With every driver, a depth of 1 disables command queuing.
+        if endpoint.protocol is Protocol.SATA and current == 1:
+            if endpoint.ncq_depth is not None and endpoint.ncq_depth > 1:
+                return LimitReason(Limit.NCQ_OFF, (endpoint.target,))
+            return LimitReason(Limit.ONE_COMMAND)
+        errors = parse_error_count(endpoint.attributes) or 0
+        # The kernel may have lowered the depth of a driver that ramps it.
+        if not family.depth_ramps or errors < QUEUE_FULL_THRESHOLD:
+            default = family.depth_default(endpoint, parameters)
+    elif name == NR_REQUESTS and isinstance(tags, int):
+        # block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set
+        # is an accident, since it applies to the whole adapter.
+        has_scheduler = find_scheduler(endpoint.attributes) not in (None, "none")
+        default = 2 * min(tags, DEFAULT_DEPTH) if has_scheduler else None
     if default is None or not isinstance(current, int) or current >= default:
         return None
     return LimitReason(Limit.LOWERED, (default, endpoint.target))
-
-
-def _find_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
-    family = family_named(endpoint.family)
-    if family.depth_ramps and (parse_error_count(endpoint.attributes) or 0) >= QUEUE_FULL_THRESHOLD:
-        return None  # the kernel may have lowered it
-    return family.depth_default(endpoint, parameters)
-
-
-def _find_default_requests(endpoint: Endpoint) -> int | None:
-    """Return the kernel's initial number of requests with a scheduler, or None.
-
-    block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set is an
-    accident, since it applies to the whole adapter.
-    """
-    tags = endpoint.tags
-    if find_scheduler(endpoint.attributes) in (None, "none") or not isinstance(tags, int):
-        return None
-    return 2 * min(tags, DEFAULT_DEPTH)
 
 
 def exclude_disruptive(row: Row) -> Row:
@@ -358,8 +344,8 @@ def find_earlier_changes(
     """
     reset: tuple[str, ...] = ()
     if not is_excluded:
-        rules = matched.rules.items()
-        wanted = [name for name, rule in rules if not isinstance(rule.effect, Leave)]
+        effects = {name: rule.effect for name, rule in matched.rules.items()}
+        wanted = [name for name, effect in effects.items() if not isinstance(effect, Leave)]
         reset = list_affected_settings(wanted)
     changes = {}
     for name in SETTINGS:

@@ -114,11 +114,10 @@ def find_skipped_disks(
     endpoints: Iterable[Endpoint], excluded: Collection[str] = ()
 ) -> Iterator[SkippedDisk]:
     """Yield the disks that cannot be identified. It is not a failure for ``excluded`` ids."""
-    for endpoint in endpoints:
-        if (reason := explain_unidentified(endpoint)) is not None:
-            unread = endpoint.unread is not None and endpoint.id not in excluded
-            disk = (endpoint.target, endpoint.id, endpoint.adapter)
-            yield SkippedDisk(*disk, reason, endpoint.evidence, unread)
+    for disk in endpoints:
+        if (reason := explain_unidentified(disk)) is not None:
+            unread = disk.unread is not None and disk.id not in excluded
+            yield SkippedDisk(disk.target, disk.id, disk.adapter, reason, disk.evidence, unread)
 
 
 class RequestMemory(Struct, frozen=True):
