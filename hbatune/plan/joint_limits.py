@@ -1,11 +1,9 @@
 """Apply limits that several disks share: request memory, and equal values on a map's paths. Pure.
 
-A scheduler allocates requests (block/blk-mq-sched.c: blk_mq_init_sched). If every hardware queue
-has its own tags, it allocates nr_requests for each queue. If the adapter's queues share one tag
-set, it allocates its maximum once for each LUN. ``none`` uses the adapter's existing tag set.
-
-All paths of a map get the same value. A map chooses a path for each request, so requests would wait
-on a shallower path although another path could serve them.
+A scheduler allocates requests (block/blk-mq-sched.c: blk_mq_init_sched): nr_requests for each
+hardware queue that has its own tags, its maximum once for each LUN if the queues share a tag set.
+A map chooses a path for each request, so requests would wait on a shallower path although another
+path could serve them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

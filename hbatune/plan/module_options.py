@@ -21,7 +21,13 @@ from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.settings.setting import Limit, LimitReason
-from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
+from hbatune.settings.table import (
+    MAX_QUEUE_DEPTH,
+    QUEUE_DEPTH,
+    SETTINGS,
+    Value,
+    parse_number_or_text,
+)
 
 RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""
@@ -222,7 +228,9 @@ def _make_row(
     if not option.shown and option.purpose is Purpose.LUN_DEPTH:
         current = _find_lun_depth(machine, adapters)  # shows the value in use
     elif option.shown and isinstance(attribute, Attribute):
-        current = _parse_parameter(attribute.text)
+        # A bool reads Y or N (kernel/params.c: param_get_bool).
+        is_bool = attribute.text in ("Y", "N")
+        current = int(attribute.text == "Y") if is_bool else parse_number_or_text(attribute.text)
     row = Row(
         target=rule.module,
         id=f"module:{rule.module}",
@@ -272,16 +280,6 @@ def _satisfies(effect: Exactly | AtLeast | AtMost, current: Value, option: Optio
         # With the option's default, the driver uses its maximum.
         return current >= effect.value or current == option.own
     return isinstance(effect, AtMost) and current <= effect.value
-
-
-def _parse_parameter(text: str) -> Value:
-    """Return a parameter's value. A bool reads Y or N (kernel/params.c: param_get_bool)."""
-    if text in ("Y", "N"):
-        return int(text == "Y")
-    try:
-        return int(text, 10)
-    except ValueError:
-        return text
 
 
 def _find_root_adapters(machine: Machine) -> frozenset[str]:

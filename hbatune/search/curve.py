@@ -1,14 +1,9 @@
 """Estimate a device's rate and p99 over the depth from a few noisy probes; choose a depth. Pure.
 
 In a closed loop of N I/Os, the response time does not fall with N. The rate is at most N times the
-rate of one I/O (Denning and Buzen, Computing Surveys 10, 1978). A measured p99 that falls with the
-depth is noise. Isotonic regression removes it (Barlow and others, Statistical Inference under Order
-Restrictions, 1972). Rates and latencies are compared as logarithms, since noise is relative.
-
-The choice uses a parametric bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993, 6.5). Each draw disturbs the estimates by the noise of their probes, and counts the depths
-that are as good as the best one within the objective. Between two measured depths the curve is a
-line of logarithms. This is conservative if the rate bends down and the p99 up.
+rate of one I/O (Denning and Buzen, Computing Surveys 10, 1978). Rates and latencies are compared as
+logarithms, since noise is relative. Between two measured depths the curve is a line of logarithms.
+This is conservative if the rate bends down and the p99 up.
 """
 
 import math
@@ -120,7 +115,10 @@ def estimate_curve(measured: Sequence[Measurement]) -> Curve:
 
 
 def pool_falling_values(values: Sequence[float], weights: Sequence[int]) -> list[float]:
-    """Return the nearest values that do not fall, by pooling the values that fall."""
+    """Return the nearest values that do not fall: a p99 that falls with the depth is noise.
+
+    Isotonic regression (Barlow and others, Statistical Inference under Order Restrictions, 1972).
+    """
     pools: list[tuple[float, int, int]] = []
     for value, weight in zip(values, weights, strict=True):
         mean, total, length = value, weight, 1
@@ -204,7 +202,11 @@ def _list_depths(curve: Curve, current: int) -> list[int]:
 
 
 def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[list[int], int]:
-    """Count the draws in which each depth is as good as the best, and those without any depth."""
+    """Count the draws in which each depth is as good as the best, and those without any depth.
+
+    Each draw disturbs the estimates by the noise of their probes (parametric bootstrap: Efron and
+    Tibshirani, An Introduction to the Bootstrap, 1993, 6.5).
+    """
     places = [curve.position(depth) for depth in depths]
     weights = [point.probes for point in curve.points]
     counts, none = [0] * len(depths), 0

@@ -1,11 +1,9 @@
 """Search the depth with the highest rate within an objective, in at most eight probes. Pure.
 
-The search first climbs. It starts at a low depth and multiplies it by ``CLIMB_FACTOR`` until the
-p99 exceeds the objective, the rate gains less than ``MIN_GAIN``, or the device allows no more. Then
-it refines: the next probe is at the depth with the largest possible gain over the best one so far,
-by the laws of a closed loop. Bisection on the objective would fail on a device that thrashes, since
-its deepest depth within the objective is not its fastest. The remaining probes repeat the likeliest
-depth until it is likely enough.
+The search first climbs: it multiplies a low depth by ``CLIMB_FACTOR``. Then it refines: the next
+probe is at the depth with the largest possible gain over the best one so far, by the laws of a
+closed loop. Bisection on the objective would fail on a device that thrashes, since its deepest
+depth within the objective is not its fastest. The remaining probes repeat the likeliest depth.
 """
 
 import math

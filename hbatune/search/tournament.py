@@ -1,21 +1,9 @@
 """Find the best candidate settings of a disk and compare them with the current ones. Pure.
 
-A candidate is worth probing only if a probe can show its effect. Reads that bypass the page cache
-show where a request completes and whether it is merged. They show neither read-ahead nor writeback.
-They show a scheduler only with other work, which has its own tournament.
-
 Each round probes all remaining candidates in random order, so drift, cache warm-up and other load
-affect all of them equally. Only probes of one round are compared. After ``HALVING_ROUNDS`` rounds
-the worse half is eliminated (successive halving: Karnin, Koren and Somekh, ICML 2013). Any
-candidate that is clearly behind is eliminated before that (successive elimination: Even-Dar, Mannor
-and Mansour, Journal of Machine Learning Research 7, 2006).
-
-The leader of many noisy candidates looks better than it is. Only fresh probes therefore compare it
-with the current candidate: pairs in random order, evaluated with the randomisation test and the
-intervals of a verdict.
-
-``DiskSearchResult`` has the result for one disk: the best depth, the best settings, and the
-settings that were not evaluated.
+affect all of them equally. Only probes of one round are compared. The leader of many noisy
+candidates looks better than it is. Only fresh probes therefore compare it with the current
+candidate: pairs in random order, evaluated with the randomisation test of a verdict.
 """
 
 import math
@@ -50,7 +38,9 @@ from hbatune.settings.setting import LegalValue, Value, parse_choices
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS
 
 READ_SETTINGS = ("rq_affinity", "nomerges")
-"""Settings whose effect the rate of a single reader shows. Both take 0, 1 and 2."""
+"""Settings whose effect the rate of a single reader shows: where a request completes, and whether
+it is merged. Reads that bypass the page cache show neither read-ahead nor writeback. Both settings
+take 0, 1 and 2."""
 WRITE_SETTINGS = (SCHEDULER, NR_REQUESTS)
 """Settings that order or delay requests. They only matter if several types of requests wait."""
 REQUEST_NUMBERS = (64, 256, 1024)
@@ -144,11 +134,13 @@ def _select_distinct(
 MAX_ROUND_PROBES = 30
 """The maximum number of probes in all rounds."""
 HALVING_ROUNDS = 2
-"""The number of rounds after which the worse half of the candidates is eliminated."""
+"""The number of rounds after which the worse half of the candidates is eliminated (successive
+halving: Karnin, Koren and Somekh, ICML 2013)."""
 LAST_ROUNDS = 4
 """The number of rounds for the last two candidates, if enough probes remain."""
 ELIMINATION_ERRORS = 4.0
-"""The standard errors behind the leader at which a candidate is eliminated immediately."""
+"""The standard errors behind the leader at which a candidate is eliminated immediately (successive
+elimination: Even-Dar, Mannor and Mansour, Journal of Machine Learning Research 7, 2006)."""
 MAX_CANDIDATES = 8
 """With more candidates, two rounds and two halvings do not fit into the probes."""
 PROBE_S = 2.0

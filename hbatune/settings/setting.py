@@ -308,10 +308,7 @@ def _is_in_range(value: object, low: int, high: int | None) -> bool:
 
 
 def accept_integers(
-    low: int = 0,
-    high: int | None = None,
-    parse: Callable[[str], Value] = int,
-    allowed: str = "",
+    low: int = 0, high: int | None = None, parse: Callable[[str], Value] = int, allowed: str = ""
 ) -> ValueFormat:
     """Return the format of integers from ``low`` to ``high``, or without a maximum."""
     span = f"of at least {low}" if high is None else f"from {low} to {high}"

@@ -2,11 +2,8 @@
 
 An entry contains everything about a setting (``setting.Setting`` explains its fields). Plans,
 workers, udev rules and docs/settings.md are made from it, so a new setting needs only a new entry.
-
-Values are typed (an integer, or a name for the scheduler) and are compared as such. The order is
-data. A scheduler switch resets nr_requests and discards the scheduler's own tunables. On recent
-kernels every change of the queue's limits raises read_ahead_kb, so read_ahead_kb comes last. The
-order also applies when values are restored.
+The order of the writes is data, also when values are restored. On recent kernels every change of
+the queue's limits raises read_ahead_kb, so read_ahead_kb comes last.
 """
 
 import errno
@@ -65,8 +62,6 @@ _MAX_LOSS = 1 << 30  # seconds that the kernel can still round up to whole attem
 # Groups: settings that are measured and reverted together.
 _QUEUE = "queue"  # a scheduler switch resets the others
 _COALESCING = "coalescing"
-
-
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
 
 # A map's limits are computed from its paths at every load (drivers/md/dm-table.c:
@@ -380,14 +375,15 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-def _parse_tunable(text: str) -> Value:
+def parse_number_or_text(text: str) -> Value:
+    """Return a text's number, or the text itself."""
     try:
         return int(text, 10)
     except ValueError:
         return text
 
 
-_TUNABLE = ValueFormat("", _parse_tunable, lambda value: False)
+_TUNABLE = ValueFormat("", parse_number_or_text, lambda value: False)
 """A tunable of the current scheduler is kept and restored, but is never in a rule."""
 
 
