@@ -206,8 +206,9 @@ class Setting(Struct, frozen=True):
 
     Identity
         ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
-        controller's or a SCSI host's. ``summary`` and ``source`` (the kernel's file and function)
-        are its documentation. ``group`` names settings that are measured and reverted together.
+        controller's or a SCSI host's. Its last part is the name, if there is no ``alias``.
+        ``summary`` and ``source`` (the kernel's file and function) are its documentation.
+        ``group`` names settings that are measured and reverted together.
 
     Values
         ``format`` has the kernel's range for any device, and ``step`` is the unit to which it
@@ -232,7 +233,6 @@ class Setting(Struct, frozen=True):
         setting together with unrelated ones: its old value is written again.
     """
 
-    name: str
     path: str
     order: int
     summary: str
@@ -255,6 +255,12 @@ class Setting(Struct, frozen=True):
     group: str = ""
     udev: UdevWriter = UdevWriter.DIFFERENT
     most_in: str = ""
+    alias: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in rules and in JSON."""
+        return self.alias or self.path.rpartition("/")[2]
 
     def read(self, attributes: Attributes) -> Value | Missing:
         """Return the typed current value, or why there is none.

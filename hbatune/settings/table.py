@@ -86,7 +86,6 @@ SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
-            SCHEDULER,
             SCHEDULER_FILE,
             10,
             "how requests are ordered before they reach the adapter",
@@ -98,7 +97,6 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.BRACKETED,
         ),
         Setting(
-            QUEUE_DEPTH,
             "device/queue_depth",
             20,
             "commands a LUN may have in flight",
@@ -114,7 +112,6 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
         ),
         Setting(
-            NR_REQUESTS,
             "queue/nr_requests",
             30,
             "requests that may wait in each hardware queue",
@@ -128,7 +125,6 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.SCHEDULED,
         ),
         Setting(
-            "rq_affinity",
             "queue/rq_affinity",
             60,
             "where a request completes: 0 anywhere, 1 near the submitter, 2 on its CPU",
@@ -136,7 +132,6 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(0, 2),
         ),
         Setting(
-            "nomerges",
             "queue/nomerges",
             60,
             "merging of requests: 0 all, 1 simple ones only, 2 none",
@@ -144,7 +139,6 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(0, 2),
         ),
         Setting(
-            "rotational",
             "queue/rotational",
             60,
             "whether the kernel takes it for a spinning disk",
@@ -154,7 +148,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_LIMITS_SET,
         ),
         Setting(
-            "add_random",
             "queue/add_random",
             60,
             "whether its I/O feeds the entropy pool",
@@ -164,7 +157,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_TABLE,
         ),
         Setting(
-            "iostats",
             "queue/iostats",
             60,
             "whether I/O is counted in diskstats",
@@ -174,7 +166,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_TABLE,
         ),
         Setting(
-            "timeout",
             limits.SCSI_TIMEOUT,
             60,
             "how long a command of a SCSI disk may take before it is aborted, in s",
@@ -182,7 +173,6 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(1, _MAX_TIMEOUT),  # older kernels accept 0: it ends every command
         ),
         Setting(
-            "io_timeout",
             "queue/io_timeout",
             60,
             "how long a request may take before it is aborted, in ms, where `timeout` is not there",
@@ -192,7 +182,6 @@ SETTINGS: dict[str, Setting] = {
             limit=limits.limit_request_timeout,
         ),
         Setting(
-            "iopolicy",
             # The path from the visible disk to its subsystem, which has the policy for all its
             # disks.
             "../iopolicy",
@@ -204,7 +193,6 @@ SETTINGS: dict[str, Setting] = {
             accept_names("numa", "round-robin", "queue-depth"),
         ),
         Setting(
-            "max_sectors_kb",
             "queue/max_sectors_kb",
             70,
             "largest request, in KiB",
@@ -217,7 +205,6 @@ SETTINGS: dict[str, Setting] = {
             most_in=limits.MAX_HW_SECTORS,
         ),
         Setting(
-            "wbt_lat_usec",
             "queue/wbt_lat_usec",
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
@@ -227,7 +214,6 @@ SETTINGS: dict[str, Setting] = {
             group=_QUEUE,
         ),
         Setting(
-            "read_ahead_kb",
             "queue/read_ahead_kb",
             90,
             "how far sequential reads are read ahead, in KiB",
@@ -239,7 +225,6 @@ SETTINGS: dict[str, Setting] = {
             step=limits.PAGE_KB,
         ),
         Setting(
-            IRQ_AFFINITY,
             "smp_affinity_list",
             10,
             "CPUs that serve an interrupt",
@@ -256,9 +241,9 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_CONTROLLER,
             limit=limits.limit_affinity,
             group="interrupts",
+            alias=IRQ_AFFINITY,
         ),
         Setting(
-            "coalescing",
             "feature/08",
             10,
             "completions that an NVMe controller gathers for one interrupt; 0 is off",
@@ -268,9 +253,9 @@ SETTINGS: dict[str, Setting] = {
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
             group=_COALESCING,
+            alias="coalescing",
         ),
         Setting(
-            "coalescing_exempt",
             "feature/09",
             20,
             "interrupt vectors of an NVMe controller that do not gather completions",
@@ -279,9 +264,9 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
+            alias="coalescing_exempt",
         ),
         Setting(
-            "ctrl_loss_tmo",
             "ctrl_loss_tmo",
             30,
             "how long a lost NVMe controller over fabrics is tried again, in s; -1 is for ever",
@@ -293,7 +278,6 @@ SETTINGS: dict[str, Setting] = {
             lost_by="a new connection, which has the value that `nvme connect` was given",
         ),
         Setting(
-            "pm_qos_latency_tolerance_us",
             "power/pm_qos_latency_tolerance_us",
             40,
             "how long an NVMe drive that sleeps may take to wake up, in µs; 0 keeps it awake",
@@ -303,7 +287,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_ADAPTER,  # the driver retains it through a reset of the controller
         ),
         Setting(
-            "lpfc_fcp_imax",
             "lpfc_fcp_imax",
             10,
             "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
@@ -316,7 +299,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "lpfc_cr_delay",
-            "lpfc_cr_delay",
             10,
             "how long completions are gathered (SLI-3), in ms, from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
@@ -326,7 +308,6 @@ SETTINGS: dict[str, Setting] = {
             group=_COALESCING,
         ),
         Setting(
-            "lpfc_cr_count",
             "lpfc_cr_count",
             10,
             "how many completions are gathered (SLI-3), from the next link-up on",
@@ -338,7 +319,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "zio_timer",
-            "zio_timer",
             10,
             "how long completions are gathered, in µs, from the adapter's next reset on",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_timer_store",
@@ -348,7 +328,6 @@ SETTINGS: dict[str, Setting] = {
             group=_COALESCING,
         ),
         Setting(
-            "zio",
             "zio",
             20,
             "whether completions are gathered at all",
@@ -360,7 +339,6 @@ SETTINGS: dict[str, Setting] = {
             group=_COALESCING,
         ),
         Setting(
-            "perf_mode",
             # The path from a host's class device to the function that its driver is bound to.
             "../../../driver/module/parameters/perf_mode",
             10,
@@ -394,7 +372,7 @@ def find_setting(name: str) -> Setting:
     """
     if name.startswith(SCHEDULER_TUNABLES):
         summary, source = "a tunable of the scheduler", "block/elevator.c"
-        return Setting(name, name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,))
+        return Setting(name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,), alias=name)
     return SETTINGS[name]
 
 
