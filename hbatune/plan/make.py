@@ -19,13 +19,8 @@ from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism, Parameters
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, make_target
-from hbatune.plan.joint_limits import (
-    DEFAULT_DEPTH,
-    PathSetting,
-    is_lower,
-    level_paths,
-    sum_request_memory,
-)
+from hbatune.plan import joint_limits
+from hbatune.plan.joint_limits import is_lower
 from hbatune.plan.rows import (
     BASELINE_RULE,
     Plan,
@@ -153,7 +148,7 @@ def make_plan(
         if only is None or row.id in only:
             rows.append(row)
     allowed = int(machine.memory * limits.memory_share)
-    memory = sum_request_memory(machine, planned, allowed, limits.elsewhere)
+    memory = joint_limits.sum_request_memory(machine, planned, allowed, limits.elsewhere)
     skipped = find_skipped_disks(machine.endpoints, limits.excluded)
     disks = tuple(disk for disk in skipped if only is None or disk.id in only)
     return Plan(profile.name, tuple(rows), memory, disks)
@@ -320,7 +315,7 @@ def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> Limi
         # block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set
         # is an accident, since it applies to the whole adapter.
         has_scheduler = find_scheduler(endpoint.attributes) not in (None, "none")
-        default = 2 * min(tags, DEFAULT_DEPTH) if has_scheduler else None
+        default = 2 * min(tags, joint_limits.DEFAULT_DEPTH) if has_scheduler else None
     if default is None or not isinstance(current, int) or current >= default:
         return None
     return LimitReason(Limit.LOWERED, (default, endpoint.target))
@@ -477,7 +472,7 @@ def level_map(
         if any(row.rule == BASELINE_RULE for row in path_rows):
             continue  # each path is restored to its own original value
         path_settings = [_make_path_setting(path, name, rows[path.target.id]) for path in paths]
-        decisions = level_paths(path_settings)
+        decisions = joint_limits.level_paths(path_settings)
         for path in paths:
             by_setting, decision = rows[path.target.id], decisions.get(path.target.name)
             if decision is None:
@@ -490,11 +485,13 @@ def level_map(
     return {id: list(by_setting.values()) for id, by_setting in rows.items() if by_setting}
 
 
-def _make_path_setting(path: MatchedTarget, name: str, rows: Mapping[str, Row]) -> PathSetting:
+def _make_path_setting(
+    path: MatchedTarget, name: str, rows: Mapping[str, Row]
+) -> joint_limits.PathSetting:
     """Return one setting of a path. A path that is not set keeps its value."""
     row, rule = rows.get(name), path.rules.get(name)
     current = SETTINGS[name].read(path.target.attributes)
-    return PathSetting(
+    return joint_limits.PathSetting(
         path.target.name,
         SETTINGS[name],
         None if isinstance(current, Missing) else current,
