@@ -1,4 +1,4 @@
-"""Make the plan from facts and a profile: a pipeline of passes over rows. Pure.
+"""Make the plan from facts and a profile in passes, each a function of a row. Pure.
 
 ``diff``, ``apply`` and ``explain`` show the same rows.
 
@@ -295,7 +295,7 @@ def keep_decision(
 
 
 def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> LimitReason | None:
-    """Return the reason to keep a setting of an endpoint that somebody lowered, or None.
+    """Return the reason to keep a setting of an endpoint that was lowered, or None.
 
     ``parameters`` are the parameters of its driver's module.
     """

@@ -205,10 +205,10 @@ class Setting(Struct, frozen=True):
     """One named, typed setting for targets of the type that it is ``on``.
 
     Identity
-        ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
-        controller's or a SCSI host's. Its last part is the name, if there is no ``alias``.
-        ``summary`` and ``source`` (the kernel's file and function) are its documentation.
-        ``group`` names settings that are measured and reverted together.
+        ``path`` is below the directory of the block device, NVMe controller or SCSI host, or below
+        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. ``summary`` and
+        ``source`` (the kernel's file and function) are its documentation. ``group`` names settings
+        that are measured and reverted together.
 
     Values
         ``format`` has the kernel's range for any device, and ``step`` is the unit to which it
@@ -219,12 +219,11 @@ class Setting(Struct, frozen=True):
         By ascending ``order``. The effect of a write, and whether it is legal, may depend on
         other settings (``hangs_on``): if one of these could not be set, this one is not written.
         ``udev`` is how a rule at boot writes it, and ``most_in`` the file with the kernel's
-        maximum, if udev can read such a file. An ``at_load`` setting is an option of
-        the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
-        effect of a write on the I/O of the entire adapter: it is written only if that was allowed.
-        ``locked`` are the errors of a write which mean that the driver does not allow it.
-        During a change, the kernel may show another value for at most ``settles`` seconds. The
-        kernel raises a setting with ``ramps`` by itself, even at the moment when it is lowered.
+        maximum, if udev can read such a file. An ``at_load`` setting is an option of the driver's
+        module. ``disrupts`` describes the effect of a write on the I/O of the entire adapter: it is
+        written only if that was allowed. ``locked`` are the errors of a write that the driver does
+        not allow. During a change, the kernel may show another value for at most ``settles``
+        seconds. It raises a setting with ``ramps`` by itself, even when it is lowered.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's

@@ -294,7 +294,7 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(0, 5_000_000),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
-            limit=limits.limit_minimum_or_zero(5000),  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
+            limit=limits.limit_interrupt_rate,
             group=_COALESCING,
         ),
         Setting(
