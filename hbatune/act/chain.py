@@ -31,7 +31,7 @@ from hbatune.facts.attributes import (
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, LimitReason
+from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Setting,
@@ -40,6 +40,7 @@ from hbatune.settings.table import (
     find_target_kind,
     is_among,
 )
+from hbatune.text.limit_text import describe_limit
 
 BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
@@ -106,7 +107,7 @@ class WriteResult(Struct, frozen=True):
     outcome: Outcome
     errno: int | None = None
     found: Value | None = None
-    said: LimitReason | str | None = None
+    said: str | None = None
     effect: bool = False
 
 
@@ -329,7 +330,7 @@ class _Device:
         reset = {name for kind in self._settings.values() for name in kind.resets}
         return reset - self._settings.keys() - {SCHEDULER_TUNABLES}
 
-    def _find_violation(self, step: Step, current: Value) -> LimitReason | str | None:
+    def _find_violation(self, step: Step, current: Value) -> str | None:
         """Return why the value must not be written now, although it was planned."""
         if not self._is_block_device:
             return None
@@ -341,9 +342,9 @@ class _Device:
             return f"planned with scheduler {step.under}, which is {scheduler} now"
         device = Device(self._found, scheduler)
         verdict = find_setting(step.setting).limit(step.value, current, device)
-        if isinstance(verdict, FixedSetting):
-            return verdict.limit
-        return None if verdict.value == step.value else verdict.limit
+        if isinstance(verdict, FixedSetting) or verdict.value != step.value:
+            return describe_limit(verdict.limit) or None
+        return None
 
     def _write(self, step: Step, kind: Setting) -> WriteResult:
         # Read back in any case: a refused write may have changed the value, and an accepted one may

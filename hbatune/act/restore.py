@@ -22,7 +22,7 @@ from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
-from hbatune.settings.setting import Attributes, Device, FixedSetting, LimitReason
+from hbatune.settings.setting import Attributes, Device, FixedSetting
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Value,
@@ -52,7 +52,7 @@ class RestorePlan(Struct, frozen=True):
 
     id: str
     chain: Chain | None = None
-    refused: Mapping[str, LimitReason | str] = {}
+    refused: Mapping[str, str] = {}
     gone: frozenset[str] = frozenset()
 
 
@@ -214,7 +214,7 @@ class _RollbackPlan(Struct, frozen=True):
             outcome=outcome,
             errno=errno,
             found=read_back,
-            limit=None if limit is None else describe_limit(limit),
+            limit=limit,
             gone=is_gone,
         )
 
@@ -365,7 +365,7 @@ def plan_writes(
     differ. ``attributes`` are the target's.
     """
     steps: list[Step] = []
-    refused: dict[str, LimitReason | str] = {}
+    refused: dict[str, str] = {}
     reset: set[str] = set()
     scheduler = goal.get("scheduler", current.get("scheduler"))
     for name in sorted(goal, key=lambda name: find_setting(name).order):
@@ -377,10 +377,10 @@ def plan_writes(
         if find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
             verdict = find_setting(name).limit(value, present, Device(attributes, scheduler))
             if isinstance(verdict, FixedSetting):
-                refused[name] = verdict.limit
+                refused[name] = describe_limit(verdict.limit)
                 continue
             if verdict.value != value:
-                refused[name] = verdict.limit or f"{verdict.value} at most"
+                refused[name] = describe_limit(verdict.limit) or f"{verdict.value} at most"
                 value = verdict.value
                 if value == present:
                     continue

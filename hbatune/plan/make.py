@@ -9,6 +9,7 @@ queue), or an administrator or another tool (``keep_decision``).
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar
 
 from msgspec import Struct
@@ -143,7 +144,7 @@ def make_plan(
             planned[matched.target.id] = list(plan_target(matched, limits, earlier))
     for paths in maps.values():
         planned |= level_map(paths, planned)
-    rows = [row for target_rows in planned.values() for row in target_rows]
+    rows = list(chain.from_iterable(planned.values()))
     for row in list_unsettable_coalescing(machine, matcher):
         if only is None or row.id in only:
             rows.append(row)
@@ -462,11 +463,11 @@ def level_map(
     paths: Sequence[MatchedTarget], planned: Mapping[str, Sequence[Row]]
 ) -> dict[str, list[Row]]:
     """Return, by id, the rows of a map's paths, changed to the same values on all paths."""
-    rows = {
-        path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
-        for path in paths
-    }
-    names = dict.fromkeys(name for by_setting in rows.values() for name in by_setting)
+    rows: dict[str, dict[str, Row]] = {}
+    names: dict[str, None] = {}
+    for path in paths:
+        rows[path.target.id] = {row.setting: row for row in planned.get(path.target.id, ())}
+        names |= dict.fromkeys(rows[path.target.id])
     for name in names:
         path_rows = [by_setting[name] for by_setting in rows.values() if name in by_setting]
         if any(row.rule == BASELINE_RULE for row in path_rows):

@@ -47,11 +47,8 @@ BASELINE_RULE = "baseline"
 class Row(Struct, frozen=True):
     """One setting of one target: its current value, profile value, value to set, and reason.
 
-    ``wanted`` is the rule's value and ``value`` the value that hbatune sets. If they differ,
-    ``limit`` is the reason, or the text of a device, a family or a writer. ``found`` is the value
-    read back, if it is not ``value``. If hbatune set a value that no rule requires any more, the
-    row has the rule ``baseline``. The original value is then restored, unless the setting was
-    changed since.
+    ``text.documents.PrintedRow`` describes the fields. ``limit`` is a reason, or the text of a
+    device, a family or a writer.
     """
 
     target: str

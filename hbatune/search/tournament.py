@@ -336,10 +336,15 @@ def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ..
 
 def _estimate_noise(table: dict[int, list[float]]) -> float:
     """Return the noise of one probe: the deviation not explained by candidate or round."""
-    rows = [[score - statistics.fmean(scores) for score in scores] for scores in table.values()]
+    rows, squares = [], []
+    for scores in table.values():
+        mean = statistics.fmean(scores)
+        rows.append([score - mean for score in scores])
     rounds = list(zip(*rows, strict=True))
-    residue = math.fsum((score - statistics.fmean(row)) ** 2 for row in rounds for score in row)
-    return math.sqrt(residue / ((len(rows) - 1) * (len(rounds) - 1)))
+    for row in rounds:
+        mean = statistics.fmean(row)
+        squares += [(score - mean) ** 2 for score in row]
+    return math.sqrt(math.fsum(squares) / ((len(rows) - 1) * (len(rounds) - 1)))
 
 
 class Unjudged(StrEnum):

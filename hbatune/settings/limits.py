@@ -267,7 +267,9 @@ def spread_vectors(
     usable CPU are omitted.
     """
     allowed = list_usable_cpus(processors)
-    rank = {cpu: place for core in processors.cores for place, cpu in enumerate(core)}
+    rank: dict[int, int] = {}
+    for core in processors.cores:
+        rank |= {cpu: place for place, cpu in enumerate(core)}
     load: Counter[int] = Counter()
     placed: dict[str, int] = {}
     # In the order of the interrupts, so the same machine always gets the same spread: another order

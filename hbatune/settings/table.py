@@ -385,8 +385,11 @@ def list_attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
     """Return the files to read for these settings of a type of target, below its directory."""
-    wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
-    return tuple(dict.fromkeys(path for spec in wanted for path in (spec.path, *spec.needs)))
+    settings = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
+    paths: dict[str, None] = {}
+    for setting in settings:
+        paths |= dict.fromkeys((setting.path, *setting.needs))
+    return tuple(paths)
 
 
 def is_among(name: str, names: Collection[str]) -> bool:

@@ -15,7 +15,6 @@ from hbatune.act.writer import write_plan
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.policy.profile import Exactly
-from hbatune.text.limit_text import describe_limit
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 from tests.unit.test_plan import DEADLINE, REQUESTS
@@ -65,7 +64,7 @@ def test_requests_never_below_tag_set(tmp_path: Path) -> None:
     it = disk(tmp_path)
     [result] = steps(it, Step("nr_requests", 256, None))
     assert result.outcome is Outcome.CONFLICT
-    assert "975 is the adapter's" in describe_limit(result.said)
+    assert "975 is the adapter's" in str(result.said)
     assert it.value("queue/nr_requests") == "975"
 
 
@@ -130,7 +129,7 @@ def test_map_never_exceeds_paths(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("512")
     [result] = steps(it, Step("max_sectors_kb", 4096, 512))
-    assert (result.outcome, describe_limit(result.said)) == (
+    assert (result.outcome, result.said) == (
         Outcome.CONFLICT,
         "its path sdb takes 512 KiB at most",
     )
