@@ -101,6 +101,7 @@ def _name(component: str) -> str:
     The last module of the path is enough to distinguish them.
     """
     *path, name = component.split(".")
+    name = name.removeprefix("Printed")  # a type of the product, with sentences for reasons
     return "".join(part.title() for part in path[-1].split("_")) + name if path else name
 
 

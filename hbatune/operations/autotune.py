@@ -299,12 +299,12 @@ class DiskSearch:
             len(candidates), 0, tolerance=means.tolerance, seed=means.seed
         )
         results: dict[int, list[ProbeResult]] = {}
-        while (wanted := tournaments.choose_next_candidate(played)) is not None:
-            if not self._probes.takes({**base, **candidates[wanted.candidate].values}):
+        while (number := tournaments.choose_next_candidate(played)) is not None:
+            if not self._probes.takes({**base, **candidates[number].values}):
                 raise SearchEndedError(End.NOT_SET)
-            result = probe(wanted.candidate, wanted.seconds)
+            result = probe(number, tournaments.PROBE_S)
             played = tournaments.add_score(played, score(result.figures))
-            results.setdefault(wanted.candidate, []).append(result)
+            results.setdefault(number, []).append(result)
         return played, results
 
 

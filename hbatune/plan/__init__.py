@@ -1,4 +1,1 @@
-"""Compare current values with a profile: facts and a profile in, a plan out.
-
-Pure: nothing is read or written, so the same facts always give the same plan.
-"""
+"""Compare current values with a profile. The same facts always give the same plan. Pure."""

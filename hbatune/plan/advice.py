@@ -40,11 +40,7 @@ class Stance(StrEnum):
 class Advice(Struct, frozen=True):
     """A vendor's recommendation for one setting of one target.
 
-    ``advised`` is the vendor's value, or None if the setting should stay unchanged. ``value`` is
-    the nearest value that this device accepts, or None. If the two differ, ``limit`` is the reason.
-    ``planned`` is the value after the plan. If it is in ``conflict`` with the advice, ``against``
-    is its rule. ``note`` describes current problems of the advice. ``why``, ``source`` and ``rule``
-    belong to the vendor's rule.
+    ``text.documents.PrintedAdvice`` describes the fields.
     """
 
     target: str

@@ -1,11 +1,9 @@
 """Apply limits that several disks share: request memory, and equal values on a map's paths. Pure.
 
-A scheduler allocates requests (block/blk-mq-sched.c: blk_mq_init_sched). If every hardware queue
-has its own tags, it allocates nr_requests for each queue. If the adapter's queues share one tag
-set, it allocates its maximum once for each LUN. ``none`` uses the adapter's existing tag set.
-
-All paths of a map get the same value. A map chooses a path for each request, so requests would wait
-on a shallower path although another path could serve them.
+A scheduler allocates requests (block/blk-mq-sched.c: blk_mq_init_sched): nr_requests for each
+hardware queue that has its own tags, its maximum once for each LUN if the queues share a tag set.
+A map chooses a path for each request, so requests would wait on a shallower path although another
+path could serve them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,10 +45,10 @@ def sum_request_memory(
     """
     added, total = 0, elsewhere
     growing: set[str] = set()
-    for id, requests in _list_requests(machine, planned):
-        total += requests.beyond_default
-        if requests.after > requests.before:
-            added += requests.after - requests.before
+    for id, growth, size in _list_requests(machine, planned):
+        total += size
+        if growth > 0:
+            added += growth
             growing.add(id)
     return RequestMemory(added, total, allowed, frozenset(growing))
 
@@ -59,29 +57,17 @@ def sum_beyond_defaults(
     machine: Machine, planned: Mapping[str, Collection[Row]]
 ) -> Mapping[str, int]:
     """Return, by endpoint id, the bytes that count against the limit after the plan."""
-    return {id: requests.beyond_default for id, requests in _list_requests(machine, planned)}
-
-
-class _Requests(Struct, frozen=True):
-    """The bytes of one endpoint's requests: before and after the plan, and the kernel's default."""
-
-    before: int
-    after: int
-    default: int
-
-    @property
-    def beyond_default(self) -> int:
-        """The bytes that count against the limit.
-
-        The kernel's defaults do not count. With many LUNs they could exceed the limit without any
-        change, and skipping the plan would not free them.
-        """
-        return max(0, self.after - self.default)
+    return {id: size for id, _, size in _list_requests(machine, planned)}
 
 
 def _list_requests(
     machine: Machine, planned: Mapping[str, Collection[Row]]
-) -> Iterator[tuple[str, _Requests]]:
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the id, the growth by the plan and the bytes that count against the limit.
+
+    The kernel's defaults do not count. With many LUNs they could exceed the limit without any
+    change, and skipping the plan would not free them.
+    """
     parameters = {module.name: module.parameters for module in machine.modules}
     for endpoint in machine.endpoints:
         # An unknown number of queues counts as one.
@@ -91,17 +77,11 @@ def _list_requests(
         scheduler = SETTINGS[SCHEDULER].read(endpoint.attributes)
         requests = SETTINGS[NR_REQUESTS].read(endpoint.attributes)
         before = _count_bytes(scheduler, requests, queues, shared=shared)
-        values = {
-            row.setting: row.value
-            for row in planned.get(endpoint.id, ())
-            if row.state in (State.OK, State.DRIFT)
-        }
-        after = _count_bytes(
-            values.get(SCHEDULER, scheduler),
-            values.get(NR_REQUESTS, requests),
-            queues,
-            shared=shared,
-        )
+        for row in planned.get(endpoint.id, ()):
+            if row.value is not None and row.state in (State.OK, State.DRIFT):
+                scheduler = row.value if row.setting == SCHEDULER else scheduler
+                requests = row.value if row.setting == NR_REQUESTS else requests
+        after = _count_bytes(scheduler, requests, queues, shared=shared)
         default = 0
         # The kernel uses mq-deadline for a single queue or shared tags, otherwise ``none``
         # (block/elevator.c: elevator_get_default).
@@ -109,15 +89,11 @@ def _list_requests(
             tags = endpoint.tags if isinstance(endpoint.tags, int) else DEFAULT_DEPTH
             default_requests = 2 * min(tags, DEFAULT_DEPTH)
             default = _count_bytes("mq-deadline", default_requests, queues, shared=shared)
-        yield endpoint.id, _Requests(before, after, default)
+        yield endpoint.id, after - before, max(0, after - default)
 
 
 def _count_bytes(
-    scheduler: Value | Missing | None,
-    requests: Value | Missing | None,
-    queues: int,
-    *,
-    shared: bool,
+    scheduler: Value | Missing, requests: Value | Missing, queues: int, *, shared: bool
 ) -> int:
     if scheduler == "none" or not isinstance(requests, int):
         return 0
@@ -143,14 +119,12 @@ def without_requests(plan: Plan) -> Plan:
 
     The scheduler is removed as well, since a switch of it allocates requests.
     """
-    rows = tuple(
-        row
-        for row in plan.rows
-        if row.id not in plan.memory.growing
-        or row.setting not in _ALLOCATING
-        or row.state is not State.DRIFT
-    )
-    return replace(plan, rows=rows, memory=replace(plan.memory, added=0))
+    rows = []
+    for row in plan.rows:
+        is_allocating = row.setting in _ALLOCATING and row.state is State.DRIFT
+        if not is_allocating or row.id not in plan.memory.growing:
+            rows.append(row)
+    return replace(plan, rows=tuple(rows), memory=replace(plan.memory, added=0))
 
 
 class PathSetting(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Make the plan from facts and a profile: a pipeline of passes over rows. Pure.
+"""Make the plan from facts and a profile in passes, each a function of a row. Pure.
 
 ``diff``, ``apply`` and ``explain`` show the same rows.
 
@@ -9,6 +9,7 @@ queue), or an administrator or another tool (``keep_decision``).
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar
 
 from msgspec import Struct
@@ -19,13 +20,8 @@ from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism, Parameters
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, make_target
-from hbatune.plan.joint_limits import (
-    DEFAULT_DEPTH,
-    PathSetting,
-    is_lower,
-    level_paths,
-    sum_request_memory,
-)
+from hbatune.plan import joint_limits
+from hbatune.plan.joint_limits import is_lower
 from hbatune.plan.rows import (
     BASELINE_RULE,
     Plan,
@@ -148,12 +144,12 @@ def make_plan(
             planned[matched.target.id] = list(plan_target(matched, limits, earlier))
     for paths in maps.values():
         planned |= level_map(paths, planned)
-    rows = [row for target_rows in planned.values() for row in target_rows]
+    rows = list(chain.from_iterable(planned.values()))
     for row in list_unsettable_coalescing(machine, matcher):
         if only is None or row.id in only:
             rows.append(row)
     allowed = int(machine.memory * limits.memory_share)
-    memory = sum_request_memory(machine, planned, allowed, limits.elsewhere)
+    memory = joint_limits.sum_request_memory(machine, planned, allowed, limits.elsewhere)
     skipped = find_skipped_disks(machine.endpoints, limits.excluded)
     disks = tuple(disk for disk in skipped if only is None or disk.id in only)
     return Plan(profile.name, tuple(rows), memory, disks)
@@ -300,44 +296,30 @@ def keep_decision(
 
 
 def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> LimitReason | None:
-    """Return the reason to keep a setting of an endpoint that somebody lowered, or None.
+    """Return the reason to keep a setting of an endpoint that was lowered, or None.
 
     ``parameters`` are the parameters of its driver's module.
     """
-    if name not in (QUEUE_DEPTH, NR_REQUESTS):
-        return None
-    current = SETTINGS[name].read(endpoint.attributes)
-    # With every driver, a depth of 1 disables command queuing.
-    if name == QUEUE_DEPTH and endpoint.protocol is Protocol.SATA and current == 1:
-        if endpoint.ncq_depth is not None and endpoint.ncq_depth > 1:
-            return LimitReason(Limit.NCQ_OFF, (endpoint.target,))
-        return LimitReason(Limit.ONE_COMMAND)
+    current, default = SETTINGS[name].read(endpoint.attributes), None
+    family, tags = family_named(endpoint.family), endpoint.tags
     if name == QUEUE_DEPTH:
-        default = _find_default_depth(endpoint, parameters)
-    else:
-        default = _find_default_requests(endpoint)
+        # With every driver, a depth of 1 disables command queuing.
+        if endpoint.protocol is Protocol.SATA and current == 1:
+            if endpoint.ncq_depth is not None and endpoint.ncq_depth > 1:
+                return LimitReason(Limit.NCQ_OFF, (endpoint.target,))
+            return LimitReason(Limit.ONE_COMMAND)
+        errors = parse_error_count(endpoint.attributes) or 0
+        # The kernel may have lowered the depth of a driver that ramps it.
+        if not family.depth_ramps or errors < QUEUE_FULL_THRESHOLD:
+            default = family.depth_default(endpoint, parameters)
+    elif name == NR_REQUESTS and isinstance(tags, int):
+        # block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set
+        # is an accident, since it applies to the whole adapter.
+        has_scheduler = find_scheduler(endpoint.attributes) not in (None, "none")
+        default = 2 * min(tags, joint_limits.DEFAULT_DEPTH) if has_scheduler else None
     if default is None or not isinstance(current, int) or current >= default:
         return None
     return LimitReason(Limit.LOWERED, (default, endpoint.target))
-
-
-def _find_default_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
-    family = family_named(endpoint.family)
-    if family.depth_ramps and (parse_error_count(endpoint.attributes) or 0) >= QUEUE_FULL_THRESHOLD:
-        return None  # the kernel may have lowered it
-    return family.depth_default(endpoint, parameters)
-
-
-def _find_default_requests(endpoint: Endpoint) -> int | None:
-    """Return the kernel's initial number of requests with a scheduler, or None.
-
-    block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set is an
-    accident, since it applies to the whole adapter.
-    """
-    tags = endpoint.tags
-    if find_scheduler(endpoint.attributes) in (None, "none") or not isinstance(tags, int):
-        return None
-    return 2 * min(tags, DEFAULT_DEPTH)
 
 
 def exclude_disruptive(row: Row) -> Row:
@@ -358,8 +340,8 @@ def find_earlier_changes(
     """
     reset: tuple[str, ...] = ()
     if not is_excluded:
-        rules = matched.rules.items()
-        wanted = [name for name, rule in rules if not isinstance(rule.effect, Leave)]
+        effects = {name: rule.effect for name, rule in matched.rules.items()}
+        wanted = [name for name, effect in effects.items() if not isinstance(effect, Leave)]
         reset = list_affected_settings(wanted)
     changes = {}
     for name in SETTINGS:
@@ -481,17 +463,17 @@ def level_map(
     paths: Sequence[MatchedTarget], planned: Mapping[str, Sequence[Row]]
 ) -> dict[str, list[Row]]:
     """Return, by id, the rows of a map's paths, changed to the same values on all paths."""
-    rows = {
-        path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
-        for path in paths
-    }
-    names = dict.fromkeys(name for by_setting in rows.values() for name in by_setting)
+    rows: dict[str, dict[str, Row]] = {}
+    names: dict[str, None] = {}
+    for path in paths:
+        rows[path.target.id] = {row.setting: row for row in planned.get(path.target.id, ())}
+        names |= dict.fromkeys(rows[path.target.id])
     for name in names:
         path_rows = [by_setting[name] for by_setting in rows.values() if name in by_setting]
         if any(row.rule == BASELINE_RULE for row in path_rows):
             continue  # each path is restored to its own original value
         path_settings = [_make_path_setting(path, name, rows[path.target.id]) for path in paths]
-        decisions = level_paths(path_settings)
+        decisions = joint_limits.level_paths(path_settings)
         for path in paths:
             by_setting, decision = rows[path.target.id], decisions.get(path.target.name)
             if decision is None:
@@ -504,11 +486,13 @@ def level_map(
     return {id: list(by_setting.values()) for id, by_setting in rows.items() if by_setting}
 
 
-def _make_path_setting(path: MatchedTarget, name: str, rows: Mapping[str, Row]) -> PathSetting:
+def _make_path_setting(
+    path: MatchedTarget, name: str, rows: Mapping[str, Row]
+) -> joint_limits.PathSetting:
     """Return one setting of a path. A path that is not set keeps its value."""
     row, rule = rows.get(name), path.rules.get(name)
     current = SETTINGS[name].read(path.target.attributes)
-    return PathSetting(
+    return joint_limits.PathSetting(
         path.target.name,
         SETTINGS[name],
         None if isinstance(current, Missing) else current,

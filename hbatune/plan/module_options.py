@@ -3,11 +3,8 @@
 An option applies to every adapter of its module, so there is one row for each option. Its state is
 ``drift`` if it is neither in use nor written for the next load, and ``pending`` if it is written.
 
-Some drivers make queue_depth read-only, but have an option for the initial depth of LUNs. If
-options are requested, a rule for queue_depth is then planned as this option.
-
-Some options cannot be read back from a loaded module. The value in use is then derived from the
-LUNs, or assumed to be the driver's default. The row reports this.
+Some drivers make queue_depth read-only, but have an option for the initial depth of LUNs. A rule
+for queue_depth is then planned as this option.
 """
 
 import re
@@ -22,13 +19,18 @@ from hbatune.facts.family import Depth, Option, Purpose
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
-from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
+from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.settings.setting import Limit, LimitReason
-from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
+from hbatune.settings.table import (
+    MAX_QUEUE_DEPTH,
+    QUEUE_DEPTH,
+    SETTINGS,
+    Value,
+    parse_number_or_text,
+)
 
 RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""
-
 
 _NO_TEXT = "(null)"  # an option without a text (kernel/params.c: param_get_charp)
 _BY_DRIVE = "tag_info:"
@@ -70,33 +72,22 @@ def plan_options(
     """
     derived = _derive_depth_options(machine, profile)
     winners = {(rule.module, rule.option): rule for rule in (*derived, *profile.options)}
-    modules = {module.name: module.parameters for module in machine.modules}
     root_adapters = _find_root_adapters(machine)
     planned = []
-    for (module, option), rule in winners.items():
-        adapters = [adapter for adapter in machine.adapters if adapter.family == module]
+    for rule in winners.values():
+        adapters = [adapter for adapter in machine.adapters if adapter.family == rule.module]
         if not adapters:
             continue
-        attribute = modules.get(module, {}).get(option, Missing(Reason.ABSENT))
-        declared, text = known_options()[module][option], rendered.get((module, option))
-        if declared.shown:
-            row = _make_row(rule, adapters, attribute, text)
-        else:
-            row = _make_unshown_row(
-                rule, adapters, _find_lun_depth(machine, declared, adapters), text
-            )
-        # A wrong option of the driver under the root disk can keep the machine from booting.
-        unnamed = [
-            adapter
-            for adapter in adapters
-            if adapter.target in root_adapters - _find_named(adapters, named)
-        ]
-        excluded_names = _find_excluded(machine, adapters, excluded)
-        if row.state is State.DRIFT and (excluded_names or unnamed):
-            reason = LimitReason(Limit.UNDER_ROOT, (unnamed[0].target,)) if unnamed else None
-            if excluded_names:
+        row = _make_row(machine, rule, adapters, rendered.get((rule.module, rule.option)))
+        if row.state is State.DRIFT:
+            # A wrong option of the driver under the root disk can keep the machine from booting.
+            unnamed_ids = root_adapters - _find_named(adapters, named)
+            unnamed = [adapter.target for adapter in adapters if adapter.target in unnamed_ids]
+            reason = LimitReason(Limit.UNDER_ROOT, (unnamed[0],)) if unnamed else None
+            if excluded_names := _find_excluded(machine, adapters, excluded):
                 reason = LimitReason(Limit.DEVICE_EXCLUDED, (excluded_names[0],))
-            row = replace(row, state=State.EXCLUDED, value=None, limit=reason)
+            if reason is not None:
+                row = replace(row, state=State.EXCLUDED, value=None, limit=reason)
         is_requested = only is None or any(adapter.target in only for adapter in adapters)
         planned.append(PlannedOption(rule, row, is_requested))
     return tuple(planned)
@@ -129,7 +120,20 @@ def set_outcomes(
 
     ``errno`` is the error of the write, or None.
     """
-    return tuple(_set_outcome(row, rendered, errno) for row in rows)
+    outcomes = []
+    for row in rows:
+        module, _, option = row.setting.partition(".")
+        text = rendered.get((module, option))
+        if row.state in (State.OK, State.PENDING):
+            row = replace(row, outcome=Outcome.KEPT)
+        elif row.state is State.DRIFT and errno is not None:
+            row = replace(row, outcome=Outcome.REFUSED, errno=errno)
+        elif row.state is State.DRIFT and text != str(row.value):
+            row = replace(row, outcome=Outcome.IGNORED, found=text)
+        elif row.state is State.DRIFT:
+            row = replace(row, state=State.PENDING, outcome=Outcome.WRITTEN)
+        outcomes.append(row)
+    return tuple(outcomes)
 
 
 def find_root_modules(machine: Machine) -> frozenset[str]:
@@ -137,24 +141,8 @@ def find_root_modules(machine: Machine) -> frozenset[str]:
 
     They are loaded from the initramfs, which has its own copy of modprobe.d.
     """
-    root_adapters = _find_root_adapters(machine)
-    return frozenset(
-        adapter.family for adapter in machine.adapters if adapter.target in root_adapters
-    )
-
-
-def _set_outcome(row: Row, rendered: RenderedOptions, errno: int | None) -> Row:
-    if row.state in (State.OK, State.PENDING):
-        return replace(row, outcome=Outcome.KEPT)
-    if row.state is not State.DRIFT:
-        return row
-    if errno is not None:
-        return replace(row, outcome=Outcome.REFUSED, errno=errno)
-    module, _, option = row.setting.partition(".")
-    text = rendered.get((module, option))
-    if text != str(row.value):
-        return replace(row, outcome=Outcome.IGNORED, found=text)
-    return replace(row, state=State.PENDING, outcome=Outcome.WRITTEN)
+    targets = _find_root_adapters(machine)
+    return frozenset(adapter.family for adapter in machine.adapters if adapter.target in targets)
 
 
 def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[OptionRule]:
@@ -165,44 +153,43 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
     matcher = Matcher(profile)
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for family in families():
-        option = next(
-            (declared for declared in family.options if declared.purpose is Purpose.LUN_DEPTH), None
-        )
-        if family.depth is not Depth.FIXED or option is None:
+        options = [option for option in family.options if option.purpose is Purpose.LUN_DEPTH]
+        if family.depth is not Depth.FIXED or not options:
             continue
-        requests: list[tuple[int, bool, Rule]] = []
+        option, deepest, is_short = options[0], None, False
         for endpoint in machine.endpoints:
-            if endpoint.family == family.name:
-                rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
-                rule, depth = rules.get(QUEUE_DEPTH), _read_depth(endpoint)
-                if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
-                    wanted = min(int(rule.effect.value), option.high or MAX_QUEUE_DEPTH)
-                    requests.append((wanted, wanted > depth, rule))
-        if not requests:
+            if endpoint.family != family.name:
+                continue
+            rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
+            rule, depth = rules.get(QUEUE_DEPTH), _read_depth(endpoint)
+            if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
+                wanted = min(int(rule.effect.value), option.high or MAX_QUEUE_DEPTH)
+                is_short = is_short or wanted > depth
+                if deepest is None or wanted > deepest[0]:
+                    deepest = wanted, rule
+        if deepest is None:
             continue
-        wanted, _, rule = max(requests, key=lambda request: request[0])
+        wanted, rule = deepest
         effect: Exactly | AtLeast = AtLeast(wanted)
         if option.key:
-            text = _read_text(machine, family.name, option)
-            deeper = any(short for _, short, _ in requests)
-            if not deeper and text in ("", _NO_TEXT):
+            attribute = _find_parameter(machine, family.name, option.name)
+            text = attribute.text if isinstance(attribute, Attribute) else ""
+            if not is_short and text in ("", _NO_TEXT):
                 continue
             # A text that is deep enough stays unchanged, also in hbatune's file.
-            effect = Exactly(compose_option(text, option.key, wanted) if deeper else text)
+            effect = Exactly(_compose_option(text, option.key, wanted) if is_short else text)
         origin = (rule.because, rule.source, rule.file)
         yield OptionRule(rule.name, family.name, option.name, effect, *origin)
 
 
-def _read_text(machine: Machine, module: str, option: Option) -> str:
-    """Return the text of a loaded module's option, or an empty text if it shows no text."""
-    parameters = next(
-        (loaded.parameters for loaded in machine.modules if loaded.name == module), {}
-    )
-    attribute = parameters.get(option.name)
-    return attribute.text if isinstance(attribute, Attribute) else ""
+def _find_parameter(machine: Machine, module: str, option: str) -> Attribute | Missing:
+    for loaded in machine.modules:
+        if loaded.name == module and option in loaded.parameters:
+            return loaded.parameters[option]
+    return Missing(Reason.ABSENT)
 
 
-def compose_option(text: str, key: str, number: int) -> str:
+def _compose_option(text: str, key: str, number: int) -> str:
     """Return an option's text of several parts with ``KEY:NUMBER`` and unchanged other parts.
 
     The depth is only raised. Parts are separated by commas or dots (drivers/scsi/aic7xxx/
@@ -215,41 +202,36 @@ def compose_option(text: str, key: str, number: int) -> str:
     return ",".join((*other_parts, f"{key}:{deepest}"))
 
 
-def _find_lun_depth(machine: Machine, option: Option, adapters: Sequence[Adapter]) -> int | None:
-    """Return the highest depth of the adapters' LUNs, which shows the value in use, or None."""
-    if option.purpose is not Purpose.LUN_DEPTH:
-        return None
-    targets = {adapter.target for adapter in adapters}
-    depths = [
-        _read_depth(endpoint) for endpoint in machine.endpoints if endpoint.adapter in targets
-    ]
-    return max((depth for depth in depths if depth is not None), default=None)
-
-
 def _read_depth(endpoint: Endpoint) -> int | None:
     depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
     return depth if isinstance(depth, int) else None
 
 
-def _make_unshown_row(
-    rule: OptionRule, adapters: Sequence[Adapter], witnessed: int | None, written: str | None
+def _find_lun_depth(machine: Machine, adapters: Sequence[Adapter]) -> int | None:
+    """Return the highest depth of the adapters' LUNs, or None."""
+    targets = {adapter.target for adapter in adapters}
+    highest = None
+    for endpoint in machine.endpoints:
+        depth = _read_depth(endpoint)
+        if endpoint.adapter in targets and depth is not None:
+            highest = max(depth, highest or 0)
+    return highest
+
+
+def _make_row(
+    machine: Machine, rule: OptionRule, adapters: Sequence[Adapter], written: str | None
 ) -> Row:
-    """Return the row of an option that the loaded module does not show."""
+    """Return the row of an option; ``written`` is its text for the next load."""
     option = known_options()[rule.module][rule.option]
-    row = _make_blank_row(rule, adapters, witnessed)
-    used = option.default if witnessed is None and written is None else witnessed
-    if used is not None and _satisfies(rule.effect, used, option):
-        evidence = LimitReason(Limit.SEEN_IN_LUNS)
-        if witnessed is None:
-            evidence = LimitReason(Limit.DRIVER_DEFAULT, (used,))
-        limit = LimitReason(Limit.NOT_SHOWN, parts=(evidence,))
-        return replace(row, state=State.OK, value=used, limit=limit)
-    state = State.PENDING if written == str(row.value) else State.DRIFT
-    return replace(row, state=state, limit=LimitReason(Limit.NOT_SHOWN))
-
-
-def _make_blank_row(rule: OptionRule, adapters: Sequence[Adapter], current: Value | None) -> Row:
-    return Row(
+    attribute = _find_parameter(machine, rule.module, rule.option)
+    current: Value | None = None
+    if not option.shown and option.purpose is Purpose.LUN_DEPTH:
+        current = _find_lun_depth(machine, adapters)  # shows the value in use
+    elif option.shown and isinstance(attribute, Attribute):
+        # A bool reads Y or N (kernel/params.c: param_get_bool).
+        is_bool = attribute.text in ("Y", "N")
+        current = int(attribute.text == "Y") if is_bool else parse_number_or_text(attribute.text)
+    row = Row(
         target=rule.module,
         id=f"module:{rule.module}",
         adapter=adapters[0].target if len(adapters) == 1 else None,
@@ -257,32 +239,36 @@ def _make_blank_row(rule: OptionRule, adapters: Sequence[Adapter], current: Valu
         current=current,
         wanted=rule.effect.value,
         value=rule.effect.value,
-        state=State.DRIFT,
+        state=State.PENDING if written == str(rule.effect.value) else State.DRIFT,
         limit=None,
         why=rule.because,
         source=rule.source,
         rule=rule.name,
     )
-
-
-def _make_row(
-    rule: OptionRule,
-    adapters: Sequence[Adapter],
-    attribute: Attribute | Missing,
-    written: str | None,
-) -> Row:
-    current = None if isinstance(attribute, Missing) else _parse_parameter(attribute.text)
-    option = known_options()[rule.module][rule.option]
-    row = _make_blank_row(rule, adapters, current)
+    if not option.shown:
+        return _complete_unshown_row(row, rule, option, written)
     if isinstance(current, str) and _BY_DRIVE in current and rule.effect.value != current:
-        return replace(row, state=State.EXCLUDED, value=None, limit=LimitReason(Limit.BY_DRIVE))
+        limit = LimitReason(Limit.BY_DRIVE)
+        return replace(row, state=State.EXCLUDED, value=None, limit=limit)
     if isinstance(attribute, Missing):
         state = State.ABSENT if attribute.reason is Reason.ABSENT else State.UNREADABLE
         return replace(row, state=state, value=None, limit=attribute.text)
     if current is not None and _satisfies(rule.effect, current, option):
-        limit = None if current == row.wanted else LimitReason(Limit.AT_MAXIMUM)
-        return replace(row, state=State.OK, value=current, limit=limit)
-    return replace(row, state=State.PENDING) if written == str(row.value) else row
+        reason = None if current == row.wanted else LimitReason(Limit.AT_MAXIMUM)
+        return replace(row, state=State.OK, value=current, limit=reason)
+    return row
+
+
+def _complete_unshown_row(row: Row, rule: OptionRule, option: Option, written: str | None) -> Row:
+    """Complete the row of an option that the loaded module does not show."""
+    used, evidence = row.current, LimitReason(Limit.SEEN_IN_LUNS)
+    if used is None and written is None and option.default is not None:
+        used = option.default
+        evidence = LimitReason(Limit.DRIVER_DEFAULT, (used,))
+    if used is None or not _satisfies(rule.effect, used, option):
+        return replace(row, limit=LimitReason(Limit.NOT_SHOWN))
+    limit = LimitReason(Limit.NOT_SHOWN, parts=(evidence,))
+    return replace(row, state=State.OK, value=used, limit=limit)
 
 
 def _satisfies(effect: Exactly | AtLeast | AtMost, current: Value, option: Option) -> bool:
@@ -296,32 +282,20 @@ def _satisfies(effect: Exactly | AtLeast | AtMost, current: Value, option: Optio
     return isinstance(effect, AtMost) and current <= effect.value
 
 
-def _parse_parameter(text: str) -> Value:
-    """Return a parameter's value. A bool reads Y or N (kernel/params.c: param_get_bool)."""
-    if text in ("Y", "N"):
-        return int(text == "Y")
-    try:
-        return int(text, 10)
-    except ValueError:
-        return text
-
-
 def _find_root_adapters(machine: Machine) -> frozenset[str]:
     """Return the adapters under the root filesystem, through all layers."""
-    return frozenset(
-        endpoint.adapter
-        for endpoint in machine.endpoints
-        if endpoint.adapter and "/" in endpoint.mounts
-    )
+    root_disks = (endpoint for endpoint in machine.endpoints if "/" in endpoint.mounts)
+    return frozenset(endpoint.adapter for endpoint in root_disks if endpoint.adapter)
 
 
 def _find_named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str]:
     """Return the adapters that match one of the names. Disk names do not match their adapter."""
-    return frozenset(
-        adapter.target
-        for adapter in adapters
-        if {adapter.target, adapter.controller, *(host.name for host in adapter.hosts)} & set(names)
-    )
+    targets = set()
+    for adapter in adapters:
+        hosts = (host.name for host in adapter.hosts)
+        if {adapter.target, adapter.controller, *hosts}.intersection(names):
+            targets.add(adapter.target)
+    return frozenset(targets)
 
 
 def _find_excluded(

@@ -47,11 +47,8 @@ BASELINE_RULE = "baseline"
 class Row(Struct, frozen=True):
     """One setting of one target: its current value, profile value, value to set, and reason.
 
-    ``wanted`` is the rule's value and ``value`` the value that hbatune sets. If they differ,
-    ``limit`` is the reason, or the text of a device, a family or a writer. ``found`` is the value
-    read back, if it is not ``value``. If hbatune set a value that no rule requires any more, the
-    row has the rule ``baseline``. The original value is then restored, unless the setting was
-    changed since.
+    ``text.documents.PrintedRow`` describes the fields. ``limit`` is a reason, or the text of a
+    device, a family or a writer.
     """
 
     target: str
@@ -114,11 +111,10 @@ def find_skipped_disks(
     endpoints: Iterable[Endpoint], excluded: Collection[str] = ()
 ) -> Iterator[SkippedDisk]:
     """Yield the disks that cannot be identified. It is not a failure for ``excluded`` ids."""
-    for endpoint in endpoints:
-        if (reason := explain_unidentified(endpoint)) is not None:
-            unread = endpoint.unread is not None and endpoint.id not in excluded
-            disk = (endpoint.target, endpoint.id, endpoint.adapter)
-            yield SkippedDisk(*disk, reason, endpoint.evidence, unread)
+    for disk in endpoints:
+        if (reason := explain_unidentified(disk)) is not None:
+            unread = disk.unread is not None and disk.id not in excluded
+            yield SkippedDisk(disk.target, disk.id, disk.adapter, reason, disk.evidence, unread)
 
 
 class RequestMemory(Struct, frozen=True):

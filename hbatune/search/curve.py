@@ -1,14 +1,9 @@
 """Estimate a device's rate and p99 over the depth from a few noisy probes; choose a depth. Pure.
 
 In a closed loop of N I/Os, the response time does not fall with N. The rate is at most N times the
-rate of one I/O (Denning and Buzen, Computing Surveys 10, 1978). A measured p99 that falls with the
-depth is noise. Isotonic regression removes it (Barlow and others, Statistical Inference under Order
-Restrictions, 1972). Rates and latencies are compared as logarithms, since noise is relative.
-
-The choice uses a parametric bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993, 6.5). Each draw disturbs the estimates by the noise of their probes, and counts the depths
-that are as good as the best one within the objective. Between two measured depths the curve is a
-line of logarithms. This is conservative if the rate bends down and the p99 up.
+rate of one I/O (Denning and Buzen, Computing Surveys 10, 1978). Rates and latencies are compared as
+logarithms, since noise is relative. Between two measured depths the curve is a line of logarithms.
+This is conservative if the rate bends down and the p99 up.
 """
 
 import math
@@ -17,6 +12,7 @@ from collections.abc import Sequence
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure
 from hbatune.probe.result import ProbeResult
@@ -104,32 +100,25 @@ def compute_log_error(values: Sequence[float]) -> float:
 
 def estimate_curve(measured: Sequence[Measurement]) -> Curve:
     """Return the curve through the measurements, at least one."""
-    by_depth: dict[int, list[Measurement]] = {}
-    for probe in measured:
-        by_depth.setdefault(probe.depth, []).append(probe)
-    groups = [by_depth[depth] for depth in sorted(by_depth)]
-    p99 = pool_falling_values(
-        [statistics.fmean(math.log(probe.p99_us) for probe in probes) for probes in groups],
-        [len(probes) for probes in groups],
-    )
-    points = tuple(
-        Estimate(
-            probes[0].depth,
-            statistics.fmean(math.log(probe.iops) for probe in probes),
-            wait,
-            len(probes),
-        )
-        for probes, wait in zip(groups, p99, strict=True)
-    )
+    points = []
+    for depth in sorted({probe.depth for probe in measured}):
+        probes = [probe for probe in measured if probe.depth == depth]
+        iops = statistics.fmean(math.log(probe.iops) for probe in probes)
+        p99 = statistics.fmean(math.log(probe.p99_us) for probe in probes)
+        points.append(Estimate(depth, iops, p99, len(probes)))
+    waits = pool_falling_values([point.p99 for point in points], [point.probes for point in points])
     return Curve(
-        points,
+        tuple(replace(point, p99=wait) for point, wait in zip(points, waits, strict=True)),
         max(MIN_IOPS_NOISE, _calculate_rms([probe.iops_error for probe in measured])),
         max(MIN_P99_NOISE, _calculate_rms([probe.p99_error for probe in measured])),
     )
 
 
 def pool_falling_values(values: Sequence[float], weights: Sequence[int]) -> list[float]:
-    """Return the nearest values that do not fall, by pooling the values that fall."""
+    """Return the nearest values that do not fall: a p99 that falls with the depth is noise.
+
+    Isotonic regression (Barlow and others, Statistical Inference under Order Restrictions, 1972).
+    """
     pools: list[tuple[float, int, int]] = []
     for value, weight in zip(values, weights, strict=True):
         mean, total, length = value, weight, 1
@@ -138,7 +127,10 @@ def pool_falling_values(values: Sequence[float], weights: Sequence[int]) -> list
             mean = (mean * total + previous * weight_before) / (total + weight_before)
             total, length = total + weight_before, length + length_before
         pools.append((mean, total, length))
-    return [mean for mean, _, length in pools for _ in range(length)]
+    pooled = []
+    for mean, _, length in pools:
+        pooled += [mean] * length
+    return pooled
 
 
 def _calculate_rms(values: Sequence[float]) -> float:
@@ -182,10 +174,9 @@ def choose_depth(curve: Curve, limit: float, current: int) -> Choices:
     """
     depths = _list_depths(curve, current)
     counts, none = _count_draws(curve, limit, depths)
-    chances = {
-        depth: Choice(depth, count / RANDOM_DRAWS)
-        for depth, count in zip(depths, counts, strict=True)
-    }
+    chances = {}
+    for depth, count in zip(depths, counts, strict=True):
+        chances[depth] = Choice(depth, count / RANDOM_DRAWS)
     best = _find_likeliest(list(chances.values()))
     measured = _find_likeliest([chances[depth] for depth in curve.depths])
     if measured.chance >= best.chance - PREFERENCE_MARGIN:
@@ -200,16 +191,22 @@ def _find_likeliest(choices: Sequence[Choice]) -> Choice:
 
 def _list_depths(curve: Curve, current: int) -> list[int]:
     """Return the depths that may be chosen, in rising order."""
-    measured = curve.depths
-    low, high = measured[0], measured[-1]
+    depths = set(curve.depths)
+    low, high = curve.depths[0], curve.depths[-1]
+    if low <= current <= high:
+        depths.add(current)
     steps = math.ceil(math.log(high / low) / _APART)
-    between = {round(low * (high / low) ** (step / steps)) for step in range(steps)}
-    inside = {current} if low <= current <= high else set()
-    return sorted(between | inside | set(measured))
+    for step in range(steps):
+        depths.add(round(low * (high / low) ** (step / steps)))
+    return sorted(depths)
 
 
 def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[list[int], int]:
-    """Count the draws in which each depth is as good as the best, and those without any depth."""
+    """Count the draws in which each depth is as good as the best, and those without any depth.
+
+    Each draw disturbs the estimates by the noise of their probes (parametric bootstrap: Efron and
+    Tibshirani, An Introduction to the Bootstrap, 1993, 6.5).
+    """
     places = [curve.position(depth) for depth in depths]
     weights = [point.probes for point in curve.points]
     counts, none = [0] * len(depths), 0
@@ -224,10 +221,8 @@ def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[lis
         if not within:
             none += 1
             continue
-        lowest_rate, highest_wait = (
-            max(within) + math.log1p(-ALLOWED_LOSS),
-            limit + math.log1p(ALLOWED_EXCESS),
-        )
+        lowest_rate = max(within) + math.log1p(-ALLOWED_LOSS)
+        highest_wait = limit + math.log1p(ALLOWED_EXCESS)
         for number, rate in enumerate(rates):
             if rate >= lowest_rate and waits[number] <= highest_wait:
                 counts[number] += 1

@@ -1,15 +1,13 @@
 """Search the depth with the highest rate within an objective, in at most eight probes. Pure.
 
-The search first climbs. It starts at a low depth and multiplies it by ``CLIMB_FACTOR`` until the
-p99 exceeds the objective, the rate gains less than ``MIN_GAIN``, or the device allows no more. Then
-it refines: the next probe is at the depth with the largest possible gain over the best one so far,
-by the laws of a closed loop. Bisection on the objective would fail on a device that thrashes, since
-its deepest depth within the objective is not its fastest. The remaining probes repeat the likeliest
-depth until it is likely enough.
+The search first climbs: it multiplies a low depth by ``CLIMB_FACTOR``. Then it refines: the next
+probe is at the depth with the largest possible gain over the best one so far, by the laws of a
+closed loop. Bisection on the objective would fail on a device that thrashes, since its deepest
+depth within the objective is not its fastest. The remaining probes repeat the likeliest depth.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -52,6 +50,9 @@ MIN_PROBE_S = 2.0
 MAX_PROBE_S = 10.0
 MIN_IOS = 1000
 """The minimum number of I/Os in a probe. Ten of them are beyond its p99."""
+
+_STEPS = 20
+"""The number of steps between two measured depths that are evaluated."""
 
 _EDGE = 1.96
 """The number of standard errors on either side of a figure: 95 %."""
@@ -132,11 +133,15 @@ def choose_next_probe(search: DepthSearch) -> DepthProbe | None:
         return None
     curve = estimate_curve(search.measured)
     depth = _climb(search, curve)
-    if depth is None:
-        depth = _refine(curve, search.limit) if len(search.measured) < REFINING_PROBES else None
+    if depth is None and len(search.measured) < REFINING_PROBES:
+        depth = _refine(curve, search.limit)
     if depth is None:
         depth = _repeat(search, curve)
-    return None if depth is None else DepthProbe(depth, _choose_seconds(curve, depth))
+    if depth is None:
+        return None
+    # Enough seconds for its I/Os at the rate of the nearest measured depth.
+    nearest = min(curve.points, key=lambda point: abs(math.log(point.depth / depth)))
+    return DepthProbe(depth, min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_IOS / math.exp(nearest.iops))))
 
 
 def answer_depth(search: DepthSearch) -> DepthAnswer:
@@ -160,13 +165,12 @@ def _conclude(choices: Choices, lowest: int) -> tuple[DepthConclusion, Choice]:
     best, current = choices.best, choices.current
     if lowest == 1 and choices.none >= max(MIN_CONFIDENCE, best.chance):
         return DepthConclusion.OUT_OF_REACH, Choice(lowest, choices.none)
-    if current is not None and current.chance >= min(
-        KEEP_CURRENT_CONFIDENCE, max(MIN_CONFIDENCE, best.chance - PREFERENCE_MARGIN)
-    ):
+    enough = max(MIN_CONFIDENCE, best.chance - PREFERENCE_MARGIN)
+    if current is not None and current.chance >= min(KEEP_CURRENT_CONFIDENCE, enough):
         return DepthConclusion.AS_GOOD, current
-    return (
-        DepthConclusion.BEST if best.chance >= MIN_CONFIDENCE else DepthConclusion.CANNOT_TELL
-    ), best
+    if best.chance >= MIN_CONFIDENCE:
+        return DepthConclusion.BEST, best
+    return DepthConclusion.CANNOT_TELL, best
 
 
 def _choose_first(search: DepthSearch) -> int:
@@ -186,8 +190,7 @@ def _climb(search: DepthSearch, curve: Curve) -> int | None:
         return None
     if len(curve.points) > 1 and top.iops - curve.points[-2].iops < math.log1p(MIN_GAIN):
         # On a plateau only the current depth is still of interest.
-        inside = search.current <= top.depth
-        return None if inside else min(search.current, search.deepest)
+        return None if search.current <= top.depth else min(search.current, search.deepest)
     return min(search.deepest, top.depth * CLIMB_FACTOR)
 
 
@@ -199,47 +202,33 @@ def _refine(curve: Curve, limit: float) -> int | None:
         return None
     best = max(within, key=lambda point: (point.iops, -point.depth))
     index = points.index(best)
-    sides = [side for side in (index, index - 1) if 0 <= side < len(points) - 1]
-    gains = [
-        gain for side in sides if (gain := _find_highest_gain(points, side, limit)) is not None
-    ]
-    if not gains:
-        return None
-    rate, depth = max(gains)
+    gains = []
+    for side in (index, index - 1):
+        if 0 <= side < len(points) - 1:
+            gains += _find_highest_gain(points, side, limit)
+    rate, depth = max(gains, default=(-math.inf, 0))
     return depth if rate - best.iops > math.log1p(MIN_PROBE_GAIN) else None
 
 
 def _find_highest_gain(
     points: Sequence[Estimate], side: int, limit: float
-) -> tuple[float, int] | None:
-    """Return the highest possible rate after a point, as a logarithm, and its depth."""
+) -> list[tuple[float, int]]:
+    """Return the highest possible rate after a point, as a logarithm, and its depth, if any."""
     low, high = points[side], points[side + 1]
     deepest = float(high.depth)
     if high.p99 > limit:
         # The depth at which the p99 reaches the objective, on a line of logarithms.
         share = (limit - low.p99) / (high.p99 - low.p99)
         deepest = low.depth * (high.depth / low.depth) ** share
-    highest: tuple[float, int] | None = None
-    for depth in _space_depths(low.depth, high.depth):
-        if highest is not None and depth > deepest:
+    rates: list[tuple[float, int]] = []
+    for step in range(1, _STEPS):
+        depth = round(low.depth * (high.depth / low.depth) ** (step / _STEPS))
+        if depth < low.depth * MIN_DEPTH_FACTOR or depth * MIN_DEPTH_FACTOR > high.depth:
+            continue  # too close to a measured depth
+        if rates and depth > deepest:
             break
-        rate = math.log(_bound_rate(points, side, depth))
-        if highest is None or rate > highest[0]:
-            highest = rate, depth
-    return highest
-
-
-def _space_depths(low: int, high: int) -> Iterator[int]:
-    """Yield depths between two others, far enough from both."""
-    steps = 20
-    for step in range(1, steps):
-        depth = round(low * (high / low) ** (step / steps))
-        if (
-            low < depth < high
-            and depth >= low * MIN_DEPTH_FACTOR
-            and depth * MIN_DEPTH_FACTOR <= high
-        ):
-            yield depth
+        rates.append((math.log(_bound_rate(points, side, depth)), depth))
+    return [max(rates, key=lambda rate: rate[0])] if rates else []
 
 
 def _bound_rate(points: Sequence[Estimate], side: int, depth: int) -> float:
@@ -272,12 +261,6 @@ def _repeat(search: DepthSearch, curve: Curve) -> int | None:
         best = Choice(1, choices.none)
     enough = SUFFICIENT_CHANCE if len(search.measured) < REFINING_PROBES else DOUBTFUL_CHANCE
     return None if best.chance >= enough else best.depth
-
-
-def _choose_seconds(curve: Curve, depth: int) -> float:
-    """Return the seconds to measure a depth: enough for its I/Os at the rate of the nearest one."""
-    nearest = min(curve.points, key=lambda point: abs(math.log(point.depth / depth)))
-    return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_IOS / math.exp(nearest.iops)))
 
 
 def _make_range(value: float, noise: float, estimate: Estimate) -> FigureRange:

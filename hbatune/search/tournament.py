@@ -1,21 +1,9 @@
 """Find the best candidate settings of a disk and compare them with the current ones. Pure.
 
-A candidate is worth probing only if a probe can show its effect. Reads that bypass the page cache
-show where a request completes and whether it is merged. They show neither read-ahead nor writeback.
-They show a scheduler only with other work, which has its own tournament.
-
 Each round probes all remaining candidates in random order, so drift, cache warm-up and other load
-affect all of them equally. Only probes of one round are compared. After ``HALVING_ROUNDS`` rounds
-the worse half is eliminated (successive halving: Karnin, Koren and Somekh, ICML 2013). Any
-candidate that is clearly behind is eliminated before that (successive elimination: Even-Dar, Mannor
-and Mansour, Journal of Machine Learning Research 7, 2006).
-
-The leader of many noisy candidates looks better than it is. Only fresh probes therefore compare it
-with the current candidate: pairs in random order, evaluated with the randomisation test and the
-intervals of a verdict.
-
-``DiskSearchResult`` has the result for one disk: the best depth, the best settings, and the
-settings that were not evaluated.
+affect all of them equally. Only probes of one round are compared. The leader of many noisy
+candidates looks better than it is. Only fresh probes therefore compare it with the current
+candidate: pairs in random order, evaluated with the randomisation test of a verdict.
 """
 
 import math
@@ -30,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Endpoint, Missing
-from hbatune.loader import Count, Figure, Seconds
+from hbatune.loader import Count, Figure
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Share
 from hbatune.probe.history import (
@@ -50,7 +38,9 @@ from hbatune.settings.setting import LegalValue, Value, parse_choices
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS
 
 READ_SETTINGS = ("rq_affinity", "nomerges")
-"""Settings whose effect the rate of a single reader shows. Both take 0, 1 and 2."""
+"""Settings whose effect the rate of a single reader shows: where a request completes, and whether
+it is merged. Reads that bypass the page cache show neither read-ahead nor writeback. Both settings
+take 0, 1 and 2."""
 WRITE_SETTINGS = (SCHEDULER, NR_REQUESTS)
 """Settings that order or delay requests. They only matter if several types of requests wait."""
 REQUEST_NUMBERS = (64, 256, 1024)
@@ -69,8 +59,7 @@ def list_read_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candi
     ``rows`` are the plan's for this endpoint. A tournament needs at least two candidates.
     """
     current = _read_current(endpoint, READ_SETTINGS)
-    wanted = _find_wanted(rows, current)
-    tried: list[dict[str, Value]] = [{}, wanted]
+    tried: list[dict[str, Value]] = [{}, _find_wanted(rows, current)]
     for name in current:
         tried += [{name: value} for value in range(3) if value != current[name]]
     return _select_distinct(endpoint, tried)
@@ -87,18 +76,15 @@ def list_write_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Cand
         return (Candidate({}),)
     if current[SCHEDULER] == "none" and current.get(NR_REQUESTS) != endpoint.tags:
         return (Candidate({}),)
-    wanted = _find_wanted(rows, current)
+    tried: list[dict[str, Value]] = [{}, _find_wanted(rows, current)]
     attribute = endpoint.attributes[SCHEDULER_FILE]
-    offered = parse_choices(attribute.text) if isinstance(attribute, Attribute) else ()
-    schedulers: list[dict[str, Value]] = [
-        {SCHEDULER: name} for name in offered if name != current[SCHEDULER]
-    ]
-    numbers: list[dict[str, Value]] = [
-        {NR_REQUESTS: number}
-        for number in REQUEST_NUMBERS
-        if current[SCHEDULER] != "none" and number != current.get(NR_REQUESTS, number)
-    ]
-    return _select_distinct(endpoint, [{}, wanted, *schedulers, *numbers])
+    if isinstance(attribute, Attribute):
+        offered = parse_choices(attribute.text)
+        tried += [{SCHEDULER: name} for name in offered if name != current[SCHEDULER]]
+    requests = current.get(NR_REQUESTS)
+    if current[SCHEDULER] != "none" and requests is not None:
+        tried += [{NR_REQUESTS: number} for number in REQUEST_NUMBERS if number != requests]
+    return _select_distinct(endpoint, tried)
 
 
 def compute_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> float:
@@ -112,11 +98,8 @@ def _read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
     for name in names:
         attribute = endpoint.attributes.get(SETTINGS[name].path)
         value = SETTINGS[name].read(endpoint.attributes)
-        if (
-            isinstance(attribute, Attribute)
-            and attribute.writable
-            and not isinstance(value, Missing)
-        ):
+        is_writable = isinstance(attribute, Attribute) and attribute.writable
+        if is_writable and not isinstance(value, Missing):
             values[name] = value
     return values
 
@@ -133,37 +116,35 @@ def _find_wanted(rows: Iterable[Row], current: Mapping[str, Value]) -> dict[str,
 def _select_distinct(
     endpoint: Endpoint, tried: Iterable[dict[str, Value]]
 ) -> tuple[Candidate, ...]:
-    """Return the legal, distinct candidates, at most as many as a tournament takes."""
-    legal = (values for values in tried if _is_legal(endpoint, values))
+    """Return the distinct candidates that the device takes exactly, at most ``MAX_CANDIDATES``."""
     candidates: list[Candidate] = []
-    for values in legal:
-        if Candidate(values) not in candidates:
+    for values in tried:
+        current = _read_current(endpoint, values)
+        scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
+        device = make_device(endpoint, scheduler)
+        is_legal = all(
+            resolve_value(SETTINGS[name], value, current[name], device) == LegalValue(value)
+            for name, value in values.items()
+        )
+        if is_legal and Candidate(values) not in candidates:
             candidates.append(Candidate(values))
     return tuple(candidates[:MAX_CANDIDATES])
-
-
-def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
-    """Return whether the device takes exactly these values."""
-    current = _read_current(endpoint, values)
-    scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
-    device = make_device(endpoint, scheduler)
-    return all(
-        resolve_value(SETTINGS[name], value, current[name], device) == LegalValue(value)
-        for name, value in values.items()
-    )
 
 
 MAX_ROUND_PROBES = 30
 """The maximum number of probes in all rounds."""
 HALVING_ROUNDS = 2
-"""The number of rounds after which the worse half of the candidates is eliminated."""
+"""The number of rounds after which the worse half of the candidates is eliminated (successive
+halving: Karnin, Koren and Somekh, ICML 2013)."""
 LAST_ROUNDS = 4
 """The number of rounds for the last two candidates, if enough probes remain."""
 ELIMINATION_ERRORS = 4.0
-"""The standard errors behind the leader at which a candidate is eliminated immediately."""
+"""The standard errors behind the leader at which a candidate is eliminated immediately (successive
+elimination: Even-Dar, Mannor and Mansour, Journal of Machine Learning Research 7, 2006)."""
 MAX_CANDIDATES = 8
 """With more candidates, two rounds and two halvings do not fit into the probes."""
 PROBE_S = 2.0
+"""The seconds to measure a candidate for."""
 COMPARISON_PAIRS = (10, 16, 24, 36)
 """Numbers of pairs, leader and current candidate, after which both are compared.
 
@@ -184,29 +165,16 @@ class Score(Struct, frozen=True):
     score: Figure
 
 
-class TournamentProbe(Struct, frozen=True):
-    """The next probe to make: the candidate to set, and the seconds to measure for.
-
-    With ``interference``, a bulk writer runs concurrently on the same disk.
-    """
-
-    candidate: Count
-    seconds: Seconds
-    interference: bool
-
-
 class Tournament(Struct, frozen=True):
     """A tournament of candidates, numbered from 0; ``current`` is the current one.
 
-    ``interference`` is whether they are compared with a bulk writer, as schedulers are: a single
-    reader does not show their effect. Two candidates are equally good if their scores differ by no
-    more than the fraction ``tolerance``. The same seed draws the same orders. ``scores`` has the
-    scores of all probes, in the order of their requests.
+    Two candidates are equally good if their scores differ by no more than the fraction
+    ``tolerance``. The same seed draws the same orders. ``scores`` has the scores of all probes, in
+    the order of their requests.
     """
 
     candidates: Annotated[int, Meta(ge=1, le=MAX_CANDIDATES)]
     current: Count
-    interference: bool = False
     tolerance: Share = 0.05
     seed: Count = 0
     scores: tuple[Score, ...] = ()
@@ -265,16 +233,10 @@ def add_score(tournament: Tournament, score: float) -> Tournament:
     return replace(tournament, scores=(*tournament.scores, Score(due[0], score)))
 
 
-def choose_next_candidate(tournament: Tournament) -> TournamentProbe | None:
-    """Return the next probe, or None if the tournament has ended."""
+def choose_next_candidate(tournament: Tournament) -> int | None:
+    """Return the candidate to set for the next probe, or None if the tournament has ended."""
     due = _replay_scores(tournament).due
-    return TournamentProbe(due[0], PROBE_S, tournament.interference) if due else None
-
-
-def find_leader(tournament: Tournament) -> int | None:
-    """Return the winner of the rounds, or None if they have not ended."""
-    remaining = _replay_scores(tournament).left
-    return remaining[0] if len(remaining) == 1 else None
+    return due[0] if due else None
 
 
 def answer_tournament(tournament: Tournament) -> TournamentAnswer:
@@ -285,11 +247,9 @@ def answer_tournament(tournament: Tournament) -> TournamentAnswer:
         return TournamentAnswer(TournamentConclusion.CANNOT_TELL, best, probes)
     if best == tournament.current:
         return TournamentAnswer(TournamentConclusion.AS_GOOD, best, probes)
-    conclusion, low, high, rare = _judge(stage.pairs, tournament.tolerance)
-    ratio = statistics.fmean(stage.pairs)
-    return TournamentAnswer(
-        conclusion, best, probes, math.exp(ratio), math.exp(low), math.exp(high), rare
-    )
+    conclusion, low, high, chance = _judge(stage.pairs, tournament.tolerance)
+    ratio, low, high = map(math.exp, (statistics.fmean(stage.pairs), low, high))
+    return TournamentAnswer(conclusion, best, probes, ratio, low, high, chance)
 
 
 def _replay_scores(tournament: Tournament) -> _Stage:
@@ -308,12 +268,8 @@ def _replay_scores(tournament: Tournament) -> _Stage:
         for candidate, log in zip(order, done, strict=True):
             table[candidate].append(log)
         position, rounds = position + len(order), rounds + 1
-        enough = (
-            LAST_ROUNDS
-            if len(remaining) == 2 and position + len(remaining) <= MAX_ROUND_PROBES
-            else HALVING_ROUNDS
-        )
-        halve = rounds >= enough
+        is_last = len(remaining) == 2 and position + len(remaining) <= MAX_ROUND_PROBES
+        halve = rounds >= (LAST_ROUNDS if is_last else HALVING_ROUNDS)
         ranked = _rank_remaining({candidate: table[candidate] for candidate in remaining}, halve)
         if len(ranked) < len(remaining):
             remaining, rounds = ranked, 0
@@ -326,10 +282,11 @@ def _replay_pairs(
     tournament: Tournament, remaining: tuple[int, ...], logs: Sequence[float], random: Random
 ) -> _Stage:
     pairs: tuple[float, ...] = ()
-    while len(pairs) not in COMPARISON_PAIRS or (
-        len(pairs) < COMPARISON_PAIRS[-1]
-        and _judge(pairs, tournament.tolerance)[0] is TournamentConclusion.CANNOT_TELL
-    ):
+    while len(pairs) < COMPARISON_PAIRS[-1]:
+        if len(pairs) in COMPARISON_PAIRS:
+            conclusion = _judge(pairs, tournament.tolerance)[0]
+            if conclusion is not TournamentConclusion.CANNOT_TELL:
+                break
         order = random.sample((remaining[0], tournament.current), 2)
         done = logs[2 * len(pairs) : 2 * len(pairs) + 2]
         if len(done) < 2:
@@ -347,14 +304,15 @@ def _judge(
     The allowed errors are divided among the looks (Bonferroni).
     """
     alpha, error = ALPHA / len(COMPARISON_PAIRS), AS_GOOD_ERROR / len(COMPARISON_PAIRS)
-    rare = compute_chance([[pair] for pair in pairs])[0]
+    chance = compute_chance([[pair] for pair in pairs])[0]
     low, high = compute_interval(pairs, 1 - alpha)
+    conclusion = TournamentConclusion.CANNOT_TELL
     # One side of an interval with twice the error has exactly the error (Schuirmann 1987).
     if compute_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
-        return TournamentConclusion.AS_GOOD, low, high, rare
-    if rare <= alpha and low > 0:
-        return TournamentConclusion.BEST, low, high, rare
-    return TournamentConclusion.CANNOT_TELL, low, high, rare
+        conclusion = TournamentConclusion.AS_GOOD
+    elif chance <= alpha and low > 0:
+        conclusion = TournamentConclusion.BEST
+    return conclusion, low, high, chance
 
 
 def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ...]:
@@ -368,9 +326,8 @@ def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ..
     rounds = len(table[ranked[0]])
     if rounds > 1:
         behind = ELIMINATION_ERRORS * _estimate_noise(table) * math.sqrt(2 / rounds)
-        ranked = [
-            candidate for candidate in ranked if means[candidate] >= means[ranked[0]] - behind
-        ]
+        lowest = means[ranked[0]] - behind
+        ranked = [candidate for candidate in ranked if means[candidate] >= lowest]
     # If enough candidates were eliminated as clearly worse, the others need not be halved.
     if halve and len(ranked) > len(table) / 2:
         ranked = ranked[: math.ceil(len(table) / 2)]
@@ -379,10 +336,15 @@ def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ..
 
 def _estimate_noise(table: dict[int, list[float]]) -> float:
     """Return the noise of one probe: the deviation not explained by candidate or round."""
-    rows = [[score - statistics.fmean(scores) for score in scores] for scores in table.values()]
+    rows, squares = [], []
+    for scores in table.values():
+        mean = statistics.fmean(scores)
+        rows.append([score - mean for score in scores])
     rounds = list(zip(*rows, strict=True))
-    residue = math.fsum((score - statistics.fmean(row)) ** 2 for row in rounds for score in row)
-    return math.sqrt(residue / ((len(rows) - 1) * (len(rounds) - 1)))
+    for row in rounds:
+        mean = statistics.fmean(row)
+        squares += [(score - mean) ** 2 for score in row]
+    return math.sqrt(math.fsum(squares) / ((len(rows) - 1) * (len(rounds) - 1)))
 
 
 class Unjudged(StrEnum):
@@ -461,9 +423,10 @@ class FoundSettings(Struct, frozen=True):
     @property
     def settings(self) -> tuple[str, ...]:
         """The settings that the candidates change."""
-        return tuple(
-            dict.fromkeys(name for candidate in self.candidates for name in candidate.values)
-        )
+        names: dict[str, Value] = {}
+        for candidate in self.candidates:
+            names |= candidate.values
+        return tuple(names)
 
 
 class DiskSearchResult(Struct):
@@ -505,22 +468,13 @@ class DiskSearchResult(Struct):
 
 def make_stored_search(search: DiskSearchResult) -> Searched:
     """Return the part of a search that the history stores."""
-    tournaments = (search.settings, search.schedulers)
-    return Searched(
-        objective_us=search.objective_us,
-        depth=None if search.depth is None else _summarise_depth(search.depth),
-        settings=tuple(
-            _summarise_settings(tournament) for tournament in tournaments if tournament is not None
-        ),
-    )
-
-
-def _summarise_depth(search: FoundDepth) -> SearchedDepth | None:
-    if search.answer is None:
-        return None
-    probes = tuple(DepthTried(probe.depth, probe.iops, probe.p99_us) for probe in search.measured)
-    answer = search.answer
-    return SearchedDepth(search.current, probes, answer.word, answer.depth, answer.chance)
+    depth, found = None, search.depth
+    if found is not None and found.answer is not None:
+        answer, measured = found.answer, found.measured
+        probes = tuple(DepthTried(probe.depth, probe.iops, probe.p99_us) for probe in measured)
+        depth = SearchedDepth(found.current, probes, answer.word, answer.depth, answer.chance)
+    tournaments = filter(None, (search.settings, search.schedulers))
+    return Searched(search.objective_us, depth, tuple(map(_summarise_settings, tournaments)))
 
 
 def _summarise_settings(search: FoundSettings) -> SearchedSettings:
@@ -531,8 +485,11 @@ def _summarise_settings(search: FoundSettings) -> SearchedSettings:
         figures = tuple(1e6 / score if search.interference else score for score in scores)
         written = search.written[number] if search.written else None
         candidates.append(CandidateTried(candidate.values, figures, written))
-    answer = search.answer
     return SearchedSettings(
-        *(tuple(candidates), search.in_force, search.depth, search.interference),
-        *(answer.word, answer.leader),
+        tuple(candidates),
+        search.in_force,
+        search.depth,
+        search.interference,
+        search.answer.word,
+        search.answer.leader,
     )

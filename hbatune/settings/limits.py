@@ -69,6 +69,9 @@ MAX_SCHEDULER_REQUESTS = 2048
 
 PAGE_KB = 4
 
+MIN_INTERRUPT_RATE = 5000
+"""The minimum of lpfc_fcp_imax (lpfc_hw4.h: LPFC_MIN_IMAX); 0 is automatic."""
+
 
 def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]) -> LimitFunction:
     """Convert a limit of numbers to one that accepts values of other types unchanged."""
@@ -82,17 +85,13 @@ def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]
     return checked
 
 
-def limit_minimum_or_zero(minimum: int) -> LimitFunction:
-    """Return the limit of a number that is 0 or at least ``minimum``."""
-
-    def checked(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-        if 0 < wanted < minimum:
-            return LegalValue(minimum, LimitReason(Limit.DRIVER_MINIMUM, (minimum,)))
-        return LegalValue(wanted)
-
-    # docs/settings.md prints a limit's docstring.
-    checked.__doc__ = f"At least {minimum}, or 0."
-    return limit_numbers(checked)
+@limit_numbers
+def limit_interrupt_rate(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
+    """At least 5000, or 0."""
+    if 0 < wanted < MIN_INTERRUPT_RATE:
+        reason = LimitReason(Limit.DRIVER_MINIMUM, (MIN_INTERRUPT_RATE,))
+        return LegalValue(MIN_INTERRUPT_RATE, reason)
+    return LegalValue(wanted)
 
 
 def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
@@ -268,7 +267,9 @@ def spread_vectors(
     usable CPU are omitted.
     """
     allowed = list_usable_cpus(processors)
-    rank = {cpu: place for core in processors.cores for place, cpu in enumerate(core)}
+    rank: dict[int, int] = {}
+    for core in processors.cores:
+        rank |= {cpu: place for place, cpu in enumerate(core)}
     load: Counter[int] = Counter()
     placed: dict[str, int] = {}
     # In the order of the interrupts, so the same machine always gets the same spread: another order

@@ -11,15 +11,7 @@ from msgspec import Struct
 
 from hbatune.facts import names
 from hbatune.facts.attributes import ABSENT, make_unparsable
-from hbatune.facts.model import (
-    SAVED_PREFIX,
-    Attribute,
-    Endpoint,
-    Missing,
-    Processors,
-    TargetKind,
-    Vector,
-)
+from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, TargetKind, Vector
 
 Value = int | str
 
@@ -175,8 +167,7 @@ class Device(Struct, frozen=True):
     """The facts about a device that a limit may use, if the caller knows them.
 
     ``scheduler`` is the planned one, or the current one at the moment of a write. A plan knows the
-    ``endpoint``, or the ``vector`` and its ``room``. A worker that is about to write knows only the
-    ``attributes`` that it has just read.
+    ``endpoint``, or the ``vector`` and its ``room``, a worker only the ``attributes``.
     """
 
     attributes: Attributes
@@ -240,9 +231,10 @@ class Setting(Struct, frozen=True):
     """One named, typed setting for targets of the type that it is ``on``.
 
     Identity
-        ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
-        controller's or a SCSI host's. ``summary`` and ``source`` (the kernel's file and function)
-        are its documentation. ``group`` names settings that are measured and reverted together.
+        ``path`` is below the directory of the block device, NVMe controller or SCSI host, or below
+        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. ``summary`` and
+        ``source`` (the kernel's file and function) are its documentation. ``group`` names settings
+        that are measured and reverted together.
 
     Values
         ``format`` has the kernel's range for any device, and ``step`` is the unit to which it
@@ -253,12 +245,11 @@ class Setting(Struct, frozen=True):
         By ascending ``order``. The effect of a write, and whether it is legal, may depend on
         other settings (``hangs_on``): if one of these could not be set, this one is not written.
         ``udev`` is how a rule at boot writes it, and ``most_in`` the file with the kernel's
-        maximum, if udev can read such a file. An ``at_load`` setting is an option of
-        the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
-        effect of a write on the I/O of the entire adapter: it is written only if that was allowed.
-        ``locked`` are the errors of a write which mean that the driver does not allow it.
-        During a change, the kernel may show another value for at most ``settles`` seconds. The
-        kernel raises a setting with ``ramps`` by itself, even at the moment when it is lowered.
+        maximum, if udev can read such a file. An ``at_load`` setting is an option of the driver's
+        module. ``disrupts`` describes the effect of a write on the I/O of the entire adapter: it is
+        written only if that was allowed. ``locked`` are the errors of a write that the driver does
+        not allow. During a change, the kernel may show another value for at most ``settles``
+        seconds. It raises a setting with ``ramps`` by itself, even when it is lowered.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -267,7 +258,6 @@ class Setting(Struct, frozen=True):
         setting together with unrelated ones: its old value is written again.
     """
 
-    name: str
     path: str
     order: int
     summary: str
@@ -290,11 +280,12 @@ class Setting(Struct, frozen=True):
     group: str = ""
     udev: UdevWriter = UdevWriter.DIFFERENT
     most_in: str = ""
+    alias: str = ""
 
     @property
-    def property(self) -> str:
-        """The property of udev's database in which a rule saves the original value."""
-        return SAVED_PREFIX + self.name.removeprefix("queue/").replace("/", "_").upper()
+    def name(self) -> str:
+        """The name in rules and in JSON."""
+        return self.alias or self.path.rpartition("/")[2]
 
     def read(self, attributes: Attributes) -> Value | Missing:
         """Return the typed current value, or why there is none.
@@ -317,14 +308,14 @@ def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) 
 
 
 @lru_cache(maxsize=64)  # thousands of LUNs have the same text
-def parse_selected(text: str) -> str:
-    """Return the name in brackets, or the only name if there are no brackets.
+def parse_selected(text: str, marks: str = "[]") -> str:
+    """Return the name between two ``marks``, or the only name if none is marked.
 
     The order of the names and the blanks around them differ between kernels; a bio-based device
     reads a bare ``none`` (block/elevator.c: elv_iosched_show). ValueError for anything else.
     """
     words = text.split()
-    marked = [name[1:-1] for name in words if name.startswith("[") and name.endswith("]")]
+    marked = [word[1:-1] for word in words if len(word) > 1 and word[0] + word[-1] == marks]
     if len(marked) == 1 and marked[0]:
         return marked[0]
     if len(words) == 1 and not marked:
@@ -332,30 +323,13 @@ def parse_selected(text: str) -> str:
     raise ValueError(text)
 
 
-def parse_selected_in_udev(text: str) -> str:
-    """Return the name that was selected: udev has replaced the brackets by ``_``.
-
-    One ``_`` at each end replaces a bracket; a name may contain others. ValueError if no word, or
-    more than one, looks marked.
-    """
-    words = text.split()
-    marked = [name[1:-1] for name in words if len(name) > 2 and name[0] == name[-1] == "_"]
-    if len(marked) == 1:
-        return marked[0]
-    if len(words) == 1 and not marked:
-        return words[0]
-    raise ValueError(text)
+# udev has replaced the brackets by ``_``. A name may contain others.
+parse_selected_in_udev = partial(parse_selected, marks="__")
 
 
 def parse_choices(text: str) -> tuple[str, ...]:
     """Return the schedulers that the file offers; none if the device has no scheduler at all."""
-    if "[" not in text:
-        return ()
-    return tuple(name.strip("[]") for name in text.split())
-
-
-def _parse_integer(text: str) -> int:
-    return int(text, 10)
+    return tuple(name.strip("[]") for name in text.split()) if "[" in text else ()
 
 
 def _is_in_range(value: object, low: int, high: int | None) -> bool:
@@ -365,10 +339,7 @@ def _is_in_range(value: object, low: int, high: int | None) -> bool:
 
 
 def accept_integers(
-    low: int = 0,
-    high: int | None = None,
-    parse: Callable[[str], Value] = _parse_integer,
-    allowed: str = "",
+    low: int = 0, high: int | None = None, parse: Callable[[str], Value] = int, allowed: str = ""
 ) -> ValueFormat:
     """Return the format of integers from ``low`` to ``high``, or without a maximum."""
     span = f"of at least {low}" if high is None else f"from {low} to {high}"
@@ -379,12 +350,8 @@ def accept_integers(
 
 def accept_names(*choices: str) -> ValueFormat:
     """Return the format of one of several names, the selected one in brackets."""
-    return ValueFormat(
-        "one of " + ", ".join(choices),
-        parse_selected,
-        choices.__contains__,
-        parse_saved=parse_selected_in_udev,
-    )
+    allowed, accepts = "one of " + ", ".join(choices), choices.__contains__
+    return ValueFormat(allowed, parse_selected, accepts, parse_saved=parse_selected_in_udev)
 
 
 def _can_parse(value: object, parse: Callable[[str], object]) -> bool:
@@ -402,10 +369,9 @@ LOCAL_CPUS = "local"
 
 
 def _parse_cpus(text: str) -> str:
-    cpus = names.parse_cpus(text)
-    if not cpus:
-        raise ValueError(text)
-    return names.join_cpus(cpus)
+    if cpus := names.parse_cpus(text):
+        return names.join_cpus(cpus)
+    raise ValueError(text)
 
 
 CPU_LIST = ValueFormat(
@@ -475,9 +441,9 @@ def _parse_request_timeout(text: str) -> int:
 
 
 def _accept_request_timeout(value: object) -> bool:
-    if not isinstance(value, int) or not _is_in_range(value, _TICKS, NO_TIMEOUT):
-        return False
-    return value == NO_TIMEOUT or (value <= NO_TIMEOUT >> 1 and value % _TICKS == 0)
+    if isinstance(value, int) and _is_in_range(value, _TICKS, NO_TIMEOUT >> 1):
+        return value % _TICKS == 0
+    return value == NO_TIMEOUT
 
 
 REQUEST_TIMEOUT = ValueFormat(

@@ -2,11 +2,8 @@
 
 An entry contains everything about a setting (``setting.Setting`` explains its fields). Plans,
 workers, udev rules and docs/settings.md are made from it, so a new setting needs only a new entry.
-
-Values are typed (an integer, or a name for the scheduler) and are compared as such. The order is
-data. A scheduler switch resets nr_requests and discards the scheduler's own tunables. On recent
-kernels every change of the queue's limits raises read_ahead_kb, so read_ahead_kb comes last. The
-order also applies when values are restored.
+The order of the writes is data, also when values are restored. On recent kernels every change of
+the queue's limits raises read_ahead_kb, so read_ahead_kb comes last.
 """
 
 import errno
@@ -65,8 +62,6 @@ _MAX_LOSS = 1 << 30  # seconds that the kernel can still round up to whole attem
 # Groups: settings that are measured and reverted together.
 _QUEUE = "queue"  # a scheduler switch resets the others
 _COALESCING = "coalescing"
-
-
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
 
 # A map's limits are computed from its paths at every load (drivers/md/dm-table.c:
@@ -91,7 +86,6 @@ SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
-            SCHEDULER,
             SCHEDULER_FILE,
             10,
             "how requests are ordered before they reach the adapter",
@@ -103,7 +97,6 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.BRACKETED,
         ),
         Setting(
-            QUEUE_DEPTH,
             "device/queue_depth",
             20,
             "commands a LUN may have in flight",
@@ -119,7 +112,6 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
         ),
         Setting(
-            NR_REQUESTS,
             "queue/nr_requests",
             30,
             "requests that may wait in each hardware queue",
@@ -133,7 +125,6 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.SCHEDULED,
         ),
         Setting(
-            "rq_affinity",
             "queue/rq_affinity",
             60,
             "where a request completes: 0 anywhere, 1 near the submitter, 2 on its CPU",
@@ -141,7 +132,6 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(0, 2),
         ),
         Setting(
-            "nomerges",
             "queue/nomerges",
             60,
             "merging of requests: 0 all, 1 simple ones only, 2 none",
@@ -149,7 +139,6 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(0, 2),
         ),
         Setting(
-            "rotational",
             "queue/rotational",
             60,
             "whether the kernel takes it for a spinning disk",
@@ -159,7 +148,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_LIMITS_SET,
         ),
         Setting(
-            "add_random",
             "queue/add_random",
             60,
             "whether its I/O feeds the entropy pool",
@@ -169,7 +157,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_TABLE,
         ),
         Setting(
-            "iostats",
             "queue/iostats",
             60,
             "whether I/O is counted in diskstats",
@@ -179,7 +166,6 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_TABLE,
         ),
         Setting(
-            "timeout",
             limits.SCSI_TIMEOUT,
             60,
             "how long a command of a SCSI disk may take before it is aborted, in s",
@@ -187,7 +173,6 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(1, _MAX_TIMEOUT),  # older kernels accept 0: it ends every command
         ),
         Setting(
-            "io_timeout",
             "queue/io_timeout",
             60,
             "how long a request may take before it is aborted, in ms, where `timeout` is not there",
@@ -197,7 +182,6 @@ SETTINGS: dict[str, Setting] = {
             limit=limits.limit_request_timeout,
         ),
         Setting(
-            "iopolicy",
             # The path from the visible disk to its subsystem, which has the policy for all its
             # disks.
             "../iopolicy",
@@ -209,7 +193,6 @@ SETTINGS: dict[str, Setting] = {
             accept_names("numa", "round-robin", "queue-depth"),
         ),
         Setting(
-            "max_sectors_kb",
             "queue/max_sectors_kb",
             70,
             "largest request, in KiB",
@@ -222,7 +205,6 @@ SETTINGS: dict[str, Setting] = {
             most_in=limits.MAX_HW_SECTORS,
         ),
         Setting(
-            "wbt_lat_usec",
             "queue/wbt_lat_usec",
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
@@ -232,7 +214,6 @@ SETTINGS: dict[str, Setting] = {
             group=_QUEUE,
         ),
         Setting(
-            "read_ahead_kb",
             "queue/read_ahead_kb",
             90,
             "how far sequential reads are read ahead, in KiB",
@@ -244,7 +225,6 @@ SETTINGS: dict[str, Setting] = {
             step=limits.PAGE_KB,
         ),
         Setting(
-            IRQ_AFFINITY,
             "smp_affinity_list",
             10,
             "CPUs that serve an interrupt",
@@ -261,9 +241,9 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_CONTROLLER,
             limit=limits.limit_affinity,
             group="interrupts",
+            alias=IRQ_AFFINITY,
         ),
         Setting(
-            "coalescing",
             "feature/08",
             10,
             "completions that an NVMe controller gathers for one interrupt; 0 is off",
@@ -273,9 +253,9 @@ SETTINGS: dict[str, Setting] = {
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
             group=_COALESCING,
+            alias="coalescing",
         ),
         Setting(
-            "coalescing_exempt",
             "feature/09",
             20,
             "interrupt vectors of an NVMe controller that do not gather completions",
@@ -284,9 +264,9 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
+            alias="coalescing_exempt",
         ),
         Setting(
-            "ctrl_loss_tmo",
             "ctrl_loss_tmo",
             30,
             "how long a lost NVMe controller over fabrics is tried again, in s; -1 is for ever",
@@ -298,7 +278,6 @@ SETTINGS: dict[str, Setting] = {
             lost_by="a new connection, which has the value that `nvme connect` was given",
         ),
         Setting(
-            "pm_qos_latency_tolerance_us",
             "power/pm_qos_latency_tolerance_us",
             40,
             "how long an NVMe drive that sleeps may take to wake up, in µs; 0 keeps it awake",
@@ -309,18 +288,16 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "lpfc_fcp_imax",
-            "lpfc_fcp_imax",
             10,
             "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
             "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
             accept_integers(0, 5_000_000),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
-            limit=limits.limit_minimum_or_zero(5000),  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
+            limit=limits.limit_interrupt_rate,
             group=_COALESCING,
         ),
         Setting(
-            "lpfc_cr_delay",
             "lpfc_cr_delay",
             10,
             "how long completions are gathered (SLI-3), in ms, from the next link-up on",
@@ -332,7 +309,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "lpfc_cr_count",
-            "lpfc_cr_count",
             10,
             "how many completions are gathered (SLI-3), from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
@@ -342,7 +318,6 @@ SETTINGS: dict[str, Setting] = {
             group=_COALESCING,
         ),
         Setting(
-            "zio_timer",
             "zio_timer",
             10,
             "how long completions are gathered, in µs, from the adapter's next reset on",
@@ -354,7 +329,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "zio",
-            "zio",
             20,
             "whether completions are gathered at all",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
@@ -365,7 +339,6 @@ SETTINGS: dict[str, Setting] = {
             group=_COALESCING,
         ),
         Setting(
-            "perf_mode",
             # The path from a host's class device to the function that its driver is bound to.
             "../../../driver/module/parameters/perf_mode",
             10,
@@ -380,14 +353,15 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-def _parse_tunable(text: str) -> Value:
+def parse_number_or_text(text: str) -> Value:
+    """Return a text's number, or the text itself."""
     try:
         return int(text, 10)
     except ValueError:
         return text
 
 
-_TUNABLE = ValueFormat("", _parse_tunable, lambda value: False)
+_TUNABLE = ValueFormat("", parse_number_or_text, lambda value: False)
 """A tunable of the current scheduler is kept and restored, but is never in a rule."""
 
 
@@ -398,7 +372,7 @@ def find_setting(name: str) -> Setting:
     """
     if name.startswith(SCHEDULER_TUNABLES):
         summary, source = "a tunable of the scheduler", "block/elevator.c"
-        return Setting(name, name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,))
+        return Setting(name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,), alias=name)
     return SETTINGS[name]
 
 
@@ -411,8 +385,11 @@ def list_attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
     """Return the files to read for these settings of a type of target, below its directory."""
-    wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
-    return tuple(dict.fromkeys(path for spec in wanted for path in (spec.path, *spec.needs)))
+    settings = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
+    paths: dict[str, None] = {}
+    for setting in settings:
+        paths |= dict.fromkeys((setting.path, *setting.needs))
+    return tuple(paths)
 
 
 def is_among(name: str, names: Collection[str]) -> bool:
@@ -447,7 +424,7 @@ def find_group(name: str) -> str:
 
 def make_property_name(name: str) -> str:
     """Return the property of udev's database in which a setting's original value is saved."""
-    return find_setting(name).property
+    return SAVED_PREFIX + name.removeprefix("queue/").replace("/", "_").upper()
 
 
 def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:

@@ -11,7 +11,7 @@ from hbatune.plan.rows import Plan, Row
 from hbatune.probe.comparison import Standing
 from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbePair
-from hbatune.text.documents import DiffDocument, make_summary, print_disk, print_row
+from hbatune.text.documents import DiffDocument, describe_disk, describe_row, make_summary
 
 
 class PlanDocument(DiffDocument, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ def make_plan_document(
     worse = 0 if verified is None else len(verified.worse)
     return PlanDocument(
         summary=replace(make_summary(plan, rows, machine), worse=worse),
-        rows=tuple(map(print_row, rows)),
-        left_alone=tuple(map(print_disk, plan.left_alone)),
+        rows=tuple(map(describe_row, rows)),
+        left_alone=tuple(map(describe_disk, plan.left_alone)),
         probes=UNSET
         if verified is None
         else tuple(ProbePair(e, None) for e in verified.unmeasured),

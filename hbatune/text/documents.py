@@ -48,21 +48,38 @@ class Summary(Struct, frozen=True):
     worse: int = 0
 
 
+# JSON shows sentences instead of reasons. The docstrings are printed in the JSON Schemas.
 class PrintedRow(Row, frozen=True):
-    """A row with sentences instead of reasons."""
+    """One setting of one target: its current value, profile value, value to set, and reason.
+
+    ``wanted`` is the rule's value and ``value`` the value that hbatune sets. If they differ,
+    ``limit`` is the reason. ``found`` is the value read back, if it is not ``value``. If hbatune
+    set a value that no rule requires any more, the row has the rule ``baseline``. The original
+    value is then restored, unless the setting was changed since.
+    """
 
     limit: str | None
     why: str
 
 
 class PrintedAdvice(Advice, frozen=True):
-    """An advice with a sentence instead of a reason."""
+    """A vendor's recommendation for one setting of one target.
+
+    ``advised`` is the vendor's value, or None if the setting should stay unchanged. ``value`` is
+    the nearest value that this device accepts, or None. If the two differ, ``limit`` is the reason.
+    ``planned`` is the value after the plan. If it is in ``conflict`` with the advice, ``against``
+    is its rule. ``note`` describes current problems of the advice. ``why``, ``source`` and ``rule``
+    belong to the vendor's rule.
+    """
 
     limit: str | None
 
 
-class PrintedDisk(SkippedDisk, frozen=True):
-    """A skipped disk with a sentence instead of a reason."""
+class PrintedSkippedDisk(SkippedDisk, frozen=True):
+    """A disk that no rule may change, with the reason and the evidence.
+
+    ``unread`` is whether this is a failure: the data that identifies the disk could not be read.
+    """
 
     reason: str
 
@@ -78,19 +95,19 @@ def _print(kind: type[P], item: Struct, *names: str) -> P:
     return kind(**fields)
 
 
-def print_row(row: Row) -> PrintedRow:
+def describe_row(row: Row) -> PrintedRow:
     """Return a row as JSON shows it."""
     return _print(PrintedRow, row, "limit", "why")
 
 
-def print_advice(advice: Advice) -> PrintedAdvice:
+def describe_advice(advice: Advice) -> PrintedAdvice:
     """Return an advice as JSON shows it."""
     return _print(PrintedAdvice, advice, "limit")
 
 
-def print_disk(disk: SkippedDisk) -> PrintedDisk:
+def describe_disk(disk: SkippedDisk) -> PrintedSkippedDisk:
     """Return a skipped disk as JSON shows it."""
-    return _print(PrintedDisk, disk, "reason")
+    return _print(PrintedSkippedDisk, disk, "reason")
 
 
 class DiffDocument(Struct, frozen=True, kw_only=True):
@@ -104,7 +121,7 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
 
     summary: Summary
     rows: tuple[PrintedRow, ...]
-    left_alone: tuple[PrintedDisk, ...] = ()
+    left_alone: tuple[PrintedSkippedDisk, ...] = ()
     advice: tuple[PrintedAdvice, ...] = ()
 
 
@@ -149,9 +166,9 @@ def make_diff_document(
     """Return the document of ``diff``: rows, counts and vendor recommendations."""
     return DiffDocument(
         summary=make_summary(plan, rows, machine),
-        rows=tuple(map(print_row, rows)),
-        left_alone=tuple(map(print_disk, plan.left_alone)),
-        advice=tuple(map(print_advice, advice)),
+        rows=tuple(map(describe_row, rows)),
+        left_alone=tuple(map(describe_disk, plan.left_alone)),
+        advice=tuple(map(describe_advice, advice)),
     )
 
 

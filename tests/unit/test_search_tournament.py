@@ -17,9 +17,8 @@ from hbatune.search.tournament import (
     add_score,
     answer_tournament,
     choose_next_candidate,
-    find_leader,
 )
-from tests.zoo.candidates import play
+from tests.zoo.candidates import find_leader, play
 
 ALIKE = (1.0,) * 8
 
@@ -92,11 +91,11 @@ def test_weak_candidates_drop_out() -> None:
     scores = (1.0, 0.9995, 0.5, 0.6, 0.7, 0.5, 0.4, 0.3)
     order = []
     for _ in range(18):
-        probe = choose_next_candidate(tournament)
-        assert probe is not None
-        order.append(probe.candidate)
+        candidate = choose_next_candidate(tournament)
+        assert candidate is not None
+        order.append(candidate)
         noise = 1 + 0.001 * (len(order) % 3)
-        tournament = add_score(tournament, scores[probe.candidate] * noise)
+        tournament = add_score(tournament, scores[candidate] * noise)
     assert sorted(order[:8]) == sorted(order[8:16]) == list(range(8))
     assert sorted(order[16:]) == [0, 1]
 
@@ -105,32 +104,19 @@ def test_second_round_reverses_first() -> None:
     tournament = Tournament(candidates=8, current=0, seed=7)
     order = []
     for _ in range(16):
-        probe = choose_next_candidate(tournament)
-        assert probe is not None
-        order.append(probe.candidate)
-        tournament = add_score(tournament, 1.0 + probe.candidate / 100)
+        candidate = choose_next_candidate(tournament)
+        assert candidate is not None
+        order.append(candidate)
+        tournament = add_score(tournament, 1.0 + candidate / 100)
     assert sorted(order[:8]) == list(range(8))
     assert order[8:] == order[7::-1]
 
 
 def test_seed_draws_candidate_order() -> None:
     assert play(ALIKE, 0, 0.05, 5) == play(ALIKE, 0, 0.05, 5)
-    first = {
-        probe.candidate
-        for seed in range(40)
-        if (probe := choose_next_candidate(Tournament(candidates=8, current=0, seed=seed)))
-        is not None
-    }
+    tournaments = [Tournament(candidates=8, current=0, seed=seed) for seed in range(40)]
+    first = set(map(choose_next_candidate, tournaments))
     assert first == set(range(8))
-
-
-def test_scheduler_probes_include_writer() -> None:
-    for interference in (False, True):
-        probe = choose_next_candidate(
-            Tournament(candidates=2, current=0, interference=interference)
-        )
-        assert probe is not None
-        assert probe.interference is interference
 
 
 def test_single_candidate_ends_at_once() -> None:

@@ -6,11 +6,17 @@ from random import Random
 from hbatune.search.tournament import (
     Tournament,
     TournamentAnswer,
+    _replay_scores,
     add_score,
     answer_tournament,
     choose_next_candidate,
-    find_leader,
 )
+
+
+def find_leader(tournament: Tournament) -> int | None:
+    """Return the winner of the rounds, or None if they have not ended."""
+    remaining = _replay_scores(tournament).left
+    return remaining[0] if len(remaining) == 1 else None
 
 
 def play(
@@ -29,9 +35,9 @@ def play(
     random = Random(seed)
     tournament = Tournament(candidates=len(scores), current=current, seed=seed)
     found, probes = find_leader(tournament), 0
-    while (probe := choose_next_candidate(tournament)) is not None:
+    while (candidate := choose_next_candidate(tournament)) is not None:
         slower = drift * len(tournament.scores) / 28
-        score = scores[probe.candidate] * math.exp(random.gauss(0, noise) - slower)
+        score = scores[candidate] * math.exp(random.gauss(0, noise) - slower)
         if held_up and random.random() < held_up:
             score /= 5
         tournament = add_score(tournament, score)

@@ -35,7 +35,7 @@ from hbatune.policy.profile import Match, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import add_pager, format_count
-from hbatune.text.documents import PrintedAdvice, PrintedRow, print_advice, print_row
+from hbatune.text.documents import PrintedAdvice, PrintedRow, describe_advice, describe_row
 from hbatune.text.leftovers import print_situation
 from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import (
@@ -185,7 +185,7 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
     advised: dict[str, dict[str, list[PrintedAdvice]]] = {}
     for advice in situation.advice(plan):
         advised.setdefault(advice.id, {}).setdefault(advice.setting, []).append(
-            print_advice(advice)
+            describe_advice(advice)
         )
     budgets = situation.budgets
     planned: dict[str, list[str]] = {}
@@ -205,7 +205,7 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
                 id=target.id,
                 setting=name,
                 rules=tuple(rule for rule in matched if rule.setting == name),
-                row=None if row is None else print_row(row),
+                row=None if row is None else describe_row(row),
                 budget=budgets.get(target.id) if name == "queue_depth" else None,
                 advice=tuple(advised.get(target.id, {}).get(name, ())),
             )
@@ -225,7 +225,7 @@ def _explain_adapters(
         if id in adapters and id in requested_ids and setting in (None, name):
             matched = matcher.decide(build_adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
             rules = tuple(rule for rule in matched if rule.setting == name)
-            yield Explained(target=id, id=id, setting=name, rules=rules, row=print_row(row))
+            yield Explained(target=id, id=id, setting=name, rules=rules, row=describe_row(row))
 
 
 def _collect_sources(explained: Explained) -> Iterator[str]:
