@@ -33,16 +33,13 @@ from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_value
 from hbatune.text.terminal import Field, format_csv
 
-CSV_COLUMNS = (
-    *("section", "part", "picture", "series", "sign"),
-    *("x_axis", "x", "x_end", "y_axis", "y", "trusted"),
-)
+CSV_HEAD = "section,part,picture,series,sign,x_axis,x,x_end,y_axis,y,trusted"
 """The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
 
 def format_values_csv(page: Page) -> str:
     """Return a line for each point, mark and bar in the page's pictures."""
-    return format_csv(CSV_COLUMNS, _list_rows(page))
+    return format_csv(CSV_HEAD, _list_rows(page))
 
 
 def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:

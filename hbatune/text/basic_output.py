@@ -142,9 +142,8 @@ class _Collected(io.StringIO):
 
 def add_pager(parser: "argparse.ArgumentParser") -> None:
     """Add --no-pager; without it, a pager shows the command's text."""
-    parser.add_argument(
-        "--no-pager", dest="pager", action="store_false", help="print without a pager"
-    )
+    purpose = "print without a pager"
+    parser.add_argument("--no-pager", dest="pager", action="store_false", help=purpose)
 
 
 @contextmanager

@@ -82,16 +82,15 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
 
 def make_facts_document(machine: Machine) -> FactsDocument:
     """Return the document of ``list``: all facts, and whether each endpoint is in use."""
+    endpoints = []
+    for endpoint in machine.endpoints:
+        facts = msgspec.structs.asdict(endpoint)
+        endpoints.append(ListedEndpoint(**facts, mounted=endpoint.mounted, held=endpoint.held))
     return FactsDocument(
         hostname=machine.hostname,
         kernel=machine.kernel,
         adapters=machine.adapters,
-        endpoints=tuple(
-            ListedEndpoint(
-                **msgspec.structs.asdict(endpoint), mounted=endpoint.mounted, held=endpoint.held
-            )
-            for endpoint in machine.endpoints
-        ),
+        endpoints=tuple(endpoints),
         vectors=machine.vectors,
     )
 
@@ -118,7 +117,7 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
         hostname=machine.hostname,
         kernel=machine.kernel,
         boot_id=machine.boot_id,
-        adapters=tuple(_get_versions(adapter) for adapter in machine.adapters),
+        adapters=tuple(map(_get_versions, machine.adapters)),
     )
 
 

@@ -1,7 +1,7 @@
 """Text on searches for the best settings: a table of answers, and their results."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from hbatune.facts.names import natural_key
 from hbatune.operations.autotune import AutotuneResult
@@ -21,34 +21,26 @@ from hbatune.search.tournament import (
     TournamentConclusion,
     Unjudged,
 )
-from hbatune.settings.setting import Value
 from hbatune.settings.table import QUEUE_DEPTH
+from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_table
-from hbatune.text.units import (
-    format_change,
-    format_digits,
-    format_latency,
-    format_percent,
-    format_rate,
-)
 
 _COLUMNS = make_columns(
     "id TARGET | value SETTING | value IN FORCE | value BEST | state ANSWER | text WHY"
 )
-BETTER, AS_GOOD, CANNOT_TELL = "better", "as good as what you have", "cannot tell"
 _DEPTH_WORDS = {
-    DepthConclusion.BEST: BETTER,
-    DepthConclusion.AS_GOOD: AS_GOOD,
+    DepthConclusion.BEST: "better",
+    DepthConclusion.AS_GOOD: "as good as what you have",
     DepthConclusion.OUT_OF_REACH: "out of reach",
-    DepthConclusion.CANNOT_TELL: CANNOT_TELL,
+    DepthConclusion.CANNOT_TELL: "cannot tell",
 }
 _TOURNAMENT_WORDS = {
-    TournamentConclusion.BEST: BETTER,
-    TournamentConclusion.AS_GOOD: AS_GOOD,
-    TournamentConclusion.CANNOT_TELL: CANNOT_TELL,
+    TournamentConclusion.BEST: "better",
+    TournamentConclusion.AS_GOOD: "as good as what you have",
+    TournamentConclusion.CANNOT_TELL: "cannot tell",
 }
 _ENDS = {
     End.STOPPED: "stopped as asked",
@@ -83,14 +75,8 @@ def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
         yield [disk.target, *_make_settings_cells(disk.schedulers)]
     for unjudged in disk.not_judged:
         names = ", ".join(unjudged.settings)
-        yield [
-            disk.target,
-            names,
-            EMPTY_CELL,
-            EMPTY_CELL,
-            "not judged",
-            _explain_unjudged(unjudged),
-        ]
+        reason = _explain_unjudged(unjudged)
+        yield [disk.target, names, EMPTY_CELL, EMPTY_CELL, "not judged", reason]
 
 
 def _make_depth_cells(
@@ -100,14 +86,16 @@ def _make_depth_cells(
     best = str(answer.depth) if better else EMPTY_CELL
     cells = [QUEUE_DEPTH, str(search.current), best, _DEPTH_WORDS[answer.word]]
     goal = disk.objective_us
-    within = "" if goal is None else f", where {profile} wants at most {format_latency(goal)}"
+    within = "" if goal is None else f", where {profile} wants at most {units.format_latency(goal)}"
     figures = (
-        f"{_format_range(answer.iops, format_rate)} IOPS at a p99 of "
-        f"{_format_range(answer.p99_us, format_latency)}{within}"
+        f"{_format_range(answer.iops, units.format_rate)} IOPS at a p99 of "
+        f"{_format_range(answer.p99_us, units.format_latency)}{within}"
     )
-    sure = f"{format_percent(answer.chance)} sure after {format_count(answer.probes, 'probe')}"
+    sure = (
+        f"{units.format_percent(answer.chance)} sure after {format_count(answer.probes, 'probe')}"
+    )
     if search.compared is not None and search.compared.ratio is not None:
-        sure += f", and {format_change(search.compared.ratio)} in pairs with {search.current}"
+        sure += f", and {units.format_change(search.compared.ratio)} in pairs with {search.current}"
     if answer.word is DepthConclusion.OUT_OF_REACH:
         why = f"even {answer.depth} in flight is too slow: {figures}; {sure}"
     elif answer.word is DepthConclusion.CANNOT_TELL:
@@ -143,21 +131,19 @@ def _describe_change(search: FoundSettings) -> str:
     answer = search.answer
     ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
     if not search.interference:
-        change, low, high = map(format_change, ratios)
+        change, low, high = map(units.format_change, ratios)
         return f"{change} IOPS ({low} to {high})"
     # The score is 1/p99, so its highest ratio is the lowest p99.
-    change, high, low = (format_change(1 / ratio) for ratio in ratios)
+    change, high, low = (units.format_change(1 / ratio) for ratio in ratios)
     leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
     return (
-        f"{change} p99 of the reader ({low} to {high}), with {format_digits(leader_mb)} "
-        f"MB/s for the "
-        f"writer against {format_digits(current_mb)}"
+        f"{change} p99 of the reader ({low} to {high}), with {units.format_digits(leader_mb)} MB/s "
+        f"for the writer against {units.format_digits(current_mb)}"
     )
 
 
 def _format_values(candidate: Candidate) -> str:
-    values: Mapping[str, Value] = candidate.values
-    return ", ".join(f"{name} {setting_value}" for name, setting_value in values.items())
+    return ", ".join(f"{name} {value}" for name, value in candidate.values.items())
 
 
 def _explain_unjudged(unjudged: NotJudged) -> str:
@@ -183,10 +169,8 @@ def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
     """Yield why a search ended early, and the reservations about its probes."""
     if disk.outcome is not None:
         begun = disk.result is not None
-        yield (
-            f"{'the search ended' if begun else 'not searched'}: "
-            f"{explain_missing_result(disk.outcome)}"
-        )
+        prefix = "the search ended" if begun else "not searched"
+        yield f"{prefix}: {explain_missing_result(disk.outcome)}"
     if disk.ended is not None:
         yield _ENDS[disk.ended]
     for setting in disk.not_restored:
@@ -217,11 +201,10 @@ def _explain_doubt(probe: ProbeResult) -> str:
     """Explain why the probe that ended a search is not trusted."""
     figures = probe.figures
     if not figures.iops:
-        return f"no I/O of the last one came back in {format_digits(figures.runtime)} s"
+        return f"no I/O of the last one came back in {units.format_digits(figures.runtime)} s"
     return (
-        f"the last one broke Little's law (D3-6), with "
-        f"{format_digits(figures.concurrency)} I/Os in "
-        f"flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
+        f"the last one broke Little's law (D3-6), with {units.format_digits(figures.concurrency)} "
+        f"I/Os in flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
     )
 
 

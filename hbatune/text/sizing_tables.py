@@ -76,17 +76,11 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
     table = Table(
         make_columns("state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE")
     )
-    table.rows = [
-        [
-            _evaluate_resource(e),
-            str(e.what),
-            _format_number(e.has),
-            _format_number(e.needs),
-            _describe_resource(e),
-            e.source,
-        ]
-        for e in resources
-    ]
+    for resource in resources:
+        state = "unknown" if resource.enough is None else "enough" if resource.enough else "short"
+        numbers = [_format_number(resource.has), _format_number(resource.needs)]
+        subject = f"{resource.on}, in GB/s" if resource.what is Resource.LINK else resource.on
+        table.rows.append([state, str(resource.what), *numbers, subject, resource.source])
     show_table(table)
 
 
@@ -108,9 +102,10 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
         sources = ", ".join(source for source in ("D2-4", lun_depth.port_source) if source)
         table.rows.append(["port's share", str(port.depth), why, sources])
     if (lun := lun_depth.budget.lun) is not None:
-        drives_text = f" + {lun.per_data_drive} * {format_count(lun.data_drives, 'data drive')}"
-        limit_text = f" of {lun.known}" if lun.known else ""
-        total = f"{lun.base}{drives_text if lun.per_data_drive else ''}{limit_text}"
+        total = f"{lun.base}"
+        if lun.per_data_drive:
+            total += f" + {lun.per_data_drive} * {format_count(lun.data_drives, 'data drive')}"
+        total += f" of {lun.known}" if lun.known else ""
         why = f"{total} / {format_count(lun.paths, 'path')} in use"
         table.rows.append(["LUN's limit", str(lun.depth), why, "D2-5" if lun.known else "site"])
     table.rows.append(["at most", str(MAX_LUN_DEPTH), "whatever there is room for", "D2-2"])
@@ -136,13 +131,9 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
 
 def format_load(load: WantedLoad) -> str:
     """Return a description of a load."""
-    parts = [
-        f"{format_rate(load.iops)} IOPS of {format_block_size(load.block)}, {load.reads} % reads",
-        f"{format_digits(load.gb_per_s)} GB/s",
-    ]
-    if load.p99_ms is not None:
-        parts.append(f"p99 of at most {load.p99_ms:g} ms")
-    return ", ".join(parts)
+    text = f"{format_rate(load.iops)} IOPS of {format_block_size(load.block)}, {load.reads} % reads"
+    text += f", {format_digits(load.gb_per_s)} GB/s"
+    return text if load.p99_ms is None else f"{text}, p99 of at most {load.p99_ms:g} ms"
 
 
 def _make_media_table(needs: Needs) -> Table:
@@ -152,40 +143,20 @@ def _make_media_table(needs: Needs) -> Table:
             "text IN FLIGHT ON EACH | value SOURCE"
         )
     )
-    table.rows = [
-        [
-            *(
-                medium.medium,
-                _format_count(medium),
-                str(medium.paths),
-                _format_rate(medium),
-                f"{medium.p99_ms:g}",
-            ),
-            *(
-                _format_met(medium.met),
-                _describe_in_flight(medium),
-                ", ".join(medium.sources) or EMPTY_CELL,
-            ),
-        ]
-        for medium in needs.media
-    ]
+    for medium in needs.media:
+        count = "no figure" if medium.drives is None else str(medium.drives)
+        met = EMPTY_CELL if medium.met is None else "met" if medium.met else "missed"
+        cells = [medium.medium, count, str(medium.paths), _format_rate(medium)]
+        cells += [f"{medium.p99_ms:g}", met, _describe_in_flight(medium)]
+        table.rows.append([*cells, ", ".join(medium.sources) or EMPTY_CELL])
     return table
-
-
-def _format_count(need: MediumNeed) -> str:
-    return "no figure" if need.drives is None else str(need.drives)
 
 
 def _format_rate(need: MediumNeed) -> str:
     if need.each is None:
         return EMPTY_CELL
-    return (
-        f"{format_rate(need.each) if need.unit == 'IOPS' else format_digits(need.each)} {need.unit}"
-    )
-
-
-def _format_met(met: bool | None) -> str:
-    return EMPTY_CELL if met is None else "met" if met else "missed"
+    each = format_rate(need.each) if need.unit == "IOPS" else format_digits(need.each)
+    return f"{each} {need.unit}"
 
 
 def _describe_in_flight(need: MediumNeed) -> str:
@@ -197,9 +168,9 @@ def _describe_in_flight(need: MediumNeed) -> str:
 
 def _make_link_table(links: Sequence[LinkNeed]) -> Table:
     table = Table(make_columns("id LINK | number COUNT | number GB/S EACH | value SOURCE"))
-    table.rows = [
-        [f"Gen{e.gen} x{e.width}", str(e.links), f"{e.each:.2f}", e.source] for e in links
-    ]
+    for link in links:
+        cells = [f"Gen{link.gen} x{link.width}", str(link.links), f"{link.each:.2f}", link.source]
+        table.rows.append(cells)
     return table
 
 
@@ -210,13 +181,10 @@ def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
             "text DRIVES, ABOUT | value SOURCE"
         )
     )
-    table.rows = [
-        [
-            *(e.card, f"Gen{e.gen}", str(e.level), str(e.pairs), format_percent(e.used / e.pairs)),
-            *(_format_ssds(e), ", ".join(e.sources)),
-        ]
-        for e in raid
-    ]
+    for need in raid:
+        cells = [need.card, f"Gen{need.gen}", str(need.level), str(need.pairs)]
+        cells += [format_percent(need.used / need.pairs), _format_ssds(need)]
+        table.rows.append([*cells, ", ".join(need.sources)])
     return table
 
 
@@ -226,14 +194,6 @@ def _format_ssds(need: RaidNeed) -> str:
     if not need.ssds:
         return EMPTY_CELL
     return ", ".join(f"{count} {name}" for name, count in need.ssds.items())
-
-
-def _evaluate_resource(resource: ResourceComparison) -> str:
-    return "unknown" if resource.enough is None else "enough" if resource.enough else "short"
-
-
-def _describe_resource(resource: ResourceComparison) -> str:
-    return f"{resource.on}, in GB/s" if resource.what is Resource.LINK else resource.on
 
 
 def _format_number(number: float | None) -> str:

@@ -50,20 +50,18 @@ _REMEDIES = {
 def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
     """Print the status of a running daemon, and the latest verdicts."""
     for stall in health.stalls:
-        print_line(
-            f"The daemon is stalled: {_describe_stall(stall, status)} ({_REMEDIES[stall.cause]})."
-        )
+        remedy = _REMEDIES[stall.cause]
+        print_line(f"The daemon is stalled: {_describe_stall(stall, status)} ({remedy}).")
     if health.state is DaemonState.UNKNOWN:
         print_line(
             "Cannot tell whether the daemon works: its status has no times of this boot "
             "(`systemctl restart hbatune` starts the installed version)."
         )
     if status.abandoned:
-        print_line(
-            f"{format_count(status.abandoned, 'process', 'processes')} of the daemon "
-            f"{'hangs' if status.abandoned == 1 else 'hang'} in the kernel "
-            "(`ps -eo pid,stat,wchan,args | grep hbatune` shows state D)."
-        )
+        processes = format_count(status.abandoned, "process", "processes")
+        hang = "hangs" if status.abandoned == 1 else "hang"
+        command = "`ps -eo pid,stat,wchan,args | grep hbatune` shows state D"
+        print_line(f"{processes} of the daemon {hang} in the kernel ({command}).")
     line = format_status_line(status)
     print_line(f"{line[0].upper()}{line[1:]}.")
     print_line(describe_running(status.since, status.passes, status.written))
@@ -77,7 +75,8 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         from hbatune.text.plan_tables import group_equal_rows
 
         table = Table(_COLUMNS)
-        for change in group_equal_rows(_sort_by_name(status.open), _explain_unset):
+        changes = sorted(status.open, key=lambda change: natural_key(change.target))
+        for change in group_equal_rows(changes, _explain_unset):
             values = [str(change.before), str(change.value), _explain_unset(change)]
             table.rows.append([change.target, change.setting, *values])
         show_table(table)
@@ -100,9 +99,7 @@ def _describe_stall(stall: Stall, status: Status) -> str:
         return f"a signal has stopped its process {status.process.pid}"
     if stall.file is not None:
         return f"it cannot write {stall.file.path}: {stall.file.reason}"
-    from hbatune.text.units import (
-        format_duration,  # only if needed, as the module docstring explains
-    )
+    from hbatune.text.units import format_duration
 
     assert stall.seconds is not None
     assert stall.limit is not None
@@ -115,10 +112,6 @@ def _describe_stall(stall: Stall, status: Status) -> str:
         case StallCause.PASS:
             return f"the pass that started {age} ago has not ended, {limit}"
     return f"the last complete pass ended {age} ago, {limit}"
-
-
-def _sort_by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
-    return sorted(changes, key=lambda change: natural_key(change.target))
 
 
 def _explain_unset(change: SettingChange) -> str:

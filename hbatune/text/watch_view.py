@@ -144,10 +144,8 @@ def describe_alert(alert: Alert) -> str:
         case AlertCondition.P99:
             return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
-            return (
-                f"busy {_format_share(alert.value)} of the time, more than "
-                f"{format_percent(alert.limit)}"
-            )
+            busy = _format_share(alert.value)
+            return f"busy {busy} of the time, more than {format_percent(alert.limit)}"
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
         case AlertCondition.QUEUE_FULL:
