@@ -47,9 +47,8 @@ class ReportData(Struct, frozen=True):
     @property
     def disk(self) -> str:
         """The disk in the commands that the page suggests."""
-        return next(
-            (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map), "sda"
-        )
+        disks = (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map)
+        return next(disks, "sda")
 
     def standing(self, result: ProbeResult) -> Standing | None:
         """Compare a result on this machine, or return None if its disk is missing."""
@@ -119,6 +118,11 @@ class Block(Struct, frozen=True):
     folded: tuple[PageTable, ...] = ()
     tree: tuple[Node, ...] = ()
     paired: bool = False
+
+
+def note_omitted(count: int, limit: int, text: str) -> tuple[Block, ...]:
+    """Return a block that notes how many of ``count`` items are beyond the limit, if any."""
+    return (Block(notes=(f"{count - limit} {text}",)),) if count > limit else ()
 
 
 class Howto(Struct, frozen=True):

@@ -109,9 +109,8 @@ def _group_endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
     targets_by_facts: dict[tuple[str, ...], list[str]] = {}
     for endpoint in endpoints:
         model = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        targets_by_facts.setdefault(
-            (format_medium(endpoint), str(endpoint.kind), model), []
-        ).append(endpoint.target)
+        key = (format_medium(endpoint), str(endpoint.kind), model)
+        targets_by_facts.setdefault(key, []).append(endpoint.target)
     for facts, targets in targets_by_facts.items():
         yield Node(format_targets(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
@@ -126,27 +125,24 @@ def _draw_links(adapters: Sequence[Adapter]) -> Figure | None:
         maximum = compute_link_ceiling(
             Link(link.max_speed, link.max_width, link.max_speed, link.max_width)
         )
-        bars = (
-            *(() if maximum is None else (Bar(0, maximum, "room", 14),)),
-            Bar(0, current, "s0", 8),
-        )
+        bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
+        bars.append(Bar(0, current, "s0", 8))
         values += [current, maximum or current]
-        rows.append(
-            ChartRow(adapter.target, _describe_link(link).split(" where")[0].split(",")[0], bars)
-        )
+        speed = _describe_link(link).split(" where")[0].split(",")[0]
+        rows.append(ChartRow(adapter.target, speed, tuple(bars)))
     if not rows:
         return None
-    name = "What the PCI links carry"
     keys = (
         LegendEntry("as it runs", "s0", None),
         LegendEntry("as fast as the card can", "room", None),
     )
     axis = make_linear_axis("GB/s each way", values)
+    chart = Rows("What the PCI links carry", axis, tuple(rows), keys, pitch=44)
     caption = (
         "What a link carries at most after its encoding; packet headers take a further share. "
         "Where the outline goes beyond the bar, the link runs below what the card can."
     )
-    return make_rows_figure(Rows(name, axis, tuple(rows), keys, pitch=44), caption)
+    return make_rows_figure(chart, caption)
 
 
 def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
@@ -161,9 +157,8 @@ def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machi
     keys.append(LegendEntry("may be served there", "allowed", None))
     if partial:
         keys.append(LegendEntry("CPUs near the adapter", "band", None))
-    name = f"Interrupts of {adapter.target} ({adapter.family})"
     chart = Rows(
-        name,
+        f"Interrupts of {adapter.target} ({adapter.family})",
         _make_cpu_axis(last),
         tuple(_make_row(vector, pitch) for vector in vectors),
         tuple(keys),

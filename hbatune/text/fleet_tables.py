@@ -25,18 +25,12 @@ from hbatune.fleet.compare import ComparedHost, ComparedResults, Difference, Hos
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import UnusableSnapshot
 from hbatune.settings.table import SETTINGS
+from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.finding_text import format_finding
 from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
-from hbatune.text.units import (
-    format_change,
-    format_latency,
-    format_rate,
-    format_time,
-    format_workload,
-)
 
 AUDIT_SCHEMA = "hbatune.audit/1"
 
@@ -374,7 +368,7 @@ def summarise_comparison(comparison: HostComparison) -> str:
 
 def _name_sides(comparison: HostComparison) -> tuple[str, str]:
     if comparison.one_host:
-        return format_time(comparison.first.taken), format_time(comparison.second.taken)
+        return units.format_time(comparison.first.taken), units.format_time(comparison.second.taken)
     return comparison.first.name, comparison.second.name
 
 
@@ -408,8 +402,8 @@ def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str
     table = Table([workload, *p99s, *others])
     for result in results:
         first, second = result.first, result.second
-        cells = [format_workload(result.workload)]
-        cells += [format_latency(first.p99_us), format_latency(second.p99_us)]
-        cells += [format_change(result.p99_ratio), format_rate(first.iops)]
-        table.rows.append([*cells, format_rate(second.iops), result.subject])
+        cells = [units.format_workload(result.workload)]
+        cells += [units.format_latency(first.p99_us), units.format_latency(second.p99_us)]
+        cells += [units.format_change(result.p99_ratio), units.format_rate(first.iops)]
+        table.rows.append([*cells, units.format_rate(second.iops), result.subject])
     return table

@@ -17,15 +17,8 @@ from msgspec.structs import replace
 from hbatune.facts.model import Machine
 from hbatune.policy.library import MediumFigures, RaidFigures, installed_library
 from hbatune.policy.profile import Profile
-from hbatune.probe.comparison import (
-    Goal,
-    Headroom,
-    LinkShare,
-    MixCost,
-    Standing,
-    compare_on_machine,
-    compute_mix_cost,
-)
+from hbatune.probe import comparison
+from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
@@ -147,12 +140,14 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
 
 def find_standing(
     result: ProbeResult, machine: Machine, profile: Profile | None
-) -> Standing | None:
+) -> comparison.Standing | None:
     """Return the comparison of a result with the reference values; None if its disk is missing."""
-    return compare_on_machine(result, machine, profile, installed_library().yardsticks())
+    return comparison.compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
-def describe_standing(result: ProbeResult, standing: Standing, profile: str) -> Iterator[str]:
+def describe_standing(
+    result: ProbeResult, standing: comparison.Standing, profile: str
+) -> Iterator[str]:
     """Yield a line each on the objective, the source documents and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
@@ -187,7 +182,7 @@ def describe_jobs(advice: JobsAdvice) -> str:
     )
 
 
-def describe_mix(mix: MixCost) -> str:
+def describe_mix(mix: comparison.MixCost) -> str:
     """Return the cost of a mix, compared with the document's values, as text."""
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
@@ -290,7 +285,7 @@ def _format_difference(share: float) -> str:
     return f"{units.format_percent(abs(share))} {'more' if share >= 0 else 'less'}"
 
 
-def _describe_goal(goal: Goal, profile: str) -> str:
+def _describe_goal(goal: comparison.Goal, profile: str) -> str:
     spare = units.format_percent(abs(goal.spare))
     words = {
         Headroom.MISSED: f"missed by {spare}",
@@ -304,7 +299,7 @@ def _describe_goal(goal: Goal, profile: str) -> str:
     )
 
 
-def _compare_percentiles(result: ProbeResult, standing: Standing) -> str:
+def _compare_percentiles(result: ProbeResult, standing: comparison.Standing) -> str:
     figures, document = result.figures, standing.document
     assert document is not None
     percentiles = (figures.p95_us, figures.p99_us, figures.p999_us)
@@ -334,11 +329,11 @@ def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
     yardsticks = installed_library().yardsticks()
     for target in dict.fromkeys(result.target for result in results):
         target_results = [result for result in results if result.target == target]
-        if (mix := compute_mix_cost(target_results, yardsticks)) is not None:
+        if (mix := comparison.compute_mix_cost(target_results, yardsticks)) is not None:
             yield f"{target}: {describe_mix(mix)}."
 
 
-def _describe_link(link: LinkShare) -> str:
+def _describe_link(link: comparison.LinkShare) -> str:
     measured, ceiling = units.format_digits(link.measured), units.format_digits(link.ceiling)
     text = f"{measured} GB/s, {units.format_percent(link.used)} of what the link of {link.adapter} "
     text += f"carries ({ceiling} GB/s)"

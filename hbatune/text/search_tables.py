@@ -8,19 +8,9 @@ from hbatune.operations.autotune import AutotuneResult
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
+from hbatune.search import tournament
 from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
-from hbatune.search.tournament import (
-    WRITE_SETTINGS,
-    Candidate,
-    DiskSearchResult,
-    End,
-    FoundDepth,
-    FoundSettings,
-    NotJudged,
-    NotRestored,
-    TournamentConclusion,
-    Unjudged,
-)
+from hbatune.search.tournament import End
 from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
@@ -38,9 +28,9 @@ _DEPTH_WORDS = {
     DepthConclusion.CANNOT_TELL: "cannot tell",
 }
 _TOURNAMENT_WORDS = {
-    TournamentConclusion.BEST: "better",
-    TournamentConclusion.AS_GOOD: "as good as what you have",
-    TournamentConclusion.CANNOT_TELL: "cannot tell",
+    tournament.TournamentConclusion.BEST: "better",
+    tournament.TournamentConclusion.AS_GOOD: "as good as what you have",
+    tournament.TournamentConclusion.CANNOT_TELL: "cannot tell",
 }
 _ENDS = {
     End.STOPPED: "stopped as asked",
@@ -66,7 +56,7 @@ def show_autotuned(done: AutotuneResult) -> None:
         print_line(line)
 
 
-def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
+def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[list[str]]:
     if disk.depth is not None and disk.depth.answer is not None:
         yield [disk.target, *_make_depth_cells(disk, disk.depth, disk.depth.answer, profile)]
     if disk.settings is not None:
@@ -80,7 +70,10 @@ def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
 
 
 def _make_depth_cells(
-    disk: DiskSearchResult, search: FoundDepth, answer: DepthAnswer, profile: str
+    disk: tournament.DiskSearchResult,
+    search: tournament.FoundDepth,
+    answer: DepthAnswer,
+    profile: str,
 ) -> list[str]:
     better = answer.word is DepthConclusion.BEST
     best = str(answer.depth) if better else EMPTY_CELL
@@ -107,9 +100,9 @@ def _make_depth_cells(
     return [*cells, why]
 
 
-def _make_settings_cells(search: FoundSettings) -> list[str]:
+def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
     answer, names = search.answer, search.settings
-    better = answer.word is TournamentConclusion.BEST
+    better = answer.word is tournament.TournamentConclusion.BEST
     values = search.candidates[answer.leader].values
     # For a better candidate, show only the settings that it changes.
     shown_names = [name for name in names if name in values or not better]
@@ -126,7 +119,7 @@ def _make_settings_cells(search: FoundSettings) -> list[str]:
     return [", ".join(shown_names), before, best, _TOURNAMENT_WORDS[answer.word], why]
 
 
-def _describe_change(search: FoundSettings) -> str:
+def _describe_change(search: tournament.FoundSettings) -> str:
     """Describe the leader's gain or loss with its interval, and the writer's rates."""
     answer = search.answer
     ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
@@ -142,30 +135,31 @@ def _describe_change(search: FoundSettings) -> str:
     )
 
 
-def _format_values(candidate: Candidate) -> str:
+def _format_values(candidate: tournament.Candidate) -> str:
     return ", ".join(f"{name} {value}" for name, value in candidate.values.items())
 
 
-def _explain_unjudged(unjudged: NotJudged) -> str:
+def _explain_unjudged(unjudged: tournament.NotJudged) -> str:
     match unjudged.reason:
-        case Unjudged.FIXED:
+        case tournament.Unjudged.FIXED:
             return f"it cannot be set: {unjudged.detail}"
-        case Unjudged.NO_CHOICE:
+        case tournament.Unjudged.NO_CHOICE:
             return "there is nothing else that the disk takes"
-        case Unjudged.NEEDS_WRITES:
+        case tournament.Unjudged.NEEDS_WRITES:
+            settings = " and ".join(tournament.WRITE_SETTINGS)
             return (
-                f"a reader alone says nothing about {' and '.join(WRITE_SETTINGS)}: they count "
+                f"a reader alone says nothing about {settings}: they count "
                 "beside a writer, which takes --file DIR on the disk, or an empty disk and "
                 "--destructive"
             )
-        case Unjudged.NOT_WRITABLE:
+        case tournament.Unjudged.NOT_WRITABLE:
             assert unjudged.outcome is not None
             return f"nothing is written to it: {explain_missing_result(unjudged.outcome)}"
-        case Unjudged.ENDED:
+        case tournament.Unjudged.ENDED:
             return "the search ended before"
 
 
-def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
+def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     """Yield why a search ended early, and the reservations about its probes."""
     if disk.outcome is not None:
         begun = disk.result is not None
@@ -183,7 +177,7 @@ def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
 
 
-def _describe_unrestored(disk: DiskSearchResult, setting: NotRestored) -> str:
+def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
     """Explain why a setting does not have its value from before the search."""
     if setting.outcome is Outcome.CONFLICT:
         return (
