@@ -159,7 +159,6 @@ def make_size_type(maximum: int) -> Callable[[str], int]:
 
 
 def _make_type_error(message: str) -> Exception:
-    """Return the exception that an argument type raises for an invalid text."""
     import argparse
 
     return argparse.ArgumentTypeError(message)

@@ -47,7 +47,6 @@ class _StopRequest:
 
 @contextlib.contextmanager
 def _handle_stop_signals() -> Iterator[Stop]:
-    """Handle the stop signals until the context ends."""
     stop = _StopRequest()
     before = {number: signal.signal(number, stop.handle_signal) for number in _SIGNALS}
     try:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.report import svg
 from hbatune.report.page import Figure, ShownValue
+from hbatune.text.units import format_digits
 
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
@@ -27,6 +28,8 @@ _DENSE = 48
 _NAMES = 190.0
 """Maximum width of names in pixels."""
 _SIDE = 10.0
+_NEAR = 3.0
+"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn."""
 _MIN_BAR_WIDTH = 2.0
 """Minimum width of a bar in pixels, to keep it visible."""
 
@@ -182,7 +185,6 @@ class _CurveDrawing:
                 yield svg.draw_text(dot.label, middle, box.bottom - 3.2, style, "middle")
 
     def _sample_lines(self) -> list[tuple[float, float]]:
-        """Return points along the curves and the guides."""
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
         points: list[tuple[float, float]] = []
         for series in self._chart.series:
@@ -200,7 +202,6 @@ class _CurveDrawing:
 def _sample_line(
     start: tuple[float, float], end: tuple[float, float], parts: int
 ) -> Iterator[tuple[float, float]]:
-    """Yield points on a line at even distances, including its ends."""
     (x1, y1), (x2, y2) = start, end
     for part in range(parts + 1):
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
@@ -344,9 +345,19 @@ class _RowDrawing:
             yield svg.draw_mark(mark.shape, self._x(mark.value), y, style)
 
 
-def list_y(curves: Iterable[Series]) -> list[float]:
-    """Return the values of all points on the y axis."""
-    return [dot.y for curve in curves for dot in curve.dots]
+def list_y(curves: Iterable[Series], level: Guide | None = None) -> list[float]:
+    """Return the values of all points on the y axis, and of a guide on it."""
+    values = [] if level is None else [level.value]
+    for curve in curves:
+        values += [dot.y for dot in curve.dots]
+    return values
+
+
+def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | None:
+    """Return a guide for the ceiling of a link in GB/s, or None if it would flatten the curves."""
+    if ceiling is None or ceiling > _NEAR * max(list_y(curves)):
+        return None
+    return Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
 
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:

@@ -23,8 +23,9 @@ from hbatune.report import charts, page, sweep_sections
 from hbatune.report.svg import LegendEntry, Shape, make_linear_axis, make_log_axis
 from hbatune.report.sweep_sections import MAX_SWEEPS
 from hbatune.text import units
+from hbatune.text.basic_output import format_sentence
 from hbatune.text.plan_tables import format_value
-from hbatune.text.probe_tables import describe_cpu_limits, describe_knee, describe_stale
+from hbatune.text.probe_tables import describe_cpu_limits, describe_knee
 
 
 def make_depth_section(data: page.ReportData) -> page.PageSection:
@@ -65,7 +66,7 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
     load = f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
     return page.Block(
         name=f"{sweep.results[0].target}: {load}",
-        notes=(*_describe_depth(sweep, knee), *describe_stale(data.stale(sweep.records[-1]))),
+        notes=(*_describe_depth(sweep, knee), *data.list_stale(sweep.records[-1])),
         figures=figures,
         folded=(sweep_sections.make_sweep_table(sweep),),
     )
@@ -73,7 +74,7 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
 
 def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
     if knee is not None:
-        yield units.format_sentence(describe_knee(knee))
+        yield format_sentence(describe_knee(knee))
         at_knee = (run.figures for run in sweep.results if run.workload.issued == knee.depth)
         figures = next(at_knee)
         yield (
@@ -81,7 +82,7 @@ def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
             f"{units.format_latency(figures.p99_us)}, for "
             f"{units.format_digits(figures.cost_us_per_io)} µs of CPU time each."
         )
-    yield from map(units.format_sentence, describe_cpu_limits(sweep.results))
+    yield from map(format_sentence, describe_cpu_limits(sweep.results))
     yield units.format_conditions(sweep.records[-1])
 
 
@@ -138,14 +139,13 @@ def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: s
         sweep_sections.make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
         sweep_sections.make_series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
     )
-    values, level = charts.list_y(curves), None
+    level = None
     if goal is not None:
         level = charts.Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
-        values.append(level.value)
     chart = charts.Curves(
         "Latency over depth",
         sweep_sections.make_sweep_axis(sweep),
-        make_log_axis("latency, ms", values),
+        make_log_axis("latency, ms", charts.list_y(curves, level)),
         curves,
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
@@ -217,7 +217,7 @@ def make_interference_section(data: page.ReportData) -> page.PageSection:
 def _make_interference_block(data: page.ReportData, pairs: Sequence[Interference]) -> page.Block:
     drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
     return page.Block(
-        notes=tuple(dict.fromkeys(describe_stale(data.stale(*(pair.record for pair in pairs))))),
+        notes=tuple(dict.fromkeys(data.list_stale(*(pair.record for pair in pairs)))),
         figures=(_draw_interference(drawn),) if drawn else (),
         tables=(_make_interference_table(pairs),),
     )

@@ -18,12 +18,11 @@ from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report import charts, page, svg
 from hbatune.report.sweep_sections import CPU_TITLE, HOLLOW_NOTE, get_cpu_percent
 from hbatune.text import units
-from hbatune.text.basic_output import format_count
+from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.plan_tables import format_targets, format_value
 from hbatune.text.probe_tables import (
     describe_bottleneck,
     describe_doubt,
-    describe_stale,
     format_load,
 )
 from hbatune.text.tables import EMPTY_CELL
@@ -70,19 +69,16 @@ def _find_baselines(data: page.ReportData) -> list[Record]:
 
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
     drawn = [record for record in records if _is_drawable(record)][:MAX_DISKS]
-    tables = [
-        _make_latency_table(records, "The newest result of each disk"),
-        _make_standings_table(data, records),
-    ]
+    latest = _make_latency_table(records, "The newest result of each disk")
+    tables = [latest, _make_standings_table(data, records)]
     return page.Block(
-        notes=tuple(dict.fromkeys(describe_stale(data.stale(*records)))),
+        notes=tuple(dict.fromkeys(data.list_stale(*records))),
         figures=(_draw_percentiles(drawn),) if drawn else (),
         tables=tuple(table for table in tables if table.rows),
     )
 
 
 def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.PageTable:
-    """Return a table that compares the results with objective, source documents and links."""
     heads = ("Disk", "p99", "Objective", "IOPS", "Documents, such a medium", "Share of the link")
     rows = []
     for record in records:
@@ -112,12 +108,12 @@ def _describe_document(document: MediumFigures | None) -> str:
         return EMPTY_CELL
     low, high = document.iops
     text = f"p99 {document.p99_ms:g} ms, {low:,} to {high:,} IOPS at depth {document.depth}"
-    mean = ""
-    if document.mean_ms is not None:
-        low_ms, high_ms = document.mean_ms
-        range_text = f"{low_ms:g}" if low_ms == high_ms else f"{low_ms:g} to {high_ms:g}"
-        mean = f"; mean {range_text} ms ({document.mean_source})"
-    return f"{text} ({document.source}){mean}"
+    text += f" ({document.source})"
+    if document.mean_ms is None:
+        return text
+    low_ms, high_ms = document.mean_ms
+    mean = f"{low_ms:g}" if low_ms == high_ms else f"{low_ms:g} to {high_ms:g}"
+    return f"{text}; mean {mean} ms ({document.mean_source})"
 
 
 def _describe_link(link: LinkShare) -> str:
@@ -182,8 +178,6 @@ MAX_RUNS = 12
 """Maximum number of runs of one command drawn as rows."""
 _FEWEST = 3
 """Minimum number of block sizes for a curve."""
-_NEAR = 3.0
-"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn."""
 _RATE = "IOPS, I/Os per second"
 
 
@@ -216,9 +210,8 @@ def make_together_section(data: page.ReportData) -> page.PageSection:
     )
     measured = list(adapters.values())
     blocks = [_make_adapter_block(data, adapter_runs) for adapter_runs in measured[:MAX_ADAPTERS]]
-    blocks += page.note_omitted(
-        len(measured), MAX_ADAPTERS, "more adapters are in `hbatune history`."
-    )
+    more = "more adapters are in `hbatune history`."
+    blocks += page.note_omitted(len(measured), MAX_ADAPTERS, more)
     name = "What an adapter does with all its disks"
     return page.PageSection("together", name, tuple(blocks), howto)
 
@@ -242,10 +235,10 @@ def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Blo
         notes += _describe_adapter(single_runs)
     if (scaled := _draw_scaling(newest[0][-1], runs)) is not None:
         figures.append(scaled)
-    stale = data.stale(*(command_runs[-1].record for command_runs in newest))
+    stale = data.list_stale(*(command_runs[-1].record for command_runs in newest))
     return page.Block(
         name=runs[0].record.target,
-        notes=(*notes, *describe_stale(stale)),
+        notes=(*notes, *stale),
         figures=tuple(figures),
         folded=(_make_adapter_table(list(chain.from_iterable(newest))),),
     )
@@ -287,16 +280,18 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     yield f"{heading}, measured {time} on kernel {kernel}: {targets}."
     for text in dict.fromkeys(describe_bottleneck(run.found) for run in runs):
         matching = [run for run in runs if describe_bottleneck(run.found) == text]
-        names = [
-            _name_block_size(run) if sweep else units.format_short_workload(run.found.workload)
-            for run in matching
-        ]
-        prefix = "" if len(matching) == len(runs) else f"{', '.join(names)}: "
-        yield units.format_sentence(f"{prefix}{text}")
+        name = _name_block_size if sweep else _name_load
+        names = ", ".join(map(name, matching))
+        prefix = "" if len(matching) == len(runs) else f"{names}: "
+        yield format_sentence(f"{prefix}{text}")
 
 
 def _name_block_size(run: _Run) -> str:
     return units.format_block_size(run.found.workload.block_size)
+
+
+def _name_load(run: _Run) -> str:
+    return units.format_short_workload(run.found.workload)
 
 
 def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Figure]:
@@ -333,7 +328,6 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
 
 
 def _caption_untrusted(runs: Iterable[_Run]) -> str:
-    """Return the caption for hollow points, or an empty text if all points are trusted."""
     return HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
 
 
@@ -355,31 +349,23 @@ def _draw_against_sum(
         is_doubted = run.found.doubt is not None
         at_once.append(charts.Dot(size, take(size, run.found.figures.iops), doubted=is_doubted))
         added.append(charts.Dot(size, take(size, run.alone)))
-    values = [dot.y for dot in (*at_once, *added)]
-    level = None
-    if ceiling is not None and ceiling <= _NEAR * max(values):
-        level = charts.Guide(ceiling, f"link: {units.format_digits(ceiling)} GB/s")
-        values.append(ceiling)
-    chart = charts.Curves(
-        name,
-        svg.make_measured_axis(
-            "block size, bytes", {size: units.format_block_size(size) for size in sizes}
-        ),
-        svg.make_linear_axis(unit, values),
-        (
-            charts.Series("all at once", tuple(at_once)),
-            charts.Series("sum of each alone", tuple(added)),
-        ),
-        level=level,
+    curves = (
+        charts.Series("all at once", tuple(at_once)),
+        charts.Series("sum of each alone", tuple(added)),
     )
+    level = charts.mark_ceiling(ceiling, curves)
+    block_axis = svg.make_measured_axis(
+        "block size, bytes", {size: units.format_block_size(size) for size in sizes}
+    )
+    axis = svg.make_linear_axis(unit, charts.list_y(curves, level))
+    chart = charts.Curves(name, block_axis, axis, curves, level=level)
     return charts.make_curves_figure(chart, caption)
 
 
 def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
-    """Draw a row for each load, with the disks in parallel and the sum of single disks."""
     rows = tuple(
         charts.ChartRow(
-            units.format_short_workload(run.found.workload),
+            _name_load(run),
             units.format_percent(run.found.share) + (", untrusted" if run.found.doubt else ""),
             (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, run.found.figures.iops, "s0", 8)),
         )
@@ -440,7 +426,7 @@ def _make_adapter_table(runs: Sequence[_Run]) -> page.PageTable:
     rows = []
     for run in runs:
         figures = run.found.figures
-        cells = [units.format_short_workload(run.found.workload), units.format_rate(figures.iops)]
+        cells = [_name_load(run), units.format_rate(figures.iops)]
         cells += [units.format_digits(run.gb_per_s), units.format_rate(run.alone)]
         cells += [units.format_percent(run.found.share), units.format_percent(run.found.busy)]
         cells += [f"{units.format_digits(figures.cost_us_per_io)} µs", describe_doubt(run.found)]

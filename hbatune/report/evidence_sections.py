@@ -16,7 +16,6 @@ from hbatune.settings.setting import Value
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.probe_tables import describe_stale
 from hbatune.text.verdict_tables import (
     METRIC_NAMES,
     format_compared_settings,
@@ -30,43 +29,35 @@ _WHY = "Why (source)"
 
 def make_changes_section(data: page.ReportData) -> page.PageSection:
     """Return the section: changed settings, reverted settings, and the remaining plan."""
-    planned = ("Target", "Setting", "Current", "Wanted")
-    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
-    tables = {
-        "Set": page.PageTable(
-            "Settings that hbatune has changed since this host was booted",
-            ("Target", "Setting", "Before", "Set to", _WHY),
-            tuple(_list_change_cells(_find_changed(data))),
-            wide=True,
-        ),
-        "Tried and put back": page.PageTable(
-            "Settings that cost more than they gave",
-            ("Target", "Setting", "Back at", "Tried", "What it cost"),
-            tuple(_list_reverted_cells(data)),
-            wide=True,
-        ),
-        "Still to change": page.PageTable(
-            "Settings that differ from the profile",
-            (*planned, _WHY),
-            tuple(_list_change_cells(drift)),
-            wide=True,
-        ),
-        "Cannot be changed here": page.PageTable(
-            "Settings that the kernel or the driver fixes",
-            (*planned, "Why not"),
-            tuple(_list_fixed_cells(fixed)),
-            wide=True,
-        ),
-    }
-    blocks = tuple(
-        page.Block(name, tables=(table,)) for name, table in tables.items() if table.rows
-    )
+    blocks = []
+    for name, table in _yield_change_tables(data):
+        if table.rows:
+            blocks.append(page.Block(name, tables=(table,)))
     then = "no profile is active" if data.plan is None else "nothing differs from the profile"
     why = f"Nothing has been changed since this host was booted, and {then}."
     if data.recorded:
         why = f"A snapshot holds no values from before, and {then}."
     howto = page.Howto(why, data.apply)
-    return page.PageSection("changes", "What was changed, and why", blocks, howto)
+    return page.PageSection("changes", "What was changed, and why", tuple(blocks), howto)
+
+
+def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.PageTable]]:
+    caption = "Settings that hbatune has changed since this host was booted"
+    heads = ("Target", "Setting", "Before", "Set to", _WHY)
+    rows = tuple(_list_change_cells(_find_changed(data)))
+    yield "Set", page.PageTable(caption, heads, rows, wide=True)
+    caption = "Settings that cost more than they gave"
+    heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
+    rows = tuple(_list_reverted_cells(data))
+    yield "Tried and put back", page.PageTable(caption, heads, rows, wide=True)
+    caption = "Settings that differ from the profile"
+    heads = ("Target", "Setting", "Current", "Wanted", _WHY)
+    rows = tuple(_list_change_cells(_select_state(data, State.DRIFT)))
+    yield "Still to change", page.PageTable(caption, heads, rows, wide=True)
+    caption = "Settings that the kernel or the driver fixes"
+    heads = ("Target", "Setting", "Current", "Wanted", "Why not")
+    rows = tuple(_list_fixed_cells(_select_state(data, State.FIXED)))
+    yield "Cannot be changed here", page.PageTable(caption, heads, rows, wide=True)
 
 
 def set_count(data: page.ReportData) -> int:
@@ -125,7 +116,6 @@ def _find_changed(data: page.ReportData) -> Iterator[Row]:
 
 
 def _describe_limit(value: Value, row: Row | None) -> str | None:
-    """Return a note if the value has changed since, otherwise its limit."""
     if row is None:
         return None
     if row.current is not None and row.current != value:
@@ -237,13 +227,12 @@ def _describe_proof(
         yield f"Put back: {', '.join(record.reverted)}."
     if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
         yield f"{format_verdict(verdict)}."
-    yield from describe_stale(data.stale(record))
+    yield from data.list_stale(record)
 
 
 def _list_proof_cells(change: MetricChange) -> tuple[str, ...]:
-    name, unit = METRIC_NAMES[change.metric], ""
-    if name != "IOPS":
-        unit = " µs"
+    name = METRIC_NAMES[change.metric]
+    unit = "" if name == "IOPS" else " µs"
     values = (f"{change.before:,.0f}{unit}", f"{change.after:,.0f}{unit}")
     return name, *values, format_metric_change(change), str(change.word)
 
@@ -291,9 +280,8 @@ def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts
         allowed = _get_tolerated(change, tolerance)
         bars.insert(0, charts.Bar(-allowed, allowed, "tolerated", 22))
     mark = charts.Mark(middle, shape, style)
-    return charts.ChartRow(
-        METRIC_NAMES[change.metric], format_metric_change(change), tuple(bars), (mark,)
-    )
+    name, interval = METRIC_NAMES[change.metric], format_metric_change(change)
+    return charts.ChartRow(name, interval, tuple(bars), (mark,))
 
 
 def _get_tolerated(change: MetricChange, tolerance: Tolerance) -> float:
@@ -344,7 +332,7 @@ def _make_search_block(
             figures.append(figure)
     return page.Block(
         name=record.target,
-        notes=(*_describe_search(record, searched), *describe_stale(data.stale(record))),
+        notes=(*_describe_search(record, searched), *data.list_stale(record)),
         figures=tuple(figures),
         folded=tuple(tables),
     )
@@ -394,17 +382,16 @@ def _draw_depths(
     caption = "Each point is a probe; its number says when it was made. The dashed line is the "
     yield charts.make_curves_figure(chart, f"{caption}answer.")
     times = [(probe.depth, probe.p99_us / 1000) for probe in searched.probes]
-    values, level = [time for _, time in times], None
-    caption = "No objective: the highest rate was searched."
+    curves = (_make_series("p99", times, searched.depth),)
+    level, caption = None, "No objective: the highest rate was searched."
     if objective_us is not None and objective_us > 0:
         level = charts.Guide(objective_us / 1000, f"objective: {objective_us / 1000:g} ms")
-        values.append(level.value)
         caption = "The best depth has the highest rate of those below the objective."
     chart = charts.Curves(
         "p99 at the depths tried",
         axis,
-        svg.make_log_axis("p99 latency, ms", values),
-        (_make_series("p99", times, searched.depth),),
+        svg.make_log_axis("p99 latency, ms", charts.list_y(curves, level)),
+        curves,
         upright=answer,
         level=level,
     )
@@ -412,7 +399,6 @@ def _draw_depths(
 
 
 def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> charts.Series:
-    """Return the probes in order of depth, each with its number."""
     numbered = sorted((depth, number, value) for number, (depth, value) in enumerate(points, 1))
     dots = []
     for depth, number, value in numbered:

@@ -351,7 +351,6 @@ def place_labels(
 
 
 def _list_positions(wish: LabelRequest, size: float) -> list[Box]:
-    """Return the positions next to a point: above, right, left, below, and the four corners."""
     across, high = estimate_width(wish.text, size), _HEIGHT * size
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []

@@ -15,10 +15,10 @@ from hbatune.probe.comparison import compute_mix_cost
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
 from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
 from hbatune.report import charts, page
-from hbatune.report.charts import Curves, Dot, Guide, Series, make_curves_figure
+from hbatune.report.charts import Curves, Dot, Series, make_curves_figure
 from hbatune.report.svg import Axis, Tick, make_linear_axis, make_log_axis, make_measured_axis
 from hbatune.text import probe_tables, units
-from hbatune.text.basic_output import format_count
+from hbatune.text.basic_output import format_count, format_sentence
 
 MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
@@ -162,10 +162,10 @@ def _make_section(
     blocks = []
     for sweep in sweeps[:MAX_SWEEPS]:
         last = sweep.records[-1]
-        notes = [units.format_conditions(last), *probe_tables.describe_stale(data.stale(last))]
+        notes = [units.format_conditions(last), *data.list_stale(last)]
         # The cost of writes compared with the source documents (D0-15), if it was measured.
         if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
-            notes.insert(0, units.format_sentence(probe_tables.describe_mix(cost)))
+            notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
         table = make_sweep_table(sweep)
         block = page.Block(_name_sweep(sweep), tuple(notes), tuple(figures(sweep)), folded=(table,))
         blocks.append(block)
@@ -249,7 +249,7 @@ def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[
 def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
-    notes = () if advice is None else (units.format_sentence(probe_tables.describe_jobs(advice)),)
+    notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
     return _make_several_block(
         data,
         sweeps[: charts.MAX_SERIES],
@@ -286,9 +286,7 @@ def _make_several_block(
     notes: tuple[str, ...] = (),
 ) -> page.Block:
     workload, last = sweeps[0].workload, sweeps[-1].records[-1]
-    stale = dict.fromkeys(
-        probe_tables.describe_stale(data.stale(*(sweep.records[-1] for sweep in sweeps)))
-    )
+    stale = dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in sweeps)))
     variable = criterion.removeprefix("by ").removesuffix(" itself")
     figures = (
         _draw_several(
@@ -339,11 +337,6 @@ def _make_depth_axis(title: str, sweeps: Sequence[Sweep]) -> Axis:
     return make_measured_axis(title, {depth: str(depth) for depth in depths})
 
 
-_NEAR = 3.0
-"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn. A line
-far above would flatten the curves."""
-
-
 def make_corners_section(data: page.ReportData) -> page.PageSection:
     """Return the section, the latest disk first."""
     measured_corners = [corner for corner in data.corners if all(map(is_drawable, corner.sweeps))]
@@ -382,7 +375,7 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     notes = [*_describe_corners(data, corners), units.format_conditions(last)]
     return page.Block(
         name=last.target,
-        notes=(*notes, *probe_tables.describe_stale(data.stale(last))),
+        notes=(*notes, *data.list_stale(last)),
         figures=(random, sequential),
         folded=(make_joined_table(corners.sweeps, "Load", _name_load),),
     )
@@ -409,14 +402,12 @@ def _draw_corners(
     ceiling: float | None = None,
 ) -> page.Figure:
     curves = tuple(make_series(sweep, _name_load(sweep), take) for sweep in sweeps)
-    values = charts.list_y(curves)
-    level = None
-    if ceiling is not None and ceiling <= _NEAR * max(values):
-        level = Guide(ceiling, f"link: {units.format_digits(ceiling)} GB/s")
-        values.append(ceiling)
+    level = charts.mark_ceiling(ceiling, curves)
     axis = _make_depth_axis("depth, I/Os in flight", sweeps)
     doubted = any(result.doubt for sweep in sweeps for result in sweep.results)
-    chart = Curves(name, axis, make_linear_axis(unit, values), curves, level=level)
+    chart = Curves(
+        name, axis, make_linear_axis(unit, charts.list_y(curves, level)), curves, level=level
+    )
     return make_curves_figure(chart, caption + (HOLLOW_NOTE if doubted else ""))
 
 
@@ -474,8 +465,7 @@ def _describe_load(
     if len(sweeps) > len(drawn):
         omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
         yield f"Not drawn, for there are only so many curves in a picture: {omitted}."
-    stale = probe_tables.describe_stale(data.stale(*(sweep.records[-1] for sweep in drawn)))
-    yield from dict.fromkeys(stale)
+    yield from dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in drawn)))
 
 
 def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> page.Figure:

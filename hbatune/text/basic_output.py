@@ -30,6 +30,11 @@ def format_count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
+def format_sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def format_second(seconds: float) -> str:
     """Return the date and time, to the second, of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -241,7 +241,6 @@ def _explain_change(reason: orders.PassReason, change: orders.SettingChange) -> 
 
 
 def _describe_retry(change: orders.SettingChange) -> str:
-    """Return the number of tries and the time of the next one, as text."""
     if change.retry is None:
         return ""
     retry_time = time.strftime("%H:%M:%S", time.localtime(change.retry.next))

@@ -14,9 +14,6 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
 
-PLAN_SCHEMA = "hbatune.plan/1"
-FACTS_SCHEMA = "hbatune.facts/1"
-
 
 class AdapterVersions(Struct, frozen=True):
     """The driver and firmware of an adapter; null if unknown."""
@@ -53,8 +50,7 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
     recommendations, if the site's configuration enables them.
     """
 
-    schema: str = PLAN_SCHEMA
-
+    schema: str = "hbatune.plan/1"
     summary: Summary
     rows: tuple[Row, ...]
     left_alone: tuple[SkippedDisk, ...] = ()
@@ -71,8 +67,7 @@ class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
 class FactsDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``list``."""
 
-    schema: str = FACTS_SCHEMA
-
+    schema: str = "hbatune.facts/1"
     hostname: str
     kernel: str
     adapters: tuple[Adapter, ...]

@@ -32,8 +32,6 @@ from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
 
-AUDIT_SCHEMA = "hbatune.audit/1"
-
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
 
@@ -59,8 +57,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     ``not_understood`` are settings in hosts' rules that this version ignores.
     """
 
-    schema: str = AUDIT_SCHEMA
-
+    schema: str = "hbatune.audit/1"
     hosts: tuple[AuditedHost, ...]
     groups: tuple[PeerGroup, ...]
     odd: tuple[Outlier, ...]
@@ -284,8 +281,6 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
 
-COMPARE_SCHEMA = "hbatune.compare/1"
-
 _WHY = {
     FactKind.PRESENCE: "how much there is to share the load",
     FactKind.LINK: "a ceiling for all that is behind it",
@@ -310,8 +305,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     otherwise since each boot.
     """
 
-    schema: str = COMPARE_SCHEMA
-
+    schema: str = "hbatune.compare/1"
     first: ComparedHost
     second: ComparedHost
     one_host: bool

@@ -77,7 +77,6 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
 
 
 def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> None:
-    """Print a table for each adapter, without the rows that needed no restore."""
     for adapter, group in group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if not changed:
@@ -148,7 +147,6 @@ def show_note(note: Note) -> None:
 
 
 def _is_information(note: Message) -> bool:
-    """Return whether a note only informs and warns of nothing."""
     match note:
         case context.EventNote():
             return note.event in (Event.OPTIONS_WRITTEN, Event.OPTIONS_REMOVED)
@@ -295,7 +293,6 @@ def _describe_runs(note: context.RunsAhead) -> str:
 
 
 def _describe_writes(note: context.SearchesAhead) -> str:
-    """Describe the writes of a search."""
     if note.emptied:
         return f"it WRITES to {', '.join(note.emptied)}, and destroys what is there"
     if note.folder is not None:

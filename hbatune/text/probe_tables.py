@@ -217,7 +217,6 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
 
 
 def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
-    """Return the name of a sweep, with its load if the disk has several sweeps."""
     count = sum(candidate.name == curve.name for candidate in curves)
     workload = curve.results[0].workload
     jobs = f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
@@ -344,7 +343,6 @@ def _describe_link(link: comparison.LinkShare) -> str:
 
 
 def _describe_raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
-    """Return the documented results of pairs of such adapters by RAID level."""
     field, unit = _CORNERS[pattern]
     levels = [f"RAID {raid.level} {units.format_digits(getattr(raid, field))}" for raid in figures]
     first = figures[0]

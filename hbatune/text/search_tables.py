@@ -120,7 +120,6 @@ def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
 
 
 def _describe_change(search: tournament.FoundSettings) -> str:
-    """Describe the leader's gain or loss with its interval, and the writer's rates."""
     answer = search.answer
     ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
     if not search.interference:
@@ -160,7 +159,6 @@ def _explain_unjudged(unjudged: tournament.NotJudged) -> str:
 
 
 def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
-    """Yield why a search ended early, and the reservations about its probes."""
     if disk.outcome is not None:
         begun = disk.result is not None
         prefix = "the search ended" if begun else "not searched"
@@ -178,7 +176,6 @@ def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
 
 
 def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
-    """Explain why a setting does not have its value from before the search."""
     if setting.outcome is Outcome.CONFLICT:
         return (
             f"{setting.setting} is {setting.found}, which hbatune has not set, and stays so; it "
@@ -192,7 +189,6 @@ def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.
 
 
 def _explain_doubt(probe: ProbeResult) -> str:
-    """Explain why the probe that ended a search is not trusted."""
     figures = probe.figures
     if not figures.iops:
         return f"no I/O of the last one came back in {units.format_digits(figures.runtime)} s"
@@ -203,7 +199,6 @@ def _explain_doubt(probe: ProbeResult) -> str:
 
 
 def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
-    """Yield the written rules, or how to write them."""
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)
     unchanged = "everything else is as it was." if lost else "everything is as it was."

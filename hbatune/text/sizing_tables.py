@@ -12,7 +12,6 @@ from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_block_size, format_digits, format_percent, format_rate
 
-SCHEMA = "hbatune.size/1"
 WRITE_HEAVY_READS = 50
 """Percent of reads below which a load mostly writes."""
 
@@ -26,8 +25,7 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
     ``host`` are the host's resources, ``depth`` is the maximum depth of LUNs of ``array``.
     """
 
-    schema: str = SCHEMA
-
+    schema: str = "hbatune.size/1"
     needs: Needs | None
     host: tuple[ResourceComparison, ...]
     array: SharedArray | None

@@ -15,6 +15,7 @@ from hbatune.text.basic_output import (
     describe_running,
     format_count,
     format_second,
+    format_sentence,
 )
 from hbatune.text.daemon_messages import describe_ramp, format_status_line
 from hbatune.text.tables import Table, make_columns
@@ -62,8 +63,7 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         hang = "hangs" if status.abandoned == 1 else "hang"
         command = "`ps -eo pid,stat,wchan,args | grep hbatune` shows state D"
         print_line(f"{processes} of the daemon {hang} in the kernel ({command}).")
-    line = format_status_line(status)
-    print_line(f"{line[0].upper()}{line[1:]}.")
+    print_line(format_sentence(format_status_line(status)))
     print_line(describe_running(status.since, status.passes, status.written))
     if status.last is not None:
         print_line(describe_last_pass(status.last.time, status.last.reason))
@@ -94,7 +94,6 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:
-    """Explain in one sentence why the daemon is stalled."""
     if stall.cause is StallCause.SIGNAL:
         return f"a signal has stopped its process {status.process.pid}"
     if stall.file is not None:
@@ -115,7 +114,6 @@ def _describe_stall(stall: Stall, status: Status) -> str:
 
 
 def _explain_unset(change: SettingChange) -> str:
-    """Explain why a setting does not have its profile value."""
     if change.handled is Handled.RAMPING:
         return describe_ramp(change)
     if change.retry is None:

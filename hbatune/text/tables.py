@@ -363,7 +363,6 @@ def _draw_below(
 
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
-    """Yield titles with their values, as many per line as fit."""
     line: list[StyledText] = []
     used = INDENT
     for title, text in pairs:
@@ -425,13 +424,11 @@ def _draw_labelled(
 
 
 def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
-    """Return spaces, fewer if a name would otherwise be broken."""
     longest = max(measure_width(name) for name in names)
     return " " * max(0, min(wanted, width - longest))
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
-    """Return a cell in lines of at most this width."""
     if column.is_prose:
         return [line for part in cell for line in wrap_text(part, width)]
     lines: list[str] = []
@@ -471,14 +468,12 @@ def _omit_repeated(
 
 
 def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
-    """Return a cell without the text that it shares with the row above."""
     if not column.once or sum(map(measure_width, cell)) <= NARROWEST:
         return cell
     return _strip_common_end(cell, above) or (AS_ABOVE,)
 
 
 def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
-    """Return the paragraphs of a cell without the last ones that both cells share."""
     same = 0
     while same < min(len(cell), len(neighbour)) and cell[-1 - same] == neighbour[-1 - same]:
         same += 1

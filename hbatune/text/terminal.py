@@ -131,7 +131,6 @@ def _print_lines(lines: Iterable[Line]) -> None:
 
 
 def _wrap_text(text: str, hang: int) -> list[str]:
-    """Return the text in lines for the terminal, or in one line."""
     width, escaped = get_width(), _escape_text(text)
     return [escaped] if width is None else wrap_text(escaped, width, hang)
 

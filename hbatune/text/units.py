@@ -26,11 +26,6 @@ _SHOWN_SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 """The settings that affect results most."""
 
 
-def format_sentence(text: str) -> str:
-    """Return a text as a sentence: with a capital and a full stop."""
-    return f"{text[0].upper()}{text[1:]}."
-
-
 def format_time(seconds: float) -> str:
     """Return the date and time of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -76,7 +76,6 @@ def describe_reverts(verified: VerificationResult, profile: Profile) -> Iterator
 
 
 def _describe_kept(verified: VerificationResult, profile: Profile) -> Iterator[str]:
-    """Yield a line for each setting that regressed and is kept on request."""
     for first, targets, proof in _group_by_proof(verified.rows, verified.worse):
         why = _explain_regression(proof, str(first.value), profile)
         yield f"{targets}: {first.setting} stays at {first.value}, as asked: {why}."

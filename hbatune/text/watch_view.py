@@ -17,7 +17,6 @@ from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.readings import AdapterReading, Measure, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
-SCHEMA = "hbatune.watch/1"
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
 _COLUMNS = make_columns(
     "id TARGET | number IOPS | number MB/S | number MEAN MS | number P99 | "
@@ -29,8 +28,7 @@ _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 class WatchDocument(Struct, frozen=True, kw_only=True):
     """A line of JSON from `watch` for one interval; ``events`` are the changes of alerts."""
 
-    schema: str = SCHEMA
-
+    schema: str = "hbatune.watch/1"
     hostname: str
     time: float
     readings: tuple[Reading, ...]

@@ -88,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that contradict each other."""
     probing = {
         "--verify": args.verify,
         "--keep-worse": args.keep_worse,
@@ -167,7 +166,6 @@ def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
 
 
 def _compare_results(applied: ApplyResult) -> dict[str, Standing]:
-    """Compare the last result of each target with the source documents."""
     from hbatune.text.probe_tables import find_standing
 
     machine, profile = applied.situation.machine, applied.situation.profile

@@ -49,7 +49,6 @@ from hbatune.text.plan_tables import (
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
-SCHEMA = "hbatune.explain/1"
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
 
@@ -93,7 +92,7 @@ class ExplainDocument(Struct, frozen=True):
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.explain/1"
     without_rules: tuple[WithoutRules, ...] = ()
 
 
@@ -173,7 +172,6 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
 
 
 def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Explained]:
-    """Yield the settings of the requested targets, or only the named setting."""
     matcher = Matcher(situation.profile)
     # A path is planned with its siblings, even if only one of them was requested.
     plan = situation.whole().plan()
@@ -232,7 +230,6 @@ def _collect_sources(explained: Explained) -> Iterator[str]:
 
 
 def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
-    """Yield the requested targets, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for endpoint in situation.chosen:
         yield make_target(endpoint), build_traits(endpoint, adapters.get(endpoint.adapter or ""))
@@ -244,7 +241,6 @@ def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
 def _find_without_rules(
     situation: Situation, explained: Sequence[Explained]
 ) -> Iterator[WithoutRules]:
-    """Yield the requested targets without an explained setting."""
     ids = {explanation.id for explanation in explained}
     unclassified = {disk.id: disk for disk in find_skipped_disks(situation.machine.endpoints)}
     for target, target_traits in _select_targets(situation):
@@ -280,7 +276,6 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
 
 
 def _describe_trait(target_traits: Traits, condition: str) -> str:
-    """Return a trait of a target in the format of a rule's condition."""
     if condition == "link":
         gen, width = format_value(target_traits.gen), format_value(target_traits.width)
         return f"link gen {gen}, width {width}"

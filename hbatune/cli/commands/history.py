@@ -32,7 +32,6 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `history`, the oldest result first."""
 
     schema: str = SCHEMA
-
     hostname: str
     entries: tuple[HistoryEntry, ...]
 
@@ -83,7 +82,6 @@ def run(args: argparse.Namespace) -> int:
 def _resolve_ids(
     targets: Sequence[str], machine: Machine, records: Sequence[Record]
 ) -> frozenset[str] | None:
-    """Return the ids of the targets, including removed disks with results."""
     if not targets:
         return None
     ids: set[str] = set()

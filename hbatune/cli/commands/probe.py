@@ -44,8 +44,6 @@ from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 from hbatune.text.units import format_digits
 
-SCHEMA = "hbatune.probe/1"
-
 CUSTOM_WORKLOAD = "custom"
 """The name of a workload from the options, in the history and in JSON."""
 MAX_RUNTIME_S = 600.0
@@ -174,7 +172,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
-    """Return the workload that the options describe, or None without such options."""
     options = (args.depth, args.block, args.mix, args.jobs, args.rate)
     if all(option is None for option in options):
         return None
@@ -198,7 +195,6 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
 
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """Raise UsageError for a request that is invalid for every disk."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
@@ -220,7 +216,6 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
 
 
 def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """Raise UsageError for a request that is invalid for a file."""
     if args.together:
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
@@ -255,7 +250,6 @@ def _print_conclusions(
     profile: str,
     together: Together | None,
 ) -> None:
-    """Print the comparisons with reference values, the costs of mixes, and the reservations."""
     lines: list[str] = []
     for result, standing in standings.values():
         lines += probe_tables.describe_standing(result, standing, profile)
@@ -334,7 +328,6 @@ def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
 
 
 def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:
-    """Yield the reservations about the results."""
     probe_results = list_results(runs)
     for target in dict.fromkeys(result.target for result in probe_results if result.blank):
         yield f"{target}: {probe_tables.BLANK_NOTE}."

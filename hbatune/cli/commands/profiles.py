@@ -23,15 +23,13 @@ from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 from hbatune.text.units import format_percent
 
-SCHEMA = "hbatune.profiles/1"
-
 
 class ProfilesDocument(Struct, frozen=True):
     """The JSON document of `profiles`."""
 
     active: str | None
     profiles: tuple[ListedProfile, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.profiles/1"
 
 
 class ProfileDocument(Struct, frozen=True):
@@ -39,7 +37,7 @@ class ProfileDocument(Struct, frozen=True):
 
     profile: Profile
     sources: tuple[Source, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.profiles/1"
 
 
 SUMMARY = "the profiles, or the rules of one with their sources"
@@ -132,7 +130,6 @@ def format_conditions(match: Match) -> str:
 
 
 def _format_values(value: object) -> str:
-    """Return the alternatives of one condition, or an empty string."""
     if isinstance(value, (list, tuple)):
         return " or ".join(str(alternative) for alternative in value)
     if isinstance(value, dict):

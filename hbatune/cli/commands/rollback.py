@@ -13,8 +13,6 @@ from hbatune.plan.rows import Restored
 from hbatune.text.notes import show_preview, show_restored
 from hbatune.text.terminal import show_json
 
-SCHEMA = "hbatune.rollback/1"
-
 
 class RollbackDocument(Struct, frozen=True):
     """The JSON document of `rollback`.
@@ -26,7 +24,7 @@ class RollbackDocument(Struct, frozen=True):
     rows: tuple[Restored, ...]
     outcomes: dict[str, int]
     losses: tuple[Loss, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.rollback/1"
 
 
 SUMMARY = "put everything back as it was before the first apply"

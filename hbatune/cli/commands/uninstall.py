@@ -11,8 +11,6 @@ from hbatune.errors import UsageError
 from hbatune.operations.install import Removal, preview_removal, remove_installation
 from hbatune.text.terminal import print_line, show_json
 
-SCHEMA = "hbatune.removal/1"
-
 
 class RemovalDocument(Struct, frozen=True):
     """The JSON document of `uninstall --dry-run`: files that would be removed or kept.
@@ -23,7 +21,7 @@ class RemovalDocument(Struct, frozen=True):
     files: tuple[str, ...]
     edited: tuple[str, ...]
     folders: tuple[str, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.removal/1"
 
 
 SUMMARY = "remove what install and apply have made"

@@ -116,7 +116,6 @@ def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Sub
 
 
 def _explain_no_p99() -> str:
-    """Explain why latencies are only means."""
     try:
         paths.LATENCY.open("rb").close()
     except PermissionError:
@@ -137,7 +136,6 @@ def _load_knees(spec: ProbeSpec) -> dict[str, int]:
 
 
 def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
-    """Return the named subjects with their adapters, or all if no name is given."""
     if not names:
         return candidates
     chosen = choose_targets(machine, map(resolve_target_name, names))
