@@ -24,11 +24,6 @@ def is_option(argument: str, *options: str) -> bool:
     )
 
 
-def has_separate_value(argument: str) -> bool:
-    """Return whether the argument is a global option whose value is the next argument."""
-    return is_option(argument, "-H", "--host", "--color")
-
-
 def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
     """Add the options of every command to the parser.
 
@@ -97,11 +92,6 @@ def add_module_options(parser: "argparse.ArgumentParser") -> None:
     purpose = "options of drivers' modules as well, which the next load of a module changes; for "
     purpose += "the adapter under the root disk only where it is named"
     add_flag(parser, "--module-options", purpose)
-
-
-def add_force(parser: "argparse.ArgumentParser") -> None:
-    """Add --force, for a command whose main output is a file."""
-    add_flag(parser, "--force", "take the place of a file that exists")
 
 
 def add_root(parser: "argparse.ArgumentParser") -> None:

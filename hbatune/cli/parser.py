@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from hbatune import __version__
 from hbatune.cli import COMMANDS
-from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, has_separate_value
+from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, is_option
 from hbatune.errors import UsageError, list_exit_codes
 from hbatune.text.basic_output import format_sentence
 
@@ -50,7 +50,7 @@ def find_command_name(arguments: Sequence[str]) -> str | None:
     for argument in arguments:
         if value:
             value = False
-        elif has_separate_value(argument):
+        elif is_option(argument, "-H", "--host", "--color"):  # its value is the next argument
             value = True
         elif not argument.startswith("-"):
             return argument

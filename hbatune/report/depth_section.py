@@ -32,23 +32,19 @@ def make_depth_section(data: page.ReportData) -> page.PageSection:
     """Return the section, the latest sweep first."""
     sweeps = sweep_sections.choose_sweeps(data, SweptParameter.DEPTH)
     corner_sweeps = [sweep for corners in data.corners for sweep in corners.sweeps]
-    pure = [
-        sweep for sweep in sweeps if not sweep_sections.is_mix(sweep) and sweep not in corner_sweeps
-    ]
+    pure = [sweep for sweep in sweeps if sweep not in corner_sweeps]
+    pure = [sweep for sweep in pure if not sweep_sections.is_mix(sweep)]
     job_groups = group_by_jobs(pure)
     job_sweeps = [sweep for group in job_groups for sweep in group]
-    single = [
-        sweep for sweep in pure if sweep.workload.queue_depth is None and sweep not in job_sweeps
-    ]
-    howto = page.Howto(
-        "No depth sweep has been made yet.", f"hbatune probe depth-sweep {data.disk}"
-    )
+    single = [sweep for sweep in pure if sweep not in job_sweeps]
+    single = [sweep for sweep in single if sweep.workload.queue_depth is None]
+    lun_sweeps = [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
+    command = f"hbatune probe depth-sweep {data.disk}"
+    howto = page.Howto("No depth sweep has been made yet.", command)
     blocks = [_make_depth_block(data, sweep) for sweep in single[:MAX_SWEEPS]]
     blocks += page.note_omitted(len(single), MAX_SWEEPS, "more sweeps are in `hbatune history`.")
     blocks += [sweep_sections.make_jobs_block(data, group) for group in job_groups[:MAX_SWEEPS]]
-    blocks += sweep_sections.make_lun_blocks(
-        data, [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
-    )
+    blocks += sweep_sections.make_lun_blocks(data, lun_sweeps)
     return page.PageSection("depth", "What depth buys, and where the knee is", tuple(blocks), howto)
 
 
@@ -89,15 +85,13 @@ def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
 def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
     dots = []
     for result in sweep.results:
-        depth = result.workload.issued
+        figures, depth = result.figures, result.workload.issued
         is_knee = knee is not None and knee.past is not None and depth == knee.depth
-        label = f"knee: {depth}" if is_knee else str(depth)
-        figures = result.figures
-        doubted = result.doubt is not None
-        dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
+        label, is_doubted = f"knee: {depth}" if is_knee else str(depth), result.doubt is not None
+        dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, is_doubted, is_knee))
     chart = charts.Curves(
         "Throughput against latency",
-        make_linear_axis("IOPS, I/Os per second", [dot.x for dot in dots]),
+        make_linear_axis(sweep_sections.IOPS_TITLE, [dot.x for dot in dots]),
         make_log_axis("p99 latency, ms", [dot.y for dot in dots]),
         (charts.Series("p99", tuple(dots)),),
     )

@@ -4,7 +4,7 @@ The section on latency shows the percentiles of each disk's latest result. The s
 compares all disks in parallel with the sum of single disks (D1-5, D4-9).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from msgspec import Struct
@@ -149,13 +149,12 @@ def _draw_percentiles(records: list[Record]) -> page.Figure:
 
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
     times = [us / 1000 for us in _list_quantiles(result.figures)]
-    marks = tuple(
-        charts.Mark(value, key.shape or svg.Shape.CIRCLE, key.style)
-        for value, key in zip(times, _KEYS, strict=True)
-    )
+    marks = []
+    for value, key in zip(times, _KEYS, strict=True):
+        marks.append(charts.Mark(value, key.shape or svg.Shape.CIRCLE, key.style))
     bar = charts.Bar(min(times), max(times), "spread", 3)
     load = units.format_short_workload(result.workload)
-    return charts.ChartRow(result.target, load, (bar,), marks)
+    return charts.ChartRow(result.target, load, (bar,), tuple(marks))
 
 
 def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
@@ -297,7 +296,7 @@ def _name_load(run: _Run) -> str:
 def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Figure]:
     """Yield the pictures of a load over block size. With ``apart``, their names show the load."""
     kind = f": {units.format_pattern(runs[0].found.workload)}" if apart else ""
-    untrusted = _caption_untrusted(runs)
+    untrusted = HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
     caption = f"Where the lines part, the disks hold each other back (D1-5).{untrusted}"
     name = f"IOPS of all disks over block size{kind}"
     yield _draw_against_sum(runs, name, _RATE, caption, lambda _, iops: iops)
@@ -320,15 +319,8 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
         svg.make_linear_axis(_RATE, [dot.y for dot in dots]),
         (charts.Series("all at once", tuple(dots)),),
     )
-    yield charts.make_curves_figure(
-        chart,
-        "Each point is a block size, which stands beside it. The steeper, the less an I/O costs "
-        f"the CPUs (D1-5).{untrusted}",
-    )
-
-
-def _caption_untrusted(runs: Iterable[_Run]) -> str:
-    return HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
+    caption = "Each point is a block size, which stands beside it. The steeper, the less an I/O "
+    yield charts.make_curves_figure(chart, f"{caption}costs the CPUs (D1-5).{untrusted}")
 
 
 def _draw_against_sum(
@@ -372,10 +364,8 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
         for run in runs
     )
     values = [value for run in runs for value in (run.alone, run.found.figures.iops)]
-    keys = (
-        svg.LegendEntry("all at once", "s0", None),
-        svg.LegendEntry("sum of each alone", "room", None),
-    )
+    added = svg.LegendEntry("sum of each alone", "room", None)
+    keys = (svg.LegendEntry("all at once", "s0", None), added)
     chart = charts.Rows(
         "All disks at once", svg.make_linear_axis(_RATE, values), rows, keys, pitch=44
     )
@@ -413,10 +403,8 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
             charts.Series("in proportion", tuple(in_proportion)),
         ),
     )
-    caption = (
-        f"{units.format_short_workload(last.found.workload)} on each disk "
-        f"(D4-10).{_caption_untrusted(several)}"
-    )
+    caption = f"{_name_load(last)} on each disk (D4-10)."
+    caption += HOLLOW_NOTE if any(run.found.doubt for run in several) else ""
     return charts.make_curves_figure(chart, caption)
 
 

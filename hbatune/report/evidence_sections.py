@@ -98,7 +98,10 @@ def _find_changed(data: page.ReportData) -> Iterator[Row]:
     for entry in data.journal.entries:
         if entry.value is None or entry.value == entry.before:
             continue
-        row = planned.get(entry.key)
+        row, limit = planned.get(entry.key), None
+        if row is not None:
+            has_changed = row.current is not None and row.current != entry.value
+            limit = f"it is {row.current} by now" if has_changed else row.limit
         yield Row(
             target=entry.target,
             id=entry.id,
@@ -108,19 +111,11 @@ def _find_changed(data: page.ReportData) -> Iterator[Row]:
             wanted=entry.value,
             value=entry.value,
             state=State.OK,
-            limit=_describe_limit(entry.value, row),
+            limit=limit,
             why=row.why if row else "no rule of this profile is about it",
             source=row.source if row else "",
             rule=row.rule if row else "",
         )
-
-
-def _describe_limit(value: Value, row: Row | None) -> str | None:
-    if row is None:
-        return None
-    if row.current is not None and row.current != value:
-        return f"it is {row.current} by now"
-    return row.limit
 
 
 def _list_reverted_cells(data: page.ReportData) -> Iterator[tuple[str, ...]]:
@@ -341,7 +336,7 @@ def _make_search_block(
 def _describe_search(record: history.Record, searched: history.Searched) -> Iterator[str]:
     yield f"Searched {units.format_time(record.time)} on kernel {record.kernel}."
     if (depth := searched.depth) is not None:
-        conclusion = _describe_conclusion(depth.word)
+        conclusion = _WORDS.get(depth.word, depth.word)
         yield (
             f"queue_depth {depth.depth}: {conclusion}, {units.format_percent(depth.chance)} sure; "
             f"in force was {depth.current}."
@@ -349,14 +344,11 @@ def _describe_search(record: history.Record, searched: history.Searched) -> Iter
     for setting in searched.settings:
         if setting.leader < len(setting.candidates):
             leader = _show_values(setting.candidates[setting.leader], setting.in_force)
+            conclusion = _WORDS.get(setting.word, setting.word)
             suffix = " beside a bulk writer" if setting.interference else ""
-            yield f"{leader}: {_describe_conclusion(setting.word)}, {setting.depth} deep{suffix}."
+            yield f"{leader}: {conclusion}, {setting.depth} deep{suffix}."
     if record.rule is not None:
         yield f"Written to {record.rule}."
-
-
-def _describe_conclusion(conclusion: str) -> str:
-    return _WORDS.get(conclusion, conclusion)
 
 
 def _is_drawable(searched: history.SearchedDepth) -> bool:
@@ -457,9 +449,8 @@ def _make_search_row(
     else:
         notes.append(format_count(len(candidate.scores), "probe"))
     marks = tuple(charts.Mark(value, shape, style) for value in values)
-    return charts.ChartRow(
-        _show_values(candidate, searched.in_force), ", ".join(notes), bars, marks
-    )
+    name = _show_values(candidate, searched.in_force)
+    return charts.ChartRow(name, ", ".join(notes), bars, marks)
 
 
 def _show_values(candidate: history.CandidateTried, in_force: Mapping[str, Value]) -> str:

@@ -76,7 +76,6 @@ class FleetPage(Struct, frozen=True):
 
 
 _HEADS = ("Host", "Group", "Profile", "Drift", "Critical", "Warnings", "Kernel", "Taken", "Odd in")
-_RIGHT = frozenset({1, 3, 4, 5})
 
 
 def make_fleet_page(audit: Audit) -> FleetPage:
@@ -92,7 +91,7 @@ def make_fleet_page(audit: Audit) -> FleetPage:
         tiles=tuple(_list_tiles(audit)),
         filters=tuple(_list_filters(audit, marks)),
         heads=_HEADS,
-        right=_RIGHT,
+        right=frozenset({1, 3, 4, 5}),
         hosts=tuple(_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
         sections=tuple((id, table) for id, table in _list_tables(audit) if table.rows),
     )

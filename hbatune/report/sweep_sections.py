@@ -27,16 +27,12 @@ HOLLOW_NOTE = " Hollow points break Little's law: they must not be trusted."
 CPU_TITLE = "CPU time, % of one CPU"
 MetricGetter = Callable[[Figures], float]
 
-_LABELS = {
-    SweptParameter.DEPTH: "depth",
-    SweptParameter.BLOCK: "block size",
-    SweptParameter.MIX: "share of reads",
+_NAMES = {
+    SweptParameter.DEPTH: ("depth", "Depth"),
+    SweptParameter.BLOCK: ("block size", "Block"),
+    SweptParameter.MIX: ("share of reads", "Reads"),
 }
-_HEADS = {
-    SweptParameter.DEPTH: "Depth",
-    SweptParameter.BLOCK: "Block",
-    SweptParameter.MIX: "Reads",
-}
+"""The names of the swept parameter in a sentence and in the head of a table."""
 IOPS_TITLE = "IOPS, I/Os per second"
 
 
@@ -108,22 +104,17 @@ def get_cpu_percent(figures: Figures) -> float:
 
 def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    dots = tuple(
-        Dot(
-            get_cpu_percent(result.figures),
-            result.figures.iops,
-            _show_value(sweep.swept, result.workload),
-            doubted=result.doubt is not None,
-        )
-        for result in sweep.results
-    )
+    dots = []
+    for result in sweep.results:
+        x, label = get_cpu_percent(result.figures), _show_value(sweep.swept, result.workload)
+        dots.append(Dot(x, result.figures.iops, label, doubted=result.doubt is not None))
     chart = Curves(
         "IOPS over CPU time",
         make_linear_axis(CPU_TITLE, [dot.x for dot in dots]),
         make_linear_axis(IOPS_TITLE, [dot.y for dot in dots]),
-        (Series("IOPS", dots),),
+        (Series("IOPS", tuple(dots)),),
     )
-    caption = f"Each point is a {_LABELS[sweep.swept]}, which stands beside it. The steeper, the "
+    caption = f"Each point is a {_NAMES[sweep.swept][0]}, which stands beside it. The steeper, the "
     caption += "less an I/O costs the CPUs (D1-1)."
     return make_curves_figure(chart, caption + note_doubts(sweep))
 
@@ -135,7 +126,7 @@ def make_sweep_table(sweep: Sweep) -> page.PageTable:
         (_show_value(sweep.swept, result.workload), *_list_cells(result))
         for result in sweep.results
     )
-    heads = (_HEADS[sweep.swept], *columns)
+    heads = (_NAMES[sweep.swept][1], *columns)
     return page.PageTable("The figures of these runs", heads, rows, frozenset(range(9)))
 
 
@@ -222,16 +213,15 @@ def _show_value(swept: SweptParameter, workload: Workload) -> str:
     return f"{value} %" if swept is SweptParameter.MIX else str(value)
 
 
-def _list_cells(result: ProbeResult) -> tuple[str, ...]:
+def _list_cells(result: ProbeResult) -> list[str]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
-    return (
-        units.format_rate(figures.iops),
-        units.format_digits(figures.bandwidth / 1e6),
+    cells = [units.format_rate(figures.iops), units.format_digits(figures.bandwidth / 1e6)]
+    cells += [
         *map(units.format_latency, times),
         f"{units.format_digits(figures.cost_us_per_io)} µs",
-        probe_tables.describe_doubt(result),
-    )
+    ]
+    return [*cells, probe_tables.describe_doubt(result)]
 
 
 _CurveName = Callable[[Sweep], str]
@@ -242,39 +232,36 @@ def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[
     disks: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
         disks.setdefault(sweep.records[0].id, []).append(sweep)
+    captions = (
+        "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
+        "What waits above the LUN is in its latency, too.",
+    )
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
-        yield _make_lun_block(data, sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES])
+        ordered = sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES]
+        yield _make_several_block(
+            data, ordered, "by depth of the LUN itself", _name_lun_depth, captions
+        )
 
 
 def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
     notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
-    return _make_several_block(
-        data,
-        sweeps[: charts.MAX_SERIES],
-        "by number of jobs",
-        lambda sweep: format_count(sweep.workload.jobs, "job"),
-        ("The same I/Os in flight, by one thread or by several (D0-14).", "The same for p99."),
-        notes,
-    )
-
-
-def _make_lun_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
-    return _make_several_block(
-        data,
-        sweeps,
-        "by depth of the LUN itself",
-        lambda sweep: f"LUN depth {_get_lun_depth(sweep)}",
-        (
-            "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
-            "What waits above the LUN is in its latency, too.",
-        ),
-    )
+    caption = "The same I/Os in flight, by one thread or by several (D0-14)."
+    captions, drawn = (caption, "The same for p99."), sweeps[: charts.MAX_SERIES]
+    return _make_several_block(data, drawn, "by number of jobs", _name_jobs, captions, notes)
 
 
 def _get_lun_depth(sweep: Sweep) -> int:
     return sweep.workload.queue_depth or 0
+
+
+def _name_lun_depth(sweep: Sweep) -> str:
+    return f"LUN depth {_get_lun_depth(sweep)}"
+
+
+def _name_jobs(sweep: Sweep) -> str:
+    return format_count(sweep.workload.jobs, "job")
 
 
 def _make_several_block(
@@ -288,23 +275,16 @@ def _make_several_block(
     workload, last = sweeps[0].workload, sweeps[-1].records[-1]
     stale = dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in sweeps)))
     variable = criterion.removeprefix("by ").removesuffix(" itself")
-    figures = (
-        _draw_several(
-            sweeps, f"IOPS over depth, by {variable}", IOPS_TITLE, name, get_iops, captions[0]
-        ),
-        _draw_several(
-            sweeps,
-            f"p99 over depth, by {variable}",
-            "p99 latency, ms",
-            name,
-            lambda figures: figures.p99_us / 1000,
-            captions[1],
-        ),
+    title = f"IOPS over depth, by {variable}"
+    rate = _draw_several(sweeps, title, IOPS_TITLE, name, get_iops, captions[0])
+    title, unit = f"p99 over depth, by {variable}", "p99 latency, ms"
+    p99 = _draw_several(
+        sweeps, title, unit, name, lambda figures: figures.p99_us / 1000, captions[1]
     )
     return page.Block(
         name=f"{last.target}: {_name_workload(workload)}, {criterion}",
         notes=(*notes, *_describe_several(sweeps, name), units.format_conditions(last), *stale),
-        figures=figures,
+        figures=(rate, p99),
         folded=(make_joined_table(sweeps, "Curve", name),),
     )
 

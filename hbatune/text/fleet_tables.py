@@ -8,6 +8,7 @@ between two hosts, the most important first.
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import (
@@ -71,18 +72,8 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
 
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
-    findings = tuple(map(with_text, audit.findings))
-    return AuditDocument(
-        hosts=audit.hosts,
-        groups=audit.groups,
-        odd=audit.odd,
-        lone=audit.lone,
-        drift=audit.drift,
-        findings=findings,
-        inventory=audit.inventory,
-        unusable=audit.unusable,
-        not_understood=audit.not_understood,
-    )
+    facts = asdict(audit) | {"findings": tuple(map(with_text, audit.findings))}
+    return AuditDocument(**facts)
 
 
 def with_text(finding: FleetFinding) -> FleetFindingEntry:
@@ -317,15 +308,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
 
 def make_compare_document(comparison: HostComparison) -> CompareDocument:
     """Return the JSON document of a comparison."""
-    return CompareDocument(
-        first=comparison.first,
-        second=comparison.second,
-        one_host=comparison.one_host,
-        one_boot=comparison.one_boot,
-        differences=comparison.differences,
-        measured=comparison.measured,
-        same=comparison.same,
-    )
+    return CompareDocument(**asdict(comparison))
 
 
 def show_comparison(comparison: HostComparison) -> None:
@@ -369,16 +352,14 @@ def _name_sides(comparison: HostComparison) -> tuple[str, str]:
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
     # The names of hosts are from their snapshots.
-    sides = [Column(name, ColumnKind.VALUE) for name in names]
-    table = Table([fact, *sides, reason])
+    columns = [Column(name, ColumnKind.VALUE) for name in names]
+    table = Table([fact, *columns, reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
         why = (difference.subject, f"{_explain_difference(difference)}{source}")
-        values = [
-            format_fact_values(values) if values else EMPTY_CELL
-            for values in (difference.first, difference.second)
-        ]
-        table.rows.append([difference.what, *values, why])
+        sides = (difference.first, difference.second)
+        texts = [format_fact_values(values) if values else EMPTY_CELL for values in sides]
+        table.rows.append([difference.what, *texts, why])
     return table
 
 

@@ -17,15 +17,12 @@ from hbatune.settings.table import SETTINGS
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
-_COLUMNS = make_columns(
+_ROW_COLUMNS = make_columns(
+    "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
+)
+_ADVICE_COLUMNS = make_columns(
     "id TARGET | id SETTING | value NOW | value ADVISED | state STANCE | paragraphs WHY"
 )
-_STANCES = {
-    Stance.AGREES: "agrees",
-    Stance.OPEN: "open",
-    Stance.CONFLICT: "conflict",
-    Stance.FIXED: "fixed",
-}
 
 
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
@@ -34,11 +31,11 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     if not listed:
         return
     print_heading("What vendors advise")
-    table = Table(_COLUMNS)
+    table = Table(_ADVICE_COLUMNS)
     for targets, item in fold_rows(listed, _get_advice_content):
         names = fold_names([item.target] if unfold else targets)
         advised = "as it is" if item.advised is None else str(item.advised)
-        values = [format_value(item.current), advised, _STANCES[item.stance]]
+        values = [format_value(item.current), advised, str(item.stance)]
         table.rows.append([names, item.setting, *values, list_advice_reasons(item)])
     show_table(table)
     print_line()
@@ -61,7 +58,7 @@ def format_advice(advice: Advice) -> str:
     """Return an advice in one sentence."""
     to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
     first, *remaining = list_advice_reasons(advice)
-    return "; ".join((f"{to_be}: {_STANCES[advice.stance]}", first, *remaining))
+    return "; ".join((f"{to_be}: {advice.stance}", first, *remaining))
 
 
 def _get_advice_content(advice: Advice) -> object:
@@ -275,11 +272,7 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
     def get_shared_reason(item: tuple[list[str], Row]) -> tuple[str, ...]:
         return _explain_row(item[1], item[0][0], reason_log)[-1:]
 
-    table = Table(
-        make_columns(
-            "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
-        )
-    )
+    table = Table(_ROW_COLUMNS)
     for targets, row in group_equal_rows(folded, get_shared_reason):
         # In the other states no value will be written, so none is shown.
         is_written = row.state in (State.OK, State.DRIFT, State.PENDING)

@@ -21,17 +21,9 @@ from hbatune.text.terminal import print_line, show_table
 _COLUMNS = make_columns(
     "id TARGET | value SETTING | value IN FORCE | value BEST | state ANSWER | text WHY"
 )
-_DEPTH_WORDS = {
-    DepthConclusion.BEST: "better",
-    DepthConclusion.AS_GOOD: "as good as what you have",
-    DepthConclusion.OUT_OF_REACH: "out of reach",
-    DepthConclusion.CANNOT_TELL: "cannot tell",
-}
-_TOURNAMENT_WORDS = {
-    tournament.TournamentConclusion.BEST: "better",
-    tournament.TournamentConclusion.AS_GOOD: "as good as what you have",
-    tournament.TournamentConclusion.CANNOT_TELL: "cannot tell",
-}
+_ANSWERS = {"best": "better", "as good as": "as good as what you have"}
+"""Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
+
 _ENDS = {
     End.STOPPED: "stopped as asked",
     End.NO_TIME: "the time was up: give it more --minutes",
@@ -77,7 +69,7 @@ def _make_depth_cells(
 ) -> list[str]:
     better = answer.word is DepthConclusion.BEST
     best = str(answer.depth) if better else EMPTY_CELL
-    cells = [QUEUE_DEPTH, str(search.current), best, _DEPTH_WORDS[answer.word]]
+    cells = [QUEUE_DEPTH, str(search.current), best, _ANSWERS.get(answer.word, str(answer.word))]
     goal = disk.objective_us
     within = "" if goal is None else f", where {profile} wants at most {units.format_latency(goal)}"
     figures = (
@@ -116,7 +108,7 @@ def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
     else:
         leader = "" if better else f"{_format_values(search.candidates[answer.leader])} has "
         why = f"{leader}{_describe_change(search)}; {tried}"
-    return [", ".join(shown_names), before, best, _TOURNAMENT_WORDS[answer.word], why]
+    return [", ".join(shown_names), before, best, _ANSWERS.get(answer.word, str(answer.word)), why]
 
 
 def _describe_change(search: tournament.FoundSettings) -> str:

@@ -34,10 +34,8 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
 
 def show_needs(needs: Needs) -> None:
     """Print the requirements of a load."""
-    print_line(
-        f"Wanted: {format_load(needs.load)}; {format_percent(needs.headroom)} of "
-        f"everything stays free."
-    )
+    headroom = format_percent(needs.headroom)
+    print_line(f"Wanted: {format_load(needs.load)}; {headroom} of everything stays free.")
     print_line()
     print_heading("Drives")
     show_table(_make_media_table(needs))
@@ -71,9 +69,8 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
     if not resources:
         print_line("no drive, link or adapter that a document has a figure for.")
         return
-    table = Table(
-        make_columns("state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE")
-    )
+    heads = "state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE"
+    table = Table(make_columns(heads))
     for resource in resources:
         state = "unknown" if resource.enough is None else "enough" if resource.enough else "short"
         numbers = [_format_number(resource.has), _format_number(resource.needs)]
@@ -135,12 +132,8 @@ def format_load(load: WantedLoad) -> str:
 
 
 def _make_media_table(needs: Needs) -> Table:
-    table = Table(
-        make_columns(
-            "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
-            "text IN FLIGHT ON EACH | value SOURCE"
-        )
-    )
+    heads = "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
+    table = Table(make_columns(f"{heads}text IN FLIGHT ON EACH | value SOURCE"))
     for medium in needs.media:
         count = "no figure" if medium.drives is None else str(medium.drives)
         met = EMPTY_CELL if medium.met is None else "met" if medium.met else "missed"
@@ -173,12 +166,8 @@ def _make_link_table(links: Sequence[LinkNeed]) -> Table:
 
 
 def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
-    table = Table(
-        make_columns(
-            "id CARD | value SLOT | value RAID | number PAIRS | number USES | "
-            "text DRIVES, ABOUT | value SOURCE"
-        )
-    )
+    heads = "id CARD | value SLOT | value RAID | number PAIRS | number USES | text DRIVES, ABOUT | "
+    table = Table(make_columns(f"{heads}value SOURCE"))
     for need in raid:
         cells = [need.card, f"Gen{need.gen}", str(need.level), str(need.pairs)]
         cells += [format_percent(need.used / need.pairs), _format_ssds(need)]

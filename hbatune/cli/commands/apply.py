@@ -88,12 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    probing = {
-        "--verify": args.verify,
-        "--keep-worse": args.keep_worse,
-        "--file": args.file is not None,
-        "--destructive": args.destructive,
-    }
+    probing = {"--verify": args.verify, "--keep-worse": args.keep_worse}
+    probing |= {"--file": args.file is not None, "--destructive": args.destructive}
     for option, is_given in probing.items():
         if is_given and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")

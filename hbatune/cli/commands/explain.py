@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     bare = []
     if args.setting is None:
         bare = list(_find_without_rules(situation, explained))
-    if args.setting is not None and not explained:
+    elif not explained:
         kind = SETTINGS[args.setting].on
         problem = f"{args.setting} is a setting of a {kind}, and {args.target} has none"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
@@ -176,21 +176,21 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
     # A path is planned with its siblings, even if only one of them was requested.
     plan = situation.whole().plan()
     rows = {(row.id, row.setting): row for row in plan.rows}
-    advised: dict[str, dict[str, list[Advice]]] = {}
-    for advice in situation.advice(plan):
-        advised.setdefault(advice.id, {}).setdefault(advice.setting, []).append(advice)
-    budgets = situation.budgets
-    planned: dict[str, list[str]] = {}
+    names_by_id: dict[str, list[str]] = {}
+    advice: dict[tuple[str, str], list[Advice]] = {}
+    # These need no rule of the profile: a budget, a restore of the baseline, or advice.
     for id, name in rows:
-        planned.setdefault(id, []).append(name)
+        names_by_id.setdefault(id, []).append(name)
+    for item in situation.advice(plan):
+        names_by_id.setdefault(item.id, []).append(item.setting)
+        advice.setdefault((item.id, item.setting), []).append(item)
+    budgets = situation.budgets
     for target, target_traits in _select_targets(situation):
         matched = matcher.decide(target_traits)[0]
-        # These need no rule of the profile: a budget, or a restore of the baseline.
-        planned_names = (*planned.get(target.id, ()), *advised.get(target.id, ()))
-        names = list(dict.fromkeys((*(rule.setting for rule in matched), *planned_names)))
+        names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
-        for name in names:
+        for name in dict.fromkeys(names):
             yield Explained(
                 target=target.name,
                 id=target.id,
@@ -198,7 +198,7 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
                 rules=tuple(rule for rule in matched if rule.setting == name),
                 row=rows.get((target.id, name)),
                 budget=budgets.get(target.id) if name == "queue_depth" else None,
-                advice=tuple(advised.get(target.id, {}).get(name, ())),
+                advice=tuple(advice.get((target.id, name), ())),
             )
     yield from _explain_adapters(situation, setting, rows, matcher)
 

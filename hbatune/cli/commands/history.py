@@ -85,12 +85,11 @@ def _resolve_ids(
     if not targets:
         return None
     ids: set[str] = set()
+    together = [record for record in records if record.together is not None]
     for name in map(resolve_target_name, targets):
         # The name of a removed disk may belong to another one now: only the present one counts.
         past_ids = {record.id for record in records if name in (record.target, record.id)}
-        ids |= {
-            record.id for record in records if record.together is not None and record.target == name
-        }
+        ids |= {record.id for record in together if record.target == name}
         try:
             ids |= find_named_targets(machine, [name])
         except UnknownTargetError:
@@ -132,10 +131,8 @@ def _describe_previous(entry: HistoryEntry) -> str:
     if result is None or since is None:
         return EMPTY_CELL
     figures = result.figures
-    return (
-        f"{format_digits(figures.iops / since.iops)} IOPS, p99 "
-        f"{format_digits(figures.p99_us / since.p99)} µs"
-    )
+    iops, p99 = figures.iops / since.iops, figures.p99_us / since.p99
+    return f"{format_digits(iops)} IOPS, p99 {format_digits(p99)} µs"
 
 
 def _describe_verdict(entry: HistoryEntry) -> str:

@@ -201,10 +201,8 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
         hint = "name an empty disk and --destructive, or a workload that only reads"
         raise UsageError(f"{chosen.name} writes, and destroys what is on a disk", hint=hint)
     if args.together and any(workload.queue_depth for workload in chosen.runs):
-        raise UsageError(
-            f"--together takes a workload that sets nothing, and {chosen.name} sets the depth of a "
-            "disk"
-        )
+        problem = f"takes a workload that sets nothing, and {chosen.name} sets the depth of a disk"
+        raise UsageError(f"--together {problem}")
     if args.together and any(workload.writer for workload in chosen.runs):
         raise UsageError(
             f"--together takes a workload that is the same on each disk, and {chosen.name} has a "
@@ -267,8 +265,8 @@ def _compare_results(
     """Return each target's result closest to the documents' workload, and its comparison."""
     best: dict[str, ProbeResult] = {}
     for result in results:
-        current = best.get(result.target)
-        if current is None or _measure_distance(result) < _measure_distance(current):
+        current = best.setdefault(result.target, result)
+        if _measure_distance(result) < _measure_distance(current):
             best[result.target] = result
     standings = {}
     for target, result in best.items():

@@ -114,12 +114,13 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
 
 def format_effect(rule: Rule | OptionRule) -> str:
     """Return the value that a rule specifies."""
-    if isinstance(rule.effect, Exactly):
-        return str(rule.effect.value)
-    if isinstance(rule.effect, AtLeast):
-        return f"at least {rule.effect.value}"
-    if isinstance(rule.effect, AtMost):
-        return f"at most {rule.effect.value}"
+    match rule.effect:
+        case Exactly(value):
+            return str(value)
+        case AtLeast(value):
+            return f"at least {value}"
+        case AtMost(value):
+            return f"at most {value}"
     return "left as it is"
 
 

@@ -49,7 +49,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         planned = preview_removal(make_context(), root)
         if args.json:
-            show_json(_make_document(planned))
+            document = RemovalDocument(
+                files=tuple(str(path) for path in planned.files if path not in planned.edited),
+                edited=tuple(sorted(map(str, planned.edited))),
+                folders=tuple(map(str, planned.folders)),
+            )
+            show_json(document)
         else:
             _show_planned(planned)
         return 0
@@ -59,14 +64,6 @@ def run(args: argparse.Namespace) -> int:
         return 1
     print_line("hbatune is not installed here any more.")
     return 0
-
-
-def _make_document(planned: Removal) -> RemovalDocument:
-    return RemovalDocument(
-        files=tuple(str(path) for path in planned.files if path not in planned.edited),
-        edited=tuple(sorted(map(str, planned.edited))),
-        folders=tuple(map(str, planned.folders)),
-    )
 
 
 def _show_planned(planned: Removal) -> None:

@@ -107,12 +107,9 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
 def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
     name = profile or config.profile
     chosen = load_chosen_profile(name, config) if name else None
-    return find_subjects(
-        machine,
-        chosen,
-        knees=_load_knees(ProbeSpec() if chosen is None else chosen.probe),
-        yardsticks=load_yardsticks(find_shipped("rules")),
-    )
+    knees = _load_knees(ProbeSpec() if chosen is None else chosen.probe)
+    yardsticks = load_yardsticks(find_shipped("rules"))
+    return find_subjects(machine, chosen, knees=knees, yardsticks=yardsticks)
 
 
 def _explain_no_p99() -> str:
