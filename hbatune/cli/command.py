@@ -76,7 +76,9 @@ def _run_command(arguments: list[str]) -> int:
         return run_remote_command(parsed.host, arguments)
     if module.GROUP == "look":
         _use_batch_scheduling()
-    with set_output_options(quiet=parsed.quiet, color=parsed.color), page_output(parsed):
+    # A command that prints text for people accepts --no-pager.
+    is_paged = getattr(parsed, "pager", False) and not getattr(parsed, "json", False)
+    with set_output_options(quiet=parsed.quiet, color=parsed.color), page_output(is_paged):
         code = module.run(parsed)
     assert isinstance(code, int)
     return code

@@ -79,9 +79,12 @@ def make_series(sweep: Sweep, name: str, take: MetricGetter) -> Series:
     return Series(name, tuple(dots))
 
 
-def note_doubts(sweep: Sweep) -> str:
+def note_doubts(*sweeps: Sweep) -> str:
     """Return a note on untrusted points, or an empty text if all are trusted."""
-    return HOLLOW_NOTE if any(result.doubt for result in sweep.results) else ""
+    for sweep in sweeps:
+        if any(result.doubt for result in sweep.results):
+            return HOLLOW_NOTE
+    return ""
 
 
 def make_sweep_axis(sweep: Sweep) -> Axis:
@@ -272,7 +275,7 @@ def _make_several_block(
     captions: tuple[str, str],
     notes: tuple[str, ...] = (),
 ) -> page.Block:
-    workload, last = sweeps[0].workload, sweeps[-1].records[-1]
+    last = sweeps[-1].records[-1]
     stale = dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in sweeps)))
     variable = criterion.removeprefix("by ").removesuffix(" itself")
     title = f"IOPS over depth, by {variable}"
@@ -282,7 +285,7 @@ def _make_several_block(
         sweeps, title, unit, name, lambda figures: figures.p99_us / 1000, captions[1]
     )
     return page.Block(
-        name=f"{last.target}: {_name_workload(workload)}, {criterion}",
+        name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
         notes=(*notes, *_describe_several(sweeps, name), units.format_conditions(last), *stale),
         figures=(rate, p99),
         folded=(make_joined_table(sweeps, "Curve", name),),
@@ -309,7 +312,7 @@ def _draw_several(
     make_axis = make_log_axis if "latency" in unit else make_linear_axis
     depth_axis = _make_depth_axis("depth of the workload, I/Os in flight", sweeps)
     chart = Curves(title, depth_axis, make_axis(unit, charts.list_y(curves)), curves)
-    return make_curves_figure(chart, caption + next(filter(None, map(note_doubts, sweeps)), ""))
+    return make_curves_figure(chart, caption + note_doubts(*sweeps))
 
 
 def _make_depth_axis(title: str, sweeps: Sequence[Sweep]) -> Axis:
@@ -384,19 +387,15 @@ def _draw_corners(
     curves = tuple(make_series(sweep, _name_load(sweep), take) for sweep in sweeps)
     level = charts.mark_ceiling(ceiling, curves)
     axis = _make_depth_axis("depth, I/Os in flight", sweeps)
-    doubted = any(result.doubt for sweep in sweeps for result in sweep.results)
     chart = Curves(
         name, axis, make_linear_axis(unit, charts.list_y(curves, level)), curves, level=level
     )
-    return make_curves_figure(chart, caption + (HOLLOW_NOTE if doubted else ""))
+    return make_curves_figure(chart, caption + note_doubts(*sweeps))
 
 
 def _name_load(sweep: Sweep) -> str:
-    return _name_workload(sweep.workload)
-
-
-def _name_workload(workload: Workload) -> str:
-    return f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
+    size = units.format_block_size(sweep.workload.block_size)
+    return f"{size} {units.format_pattern(sweep.workload)}"
 
 
 def make_load_section(data: page.ReportData) -> page.PageSection:
@@ -467,4 +466,4 @@ def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGett
         "Each point is a depth, whose number stands beside it where there is room. Further right "
         "is more, further up is slower; where a curve turns up, the disk is full."
     )
-    return make_curves_figure(chart, caption + next(filter(None, map(note_doubts, sweeps)), ""))
+    return make_curves_figure(chart, caption + note_doubts(*sweeps))

@@ -152,13 +152,12 @@ def add_pager(parser: "argparse.ArgumentParser") -> None:
 
 
 @contextmanager
-def page_output(args: "argparse.Namespace") -> Iterator[None]:
-    """Show the output of the context in a pager, if the command accepts --no-pager.
+def page_output(is_wanted: bool) -> Iterator[None]:
+    """Show the output of the context in a pager, if it is wanted.
 
-    JSON and output to a pipe are not paged. After an error the output is printed directly.
+    Output to a pipe is not paged. After an error the output is printed directly.
     """
-    wanted = getattr(args, "pager", False) and not getattr(args, "json", False)
-    command = find_pager(os.environ) if wanted and sys.stdout.isatty() else None
+    command = find_pager(os.environ) if is_wanted and sys.stdout.isatty() else None
     if command is None:
         yield
         return

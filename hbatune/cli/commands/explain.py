@@ -164,11 +164,9 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
     elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
         current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
         depth = "unknown" if isinstance(current, Missing) else current
-        yield (
-            "default",
-            f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
-            f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget",
-        )
+        text = f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
+        text += f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
+        yield "default", text
 
 
 def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Explained]:

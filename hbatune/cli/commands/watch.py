@@ -90,7 +90,7 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     watch = Watcher(paced, chosen)
     if not load_latencies(paths.LATENCY).intervals:
         print_note(_explain_no_p99())
-    with _open_view(args, machine) as show:
+    with _open_view(machine.hostname, as_json=args.json) as show:
         # The first sample is only the base of the counters: a rate needs two samples.
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
@@ -145,9 +145,9 @@ def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str
 
 
 @contextmanager
-def _open_view(args: argparse.Namespace, machine: Machine) -> Iterator[StatePrinter]:
-    if args.json:
-        yield make_json_printer(machine.hostname)
+def _open_view(hostname: str, *, as_json: bool) -> Iterator[StatePrinter]:
+    if as_json:
+        yield make_json_printer(hostname)
     elif sys.stdout.isatty():
         with show_live() as show:
             yield show
