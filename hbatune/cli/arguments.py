@@ -24,11 +24,6 @@ def is_option(argument: str, *options: str) -> bool:
     )
 
 
-def has_separate_value(argument: str) -> bool:
-    """Return whether the argument is a global option whose value is the next argument."""
-    return is_option(argument, "-H", "--host", "--color")
-
-
 def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
     """Add the options of every command to the parser.
 
@@ -99,11 +94,6 @@ def add_module_options(parser: "argparse.ArgumentParser") -> None:
     add_flag(parser, "--module-options", purpose)
 
 
-def add_force(parser: "argparse.ArgumentParser") -> None:
-    """Add --force, for a command whose main output is a file."""
-    add_flag(parser, "--force", "take the place of a file that exists")
-
-
 def add_root(parser: "argparse.ArgumentParser") -> None:
     """Add --root."""
     purpose = "the root of an image, not of the running system"
@@ -159,7 +149,6 @@ def make_size_type(maximum: int) -> Callable[[str], int]:
 
 
 def _make_type_error(message: str) -> Exception:
-    """Return the exception that an argument type raises for an invalid text."""
     import argparse
 
     return argparse.ArgumentTypeError(message)

@@ -63,7 +63,6 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
-    """Parse the arguments and run the command, here or on another host; pass on exceptions."""
     module, parsed = _parse_arguments(arguments)
     if not gc.isenabled():  # main() disabled it
         gc.freeze()  # excludes imports from later collections and from copies in forked workers
@@ -77,7 +76,9 @@ def _run_command(arguments: list[str]) -> int:
         return run_remote_command(parsed.host, arguments)
     if module.GROUP == "look":
         _use_batch_scheduling()
-    with set_output_options(quiet=parsed.quiet, color=parsed.color), page_output(parsed):
+    # A command that prints text for people accepts --no-pager.
+    is_paged = getattr(parsed, "pager", False) and not getattr(parsed, "json", False)
+    with set_output_options(quiet=parsed.quiet, color=parsed.color), page_output(is_paged):
         code = module.run(parsed)
     assert isinstance(code, int)
     return code
@@ -130,12 +131,9 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> "NoReturn":
 
 
 def _print_message(message: str, *details: str) -> None:
-    """Print a message to standard error, with further lines below it."""
     from hbatune.text.terminal import make_printable
 
-    lines = (
-        f"hbatune: {make_printable(message)}",
-        *(f"         {make_printable(detail)}" for detail in details),
-    )
+    lines = [f"hbatune: {make_printable(message)}"]
+    lines += [f"         {make_printable(detail)}" for detail in details]
     with suppress(OSError):  # standard error may be a foreign stream
         print("\n".join(lines), file=sys.stderr)

@@ -28,30 +28,19 @@ def make_context(notes: TextReporter | None = None) -> Context:
     )
 
 
-class _StopRequest:
-    """A request to stop by a signal; a second signal ends the command immediately."""
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def __call__(self) -> bool:
-        """Return whether a signal requested the stop."""
-        return self.requested
-
-    def handle_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-
-
 @contextlib.contextmanager
 def _handle_stop_signals() -> Iterator[Stop]:
-    """Handle the stop signals until the context ends."""
-    stop = _StopRequest()
-    before = {number: signal.signal(number, stop.handle_signal) for number in _SIGNALS}
+    """Handle the stop signals until the context ends. A second signal ends the command."""
+    requests: list[int] = []
+
+    def handle_signal(number: int, frame: FrameType | None) -> None:
+        if requests:
+            raise KeyboardInterrupt
+        requests.append(number)
+
+    before = {number: signal.signal(number, handle_signal) for number in _SIGNALS}
     try:
-        yield stop
+        yield lambda: bool(requests)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -20,7 +20,6 @@ from typing import TypeGuard
 
 from hbatune import __version__
 from hbatune.act import files, journal, paths
-from hbatune.act.journal import Journal
 from hbatune.facts.assembly import read_boot_id
 from hbatune.text.basic_output import format_count
 from hbatune.workers import find_this_process
@@ -39,23 +38,19 @@ def describe_crash(error: BaseException, arguments: Sequence[str]) -> list[str]:
     """
     trace = "".join(traceback.format_exception(error))
     file = _save_traceback(_make_report(arguments, trace))
-    location = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
+    location = f"the traceback is in {file}" if file else "the traceback:"
     return [
         _make_summary(error),
         *describe_interrupted_run(),
         "please report it to those who gave you hbatune, with this command "
         f"(`{_join_command(arguments)}`)",
-        f"and version ({__version__}); {location[0]}",
-        *location[1:],
+        f"and version ({__version__}); {location}",
+        *([] if file else trace.splitlines()),
     ]
 
 
-_OF_SYSTEM = frozenset(
-    (
-        *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
-        *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
-    )
-)
+_OF_SYSTEM = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+_OF_SYSTEM |= {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 """Errors caused by a broken, full or read-only file system, or by a lack of resources."""
 
 
@@ -108,8 +103,16 @@ def describe_interrupted_run() -> list[str]:
     """Return lines on the state of the machine if this process was changing it, or no lines."""
     with suppress(Exception):  # this is part of another error's message
         recorded, _ = journal.load(paths.JOURNAL, read_boot_id())
-        if recorded.run is not None and recorded.run.process == find_this_process():
-            return _describe_run(recorded.run.command, recorded)
+        run = recorded.run
+        if run is not None and run.process == find_this_process():
+            values = format_count(len(recorded.entries), "value")
+            targets = format_count(len({entry.id for entry in recorded.entries}), "target")
+            return [
+                f"`{run.command}` was changing the machine: the journal has what was there before, "
+                f"{values} of {targets}",
+                "`hbatune rollback` puts that back, `hbatune apply` completes the change; "
+                "`hbatune diff` shows what is set now",
+            ]
     return []
 
 
@@ -118,23 +121,12 @@ def _make_summary(error: BaseException) -> str:
     return f"a fault of hbatune itself: {lines[-1]}"
 
 
-def _describe_run(command: str, recorded: Journal) -> list[str]:
-    targets = len({entry.id for entry in recorded.entries})
-    return [
-        f"`{command}` was changing the machine: the journal has what was there before, "
-        f"{format_count(len(recorded.entries), 'value')} of {format_count(targets, 'target')}",
-        "`hbatune rollback` puts that back, `hbatune apply` completes the change; "
-        "`hbatune diff` shows what is set now",
-    ]
-
-
 def _make_report(arguments: Sequence[str], trace: str) -> str:
-    about = (
-        f"hbatune {__version__}, Python {platform.python_version()}, Linux {platform.release()}",
-        f"command: {_join_command(arguments)}",
-        f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}",
+    versions = f"Python {platform.python_version()}, Linux {platform.release()}"
+    return (
+        f"hbatune {__version__}, {versions}\ncommand: {_join_command(arguments)}\n"
+        f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}\n\n{trace}"
     )
-    return "\n".join((*about, "", trace))
 
 
 def _join_command(arguments: Sequence[str]) -> str:

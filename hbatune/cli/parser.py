@@ -5,7 +5,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 
 from hbatune import __version__
 from hbatune.cli import COMMANDS
-from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, has_separate_value
+from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, is_option
 from hbatune.errors import UsageError, list_exit_codes
+from hbatune.text.basic_output import format_sentence
 
 GROUP_TITLES = {
     "look": "look (these change nothing)",
@@ -49,7 +50,7 @@ def find_command_name(arguments: Sequence[str]) -> str | None:
     for argument in arguments:
         if value:
             value = False
-        elif has_separate_value(argument):
+        elif is_option(argument, "-H", "--host", "--color"):  # its value is the next argument
             value = True
         elif not argument.startswith("-"):
             return argument
@@ -63,26 +64,23 @@ def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modu
     """
     name = find_command_name(arguments)
     if name is None:
-        return _make_parser(tuple((command, None) for command in COMMANDS)), None
+        return _make_parser(dict.fromkeys(COMMANDS)), None
     module = import_command(name)
     # If the command's name is first, no option can request the list of all: one parser is enough.
-    if arguments[0] == name:
-        return _make_parser(((name, module),)), module
-    return _make_parser(
-        tuple((command, module if command == name else None) for command in COMMANDS)
-    ), module
+    modules: dict[str, ModuleType | None] = {} if arguments[0] == name else dict.fromkeys(COMMANDS)
+    return _make_parser({**modules, name: module}), module
 
 
 def make_full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, the source of man page and completion."""
-    return _make_parser(tuple((name, import_command(name)) for name in COMMANDS))
+    return _make_parser({name: import_command(name) for name in COMMANDS})
 
 
 def format_help_page(command: str | None) -> str:
     """Return the help of a command, or the main help. UsageError if there is no such command."""
     if command is None:
-        return _make_parser(tuple((name, None) for name in COMMANDS)).format_help()
-    parser = _make_parser(((command, import_command(command)),))
+        return _make_parser(dict.fromkeys(COMMANDS)).format_help()
+    parser = _make_parser({command: import_command(command)})
     return find_subparsers(parser)[command].format_help()
 
 
@@ -97,38 +95,30 @@ def find_subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.Argum
 def import_command(name: str) -> ModuleType:
     """Import and return the module of a command. UsageError if there is no such command."""
     if name not in COMMANDS:
-        raise UsageError(
-            f"there is no command {name!r}",
-            hint=_find_nearest(name, COMMANDS) or "`hbatune --help` shows all commands",
-        )
+        hint = _find_nearest(name, COMMANDS) or "`hbatune --help` shows all commands"
+        raise UsageError(f"there is no command {name!r}", hint=hint)
     return importlib.import_module(f"hbatune.cli.commands.{name}")
 
 
-def _make_parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.ArgumentParser:
+def _make_parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentParser:
     """Return the parser of these commands; one without its module is only listed."""
     parser = _Parser(prog="hbatune", description=_DESCRIPTION, epilog=_make_epilog())
+    version = f"hbatune {__version__}"
     parser.add_argument(
-        "-V",
-        "--version",
-        action="version",
-        version=f"hbatune {__version__}",
-        help="show the version",
+        "-V", "--version", action="version", version=version, help="show the version"
     )
     add_global_options(parser, defaults=True)
     commands = parser.add_subparsers(
         metavar="COMMAND", required=True, title="commands", parser_class=_CommandParser
     )
-    for name, module in modules:
+    for name, module in modules.items():
         summary = _get_constant(name, "SUMMARY") if module is None else module.SUMMARY
-        described = commands.add_parser(
-            name,
-            help=summary,
-            description=_make_sentence(summary),
-            epilog=None if module is None else _format_examples(module.EXAMPLES),
-        )
+        sentence = format_sentence(summary)
+        command_parser = commands.add_parser(name, help=summary, description=sentence)
         if module is not None:
-            module.add_arguments(described)
-        add_global_options(described, defaults=False)
+            command_parser.epilog = _format_examples(module.EXAMPLES)
+            module.add_arguments(command_parser)
+        add_global_options(command_parser, defaults=False)
     return parser
 
 
@@ -213,9 +203,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with a plain form of argparse's message."""
-        raise UsageError(
-            _simplify_message(message), hint=f"`{self.prog} --help` shows how to use it"
-        )
+        hint = f"`{self.prog} --help` shows how to use it"
+        raise UsageError(_simplify_message(message), hint=hint)
 
     def format_usage(self) -> str:
         """Return the usage without the global options, which are the same for all commands."""
@@ -231,11 +220,16 @@ class _Parser(argparse.ArgumentParser):
         listed = [
             action for action in self._actions if isinstance(action, argparse._SubParsersAction)
         ]
-        for title, actions in _group_commands(listed[0]._get_subactions()) if listed else ():
-            _add_section(formatter, title, actions)
+        sections: list[tuple[str | None, list[argparse.Action]]] = []
+        for commands in listed:
+            sections += _group_commands(commands._get_subactions())
         for group in self._action_groups:
             if not set(listed) & set(group._group_actions):
-                _add_section(formatter, group.title, group._group_actions)
+                sections.append((group.title, group._group_actions))
+        for title, actions in sections:
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
 
@@ -245,24 +239,15 @@ class _Parser(argparse.ArgumentParser):
             yield from group._group_actions[: 1 if group.title == GLOBAL_OPTIONS else None]
 
     def _refuse_unknown(self, command: str | None, unknown: Sequence[str]) -> NoReturn:
-        """Raise UsageError with the unknown argument and the nearest valid option."""
         parser = find_subparsers(self)[command] if command else self
         argument = unknown[0]
         if not argument.startswith("-"):
-            raise UsageError(
-                f"`{parser.prog}` does not take {argument!r}",
-                hint=f"`{parser.prog} --help` shows what it takes",
-            )
+            problem = f"`{parser.prog}` does not take {argument!r}"
+            raise UsageError(problem, hint=f"`{parser.prog} --help` shows what it takes")
         option = argument.partition("=")[0]
-        option_names = [
-            option_string_action
-            for option_string_action in parser._option_string_actions
-            if option_string_action.startswith("--")
-        ]
-        raise UsageError(
-            f"`{parser.prog}` has no option {option!r}",
-            hint=_find_nearest(option, option_names) or f"`{parser.prog} --help` shows its options",
-        )
+        options = [name for name in parser._option_string_actions if name.startswith("--")]
+        hint = _find_nearest(option, options) or f"`{parser.prog} --help` shows its options"
+        raise UsageError(f"`{parser.prog}` has no option {option!r}", hint=hint)
 
 
 class _CommandParser(_Parser):
@@ -280,24 +265,12 @@ class _CommandParser(_Parser):
             self._within = False
 
 
-def _add_section(
-    formatter: argparse.HelpFormatter, title: str | None, actions: list[argparse.Action]
-) -> None:
-    formatter.start_section(title)
-    formatter.add_arguments(actions)
-    formatter.end_section()
-
-
 def _group_commands(
-    commands: Iterable[argparse.Action],
+    commands: Sequence[argparse.Action],
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
-    """Yield the title of each group with its commands, in order."""
-    listed = list(commands)
     for group, title in GROUP_TITLES.items():
-        yield (
-            title,
-            [command for command in listed if _get_constant(command.dest, "GROUP") == group],
-        )
+        members = [action for action in commands if _get_constant(action.dest, "GROUP") == group]
+        yield title, members
 
 
 @cache
@@ -322,10 +295,6 @@ def _get_constant(command: str, name: str) -> str:
     constants = _parse_constants(command)
     assert name in constants, f"{command} has no {name}"
     return constants[name]
-
-
-def _make_sentence(summary: str) -> str:
-    return f"{summary[0].upper()}{summary[1:]}."
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:

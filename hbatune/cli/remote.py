@@ -35,25 +35,18 @@ def run_remote_command(host: str, arguments: Sequence[str]) -> int:
     try:
         code = subprocess.call(["ssh", "-t" if terminal else "-T", "--", host, command])
     except FileNotFoundError as error:
-        raise RemoteError(
-            f"{host} cannot be reached: there is no ssh on this machine",
-            ExitCode.NOT_THERE,
-            hint="install openssh-client",
-        ) from error
-    match code:
-        case ExitCode.NO_CONNECTION:
-            raise RemoteError(
-                f"ssh has lost {host}, or never reached it",
-                ExitCode.NO_CONNECTION,
-                hint="its own message stands above; what a command has changed until then, "
-                f"`ssh {host} hbatune status` and the journal there know",
-            )
-        case ExitCode.NOT_THERE:
-            raise RemoteError(
-                f"there is no hbatune on {host}, or not in the PATH of that user",
-                ExitCode.NOT_THERE,
-                hint=f"install it there; `ssh {host} hbatune --version` tries it",
-            )
+        problem = f"{host} cannot be reached: there is no ssh on this machine"
+        hint = "install openssh-client"
+        raise RemoteError(problem, ExitCode.NOT_THERE, hint=hint) from error
+    if code == ExitCode.NO_CONNECTION:
+        problem = f"ssh has lost {host}, or never reached it"
+        hint = "its own message stands above; what a command has changed until then, "
+        hint += f"`ssh {host} hbatune status` and the journal there know"
+        raise RemoteError(problem, ExitCode.NO_CONNECTION, hint=hint)
+    if code == ExitCode.NOT_THERE:
+        problem = f"there is no hbatune on {host}, or not in the PATH of that user"
+        hint = f"install it there; `ssh {host} hbatune --version` tries it"
+        raise RemoteError(problem, ExitCode.NOT_THERE, hint=hint)
     return code if code >= 0 else 128 - code
 
 

@@ -106,13 +106,9 @@ def _open_guarded(descriptor: int, before: object) -> io.TextIOWrapper:
     encoding, lines, direct = "utf-8", descriptor == 2, False
     if isinstance(before, io.TextIOWrapper):
         encoding, lines, direct = before.encoding, before.line_buffering, before.write_through
-    raw = _StandardStream(descriptor, "w", closefd=False)
+    buffer = io.BufferedWriter(_StandardStream(descriptor, "w", closefd=False))
     return io.TextIOWrapper(
-        io.BufferedWriter(raw),
-        encoding=encoding,
-        errors=_PLAIN,
-        line_buffering=lines,
-        write_through=direct,
+        buffer, encoding=encoding, errors=_PLAIN, line_buffering=lines, write_through=direct
     )
 
 
@@ -120,11 +116,10 @@ def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Replace the characters that an encoding does not have (codecs.register_error)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end]
-    escape = "backslashreplace"
-    return "".join(
-        _REPLACEMENTS.get(char) or char.encode("ascii", escape).decode() for char in text
-    ), error.end
+    text = ""
+    for char in error.object[error.start : error.end]:
+        text += _REPLACEMENTS.get(char) or char.encode("ascii", "backslashreplace").decode()
+    return text, error.end
 
 
 def _is_open(descriptor: int) -> bool:

@@ -3,36 +3,23 @@
 A figure is a picture with its caption and its values. The sections supply all texts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.report import svg
 from hbatune.report.page import Figure, ShownValue
-from hbatune.report.svg import (
-    LINE_HEIGHT,
-    PICTURE_WIDTH,
-    TEXT_SIZE,
-    Axis,
-    Box,
-    LabelRequest,
-    LegendEntry,
-    Shape,
-    estimate_width,
-    fit_text,
-    make_centred_box,
-    place_labels,
-    select_apart,
-)
+from hbatune.text.units import format_digits
 
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
 MAX_SERIES = len(_STYLES)
 """Maximum number of series in one chart."""
-_SHAPES = tuple(Shape)
+_SHAPES = tuple(svg.Shape)
 _SAMPLES = 12
 """Points sampled on each line segment. A label should cover as few of them as possible."""
 _DENSE = 48
@@ -41,6 +28,8 @@ _DENSE = 48
 _NAMES = 190.0
 """Maximum width of names in pixels."""
 _SIDE = 10.0
+_NEAR = 3.0
+"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn."""
 _MIN_BAR_WIDTH = 2.0
 """Minimum width of a bar in pixels, to keep it visible."""
 
@@ -76,8 +65,8 @@ class Curves(Struct, frozen=True):
     """
 
     title: str
-    x: Axis
-    y: Axis
+    x: svg.Axis
+    y: svg.Axis
     series: tuple[Series, ...]
     band: tuple[float, float] | None = None
     upright: Guide | None = None
@@ -94,28 +83,22 @@ class _CurveDrawing:
 
     def __init__(self, chart: Curves) -> None:
         self._chart = chart
-        several = len(chart.series) > 1
-        names = zip(chart.series, _STYLES, _SHAPES, strict=False)
-        keys = (
-            [LegendEntry(series.name, style, shape) for series, style, shape in names]
-            if several
-            else []
+        keys = []
+        if len(chart.series) > 1:
+            for series, style, shape in zip(chart.series, _STYLES, _SHAPES, strict=False):
+                keys.append(svg.LegendEntry(series.name, style, shape))
+        self._legend, high = svg.draw_legend(keys, svg.LINE_HEIGHT + 4)
+        top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if chart.upright else 0)
+        left = max(svg.estimate_width(tick.label, svg.TEXT_SIZE) for tick in chart.y.ticks) + 10
+        right = svg.PICTURE_WIDTH - max(
+            14.0, svg.estimate_width(chart.x.ticks[-1].label, svg.TEXT_SIZE) / 2
         )
-        self._legend, high = svg.draw_legend(keys, LINE_HEIGHT + 4)
-        top = LINE_HEIGHT + 10 + high + (LINE_HEIGHT if chart.upright else 0)
-        left = max(estimate_width(tick.label, TEXT_SIZE) for tick in chart.y.ticks) + 10
-        right = PICTURE_WIDTH - max(14.0, estimate_width(chart.x.ticks[-1].label, TEXT_SIZE) / 2)
-        self._plot = Box(left, top, right, top + _PLOT)
+        self._plot = svg.Box(left, top, right, top + _PLOT)
 
     def picture(self) -> Markup:
-        height = self._plot.bottom + 2 * LINE_HEIGHT + 8
-        parts = [
-            *self._draw_frame(),
-            *self._legend,
-            *self._draw_guides(),
-            *self._draw_curves(),
-            *self._draw_labels(),
-        ]
+        height = self._plot.bottom + 2 * svg.LINE_HEIGHT + 8
+        parts = [*self._draw_frame(), *self._legend, *self._draw_guides()]
+        parts += [*self._draw_curves(), *self._draw_labels()]
         return svg.draw_picture(self._chart.title, height, parts)
 
     def _locate(self, dot: Dot) -> tuple[float, float]:
@@ -129,14 +112,13 @@ class _CurveDrawing:
 
     def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
-        yield svg.draw_text(chart.y.title, 0, LINE_HEIGHT - 5, "axis")
+        yield svg.draw_text(chart.y.title, 0, svg.LINE_HEIGHT - 5, "axis")
         if chart.band is not None:
             low, high = map(self._x, chart.band)
             yield svg.draw_rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
         heights = [self._y(tick.value) for tick in chart.y.ticks]
-        labelled = set(
-            select_apart([Box(0, y - LINE_HEIGHT / 2, 1, y + LINE_HEIGHT / 2) for y in heights])
-        )
+        boxes = [svg.Box(0, y - svg.LINE_HEIGHT / 2, 1, y + svg.LINE_HEIGHT / 2) for y in heights]
+        labelled = set(svg.select_apart(boxes))
         for number, (tick, y) in enumerate(zip(chart.y.ticks, heights, strict=True)):
             yield svg.draw_line(plot.left, y, plot.right, y, "grid")
             if number in labelled:
@@ -149,9 +131,9 @@ class _CurveDrawing:
         if upright is not None:
             x = self._x(upright.value)
             yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
-            name = fit_text(upright.text, PICTURE_WIDTH - plot.left, TEXT_SIZE)
-            half = estimate_width(name, TEXT_SIZE) / 2
-            middle = min(max(x, plot.left + half), PICTURE_WIDTH - half)
+            name = svg.fit_text(upright.text, svg.PICTURE_WIDTH - plot.left, svg.TEXT_SIZE)
+            half = svg.estimate_width(name, svg.TEXT_SIZE) / 2
+            middle = min(max(x, plot.left + half), svg.PICTURE_WIDTH - half)
             yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
         if level is not None:
             y = self._y(level.value)
@@ -160,21 +142,18 @@ class _CurveDrawing:
             yield svg.draw_text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
 
     def _fit_level_name(self, level: Guide) -> str:
-        return fit_text(level.text, self._plot.right - self._plot.left - 8, TEXT_SIZE)
+        return svg.fit_text(level.text, self._plot.right - self._plot.left - 8, svg.TEXT_SIZE)
 
-    def _place_level_box(self, level: Guide) -> Box:
+    def _place_level_box(self, level: Guide) -> svg.Box:
         """Return the box of a level line's label, at the end where it covers fewer points."""
-        y, across, plot = (
-            self._y(level.value),
-            estimate_width(self._fit_level_name(level), TEXT_SIZE),
-            self._plot,
-        )
-        boxes = [
-            Box(left, top, left + across, top + LINE_HEIGHT - 2)
-            for top in (y - LINE_HEIGHT, y + 2)
-            for left in (plot.right - across, plot.left + 6)
-            if plot.top <= top and top + LINE_HEIGHT - 2 <= plot.bottom
-        ]
+        y, plot = self._y(level.value), self._plot
+        across = svg.estimate_width(self._fit_level_name(level), svg.TEXT_SIZE)
+        boxes = []
+        for top in (y - svg.LINE_HEIGHT, y + 2):
+            bottom = top + svg.LINE_HEIGHT - 2
+            if plot.top <= top and bottom <= plot.bottom:
+                for left in (plot.right - across, plot.left + 6):
+                    boxes.append(svg.Box(left, top, left + across, bottom))
         points = self._sample_lines()
         return min(boxes, key=lambda box: box.held(points))
 
@@ -184,7 +163,7 @@ class _CurveDrawing:
             for dot in series.dots:
                 x, y = self._locate(dot)
                 if dot.chosen:
-                    yield svg.draw_mark(Shape.CIRCLE, x, y, "chosen")
+                    yield svg.draw_mark(svg.Shape.CIRCLE, x, y, "chosen")
                 yield svg.draw_mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
 
     def _draw_labels(self) -> Iterator[Element]:
@@ -192,31 +171,25 @@ class _CurveDrawing:
         # The label of the chosen point is placed first.
         labelled = [dot for dot in sorted(dots, key=lambda dot: not dot.chosen) if dot.label]
         points = [self._locate(dot) for dot in dots]
-        obstacles = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
+        obstacles = [svg.Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
         if self._chart.level is not None:
             obstacles.append(self._place_level_box(self._chart.level))
         plot = self._plot
-        frame = Box(plot.left + 2, plot.top, PICTURE_WIDTH, plot.bottom - 2)
-        wishes = [LabelRequest(*self._locate(dot), dot.label) for dot in labelled]
-        for dot, box in zip(
-            labelled,
-            place_labels(wishes, frame, obstacles, self._sample_lines(), TEXT_SIZE),
-            strict=True,
-        ):
+        frame = svg.Box(plot.left + 2, plot.top, svg.PICTURE_WIDTH, plot.bottom - 2)
+        wishes = [svg.LabelRequest(*self._locate(dot), dot.label) for dot in labelled]
+        boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines(), svg.TEXT_SIZE)
+        for dot, box in zip(labelled, boxes, strict=True):
             if box is not None:
                 middle = (box.left + box.right) / 2
                 style = "strong" if dot.chosen else "dot"
                 yield svg.draw_text(dot.label, middle, box.bottom - 3.2, style, "middle")
 
     def _sample_lines(self) -> list[tuple[float, float]]:
-        """Return points along the curves and the guides."""
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
-        points = [
-            point
-            for series in self._chart.series
-            for line in pairwise([self._locate(dot) for dot in series.dots])
-            for point in _sample_line(*line, _SAMPLES)
-        ]
+        points: list[tuple[float, float]] = []
+        for series in self._chart.series:
+            for start, end in pairwise(map(self._locate, series.dots)):
+                points += _sample_line(start, end, _SAMPLES)
         if upright is not None:
             x = self._x(upright.value)
             points += _sample_line((x, plot.top), (x, plot.bottom), _DENSE)
@@ -229,26 +202,27 @@ class _CurveDrawing:
 def _sample_line(
     start: tuple[float, float], end: tuple[float, float], parts: int
 ) -> Iterator[tuple[float, float]]:
-    """Yield points on a line at even distances, including its ends."""
     (x1, y1), (x2, y2) = start, end
     for part in range(parts + 1):
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
-def draw_upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
+def draw_upright_ticks(
+    axis: svg.Axis, place: Callable[[float], float], plot: svg.Box
+) -> Iterator[Element]:
     """Yield the ticks below a plot, the labels that fit, and the axis title."""
     places = [place(tick.value) for tick in axis.ticks]
-    baseline = plot.bottom + LINE_HEIGHT
+    baseline = plot.bottom + svg.LINE_HEIGHT
+    ticks = list(zip(axis.ticks, places, strict=True))
     boxes = [
-        make_centred_box(f"{tick.label} ", x, baseline, TEXT_SIZE)
-        for tick, x in zip(axis.ticks, places, strict=True)
+        svg.make_centred_box(f"{tick.label} ", x, baseline, svg.TEXT_SIZE) for tick, x in ticks
     ]
-    visible = set(select_apart(boxes))
-    for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
+    visible = set(svg.select_apart(boxes))
+    for number, (tick, x) in enumerate(ticks):
         yield svg.draw_line(x, plot.bottom, x, plot.bottom + 4, "base")
         if number in visible:
             yield svg.draw_text(tick.label, x, baseline, "tick", "middle")
-    yield svg.draw_text(axis.title, plot.right, baseline + LINE_HEIGHT, "axis", "end")
+    yield svg.draw_text(axis.title, plot.right, baseline + svg.LINE_HEIGHT, "axis", "end")
 
 
 class Bar(Struct, frozen=True):
@@ -264,7 +238,7 @@ class Mark(Struct, frozen=True):
     """A marked value. A ``doubted`` mark is hollow."""
 
     value: float
-    shape: Shape
+    shape: svg.Shape
     style: str
     doubted: bool = False
 
@@ -285,9 +259,9 @@ class Rows(Struct, frozen=True):
     """
 
     title: str
-    axis: Axis
+    axis: svg.Axis
     rows: tuple[ChartRow, ...]
-    keys: tuple[LegendEntry, ...] = ()
+    keys: tuple[svg.LegendEntry, ...] = ()
     pitch: float = 26.0
     bands: tuple[tuple[float, float], ...] = ()
     upright: Guide | None = None
@@ -304,23 +278,19 @@ class _RowDrawing:
     def __init__(self, chart: Rows) -> None:
         self._chart = chart
         self._legend, high = svg.draw_legend(chart.keys, 0)
-        top = high + 8 + (LINE_HEIGHT if chart.upright else 0)
+        top = high + 8 + (svg.LINE_HEIGHT if chart.upright else 0)
         names = [text for row in chart.rows for text in (row.name, row.note)]
-        self._names = min(_NAMES, max(estimate_width(name, TEXT_SIZE) for name in names))
+        self._names = min(_NAMES, max(svg.estimate_width(name, svg.TEXT_SIZE) for name in names))
         # Half of each outer tick's label extends beyond the plot.
-        first, last = (
-            estimate_width(chart.axis.ticks[end].label, TEXT_SIZE) / 2 for end in (0, -1)
-        )
-        bottom = top + chart.pitch * len(chart.rows) + 6
-        self._plot = Box(
-            max(self._names + 12, first), top, PICTURE_WIDTH - max(_SIDE, last), bottom
-        )
+        first, last = chart.axis.ticks[0].label, chart.axis.ticks[-1].label
+        left = max(self._names + 12, svg.estimate_width(first, svg.TEXT_SIZE) / 2)
+        right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last, svg.TEXT_SIZE) / 2)
+        self._plot = svg.Box(left, top, right, top + chart.pitch * len(chart.rows) + 6)
 
     def picture(self) -> Markup:
-        height = self._plot.bottom + 2 * LINE_HEIGHT + 8
-        return svg.draw_picture(
-            self._chart.title, height, [*self._draw_frame(), *self._legend, *self._draw_rows()]
-        )
+        height = self._plot.bottom + 2 * svg.LINE_HEIGHT + 8
+        parts = [*self._draw_frame(), *self._legend, *self._draw_rows()]
+        return svg.draw_picture(self._chart.title, height, parts)
 
     def _x(self, value: float) -> float:
         return self._chart.axis.place(value, self._plot.left, self._plot.right)
@@ -340,39 +310,30 @@ class _RowDrawing:
         yield from draw_upright_ticks(chart.axis, self._x, plot)
         if chart.upright is not None:
             x = self._x(chart.upright.value)
-            name = fit_text(chart.upright.text, PICTURE_WIDTH, TEXT_SIZE)
-            half = estimate_width(name, TEXT_SIZE) / 2
-            middle = min(max(x, half), PICTURE_WIDTH - half)
+            name = svg.fit_text(chart.upright.text, svg.PICTURE_WIDTH, svg.TEXT_SIZE)
+            half = svg.estimate_width(name, svg.TEXT_SIZE) / 2
+            middle = min(max(x, half), svg.PICTURE_WIDTH - half)
             yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
             yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
 
     def _draw_rows(self) -> Iterator[Element]:
         rows = self._chart.rows
-        boxes = [
-            Box(
-                0,
-                self._get_middle(number) - TEXT_SIZE / 2,
-                1,
-                self._get_middle(number) + TEXT_SIZE / 2,
-            )
-            for number in range(len(rows))
-        ]
+        middles = [self._get_middle(number) for number in range(len(rows))]
+        boxes = [svg.Box(0, y - svg.TEXT_SIZE / 2, 1, y + svg.TEXT_SIZE / 2) for y in middles]
         # Rows can be thinner than text. In this case only the names that fit are drawn.
-        visible = set(select_apart(boxes))
-        for number, row in enumerate(rows):
-            y = self._get_middle(number)
+        visible = set(svg.select_apart(boxes))
+        for number, (row, y) in enumerate(zip(rows, middles, strict=True)):
             if number in visible:
                 yield from self._draw_name(row, y)
             yield from self._draw_row(row, y)
 
     def _draw_name(self, row: ChartRow, y: float) -> Iterator[Element]:
-        shift = LINE_HEIGHT / 2 if row.note else 0
-        name = fit_text(row.name, self._names, TEXT_SIZE)
+        shift = svg.LINE_HEIGHT / 2 if row.note else 0
+        name = svg.fit_text(row.name, self._names, svg.TEXT_SIZE)
         yield svg.draw_text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
         if row.note:
-            yield svg.draw_text(
-                fit_text(row.note, self._names, TEXT_SIZE), 0, y + 4.5 + shift, "tick"
-            )
+            note = svg.fit_text(row.note, self._names, svg.TEXT_SIZE)
+            yield svg.draw_text(note, 0, y + 4.5 + shift, "tick")
 
     def _draw_row(self, row: ChartRow, y: float) -> Iterator[Element]:
         for bar in row.bars:
@@ -384,25 +345,34 @@ class _RowDrawing:
             yield svg.draw_mark(mark.shape, self._x(mark.value), y, style)
 
 
+def list_y(curves: Iterable[Series], level: Guide | None = None) -> list[float]:
+    """Return the values of all points on the y axis, and of a guide on it."""
+    values = [] if level is None else [level.value]
+    for curve in curves:
+        values += [dot.y for dot in curve.dots]
+    return values
+
+
+def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | None:
+    """Return a guide for the ceiling of a link in GB/s, or None if it would flatten the curves."""
+    if ceiling is None or ceiling > _NEAR * max(list_y(curves)):
+        return None
+    return Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
+
+
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
     """Return a figure of curves over two axes, named after the chart's title."""
-    return Figure(chart.title, draw_curves(chart), caption, tuple(_list_points(chart)))
+    values = []
+    for series in chart.series:
+        for dot in series.dots:
+            value = ShownValue(series.name, dot.label, chart.x.title, dot.x, y_axis=chart.y.title)
+            values.append(replace(value, y=dot.y, trusted=not dot.doubted))
+    return Figure(chart.title, draw_curves(chart), caption, tuple(values))
 
 
 def make_rows_figure(chart: Rows, caption: str) -> Figure:
     """Return a figure of rows along one axis, named after the chart's title."""
     return Figure(chart.title, draw_rows(chart), caption, tuple(_list_signs(chart)))
-
-
-def _list_points(chart: Curves) -> Iterator[ShownValue]:
-    for series in chart.series:
-        for dot in series.dots:
-            yield ShownValue(
-                *(series.name, dot.label, chart.x.title, dot.x),
-                y_axis=chart.y.title,
-                y=dot.y,
-                trusted=not dot.doubted,
-            )
 
 
 def _list_signs(chart: Rows) -> Iterator[ShownValue]:

@@ -9,10 +9,9 @@ The section on interference compares a reader with and without a bulk writer, by
 
 from collections.abc import Iterator, Sequence
 
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.probe.comparison import Goal
 from hbatune.probe.knee import Knee
-from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import (
     Interference,
     Sweep,
@@ -20,72 +19,36 @@ from hbatune.probe.sweeps import (
     find_interference,
     group_by_jobs,
 )
-from hbatune.report.charts import (
-    Bar,
-    ChartRow,
-    Curves,
-    Dot,
-    Guide,
-    Mark,
-    Rows,
-    Series,
-    make_curves_figure,
-    make_rows_figure,
-)
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
+from hbatune.report import charts, page, sweep_sections
 from hbatune.report.svg import LegendEntry, Shape, make_linear_axis, make_log_axis
-from hbatune.report.sweep_sections import (
-    HOLLOW_NOTE,
-    MAX_SWEEPS,
-    choose_sweeps,
-    draw_rate_by_cpu,
-    is_mix,
-    make_jobs_block,
-    make_lun_blocks,
-    make_series,
-    make_sweep_axis,
-    make_sweep_table,
-    note_doubts,
-    note_older_sweeps,
-)
+from hbatune.report.sweep_sections import MAX_SWEEPS
+from hbatune.text import units
+from hbatune.text.basic_output import format_sentence
 from hbatune.text.plan_tables import format_value
-from hbatune.text.probe_tables import describe_cpu_limits, describe_knee, describe_stale
-from hbatune.text.units import (
-    format_block_size,
-    format_change,
-    format_conditions,
-    format_digits,
-    format_latency,
-    format_pattern,
-    format_rate,
-    format_short_workload,
-    format_time,
-)
+from hbatune.text.probe_tables import describe_cpu_limits, describe_knee
 
 
-def make_depth_section(data: ReportData) -> PageSection:
+def make_depth_section(data: page.ReportData) -> page.PageSection:
     """Return the section, the latest sweep first."""
-    sweeps = choose_sweeps(data, SweptParameter.DEPTH)
+    sweeps = sweep_sections.choose_sweeps(data, SweptParameter.DEPTH)
     corner_sweeps = [sweep for corners in data.corners for sweep in corners.sweeps]
-    pure = [sweep for sweep in sweeps if not is_mix(sweep) and sweep not in corner_sweeps]
+    pure = [sweep for sweep in sweeps if sweep not in corner_sweeps]
+    pure = [sweep for sweep in pure if not sweep_sections.is_mix(sweep)]
     job_groups = group_by_jobs(pure)
     job_sweeps = [sweep for group in job_groups for sweep in group]
-    single = [
-        sweep for sweep in pure if sweep.workload.queue_depth is None and sweep not in job_sweeps
-    ]
-    howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {data.disk}")
-    depth_blocks = tuple(_make_depth_block(data, sweep) for sweep in single[:MAX_SWEEPS])
-    name = "What depth buys, and where the knee is"
-    jobs = (make_jobs_block(data, group) for group in job_groups[:MAX_SWEEPS])
-    lun_blocks = make_lun_blocks(
-        data, [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
-    )
-    return PageSection(
-        "depth", name, (*depth_blocks, *note_older_sweeps(single), *jobs, *lun_blocks), howto
-    )
+    single = [sweep for sweep in pure if sweep not in job_sweeps]
+    single = [sweep for sweep in single if sweep.workload.queue_depth is None]
+    lun_sweeps = [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
+    command = f"hbatune probe depth-sweep {data.disk}"
+    howto = page.Howto("No depth sweep has been made yet.", command)
+    blocks = [_make_depth_block(data, sweep) for sweep in single[:MAX_SWEEPS]]
+    blocks += page.note_omitted(len(single), MAX_SWEEPS, "more sweeps are in `hbatune history`.")
+    blocks += [sweep_sections.make_jobs_block(data, group) for group in job_groups[:MAX_SWEEPS]]
+    blocks += sweep_sections.make_lun_blocks(data, lun_sweeps)
+    return page.PageSection("depth", "What depth buys, and where the knee is", tuple(blocks), howto)
 
 
-def _make_depth_block(data: ReportData, sweep: Sweep) -> Block:
+def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
     workload, knee = sweep.workload, sweep.knee
     standing = data.standing(sweep.results[0])
     goal = None if standing is None else standing.goal
@@ -94,67 +57,62 @@ def _make_depth_block(data: ReportData, sweep: Sweep) -> Block:
         _draw_rate(sweep, knee),
         _draw_latency(sweep, knee, goal, "" if data.profile is None else data.profile.name),
         _draw_cpu(sweep, knee),
-        draw_rate_by_cpu(sweep),
+        sweep_sections.draw_rate_by_cpu(sweep),
     )
-    return Block(
-        name=f"{sweep.results[0].target}: {format_block_size(workload.block_size)} "
-        f"{format_pattern(workload)}",
-        notes=(*_describe_depth(sweep, knee), *describe_stale(data.stale(sweep.records[-1]))),
+    load = f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
+    return page.Block(
+        name=f"{sweep.results[0].target}: {load}",
+        notes=(*_describe_depth(sweep, knee), *data.list_stale(sweep.records[-1])),
         figures=figures,
-        folded=(make_sweep_table(sweep),),
+        folded=(sweep_sections.make_sweep_table(sweep),),
     )
 
 
 def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
     if knee is not None:
-        line = describe_knee(knee)
-        yield f"{line[0].upper()}{line[1:]}."
-        figures = next(
-            result for result in sweep.results if result.workload.issued == knee.depth
-        ).figures
+        yield format_sentence(describe_knee(knee))
+        at_knee = (run.figures for run in sweep.results if run.workload.issued == knee.depth)
+        figures = next(at_knee)
         yield (
-            f"At depth {knee.depth} there are {format_rate(figures.iops)} IOPS with a p99 of "
-            f"{format_latency(figures.p99_us)}, for "
-            f"{format_digits(figures.cost_us_per_io)} µs of CPU time each."
+            f"At depth {knee.depth} there are {units.format_rate(figures.iops)} IOPS with a p99 of "
+            f"{units.format_latency(figures.p99_us)}, for "
+            f"{units.format_digits(figures.cost_us_per_io)} µs of CPU time each."
         )
-    for line in describe_cpu_limits(sweep.results):
-        yield f"{line[0].upper()}{line[1:]}."
-    yield format_conditions(sweep.records[-1])
+    yield from map(format_sentence, describe_cpu_limits(sweep.results))
+    yield units.format_conditions(sweep.records[-1])
 
 
-def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
+def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
     dots = []
     for result in sweep.results:
-        depth = result.workload.issued
+        figures, depth = result.figures, result.workload.issued
         is_knee = knee is not None and knee.past is not None and depth == knee.depth
-        label = f"knee: {depth}" if is_knee else str(depth)
-        figures = result.figures
-        doubted = result.doubt is not None
-        dots.append(Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
-    name = "Throughput against latency"
-    chart = Curves(
-        name,
-        make_linear_axis("IOPS, I/Os per second", [dot.x for dot in dots]),
+        label, is_doubted = f"knee: {depth}" if is_knee else str(depth), result.doubt is not None
+        dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, is_doubted, is_knee))
+    chart = charts.Curves(
+        "Throughput against latency",
+        make_linear_axis(sweep_sections.IOPS_TITLE, [dot.x for dot in dots]),
         make_log_axis("p99 latency, ms", [dot.y for dot in dots]),
-        (Series("p99", tuple(dots)),),
+        (charts.Series("p99", tuple(dots)),),
     )
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
-    return make_curves_figure(chart, caption + note_doubts(sweep))
+    return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
 
 
-def _draw_rate(sweep: Sweep, knee: Knee | None) -> Figure:
-    name, curve = "IOPS over depth", make_series(sweep, "IOPS", lambda figures: figures.iops)
-    chart = Curves(
-        name,
-        make_sweep_axis(sweep),
-        make_linear_axis("IOPS, I/Os per second", [dot.y for dot in curve.dots]),
+def _draw_rate(sweep: Sweep, knee: Knee | None) -> page.Figure:
+    curve = sweep_sections.make_series(sweep, "IOPS", sweep_sections.get_iops)
+    chart = charts.Curves(
+        "IOPS over depth",
+        sweep_sections.make_sweep_axis(sweep),
+        make_linear_axis(sweep_sections.IOPS_TITLE, charts.list_y([curve])),
         (curve,),
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
     )
-    return make_curves_figure(chart, _caption_rate(knee, ranged=sweep.ranged) + note_doubts(sweep))
+    caption = _caption_rate(knee, ranged=sweep.ranged) + sweep_sections.note_doubts(sweep)
+    return charts.make_curves_figure(chart, caption)
 
 
 def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
@@ -169,20 +127,19 @@ def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
     return f"{caption} Of the windows of these runs none were kept, so how sure it is is unknown."
 
 
-def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> Figure:
-    name = "Latency over depth"
+def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> page.Figure:
     curves = (
-        make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
-        make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
-        make_series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
+        sweep_sections.make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
+        sweep_sections.make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
+        sweep_sections.make_series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
     )
-    values = [dot.y for curve in curves for dot in curve.dots]
-    level = None if goal is None else Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
-    axis = make_log_axis("latency, ms", [*values, *([] if level is None else [level.value])])
-    chart = Curves(
-        name,
-        make_sweep_axis(sweep),
-        axis,
+    level = None
+    if goal is not None:
+        level = charts.Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
+    chart = charts.Curves(
+        "Latency over depth",
+        sweep_sections.make_sweep_axis(sweep),
+        make_log_axis("latency, ms", charts.list_y(curves, level)),
         curves,
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
@@ -191,32 +148,40 @@ def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: s
     caption = "From submission to completion, on logarithmic axes."
     if goal is not None:
         caption += f" The line across is the objective of {profile} for p99 ({goal.source})."
-    return make_curves_figure(chart, caption + note_doubts(sweep))
+    return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
 
 
-def _draw_cpu(sweep: Sweep, knee: Knee | None) -> Figure:
-    name = "CPU time per I/O over depth"
-    curves = [make_series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
+def _draw_cpu(sweep: Sweep, knee: Knee | None) -> page.Figure:
+    curves = [sweep_sections.make_series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
     caption = "User and system time of the load's own threads"
     if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
-        curve = make_series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
+        curve = sweep_sections.make_series(
+            sweep, "load and interrupts", lambda figures: figures.cost_us_per_io
+        )
         curves.append(curve)
         caption += ", and with it what the cores involved spend in interrupts."
     else:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
-    axis = make_linear_axis(
-        "CPU time per I/O, µs", [dot.y for curve in curves for dot in curve.dots]
+    chart = charts.Curves(
+        "CPU time per I/O over depth",
+        sweep_sections.make_sweep_axis(sweep),
+        make_linear_axis("CPU time per I/O, µs", charts.list_y(curves)),
+        tuple(curves),
+        upright=_mark_knee(knee),
     )
-    chart = Curves(name, make_sweep_axis(sweep), axis, tuple(curves), upright=_mark_knee(knee))
-    return make_curves_figure(chart, caption + note_doubts(sweep))
+    return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
 
 
 def _get_knee_range(knee: Knee | None) -> tuple[float, float] | None:
     return None if knee is None or knee.low == knee.high else (knee.low, knee.high)
 
 
-def _mark_knee(knee: Knee | None) -> Guide | None:
-    return None if knee is None or knee.past is None else Guide(knee.depth, f"knee: {knee.depth}")
+def _mark_knee(knee: Knee | None) -> charts.Guide | None:
+    return (
+        None
+        if knee is None or knee.past is None
+        else charts.Guide(knee.depth, f"knee: {knee.depth}")
+    )
 
 
 MAX_PAIRS = 24
@@ -230,25 +195,23 @@ _KEYS = (
 )
 
 
-def make_interference_section(data: ReportData) -> PageSection:
+def make_interference_section(data: page.ReportData) -> page.PageSection:
     """Return the section, by disk and scheduler."""
-    pairs = sorted(
-        find_interference(data.records),
-        key=lambda pair: (natural_key(pair.beside.target), pair.scheduler or ""),
-    )
-    howto = Howto(
-        "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
-        "disk.",
-        "hbatune probe interference --file DIR",
-    )
+
+    def get_key(pair: Interference) -> tuple[NaturalKey, str]:
+        return natural_key(pair.beside.target), pair.scheduler or ""
+
+    pairs = sorted(find_interference(data.records), key=get_key)
+    why = "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
+    howto = page.Howto(f"{why}disk.", "hbatune probe interference --file DIR")
     blocks = (_make_interference_block(data, pairs),) if pairs else ()
-    return PageSection("interference", "What a bulk writer costs a reader", blocks, howto)
+    return page.PageSection("interference", "What a bulk writer costs a reader", blocks, howto)
 
 
-def _make_interference_block(data: ReportData, pairs: Sequence[Interference]) -> Block:
+def _make_interference_block(data: page.ReportData, pairs: Sequence[Interference]) -> page.Block:
     drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
-    return Block(
-        notes=tuple(dict.fromkeys(describe_stale(data.stale(*(pair.record for pair in pairs))))),
+    return page.Block(
+        notes=tuple(dict.fromkeys(data.list_stale(*(pair.record for pair in pairs)))),
         figures=(_draw_interference(drawn),) if drawn else (),
         tables=(_make_interference_table(pairs),),
     )
@@ -260,11 +223,12 @@ def _list_latencies(pair: Interference) -> tuple[float, ...]:
     return tuple(us / 1000 for figures in runs for us in (figures.p50_us, figures.p99_us))
 
 
-def _draw_interference(pairs: Sequence[Interference]) -> Figure:
-    values = [time for pair in pairs for time in _list_latencies(pair)]
-    name = "Latency of a reader, with and without a bulk writer"
-    chart = Rows(
-        name,
+def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
+    values: list[float] = []
+    for pair in pairs:
+        values += _list_latencies(pair)
+    chart = charts.Rows(
+        "Latency of a reader, with and without a bulk writer",
         make_log_axis("latency, ms", values),
         tuple(map(_make_interference_row, pairs)),
         _KEYS,
@@ -275,59 +239,42 @@ def _draw_interference(pairs: Sequence[Interference]) -> Figure:
         "those alone, the less its scheduler protects the reader (I-schedulers)."
     )
     doubted = any(pair.alone.doubt or pair.beside.doubt for pair in pairs)
-    return make_rows_figure(chart, caption + (HOLLOW_NOTE if doubted else ""))
+    return charts.make_rows_figure(chart, caption + (sweep_sections.HOLLOW_NOTE if doubted else ""))
 
 
-def _make_interference_row(pair: Interference) -> ChartRow:
+def _make_interference_row(pair: Interference) -> charts.ChartRow:
     times = _list_latencies(pair)
     runs = (pair.alone, pair.alone, pair.beside, pair.beside)
     marks = tuple(
-        Mark(time, key.shape or Shape.CIRCLE, key.style, run.doubt is not None)
+        charts.Mark(time, key.shape or Shape.CIRCLE, key.style, run.doubt is not None)
         for time, key, run in zip(times, _KEYS, runs, strict=True)
     )
-    bar = Bar(min(times), max(times), "spread", 3)
-    return ChartRow(pair.beside.target, _name_scheduler(pair), (bar,), marks)
+    bar = charts.Bar(min(times), max(times), "spread", 3)
+    scheduler = f"scheduler {format_value(pair.scheduler)}"
+    return charts.ChartRow(pair.beside.target, scheduler, (bar,), marks)
 
 
-def _name_scheduler(pair: Interference) -> str:
-    return f"scheduler {format_value(pair.scheduler)}"
-
-
-def _make_interference_table(pairs: Sequence[Interference]) -> PageTable:
-    heads = (
-        "Disk",
-        "Scheduler",
-        "Reader",
-        "Measured",
-        "IOPS",
-        "p50",
-        "p99",
-        "p99 beside",
-        "Writer",
+def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
+    first = ("Disk", "Scheduler", "Reader", "Measured")
+    heads = (*first, "IOPS", "p50", "p99", "p99 beside", "Writer")
+    rows = []
+    for pair in pairs:
+        alone, beside = pair.alone.figures, pair.beside.figures
+        change = written = format_value(None)
+        if alone.p99_us:
+            change = units.format_change(beside.p99_us / alone.p99_us)
+        if beside.written_beside is not None:
+            written = f"{units.format_digits(beside.written_beside / 1e6)} MB/s"
+        cells = [pair.beside.target, format_value(pair.scheduler)]
+        cells += [units.format_short_workload(pair.alone.workload)]
+        cells += [units.format_time(pair.record.time)]
+        cells += [f"{units.format_rate(alone.iops)} → {units.format_rate(beside.iops)}"]
+        cells += [_show_both(alone.p50_us, beside.p50_us), _show_both(alone.p99_us, beside.p99_us)]
+        rows.append((*cells, change, written))
+    return page.PageTable(
+        "Alone, and beside the writer", heads, tuple(rows), frozenset(range(4, 9))
     )
-    rows = tuple(
-        (
-            pair.beside.target,
-            format_value(pair.scheduler),
-            format_short_workload(pair.alone.workload),
-            format_time(pair.record.time),
-            f"{format_rate(pair.alone.figures.iops)} → {format_rate(pair.beside.figures.iops)}",
-            _show_both(pair.alone.figures.p50_us, pair.beside.figures.p50_us),
-            _show_both(pair.alone.figures.p99_us, pair.beside.figures.p99_us),
-            format_change(pair.beside.figures.p99_us / pair.alone.figures.p99_us)
-            if pair.alone.figures.p99_us
-            else format_value(None),
-            _show_written(pair.beside),
-        )
-        for pair in pairs
-    )
-    return PageTable("Alone, and beside the writer", heads, rows, frozenset(range(4, 9)))
 
 
 def _show_both(lone: float, loaded: float) -> str:
-    return f"{format_latency(lone)} → {format_latency(loaded)}"
-
-
-def _show_written(result: ProbeResult) -> str:
-    written = result.figures.written_beside
-    return format_value(None) if written is None else f"{format_digits(written / 1e6)} MB/s"
+    return f"{units.format_latency(lone)} → {units.format_latency(loaded)}"

@@ -9,43 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Tolerance
-from hbatune.probe.history import (
-    CandidateTried,
-    Proof,
-    Record,
-    Searched,
-    SearchedDepth,
-    SearchedSettings,
-    ValueChange,
-)
+from hbatune.probe import history
 from hbatune.probe.verdict import Conclusion, Design, MetricChange
-from hbatune.report.charts import (
-    Bar,
-    ChartRow,
-    Curves,
-    Dot,
-    Guide,
-    Mark,
-    Rows,
-    Series,
-    make_curves_figure,
-    make_rows_figure,
-)
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
-from hbatune.report.svg import (
-    Axis,
-    LegendEntry,
-    Shape,
-    make_linear_axis,
-    make_log_axis,
-    make_measured_axis,
-)
-from hbatune.settings.setting import LimitReason, Value
+from hbatune.report import charts, page, svg
+from hbatune.settings.setting import Value
+from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.probe_tables import describe_stale
-from hbatune.text.units import format_digits, format_latency, format_percent, format_time
 from hbatune.text.verdict_tables import (
     METRIC_NAMES,
     format_compared_settings,
@@ -57,63 +28,53 @@ AFFINITY_SETTING = "irq_affinity"
 _WHY = "Why (source)"
 
 
-def make_changes_section(data: ReportData) -> PageSection:
+def make_changes_section(data: page.ReportData) -> page.PageSection:
     """Return the section: changed settings, reverted settings, and the remaining plan."""
-    blocks = [
-        _make_change_block(
-            "Set", "Settings that hbatune has changed since this host was booted", _list_set(data)
-        ),
-        _make_change_block(
-            "Tried and put back", "Settings that cost more than they gave", _list_reverted(data)
-        ),
-        _make_change_block(
-            "Still to change", "Settings that differ from the profile", _list_drift(data)
-        ),
-        _make_change_block(
-            "Cannot be changed here",
-            "Settings that the kernel or the driver fixes",
-            _list_fixed(data),
-        ),
-    ]
-    filled = tuple(block for block in blocks if block is not None)
-    howto = Howto(_explain_empty(data), data.apply)
-    return PageSection("changes", "What was changed, and why", filled, howto)
-
-
-def _explain_empty(data: ReportData) -> str:
-    """Return the reason why the section is empty."""
+    blocks = []
+    for name, table in _yield_change_tables(data):
+        if table.rows:
+            blocks.append(page.Block(name, tables=(table,)))
     then = "no profile is active" if data.plan is None else "nothing differs from the profile"
+    why = f"Nothing has been changed since this host was booted, and {then}."
     if data.recorded:
-        return f"A snapshot holds no values from before, and {then}."
-    return f"Nothing has been changed since this host was booted, and {then}."
+        why = f"A snapshot holds no values from before, and {then}."
+    howto = page.Howto(why, data.apply)
+    return page.PageSection("changes", "What was changed, and why", tuple(blocks), howto)
 
 
-def set_count(data: ReportData) -> int:
+def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.PageTable]]:
+    caption = "Settings that hbatune has changed since this host was booted"
+    heads = ("Target", "Setting", "Before", "Set to", _WHY)
+    rows = tuple(_list_change_cells(_find_changed(data)))
+    yield "Set", page.PageTable(caption, heads, rows, wide=True)
+    caption = "Settings that cost more than they gave"
+    heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
+    rows = tuple(_list_reverted_cells(data))
+    yield "Tried and put back", page.PageTable(caption, heads, rows, wide=True)
+    caption = "Settings that differ from the profile"
+    heads = ("Target", "Setting", "Current", "Wanted", _WHY)
+    rows = tuple(_list_change_cells(_select_state(data, State.DRIFT)))
+    yield "Still to change", page.PageTable(caption, heads, rows, wide=True)
+    caption = "Settings that the kernel or the driver fixes"
+    heads = ("Target", "Setting", "Current", "Wanted", "Why not")
+    rows = tuple(_list_fixed_cells(_select_state(data, State.FIXED)))
+    yield "Cannot be changed here", page.PageTable(caption, heads, rows, wide=True)
+
+
+def set_count(data: page.ReportData) -> int:
     """Return the number of settings that differ from their baselines."""
     return sum(1 for _ in _find_changed(data))
 
 
-def _make_change_block(
-    name: str, caption: str, table: tuple[tuple[str, ...], list[list[str]]]
-) -> Block | None:
-    heads, rows = table
-    if not rows:
-        return None
-    return Block(name, tables=(PageTable(caption, heads, tuple(map(tuple, rows)), wide=True),))
-
-
-def _list_set(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    return ("Target", "Setting", "Before", "Set to", _WHY), list(
-        _list_change_cells(_find_changed(data))
-    )
-
-
-def _list_change_cells(rows: Iterable[Row]) -> Iterator[list[str]]:
+def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     """Yield one line for all targets with the same change and reason."""
     for group in _group_rows(rows):
         targets = format_targets([row.target for row in group])
         row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
-        yield [targets, row.setting, current, value, _explain_row(row)]
+        limit, reason = describe_limit(row.limit), describe_limit(row.why)
+        reason = f"{reason} ({row.source})" if row.source else reason
+        reason = f"{limit}; {reason}" if limit else reason
+        yield targets, row.setting, current, value, reason
 
 
 def _group_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -133,13 +94,16 @@ def _show_span(rows: Sequence[Row], field: str) -> str:
     return values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
 
 
-def _find_changed(data: ReportData) -> Iterator[Row]:
+def _find_changed(data: page.ReportData) -> Iterator[Row]:
     """Yield a row for each changed setting in the journal, with the reason from the plan."""
     planned = {(row.id, row.setting): row for row in data.plan.rows} if data.plan else {}
     for entry in data.journal.entries:
         if entry.value is None or entry.value == entry.before:
             continue
-        row = planned.get(entry.key)
+        row, limit = planned.get(entry.key), None
+        if row is not None:
+            has_changed = row.current is not None and row.current != entry.value
+            limit = f"it is {row.current} by now" if has_changed else row.limit
         yield Row(
             target=entry.target,
             id=entry.id,
@@ -149,24 +113,15 @@ def _find_changed(data: ReportData) -> Iterator[Row]:
             wanted=entry.value,
             value=entry.value,
             state=State.OK,
-            limit=_describe_limit(entry.value, row),
+            limit=limit,
             why=row.why if row else "no rule of this profile is about it",
             source=row.source if row else "",
             rule=row.rule if row else "",
         )
 
 
-def _describe_limit(value: Value, row: Row | None) -> LimitReason | str | None:
-    """Return a note if the value has changed since, otherwise its limit."""
-    if row is None:
-        return None
-    if row.current is not None and row.current != value:
-        return f"it is {row.current} by now"
-    return row.limit
-
-
-def _list_reverted(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    reverts: dict[ValueChange, Record] = {}
+def _list_reverted_cells(data: page.ReportData) -> Iterator[tuple[str, ...]]:
+    reverts: dict[history.ValueChange, history.Record] = {}
     for record in sorted(data.records, key=lambda record: record.time):
         for setting in record.settings:
             if setting.setting in record.reverted:
@@ -174,53 +129,24 @@ def _list_reverted(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
                 beyond = record.proof is not None and record.proof.verdict.beyond
                 if beyond or setting not in reverts:
                     reverts[setting] = record
-    heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
-    rows = [
-        [
-            change.target,
-            change.setting,
-            format_value(change.before),
-            format_value(change.after),
-            _describe_cost(record),
-        ]
-        for change, record in reverts.items()
-    ]
-    return heads, rows
+    for change, record in reverts.items():
+        costs = []
+        for metric in () if record.proof is None else record.proof.verdict.changes:
+            if metric.beyond:
+                costs.append(f"{METRIC_NAMES[metric.metric]} {format_metric_change(metric)}")
+        values = (format_value(change.before), format_value(change.after))
+        yield change.target, change.setting, *values, format_value("; ".join(costs) or None)
 
 
-def _describe_cost(record: Record) -> str:
-    if record.proof is None:
-        return format_value(None)
-    beyond = [change for change in record.proof.verdict.changes if change.beyond]
-    return "; ".join(
-        f"{METRIC_NAMES[change.metric]} {format_metric_change(change)}" for change in beyond
-    ) or format_value(None)
-
-
-def _list_drift(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    heads = ("Target", "Setting", "Current", "Wanted", _WHY)
-    return heads, list(_list_change_cells(_select_state(data, State.DRIFT)))
-
-
-def _list_fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    heads = ("Target", "Setting", "Current", "Wanted", "Why not")
-    rows = []
-    for group in _group_rows(_select_state(data, State.FIXED)):
+def _list_fixed_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
+    for group in _group_rows(rows):
         row, targets = group[0], format_targets([row.target for row in group])
-        current = _show_span(group, "current")
-        reason = format_value(describe_limit(row.limit) or None)
-        rows.append([targets, row.setting, current, format_value(row.wanted), reason])
-    return heads, rows
+        values = (_show_span(group, "current"), format_value(row.wanted))
+        yield targets, row.setting, *values, format_value(describe_limit(row.limit) or None)
 
 
-def _select_state(data: ReportData, state: State) -> list[Row]:
+def _select_state(data: page.ReportData, state: State) -> list[Row]:
     return [row for row in data.plan.rows if row.state is state] if data.plan else []
-
-
-def _explain_row(row: Row) -> str:
-    limit, reason = describe_limit(row.limit), describe_limit(row.why)
-    reason = f"{reason} ({row.source})" if row.source else reason
-    return f"{limit}; {reason}" if limit else reason
 
 
 MAX_VERDICTS = 12
@@ -229,29 +155,26 @@ _EDGE = 200.0
 """Maximum of an interval in percent: one noisy verdict must not flatten all others."""
 
 _SIGNS = {
-    Conclusion.IMPROVED: (Shape.CIRCLE, "s2"),
-    Conclusion.REGRESSED: (Shape.DIAMOND, "s1"),
-    Conclusion.UNCHANGED: (Shape.SQUARE, "s0"),
-    Conclusion.CANNOT_TELL: (Shape.TRIANGLE, "s3 doubted"),
+    Conclusion.IMPROVED: (svg.Shape.CIRCLE, "s2"),
+    Conclusion.REGRESSED: (svg.Shape.DIAMOND, "s1"),
+    Conclusion.UNCHANGED: (svg.Shape.SQUARE, "s0"),
+    Conclusion.CANNOT_TELL: (svg.Shape.TRIANGLE, "s3 doubted"),
 }
 
 
-def make_proofs_section(data: ReportData) -> PageSection:
+def make_proofs_section(data: page.ReportData) -> page.PageSection:
     """Return the section, the latest verdict first."""
     verdicts = find_latest_proofs(data)
     blocks = [_make_proof_block(data, record, proof) for record, proof in verdicts[:MAX_VERDICTS]]
-    if len(verdicts) > MAX_VERDICTS:
-        blocks.append(
-            Block(notes=(f"{len(verdicts) - MAX_VERDICTS} older verdicts: `hbatune history`.",))
-        )
-    howto = Howto("No change has been measured with and without.", data.apply)
-    return PageSection("before-after", "Before and after", tuple(blocks), howto)
+    blocks += page.note_omitted(len(verdicts), MAX_VERDICTS, "older verdicts: `hbatune history`.")
+    howto = page.Howto("No change has been measured with and without.", data.apply)
+    return page.PageSection("before-after", "Before and after", tuple(blocks), howto)
 
 
-def find_latest_proofs(data: ReportData) -> list[tuple[Record, Proof]]:
+def find_latest_proofs(data: page.ReportData) -> list[tuple[history.Record, history.Proof]]:
     """Return the latest proof of each disk and set of settings, the latest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
-    latest: dict[object, tuple[Record, Proof]] = {}
+    latest: dict[object, tuple[history.Record, history.Proof]] = {}
     for record in ordered:
         if record.proof is not None:
             key = (record.id, record.proof.settings, record.proof.group, record.proof.again)
@@ -261,44 +184,39 @@ def find_latest_proofs(data: ReportData) -> list[tuple[Record, Proof]]:
     return list(reversed(latest.values()))
 
 
-def _make_proof_block(data: ReportData, record: Record, proof: Proof) -> Block:
-    subject = format_compared_settings(proof)
+def _make_proof_block(
+    data: page.ReportData, record: history.Record, proof: history.Proof
+) -> page.Block:
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
-    notes = list(_describe_proof(data, record, proof))
-    values = [
-        (
-            setting.setting,
-            "-" if setting.before is None else str(setting.before),
-            str(setting.after),
-        )
-        for setting in record.settings
-    ]
-    heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
-    figures = [_list_proof_cells(change) for change in proof.verdict.changes]
-    tables = [PageTable("What was switched", ("Setting", "Without", "With"), tuple(values))]
-    if figures:
-        table = PageTable("Means of all runs", heads, tuple(figures), frozenset({1, 2, 3}))
-        tables.append(table)
-    return Block(
-        name=f"{proof.target}, {subject}: {verdict}",
-        notes=tuple(notes),
+    values = []
+    for setting in record.settings:
+        before = "-" if setting.before is None else str(setting.before)
+        values.append((setting.setting, before, str(setting.after)))
+    tables = []
+    if values:
+        switched = ("Setting", "Without", "With")
+        tables.append(page.PageTable("What was switched", switched, tuple(values)))
+    if figures := tuple(map(_list_proof_cells, proof.verdict.changes)):
+        heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
+        tables.append(page.PageTable("Means of all runs", heads, figures, frozenset({1, 2, 3})))
+    return page.Block(
+        name=f"{proof.target}, {format_compared_settings(proof)}: {verdict}",
+        notes=tuple(_describe_proof(data, record, proof)),
         figures=(_draw_proof(data, record, proof),) if figures else (),
-        tables=tuple(table for table in tables if table.rows),
+        tables=tuple(tables),
         paired=True,
     )
 
 
-def _describe_proof(data: ReportData, record: Record, proof: Proof) -> Iterator[str]:
+def _describe_proof(
+    data: page.ReportData, record: history.Record, proof: history.Proof
+) -> Iterator[str]:
     verdict = proof.verdict
-    order = (
-        "with and without in turns, in an order drawn by lot"
-        if verdict.design is Design.INTERLEAVED
-        else "all runs before, then all after, since it cannot be switched back and forth"
-    )
-    yield (
-        f"Measured {format_time(record.time)}: {format_count(verdict.runs, 'run')} of "
-        f"each, {order}."
-    )
+    order = "all runs before, then all after, since it cannot be switched back and forth"
+    if verdict.design is Design.INTERLEAVED:
+        order = "with and without in turns, in an order drawn by lot"
+    runs = format_count(verdict.runs, "run")
+    yield f"Measured {units.format_time(record.time)}: {runs} of each, {order}."
     if proof.doubted:
         doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
@@ -306,75 +224,61 @@ def _describe_proof(data: ReportData, record: Record, proof: Proof) -> Iterator[
         yield f"Put back: {', '.join(record.reverted)}."
     if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
         yield f"{format_verdict(verdict)}."
-    yield from describe_stale(data.stale(record))
+    yield from data.list_stale(record)
 
 
 def _list_proof_cells(change: MetricChange) -> tuple[str, ...]:
-    unit = "" if METRIC_NAMES[change.metric] == "IOPS" else " µs"
-    return (
-        METRIC_NAMES[change.metric],
-        f"{change.before:,.0f}{unit}",
-        f"{change.after:,.0f}{unit}",
-        format_metric_change(change),
-        str(change.word),
-    )
+    name = METRIC_NAMES[change.metric]
+    unit = "" if name == "IOPS" else " µs"
+    values = (f"{change.before:,.0f}{unit}", f"{change.after:,.0f}{unit}")
+    return name, *values, format_metric_change(change), str(change.word)
 
 
-def _draw_proof(data: ReportData, record: Record, proof: Proof) -> Figure:
+def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Proof) -> page.Figure:
     tolerance = None
     # Another profile's tolerance would be the wrong band for this verdict.
     if data.profile is not None and data.profile.name == record.profile:
         tolerance = data.profile.tolerance
     changes = proof.verdict.changes
-    ends = [
-        _clamp_percent(_to_percent(ratio))
-        for change in changes
-        for ratio in (change.low, change.high)
-    ]
-    tolerated = (
-        [] if tolerance is None else [_get_tolerated(change, tolerance) for change in changes]
-    )
-    axis = make_linear_axis(
-        "change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)]
-    )
-    conclusions = list(dict.fromkeys(change.word for change in changes))
-    keys = [
-        LegendEntry(str(conclusion), _SIGNS[conclusion][1], _SIGNS[conclusion][0])
-        for conclusion in conclusions
-    ]
+    percents = [_to_percent(ratio) for change in changes for ratio in (change.low, change.high)]
+    ends = [_clamp_percent(percent) for percent in percents]
+    keys = []
+    for conclusion in dict.fromkeys(change.word for change in changes):
+        shape, style = _SIGNS[conclusion]
+        keys.append(svg.LegendEntry(str(conclusion), style, shape))
     if tolerance is not None:
-        keys.append(LegendEntry("tolerated", "tolerated", None))
-    name = f"What the settings changed on {proof.target}"
-    chart = Rows(
-        name,
-        axis,
+        for change in changes:
+            tolerated = _get_tolerated(change, tolerance)
+            ends += [tolerated, -tolerated]
+        keys.append(svg.LegendEntry("tolerated", "tolerated", None))
+    chart = charts.Rows(
+        f"What the settings changed on {proof.target}",
+        svg.make_linear_axis("change with the settings, %", ends),
         tuple(_make_proof_row(change, tolerance) for change in changes),
         tuple(keys),
         pitch=46,
-        upright=Guide(0, "no change"),
+        upright=charts.Guide(0, "no change"),
     )
     caption = (
         "The mark is the change, the bar the interval in which it lies, 99 % sure of all three "
         "together. More IOPS and less latency are better."
     )
-    if any(
-        abs(_to_percent(ratio)) > _EDGE for change in changes for ratio in (change.low, change.high)
-    ):
+    if any(abs(percent) > _EDGE for percent in percents):
         caption += " A bar that reaches the edge goes on beyond it."
-    return make_rows_figure(chart, caption)
+    return charts.make_rows_figure(chart, caption)
 
 
-def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:
-    low, middle, high = (
-        _clamp_percent(_to_percent(ratio)) for ratio in (change.low, change.ratio, change.high)
-    )
+def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts.ChartRow:
+    ratios = (change.low, change.ratio, change.high)
+    low, middle, high = (_clamp_percent(_to_percent(ratio)) for ratio in ratios)
     shape, style = _SIGNS[change.word]
-    bars = [Bar(low, high, style.split()[0], 3)]
+    bars = [charts.Bar(low, high, style.split()[0], 3)]
     if tolerance is not None:
         allowed = _get_tolerated(change, tolerance)
-        bars.insert(0, Bar(-allowed, allowed, "tolerated", 22))
-    mark = Mark(middle, shape, style)
-    return ChartRow(METRIC_NAMES[change.metric], format_metric_change(change), tuple(bars), (mark,))
+        bars.insert(0, charts.Bar(-allowed, allowed, "tolerated", 22))
+    mark = charts.Mark(middle, shape, style)
+    name, interval = METRIC_NAMES[change.metric], format_metric_change(change)
+    return charts.ChartRow(name, interval, tuple(bars), (mark,))
 
 
 def _get_tolerated(change: MetricChange, tolerance: Tolerance) -> float:
@@ -397,173 +301,161 @@ _WORDS = {
     "out of reach": "no depth meets the objective; this one comes nearest",
     "cannot tell": "the likeliest, which is not sure enough",
 }
-_LEADER, _REST = ("s2", Shape.DIAMOND), ("s0", Shape.CIRCLE)
+_LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
 
 
-def make_search_section(data: ReportData) -> PageSection:
+def make_search_section(data: page.ReportData) -> page.PageSection:
     """Return the section with the latest search of each disk, the latest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
     newest = {record.id: (record, record.search) for record in ordered if record.search is not None}
     searches = sorted(newest.values(), key=lambda entry: -entry[0].time)
     profile = "oltp" if data.profile is None else data.profile.name
-    howto = Howto(
-        "No disk's best settings have been searched yet.",
-        f"hbatune autotune {data.disk} --profile {profile}",
-    )
-    blocks = [
-        _make_search_block(data, record, searched) for record, searched in searches[:MAX_SEARCHES]
-    ]
-    if len(searches) > MAX_SEARCHES:
-        blocks.append(
-            Block(notes=(f"{len(searches) - MAX_SEARCHES} more searches: `hbatune history`.",))
-        )
-    return PageSection("search", "The search for the best settings", tuple(blocks), howto)
+    command = f"hbatune autotune {data.disk} --profile {profile}"
+    howto = page.Howto("No disk's best settings have been searched yet.", command)
+    blocks = [_make_search_block(data, *search) for search in searches[:MAX_SEARCHES]]
+    blocks += page.note_omitted(len(searches), MAX_SEARCHES, "more searches: `hbatune history`.")
+    return page.PageSection("search", "The search for the best settings", tuple(blocks), howto)
 
 
-def _make_search_block(data: ReportData, record: Record, searched: Searched) -> Block:
-    figures, tables = list[Figure](), list[PageTable]()
+def _make_search_block(
+    data: page.ReportData, record: history.Record, searched: history.Searched
+) -> page.Block:
+    figures, tables = list[page.Figure](), list[page.PageTable]()
     if searched.depth is not None and _is_drawable(searched.depth):
         figures += _draw_depths(searched.depth, searched.objective_us)
         tables.append(_make_depth_table(searched.depth))
     for setting in searched.settings:
         if figure := _draw_candidates(setting):
             figures.append(figure)
-    return Block(
+    return page.Block(
         name=record.target,
-        notes=(*_describe_search(record, searched), *describe_stale(data.stale(record))),
+        notes=(*_describe_search(record, searched), *data.list_stale(record)),
         figures=tuple(figures),
         folded=tuple(tables),
     )
 
 
-def _describe_search(record: Record, searched: Searched) -> Iterator[str]:
-    yield f"Searched {format_time(record.time)} on kernel {record.kernel}."
+def _describe_search(record: history.Record, searched: history.Searched) -> Iterator[str]:
+    yield f"Searched {units.format_time(record.time)} on kernel {record.kernel}."
     if (depth := searched.depth) is not None:
-        conclusion = _describe_conclusion(depth.word)
+        conclusion = _WORDS.get(depth.word, depth.word)
         yield (
-            f"queue_depth {depth.depth}: {conclusion}, {format_percent(depth.chance)} sure; "
+            f"queue_depth {depth.depth}: {conclusion}, {units.format_percent(depth.chance)} sure; "
             f"in force was {depth.current}."
         )
     for setting in searched.settings:
         if setting.leader < len(setting.candidates):
             leader = _show_values(setting.candidates[setting.leader], setting.in_force)
+            conclusion = _WORDS.get(setting.word, setting.word)
             suffix = " beside a bulk writer" if setting.interference else ""
-            yield f"{leader}: {_describe_conclusion(setting.word)}, {setting.depth} deep{suffix}."
+            yield f"{leader}: {conclusion}, {setting.depth} deep{suffix}."
     if record.rule is not None:
         yield f"Written to {record.rule}."
 
 
-def _describe_conclusion(conclusion: str) -> str:
-    return _WORDS.get(conclusion, conclusion)
+def _is_drawable(searched: history.SearchedDepth) -> bool:
+    lowest = [min(probe.depth, probe.iops, probe.p99_us) for probe in searched.probes]
+    return bool(lowest) and min(lowest) > 0
 
 
-def _is_drawable(searched: SearchedDepth) -> bool:
-    figures = [
-        figure for probe in searched.probes for figure in (probe.depth, probe.iops, probe.p99_us)
-    ]
-    return bool(figures) and min(figures) > 0
-
-
-def _draw_depths(searched: SearchedDepth, objective_us: float | None) -> Iterator[Figure]:
+def _draw_depths(
+    searched: history.SearchedDepth, objective_us: float | None
+) -> Iterator[page.Figure]:
     depths = {probe.depth: str(probe.depth) for probe in searched.probes}
-    axis = make_measured_axis(
-        "depth, I/Os in flight", {**depths, max(searched.depth, 1): str(searched.depth)}
-    )
-    answer = Guide(searched.depth, f"answer: {searched.depth}")
+    depths[max(searched.depth, 1)] = str(searched.depth)
+    axis = svg.make_measured_axis("depth, I/Os in flight", depths)
+    answer = charts.Guide(searched.depth, f"answer: {searched.depth}")
     rates = [(probe.depth, probe.iops) for probe in searched.probes]
+    chart = charts.Curves(
+        "IOPS at the depths tried",
+        axis,
+        svg.make_linear_axis("IOPS, I/Os per second", [rate for _, rate in rates]),
+        (_make_series("IOPS", rates, searched.depth),),
+        upright=answer,
+    )
+    caption = "Each point is a probe; its number says when it was made. The dashed line is the "
+    yield charts.make_curves_figure(chart, f"{caption}answer.")
     times = [(probe.depth, probe.p99_us / 1000) for probe in searched.probes]
-    yield make_curves_figure(
-        Curves(
-            "IOPS at the depths tried",
-            axis,
-            make_linear_axis("IOPS, I/Os per second", [rate for _, rate in rates]),
-            (_make_series("IOPS", rates, searched.depth),),
-            upright=answer,
-        ),
-        "Each point is a probe; its number says when it was made. The dashed line is the answer.",
-    )
-    level = None
-    values = [time for _, time in times]
+    curves = (_make_series("p99", times, searched.depth),)
+    level, caption = None, "No objective: the highest rate was searched."
     if objective_us is not None and objective_us > 0:
-        level = Guide(objective_us / 1000, f"objective: {objective_us / 1000:g} ms")
-        values.append(level.value)
-    caption = "No objective: the highest rate was searched."
-    if level is not None:
+        level = charts.Guide(objective_us / 1000, f"objective: {objective_us / 1000:g} ms")
         caption = "The best depth has the highest rate of those below the objective."
-    yield make_curves_figure(
-        Curves(
-            "p99 at the depths tried",
-            axis,
-            make_log_axis("p99 latency, ms", values),
-            (_make_series("p99", times, searched.depth),),
-            upright=answer,
-            level=level,
-        ),
-        caption,
+    chart = charts.Curves(
+        "p99 at the depths tried",
+        axis,
+        svg.make_log_axis("p99 latency, ms", charts.list_y(curves, level)),
+        curves,
+        upright=answer,
+        level=level,
     )
+    yield charts.make_curves_figure(chart, caption)
 
 
-def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> Series:
-    """Return the probes in order of depth, each with its number."""
+def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> charts.Series:
     numbered = sorted((depth, number, value) for number, (depth, value) in enumerate(points, 1))
-    dots = (
-        Dot(depth, value, f"{number}.", chosen=depth == answer) for depth, number, value in numbered
-    )
-    return Series(name, tuple(dots))
+    dots = []
+    for depth, number, value in numbered:
+        dots.append(charts.Dot(depth, value, f"{number}.", chosen=depth == answer))
+    return charts.Series(name, tuple(dots))
 
 
-def _make_depth_table(searched: SearchedDepth) -> PageTable:
-    rows = tuple(
-        (str(number), str(probe.depth), format_digits(probe.iops), format_latency(probe.p99_us))
-        for number, probe in enumerate(searched.probes, 1)
-    )
+def _make_depth_table(searched: history.SearchedDepth) -> page.PageTable:
+    rows = []
+    for number, probe in enumerate(searched.probes, 1):
+        figures = (units.format_digits(probe.iops), units.format_latency(probe.p99_us))
+        rows.append((str(number), str(probe.depth), *figures))
     heads = ("Probe", "Depth", "IOPS", "p99")
-    return PageTable("The probes of this search", heads, rows, frozenset(range(4)))
+    return page.PageTable("The probes of this search", heads, tuple(rows), frozenset(range(4)))
 
 
-def _draw_candidates(searched: SearchedSettings) -> Figure | None:
+def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
     """Draw a row for each candidate, or return None without positive scores."""
     scores = [score for candidate in searched.candidates for score in candidate.scores]
     if not scores or min(scores) <= 0:
         return None
-    axis: Axis
+    axis: svg.Axis
     if searched.interference:
         name = "Candidates beside a bulk writer"
-        axis = make_log_axis("p99 of the reader, ms", [score / 1000 for score in scores])
+        axis = svg.make_log_axis("p99 of the reader, ms", [score / 1000 for score in scores])
         caption = "Less is better; the rates below the names are the writer's. "
     else:
         name = "Candidates by their rate"
-        axis = make_linear_axis("IOPS, less where p99 misses the objective", scores)
+        axis = svg.make_linear_axis("IOPS, less where p99 misses the objective", scores)
         caption = "More is better. "
     rows = tuple(
         _make_search_row(candidate, searched, leads=number == searched.leader)
         for number, candidate in enumerate(searched.candidates)
     )
-    keys = (LegendEntry("a probe of the answer", *_LEADER), LegendEntry("another probe", *_REST))
+    keys = (
+        svg.LegendEntry("a probe of the answer", *_LEADER),
+        svg.LegendEntry("another probe", *_REST),
+    )
     caption += (
         "Each mark is a probe, in an order drawn by lot; the worse half goes after each round. "
         "Whether the last one is better is judged by pairs with what was in force."
     )
-    return make_rows_figure(Rows(name, axis, rows, keys, pitch=44), caption)
+    return charts.make_rows_figure(charts.Rows(name, axis, rows, keys, pitch=44), caption)
 
 
 def _make_search_row(
-    candidate: CandidateTried, searched: SearchedSettings, *, leads: bool
-) -> ChartRow:
+    candidate: history.CandidateTried, searched: history.SearchedSettings, *, leads: bool
+) -> charts.ChartRow:
     style, shape = _LEADER if leads else _REST
     scale = 1000 if searched.interference else 1
     values = [score / scale for score in candidate.scores]
-    bars = (Bar(min(values), max(values), "spread", 3),) if values else ()
+    bars = (charts.Bar(min(values), max(values), "spread", 3),) if values else ()
     notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
-        notes.append(f"{format_digits(candidate.written / 1e6)} MB/s")
+        notes.append(f"{units.format_digits(candidate.written / 1e6)} MB/s")
     else:
         notes.append(format_count(len(candidate.scores), "probe"))
-    marks = tuple(Mark(value, shape, style) for value in values)
-    return ChartRow(_show_values(candidate, searched.in_force), ", ".join(notes), bars, marks)
+    marks = tuple(charts.Mark(value, shape, style) for value in values)
+    name = _show_values(candidate, searched.in_force)
+    return charts.ChartRow(name, ", ".join(notes), bars, marks)
 
 
-def _show_values(candidate: CandidateTried, in_force: Mapping[str, Value]) -> str:
+def _show_values(candidate: history.CandidateTried, in_force: Mapping[str, Value]) -> str:
     """Return a candidate's settings. The current settings show the values that others change."""
     values = candidate.values or in_force
     return ", ".join(f"{name} {value}" for name, value in values.items()) or format_value(None)

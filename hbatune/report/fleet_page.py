@@ -7,7 +7,7 @@ with the selector ``:has``. Browsers support it since 2023, and older browsers s
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -76,7 +76,6 @@ class FleetPage(Struct, frozen=True):
 
 
 _HEADS = ("Host", "Group", "Profile", "Drift", "Critical", "Warnings", "Kernel", "Taken", "Odd in")
-_RIGHT = frozenset({1, 3, 4, 5})
 
 
 def make_fleet_page(audit: Audit) -> FleetPage:
@@ -84,18 +83,15 @@ def make_fleet_page(audit: Audit) -> FleetPage:
     marks = {profile: f"p{n}" for n, (profile, _) in enumerate(_count_profiles(audit), 1)}
     odd: dict[str, list[str]] = defaultdict(list)
     for outlier in audit.odd:
-        text = (
-            f"{name_fact(outlier)}: {format_fact_values(outlier.found)}, usually "
-            f"{format_values(outlier.usual)}"
-        )
-        odd[outlier.host].append(text)
+        values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
+        odd[outlier.host].append(f"{name_fact(outlier)}: {values}, usually {usual}")
     return FleetPage(
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
         tiles=tuple(_list_tiles(audit)),
         filters=tuple(_list_filters(audit, marks)),
         heads=_HEADS,
-        right=_RIGHT,
+        right=frozenset({1, 3, 4, 5}),
         hosts=tuple(_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
         sections=tuple((id, table) for id, table in _list_tables(audit) if table.rows),
     )
@@ -128,147 +124,76 @@ def _list_marks(host: AuditedHost, profile: str) -> Iterator[str]:
             yield str(severity)
 
 
-_STATES = (
-    ("drift", "drift"),
-    ("steady", "do not drift"),
-    ("odd", "odd ones out"),
-    ("critical", "critical findings"),
-    ("warning", "warnings"),
-)
+_STATES = {
+    "drift": "drift",
+    "steady": "do not drift",
+    "odd": "odd ones out",
+    "critical": "critical findings",
+    "warning": "warnings",
+}
 
 
 def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]:
     everyone = FilterOption("", "all", len(audit.hosts))
-    counted = Counter(
-        mark for host in audit.hosts for mark in _list_marks(host, marks[host.profile])
-    )
-    states = (FilterOption(mark, label, counted[mark]) for mark, label in _STATES)
-    yield HostFilter("state", "Hosts that", (everyone, *(state for state in states if state.count)))
-    groups = (
-        FilterOption(
-            f"g{group.number}",
-            f"{group.number}: {format_adapters(group.adapters)}",
-            len(group.hosts),
-        )
-        for group in audit.groups[:MAX_OPTIONS]
-    )
+    counts: Counter[str] = Counter()
+    for host in audit.hosts:
+        counts.update(_list_marks(host, marks[host.profile]))
+    states = [FilterOption(mark, _STATES[mark], counts[mark]) for mark in _STATES if counts[mark]]
+    yield HostFilter("state", "Hosts that", (everyone, *states))
+    groups = []
+    for group in audit.groups[:MAX_OPTIONS]:
+        label = f"{group.number}: {format_adapters(group.adapters)}"
+        groups.append(FilterOption(f"g{group.number}", label, len(group.hosts)))
     yield HostFilter("group", "Alike hosts", (everyone, *groups))
-    profiles = (
-        FilterOption(marks[profile], profile or "none", count)
-        for profile, count in _count_profiles(audit)[:MAX_OPTIONS]
-    )
+    profiles = []
+    for profile, count in _count_profiles(audit)[:MAX_OPTIONS]:
+        profiles.append(FilterOption(marks[profile], profile or "none", count))
     yield HostFilter("profile", "Profile", (everyone, *profiles))
 
 
 def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
-    cells = (
-        *(host.name, str(host.group), format_value(host.profile), str(host.drift)),
-        *(
-            str(host.findings.get(severity, 0))
-            for severity in (Severity.CRITICAL, Severity.WARNING)
-        ),
-        *(host.kernel, format_time(host.taken)),
-    )
+    cells = [host.name, str(host.group), format_value(host.profile), str(host.drift)]
+    for severity in (Severity.CRITICAL, Severity.WARNING):
+        cells.append(str(host.findings.get(severity, 0)))
+    cells += [host.kernel, format_time(host.taken)]
     hidden = len(odd) - MAX_FACTS
     facts = [*odd[:MAX_FACTS], f"and {hidden} more"] if hidden > 0 else odd
-    return HostRow(tuple(_list_marks(host, profile)), cells, tuple(facts))
+    return HostRow(tuple(_list_marks(host, profile)), tuple(cells), tuple(facts))
 
 
 def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
-    yield (
-        "odd",
-        PageTable(
-            "Odd among alike hosts",
-            ("Host", "Here", "Usual", "Hosts", "Differs in"),
-            tuple(
-                (
-                    e.host,
-                    format_fact_values(e.found),
-                    format_values(e.usual),
-                    format_share(e),
-                    name_fact(e),
-                )
-                for e in audit.odd
-            ),
-            right=frozenset({3}),
-            wide=True,
-        ),
-    )
-    yield (
-        "lone",
-        PageTable(
-            "Like no other, or too few to compare",
-            ("Host", "Adapters", "Nearest group"),
-            tuple((e.host, format_adapters(e.adapters), describe_nearest(e)) for e in audit.lone),
-            wide=True,
-        ),
-    )
-    yield (
-        "drift",
-        PageTable(
-            "What drifts",
-            ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On"),
-            tuple(
-                (
-                    *(e.setting, *format_drift(e), e.profile, str(len(e.hosts)), str(e.targets)),
-                    *(e.source, format_hosts(e.hosts)),
-                )
-                for e in audit.drift
-            ),
-            right=frozenset({4, 5}),
-            wide=True,
-        ),
-    )
-    yield (
-        "findings",
-        PageTable(
-            "Findings, by severity",
-            (
-                "Severity",
-                "Check",
-                "Hosts",
-                "Source",
-                "On",
-                "Found on the first of them",
-                "What to do",
-            ),
-            tuple(_list_finding_rows(audit)),
-            right=frozenset({2}),
-            wide=True,
-        ),
-    )
-    yield (
-        "inventory",
-        PageTable(
-            "What there is",
-            ("What", "Of", "Value", "Count", "Hosts"),
-            tuple(
-                (
-                    str(e.what),
-                    format_value(e.of),
-                    format_stock_value(e),
-                    str(e.count),
-                    str(len(e.hosts)),
-                )
-                for e in audit.inventory
-            ),
-            right=frozenset({3, 4}),
-        ),
-    )
-    yield (
-        "unusable",
-        PageTable(
-            "Not audited",
-            ("File", "Why"),
-            tuple((e.file, e.reason) for e in audit.unusable),
-            wide=True,
-        ),
-    )
-
-
-def _list_finding_rows(audit: Audit) -> Iterable[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for odd in audit.odd:
+        values = (format_fact_values(odd.found), format_values(odd.usual))
+        rows.append((odd.host, *values, format_share(odd), name_fact(odd)))
+    heads: tuple[str, ...] = ("Host", "Here", "Usual", "Hosts", "Differs in")
+    yield "odd", PageTable("Odd among alike hosts", heads, tuple(rows), frozenset({3}), wide=True)
+    rows = []
+    for lone in audit.lone:
+        rows.append((lone.host, format_adapters(lone.adapters), describe_nearest(lone)))
+    heads = ("Host", "Adapters", "Nearest group")
+    caption = "Like no other, or too few to compare"
+    yield "lone", PageTable(caption, heads, tuple(rows), wide=True)
+    rows = []
+    for drift in audit.drift:
+        counts = (str(len(drift.hosts)), str(drift.targets))
+        first = (drift.setting, *format_drift(drift), drift.profile)
+        rows.append((*first, *counts, drift.source, format_hosts(drift.hosts)))
+    heads = ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On")
+    yield "drift", PageTable("What drifts", heads, tuple(rows), frozenset({4, 5}), wide=True)
+    rows = []
     for finding in map(with_text, audit.findings):
-        yield (
-            *(str(finding.severity), finding.id, str(len(finding.hosts)), finding.source),
-            *(format_hosts(finding.hosts), finding.evidence, finding.advice),
-        )
+        about = (str(finding.severity), finding.id, str(len(finding.hosts)), finding.source)
+        rows.append((*about, format_hosts(finding.hosts), finding.evidence, finding.advice))
+    heads = ("Severity", "Check", "Hosts", "Source", "On")
+    heads = (*heads, "Found on the first of them", "What to do")
+    caption = "Findings, by severity"
+    yield "findings", PageTable(caption, heads, tuple(rows), frozenset({2}), wide=True)
+    rows = []
+    for stock in audit.inventory:
+        subject = (str(stock.what), format_value(stock.of), format_stock_value(stock))
+        rows.append((*subject, str(stock.count), str(len(stock.hosts))))
+    heads = ("What", "Of", "Value", "Count", "Hosts")
+    yield "inventory", PageTable("What there is", heads, tuple(rows), frozenset({3, 4}))
+    files = tuple((snapshot.file, snapshot.reason) for snapshot in audit.unusable)
+    yield "unusable", PageTable("Not audited", ("File", "Why"), files, wide=True)

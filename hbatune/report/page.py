@@ -9,9 +9,10 @@ from hbatune.plan.rows import Plan
 from hbatune.policy.library import Yardsticks
 from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing, compare_on_machine
-from hbatune.probe.history import HistoryEntry, Record, list_entries
+from hbatune.probe.history import Record, list_entries
 from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
+from hbatune.text.probe_tables import describe_stale
 
 
 class ReportData(Struct, frozen=True):
@@ -47,17 +48,17 @@ class ReportData(Struct, frozen=True):
     @property
     def disk(self) -> str:
         """The disk in the commands that the page suggests."""
-        return next(
-            (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map), "sda"
-        )
+        disks = (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map)
+        return next(disks, "sda")
 
     def standing(self, result: ProbeResult) -> Standing | None:
         """Compare a result on this machine, or return None if its disk is missing."""
         return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
 
-    def stale(self, *records: Record) -> list[HistoryEntry]:
-        """Return the stale records."""
-        return [entry for entry in list_entries(records, self.machine) if entry.stale]
+    def list_stale(self, *records: Record) -> list[str]:
+        """Return a sentence for each reason why one of the records is stale."""
+        entries = [entry for entry in list_entries(records, self.machine) if entry.stale]
+        return list(describe_stale(entries))
 
 
 class PageTable(Struct, frozen=True):
@@ -119,6 +120,11 @@ class Block(Struct, frozen=True):
     folded: tuple[PageTable, ...] = ()
     tree: tuple[Node, ...] = ()
     paired: bool = False
+
+
+def note_omitted(count: int, limit: int, text: str) -> tuple[Block, ...]:
+    """Return a block that notes how many of ``count`` items are beyond the limit, if any."""
+    return (Block(notes=(f"{count - limit} {text}",)),) if count > limit else ()
 
 
 class Howto(Struct, frozen=True):

@@ -12,37 +12,19 @@ from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.sweeps import SweptParameter
 from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import is_like
-from hbatune.report.depth_section import make_depth_section, make_interference_section
-from hbatune.report.disk_sections import make_latest_section, make_together_section
-from hbatune.report.evidence_sections import find_latest_proofs as newest_proofs
-from hbatune.report.evidence_sections import (
-    make_changes_section,
-    make_proofs_section,
-    make_search_section,
-    set_count,
-)
+from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
 from hbatune.report.page import Page, ReportData, Tile
-from hbatune.report.sweep_sections import (
-    make_blocks_section,
-    make_corners_section,
-    make_load_section,
-    make_mixes_section,
-)
-from hbatune.report.topology import make_interrupts_section, make_topology_section
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_value
 from hbatune.text.terminal import Field, format_csv
 
-CSV_COLUMNS = (
-    *("section", "part", "picture", "series", "sign"),
-    *("x_axis", "x", "x_end", "y_axis", "y", "trusted"),
-)
+CSV_HEAD = "section,part,picture,series,sign,x_axis,x,x_end,y_axis,y,trusted"
 """The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
 
 def format_values_csv(page: Page) -> str:
     """Return a line for each point, mark and bar in the page's pictures."""
-    return format_csv(CSV_COLUMNS, _list_rows(page))
+    return format_csv(CSV_HEAD, _list_rows(page))
 
 
 def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
@@ -56,20 +38,19 @@ def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
 
 
 _SECTIONS = (
-    *(
-        make_proofs_section,
-        make_changes_section,
-        make_latest_section,
-        make_depth_section,
-        make_load_section,
-        make_corners_section,
-        make_together_section,
-        make_blocks_section,
-        make_mixes_section,
-        make_interference_section,
-        make_search_section,
-    ),
-    *(make_topology_section, make_interrupts_section),
+    evidence_sections.make_proofs_section,
+    evidence_sections.make_changes_section,
+    disk_sections.make_latest_section,
+    depth_section.make_depth_section,
+    sweep_sections.make_load_section,
+    sweep_sections.make_corners_section,
+    disk_sections.make_together_section,
+    sweep_sections.make_blocks_section,
+    sweep_sections.make_mixes_section,
+    depth_section.make_interference_section,
+    evidence_sections.make_search_section,
+    topology.make_topology_section,
+    topology.make_interrupts_section,
 )
 _GIB = 1 << 30
 
@@ -97,12 +78,12 @@ def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _list_tiles(data: ReportData) -> Iterator[Tile]:
-    changed = set_count(data)
-    number, noun = format_count(changed, "setting").split()
+    number, noun = format_count(evidence_sections.set_count(data), "setting").split()
     yield Tile(number, f"{noun} changed")
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
-    single = (proof for _, proof in newest_proofs(data) if proof.group is None and not proof.again)
+    proofs = [proof for _, proof in evidence_sections.find_latest_proofs(data)]
+    single = [proof for proof in proofs if proof.group is None and not proof.again]
     counts = Counter(proof.verdict.word for proof in single)
     for conclusion in Conclusion:
         if counts[conclusion]:

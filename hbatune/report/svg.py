@@ -200,9 +200,8 @@ def make_log_axis(title: str, values: Iterable[float]) -> Axis:
         high = _round_up(low * 1.01)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _list_ticks(low, high, _STEPS if full else _STEPS[:1])
-    return Axis(
-        title, low, high, tuple(Tick(tick, format_short_number(tick)) for tick in ticks), True
-    )
+    labelled = tuple(Tick(tick, format_short_number(tick)) for tick in ticks)
+    return Axis(title, low, high, labelled, True)
 
 
 def make_measured_axis(title: str, labels: Mapping[int, str]) -> Axis:
@@ -341,11 +340,10 @@ def place_labels(
     """
     occupied, labels = list(obstacles), list[Box | None]()
     for wish in wishes:
-        free = [
-            box
-            for box in _list_positions(wish, size)
-            if box.within(frame) and not any(box.overlaps(obstacle) for obstacle in occupied)
-        ]
+        free = []
+        for box in _list_positions(wish, size):
+            if box.within(frame) and not any(map(box.overlaps, occupied)):
+                free.append(box)
         best = min(free, key=lambda box: box.held(lines), default=None)
         occupied += [] if best is None else [best]
         labels.append(best)
@@ -353,7 +351,6 @@ def place_labels(
 
 
 def _list_positions(wish: LabelRequest, size: float) -> list[Box]:
-    """Return the positions next to a point: above, right, left, below, and the four corners."""
     across, high = estimate_width(wish.text, size), _HEIGHT * size
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []

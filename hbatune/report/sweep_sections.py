@@ -14,28 +14,11 @@ from msgspec.structs import replace
 from hbatune.probe.comparison import compute_mix_cost
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
 from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
-from hbatune.report import charts
-from hbatune.report.charts import Curves, Dot, Guide, Series, make_curves_figure
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
+from hbatune.report import charts, page
+from hbatune.report.charts import Curves, Dot, Series, make_curves_figure
 from hbatune.report.svg import Axis, Tick, make_linear_axis, make_log_axis, make_measured_axis
-from hbatune.text.basic_output import format_count
-from hbatune.text.probe_tables import (
-    describe_cpu_limits,
-    describe_doubt,
-    describe_jobs,
-    describe_knee,
-    describe_mix,
-    describe_stale,
-    describe_standing,
-)
-from hbatune.text.units import (
-    format_block_size,
-    format_conditions,
-    format_digits,
-    format_latency,
-    format_pattern,
-    format_rate,
-)
+from hbatune.text import probe_tables, units
+from hbatune.text.basic_output import format_count, format_sentence
 
 MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
@@ -44,18 +27,31 @@ HOLLOW_NOTE = " Hollow points break Little's law: they must not be trusted."
 CPU_TITLE = "CPU time, % of one CPU"
 MetricGetter = Callable[[Figures], float]
 
+_NAMES = {
+    SweptParameter.DEPTH: ("depth", "Depth"),
+    SweptParameter.BLOCK: ("block size", "Block"),
+    SweptParameter.MIX: ("share of reads", "Reads"),
+}
+"""The names of the swept parameter in a sentence and in the head of a table."""
+IOPS_TITLE = "IOPS, I/Os per second"
 
-def make_blocks_section(data: ReportData) -> PageSection:
+
+def get_iops(figures: Figures) -> float:
+    """Return the IOPS of a run."""
+    return figures.iops
+
+
+def make_blocks_section(data: page.ReportData) -> page.PageSection:
     """Return the section on block sizes."""
-    howto = Howto(
+    howto = page.Howto(
         "No block size sweep has been made yet.", f"hbatune probe block-sweep {data.disk}"
     )
     return _make_section(data, SweptParameter.BLOCK, "What block size buys", howto, _draw_blocks)
 
 
-def make_mixes_section(data: ReportData) -> PageSection:
+def make_mixes_section(data: page.ReportData) -> page.PageSection:
     """Return the section on the read share. Its workload destroys data on the disk."""
-    howto = Howto(
+    howto = page.Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "No sweep of the read share has been made yet. It writes: name an empty disk.",
         "hbatune probe mix-sweep DISK --destructive",
@@ -63,7 +59,7 @@ def make_mixes_section(data: ReportData) -> PageSection:
     return _make_section(data, SweptParameter.MIX, "What writes cost", howto, _draw_mixes)
 
 
-def choose_sweeps(data: ReportData, swept: SweptParameter) -> list[Sweep]:
+def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
     """Return the latest sweeps of a type that can be drawn."""
     return [sweep for sweep in data.sweeps if sweep.swept is swept and is_drawable(sweep)]
 
@@ -74,20 +70,21 @@ def is_drawable(sweep: Sweep) -> bool:
     return all(min(figure.iops, figure.p50_us, figure.p99_us) > 0 for figure in figures)
 
 
-def note_older_sweeps(sweeps: Sequence[Sweep]) -> Iterator[Block]:
-    """Yield a note if some sweeps are not drawn."""
-    if len(sweeps) > MAX_SWEEPS:
-        yield Block(notes=(f"{len(sweeps) - MAX_SWEEPS} more sweeps are in `hbatune history`.",))
-
-
 def make_series(sweep: Sweep, name: str, take: MetricGetter) -> Series:
     """Return one metric of every run as a curve over the swept value."""
-    return Series(name, tuple(_make_dot(sweep, result, take) for result in sweep.results))
+    dots = []
+    for result in sweep.results:
+        value, is_doubted = sweep.swept.of(result.workload), result.doubt is not None
+        dots.append(Dot(value, take(result.figures), doubted=is_doubted))
+    return Series(name, tuple(dots))
 
 
-def note_doubts(sweep: Sweep) -> str:
+def note_doubts(*sweeps: Sweep) -> str:
     """Return a note on untrusted points, or an empty text if all are trusted."""
-    return HOLLOW_NOTE if any(result.doubt for result in sweep.results) else ""
+    for sweep in sweeps:
+        if any(result.doubt for result in sweep.results):
+            return HOLLOW_NOTE
+    return ""
 
 
 def make_sweep_axis(sweep: Sweep) -> Axis:
@@ -99,7 +96,7 @@ def make_sweep_axis(sweep: Sweep) -> Axis:
     if sweep.swept is SweptParameter.DEPTH:
         return make_measured_axis("depth, I/Os in flight", {value: str(value) for value in values})
     return make_measured_axis(
-        "block size, bytes", {value: format_block_size(value) for value in values}
+        "block size, bytes", {value: units.format_block_size(value) for value in values}
     )
 
 
@@ -108,261 +105,189 @@ def get_cpu_percent(figures: Figures) -> float:
     return figures.iops * figures.cost_us_per_io / 10_000
 
 
-def draw_rate_by_cpu(sweep: Sweep) -> Figure:
+def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    dots = tuple(
-        Dot(
-            get_cpu_percent(result.figures),
-            result.figures.iops,
-            _show_value(sweep.swept, result.workload),
-            doubted=result.doubt is not None,
-        )
-        for result in sweep.results
-    )
+    dots = []
+    for result in sweep.results:
+        x, label = get_cpu_percent(result.figures), _show_value(sweep.swept, result.workload)
+        dots.append(Dot(x, result.figures.iops, label, doubted=result.doubt is not None))
     chart = Curves(
         "IOPS over CPU time",
         make_linear_axis(CPU_TITLE, [dot.x for dot in dots]),
-        make_linear_axis("IOPS, I/Os per second", [dot.y for dot in dots]),
-        (Series("IOPS", dots),),
+        make_linear_axis(IOPS_TITLE, [dot.y for dot in dots]),
+        (Series("IOPS", tuple(dots)),),
     )
-    labels = {
-        SweptParameter.DEPTH: "depth",
-        SweptParameter.BLOCK: "block size",
-        SweptParameter.MIX: "share of reads",
-    }
-    caption = (
-        f"Each point is a {labels[sweep.swept]}, which stands beside it. The steeper, the less an "
-        "I/O costs the CPUs (D1-1)."
-    )
+    caption = f"Each point is a {_NAMES[sweep.swept][0]}, which stands beside it. The steeper, the "
+    caption += "less an I/O costs the CPUs (D1-1)."
     return make_curves_figure(chart, caption + note_doubts(sweep))
 
 
-def make_sweep_table(sweep: Sweep) -> PageTable:
+def make_sweep_table(sweep: Sweep) -> page.PageTable:
     """Return a table of the values in the curves."""
-    heads = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
-    first = {
-        SweptParameter.DEPTH: "Depth",
-        SweptParameter.BLOCK: "Block",
-        SweptParameter.MIX: "Reads",
-    }[sweep.swept]
+    columns = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     rows = tuple(
         (_show_value(sweep.swept, result.workload), *_list_cells(result))
         for result in sweep.results
     )
-    return PageTable("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
+    heads = (_NAMES[sweep.swept][1], *columns)
+    return page.PageTable("The figures of these runs", heads, rows, frozenset(range(9)))
 
 
 def make_joined_table(
     sweeps: Sequence[Sweep], head: str, name: Callable[[Sweep], str]
-) -> PageTable:
+) -> page.PageTable:
     """Return a table of the values in several curves. Each row starts with its curve's name."""
-    tables = [make_sweep_table(sweep) for sweep in sweeps]
-    rows = tuple(
-        (name(sweep), *row)
-        for sweep, sweep_table in zip(sweeps, tables, strict=True)
-        for row in sweep_table.rows
-    )
-    first = tables[0]
+    rows: list[tuple[str, ...]] = []
+    for sweep in sweeps:
+        rows += [(name(sweep), *row) for row in make_sweep_table(sweep).rows]
+    first = make_sweep_table(sweeps[0])
     right = frozenset(column + 1 for column in first.right)
-    return replace(first, heads=(head, *first.heads), rows=rows, right=right)
+    return replace(first, heads=(head, *first.heads), rows=tuple(rows), right=right)
 
 
 def _make_section(
-    data: ReportData,
+    data: page.ReportData,
     swept: SweptParameter,
     name: str,
-    howto: Howto,
-    figures: Callable[[Sweep], Iterable[Figure]],
-) -> PageSection:
+    howto: page.Howto,
+    figures: Callable[[Sweep], Iterable[page.Figure]],
+) -> page.PageSection:
     sweeps = choose_sweeps(data, swept)
-    drawn_blocks = [
-        Block(
-            name=_name_sweep(sweep),
-            notes=(
-                *_describe_costs(data, sweep),
-                format_conditions(sweep.records[-1]),
-                *describe_stale(data.stale(sweep.records[-1])),
-            ),
-            figures=tuple(figures(sweep)),
-            folded=(make_sweep_table(sweep),),
-        )
-        for sweep in sweeps[:MAX_SWEEPS]
-    ]
-    return PageSection(str(swept), name, (*drawn_blocks, *note_older_sweeps(sweeps)), howto)
-
-
-def _describe_costs(data: ReportData, sweep: Sweep) -> Iterator[str]:
-    """Yield the cost of writes compared with the source documents (D0-15), if it was measured."""
-    if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
-        line = describe_mix(cost)
-        yield f"{line[0].upper()}{line[1:]}."
+    blocks = []
+    for sweep in sweeps[:MAX_SWEEPS]:
+        last = sweep.records[-1]
+        notes = [units.format_conditions(last), *data.list_stale(last)]
+        # The cost of writes compared with the source documents (D0-15), if it was measured.
+        if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
+            notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
+        table = make_sweep_table(sweep)
+        block = page.Block(_name_sweep(sweep), tuple(notes), tuple(figures(sweep)), folded=(table,))
+        blocks.append(block)
+    more = page.note_omitted(len(sweeps), MAX_SWEEPS, "more sweeps are in `hbatune history`.")
+    return page.PageSection(str(swept), name, (*blocks, *more), howto)
 
 
 def _name_sweep(sweep: Sweep) -> str:
     workload = sweep.workload
     target = sweep.results[0].target
     if sweep.swept is SweptParameter.BLOCK:
-        return f"{target}: {format_pattern(workload)}, {workload.issued} deep"
-    return f"{target}: {format_block_size(workload.block_size)} random I/O, {workload.issued} deep"
+        return f"{target}: {units.format_pattern(workload)}, {workload.issued} deep"
+    size = units.format_block_size(workload.block_size)
+    return f"{target}: {size} random I/O, {workload.issued} deep"
 
 
-def _draw_blocks(sweep: Sweep) -> Iterator[Figure]:
-    yield _draw_curve(
-        sweep,
-        "IOPS over block size",
-        "IOPS, I/Os per second",
-        lambda figures: figures.iops,
-        "Small blocks show how many I/Os disk and adapter manage.",
-    )
-    yield _draw_curve(
-        sweep,
-        "Throughput over block size",
-        "throughput, MB/s",
-        lambda figures: figures.bandwidth / 1e6,
-        "Large blocks show what disk and link carry.",
-    )
-    yield _draw_curve(
-        sweep,
-        "CPU time over block size",
-        CPU_TITLE,
-        get_cpu_percent,
-        "What the load and its interrupts take; several CPUs together may take more than 100 %.",
-    )
+def _draw_blocks(sweep: Sweep) -> Iterator[page.Figure]:
+    caption = "Small blocks show how many I/Os disk and adapter manage."
+    yield _draw_curve(sweep, "IOPS over block size", IOPS_TITLE, get_iops, caption)
+    name, unit = "Throughput over block size", "throughput, MB/s"
+    caption = "Large blocks show what disk and link carry."
+    yield _draw_curve(sweep, name, unit, lambda figures: figures.bandwidth / 1e6, caption)
+    caption = "What the load and its interrupts take; several CPUs together may take more than "
+    caption += "100 %."
+    yield _draw_curve(sweep, "CPU time over block size", CPU_TITLE, get_cpu_percent, caption)
     yield draw_rate_by_cpu(sweep)
 
 
-def _draw_mixes(sweep: Sweep) -> Iterator[Figure]:
-    yield _draw_curve(
-        sweep,
-        "IOPS over the share of reads",
-        "IOPS, I/Os per second",
-        lambda figures: figures.iops,
-        "From writes alone on the left to reads alone on the right.",
-    )
-    name = "Latency over the share of reads"
+def _draw_mixes(sweep: Sweep) -> Iterator[page.Figure]:
+    caption = "From writes alone on the left to reads alone on the right."
+    yield _draw_curve(sweep, "IOPS over the share of reads", IOPS_TITLE, get_iops, caption)
     curves = (
         make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
         make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
     )
-    values = [dot.y for curve in curves for dot in curve.dots]
-    chart = Curves(name, make_sweep_axis(sweep), make_log_axis("latency, ms", values), curves)
+    axis = make_log_axis("latency, ms", charts.list_y(curves))
+    chart = Curves("Latency over the share of reads", make_sweep_axis(sweep), axis, curves)
     yield make_curves_figure(chart, f"Reads and writes together.{note_doubts(sweep)}")
 
 
-def _draw_curve(sweep: Sweep, name: str, unit: str, take: MetricGetter, caption: str) -> Figure:
+def _draw_curve(
+    sweep: Sweep, name: str, unit: str, take: MetricGetter, caption: str
+) -> page.Figure:
     curve = make_series(sweep, unit, take)
-    chart = Curves(
-        name,
-        make_sweep_axis(sweep),
-        make_linear_axis(unit, [dot.y for dot in curve.dots]),
-        (curve,),
-    )
+    axis = make_linear_axis(unit, charts.list_y([curve]))
+    chart = Curves(name, make_sweep_axis(sweep), axis, (curve,))
     return make_curves_figure(chart, caption + note_doubts(sweep))
-
-
-def _make_dot(sweep: Sweep, result: ProbeResult, take: MetricGetter) -> Dot:
-    value = sweep.swept.of(result.workload)
-    return Dot(value, take(result.figures), doubted=result.doubt is not None)
 
 
 def _show_value(swept: SweptParameter, workload: Workload) -> str:
     value = swept.of(workload)
-    return {SweptParameter.BLOCK: format_block_size(value), SweptParameter.MIX: f"{value} %"}.get(
-        swept, str(value)
-    )
+    if swept is SweptParameter.BLOCK:
+        return units.format_block_size(value)
+    return f"{value} %" if swept is SweptParameter.MIX else str(value)
 
 
-def _list_cells(result: ProbeResult) -> tuple[str, ...]:
+def _list_cells(result: ProbeResult) -> list[str]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
-    return (
-        format_rate(figures.iops),
-        format_digits(figures.bandwidth / 1e6),
-        *map(format_latency, times),
-        f"{format_digits(figures.cost_us_per_io)} µs",
-        describe_doubt(result),
-    )
+    cells = [units.format_rate(figures.iops), units.format_digits(figures.bandwidth / 1e6)]
+    cells += [
+        *map(units.format_latency, times),
+        f"{units.format_digits(figures.cost_us_per_io)} µs",
+    ]
+    return [*cells, probe_tables.describe_doubt(result)]
 
 
 _CurveName = Callable[[Sweep], str]
 
 
-def make_lun_blocks(data: ReportData, sweeps: Sequence[Sweep]) -> Iterator[Block]:
+def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
         disks.setdefault(sweep.records[0].id, []).append(sweep)
+    captions = (
+        "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
+        "What waits above the LUN is in its latency, too.",
+    )
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
-        yield _make_lun_block(data, sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES])
+        ordered = sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES]
+        yield _make_several_block(
+            data, ordered, "by depth of the LUN itself", _name_lun_depth, captions
+        )
 
 
-def make_jobs_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
+def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
-    notes: tuple[str, ...] = ()
-    if advice is not None:
-        line = describe_jobs(advice)
-        notes = (f"{line[0].upper()}{line[1:]}.",)
-    return _make_several_block(
-        data,
-        sweeps[: charts.MAX_SERIES],
-        "by number of jobs",
-        lambda sweep: format_count(sweep.workload.jobs, "job"),
-        ("The same I/Os in flight, by one thread or by several (D0-14).", "The same for p99."),
-        notes,
-    )
-
-
-def _make_lun_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
-    return _make_several_block(
-        data,
-        sweeps,
-        "by depth of the LUN itself",
-        lambda sweep: f"LUN depth {_get_lun_depth(sweep)}",
-        (
-            "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
-            "What waits above the LUN is in its latency, too.",
-        ),
-    )
+    notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
+    caption = "The same I/Os in flight, by one thread or by several (D0-14)."
+    captions, drawn = (caption, "The same for p99."), sweeps[: charts.MAX_SERIES]
+    return _make_several_block(data, drawn, "by number of jobs", _name_jobs, captions, notes)
 
 
 def _get_lun_depth(sweep: Sweep) -> int:
     return sweep.workload.queue_depth or 0
 
 
+def _name_lun_depth(sweep: Sweep) -> str:
+    return f"LUN depth {_get_lun_depth(sweep)}"
+
+
+def _name_jobs(sweep: Sweep) -> str:
+    return format_count(sweep.workload.jobs, "job")
+
+
 def _make_several_block(
-    data: ReportData,
+    data: page.ReportData,
     sweeps: Sequence[Sweep],
     criterion: str,
     name: _CurveName,
     captions: tuple[str, str],
     notes: tuple[str, ...] = (),
-) -> Block:
-    workload, last = sweeps[0].workload, sweeps[-1].records[-1]
-    stale = dict.fromkeys(describe_stale(data.stale(*(sweep.records[-1] for sweep in sweeps))))
+) -> page.Block:
+    last = sweeps[-1].records[-1]
+    stale = dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in sweeps)))
     variable = criterion.removeprefix("by ").removesuffix(" itself")
-    return Block(
-        name=f"{last.target}: {format_block_size(workload.block_size)} "
-        f"{format_pattern(workload)}, {criterion}",
-        notes=(*notes, *_describe_several(sweeps, name), format_conditions(last), *stale),
-        figures=(
-            _draw_several(
-                sweeps,
-                f"IOPS over depth, by {variable}",
-                "IOPS, I/Os per second",
-                name,
-                lambda figures: figures.iops,
-                captions[0],
-            ),
-            _draw_several(
-                sweeps,
-                f"p99 over depth, by {variable}",
-                "p99 latency, ms",
-                name,
-                lambda figures: figures.p99_us / 1000,
-                captions[1],
-            ),
-        ),
+    title = f"IOPS over depth, by {variable}"
+    rate = _draw_several(sweeps, title, IOPS_TITLE, name, get_iops, captions[0])
+    title, unit = f"p99 over depth, by {variable}", "p99 latency, ms"
+    p99 = _draw_several(
+        sweeps, title, unit, name, lambda figures: figures.p99_us / 1000, captions[1]
+    )
+    return page.Block(
+        name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
+        notes=(*notes, *_describe_several(sweeps, name), units.format_conditions(last), *stale),
+        figures=(rate, p99),
         folded=(make_joined_table(sweeps, "Curve", name),),
     )
 
@@ -370,8 +295,8 @@ def _make_several_block(
 def _describe_several(sweeps: Sequence[Sweep], name: _CurveName) -> Iterator[str]:
     for sweep in sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{name(sweep)}: {describe_knee(knee)}."
-        for line in describe_cpu_limits(sweep.results):
+            yield f"{name(sweep)}: {probe_tables.describe_knee(knee)}."
+        for line in probe_tables.describe_cpu_limits(sweep.results):
             yield f"{name(sweep)}: {line}."
 
 
@@ -382,100 +307,73 @@ def _draw_several(
     name: _CurveName,
     take: MetricGetter,
     caption: str,
-) -> Figure:
+) -> page.Figure:
     curves = tuple(make_series(sweep, name(sweep), take) for sweep in sweeps)
-    values = [dot.y for curve in curves for dot in curve.dots]
-    make = make_log_axis if "latency" in unit else make_linear_axis
-    chart = Curves(title, _make_depth_axis(sweeps), make(unit, values), curves)
-    return make_curves_figure(chart, caption + next(filter(None, map(note_doubts, sweeps)), ""))
+    make_axis = make_log_axis if "latency" in unit else make_linear_axis
+    depth_axis = _make_depth_axis("depth of the workload, I/Os in flight", sweeps)
+    chart = Curves(title, depth_axis, make_axis(unit, charts.list_y(curves)), curves)
+    return make_curves_figure(chart, caption + note_doubts(*sweeps))
 
 
-def _make_depth_axis(sweeps: Sequence[Sweep]) -> Axis:
+def _make_depth_axis(title: str, sweeps: Sequence[Sweep]) -> Axis:
     depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    return make_measured_axis(
-        "depth of the workload, I/Os in flight", {depth: str(depth) for depth in depths}
-    )
+    return make_measured_axis(title, {depth: str(depth) for depth in depths})
 
 
-_NEAR = 3.0
-"""Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn. A line
-far above would flatten the curves."""
-
-
-def make_corners_section(data: ReportData) -> PageSection:
+def make_corners_section(data: page.ReportData) -> page.PageSection:
     """Return the section, the latest disk first."""
     measured_corners = [corner for corner in data.corners if all(map(is_drawable, corner.sweeps))]
-    howto = Howto(
+    howto = page.Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "The four corners have not been measured yet. They write: name an empty disk.",
         "hbatune probe four-corners DISK --destructive",
     )
     blocks = [_make_corners_block(data, corner) for corner in measured_corners[:MAX_SWEEPS]]
-    if len(measured_corners) > MAX_SWEEPS:
-        blocks.append(
-            Block(
-                notes=(
-                    f"{len(measured_corners) - MAX_SWEEPS} more disks are in `hbatune history`.",
-                )
-            )
-        )
+    more = "more disks are in `hbatune history`."
+    blocks += page.note_omitted(len(measured_corners), MAX_SWEEPS, more)
     name = "What it does at most: the four corners"
-    return PageSection("corners", name, tuple(blocks), howto)
+    return page.PageSection("corners", name, tuple(blocks), howto)
 
 
-def _make_corners_block(data: ReportData, corners: Corners) -> Block:
+def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     last = corners.sweeps[-1].records[-1]
-    ceiling = _find_ceiling(data, corners)
-    return Block(
+    # The bandwidth of the disk's narrowest link in GB/s.
+    standing = data.standing(corners.sequential[0].results[0])
+    links = () if standing is None else standing.links
+    ceiling = min((link.ceiling for link in links), default=None)
+    caption = "Random I/Os ask of disk and adapter how many they manage (D4-8)."
+    name = "IOPS of random I/O over depth"
+    random = _draw_corners(corners.random, name, IOPS_TITLE, get_iops, caption)
+    caption = "Sequential I/Os ask of the link what it carries (D4-8, D4-9)."
+    if ceiling is not None:
+        caption += f" The adapter's link carries {units.format_digits(ceiling)} GB/s."
+    sequential = _draw_corners(
+        corners.sequential,
+        "Throughput of sequential I/O over depth",
+        "throughput, GB/s",
+        lambda figures: figures.bandwidth / 1e9,
+        caption,
+        ceiling,
+    )
+    notes = [*_describe_corners(data, corners), units.format_conditions(last)]
+    return page.Block(
         name=last.target,
-        notes=(
-            *_describe_corners(data, corners),
-            format_conditions(last),
-            *describe_stale(data.stale(last)),
-        ),
-        figures=(
-            _draw_corners(
-                corners.random,
-                "IOPS of random I/O over depth",
-                "IOPS, I/Os per second",
-                lambda figures: figures.iops,
-                "Random I/Os ask of disk and adapter how many they manage (D4-8).",
-            ),
-            _draw_corners(
-                corners.sequential,
-                "Throughput of sequential I/O over depth",
-                "throughput, GB/s",
-                lambda figures: figures.bandwidth / 1e9,
-                "Sequential I/Os ask of the link what it carries (D4-8, D4-9)."
-                + _describe_ceiling(ceiling),
-                ceiling,
-            ),
-        ),
+        notes=(*notes, *data.list_stale(last)),
+        figures=(random, sequential),
         folded=(make_joined_table(corners.sweeps, "Load", _name_load),),
     )
 
 
-def _describe_corners(data: ReportData, corners: Corners) -> Iterator[str]:
+def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{_name_load(sweep)}: {describe_knee(knee)}."
+            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee)}."
         best = max(sweep.results, key=lambda result: result.figures.iops)
         standing = data.standing(best)
         if standing is not None and standing.raid:
             # The results of such pairs of adapters by RAID level (D4-12).
             raid = replace(standing, goal=None, document=None, links=())
-            yield from describe_standing(best, raid, "")
-
-
-def _find_ceiling(data: ReportData, corners: Corners) -> float | None:
-    """Return the bandwidth of the disk's narrowest link in GB/s, or None if it is unknown."""
-    standing = data.standing(corners.sequential[0].results[0])
-    links = () if standing is None else standing.links
-    return min((link.ceiling for link in links), default=None)
-
-
-def _describe_ceiling(ceiling: float | None) -> str:
-    return "" if ceiling is None else f" The adapter's link carries {format_digits(ceiling)} GB/s."
+            yield from probe_tables.describe_standing(best, raid, "")
 
 
 def _draw_corners(
@@ -485,25 +383,22 @@ def _draw_corners(
     take: MetricGetter,
     caption: str,
     ceiling: float | None = None,
-) -> Figure:
+) -> page.Figure:
     curves = tuple(make_series(sweep, _name_load(sweep), take) for sweep in sweeps)
-    values = [dot.y for curve in curves for dot in curve.dots]
-    level = None
-    if ceiling is not None and ceiling <= _NEAR * max(values):
-        level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
-        values.append(ceiling)
-    depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    axis = make_measured_axis("depth, I/Os in flight", {depth: str(depth) for depth in depths})
-    doubted = any(result.doubt for sweep in sweeps for result in sweep.results)
-    chart = Curves(name, axis, make_linear_axis(unit, values), curves, level=level)
-    return make_curves_figure(chart, caption + (HOLLOW_NOTE if doubted else ""))
+    level = charts.mark_ceiling(ceiling, curves)
+    axis = _make_depth_axis("depth, I/Os in flight", sweeps)
+    chart = Curves(
+        name, axis, make_linear_axis(unit, charts.list_y(curves, level)), curves, level=level
+    )
+    return make_curves_figure(chart, caption + note_doubts(*sweeps))
 
 
 def _name_load(sweep: Sweep) -> str:
-    return f"{format_block_size(sweep.workload.block_size)} {format_pattern(sweep.workload)}"
+    size = units.format_block_size(sweep.workload.block_size)
+    return f"{size} {units.format_pattern(sweep.workload)}"
 
 
-def make_load_section(data: ReportData) -> PageSection:
+def make_load_section(data: page.ReportData) -> page.PageSection:
     """Return the section, the latest load first."""
     loads: dict[Workload, list[Sweep]] = {}
     elsewhere = [sweep for corners in data.corners for sweep in corners.sweeps]
@@ -511,16 +406,13 @@ def make_load_section(data: ReportData) -> PageSection:
         if sweep.workload.queue_depth is None and sweep not in elsewhere:
             loads.setdefault(SweptParameter.DEPTH.without(sweep.workload), []).append(sweep)
     groups = [group for group in loads.values() if is_mix(group[0]) or len(group) > 1]
-    howto = Howto(
+    howto = page.Howto(
         "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
         "hbatune probe oltp1-load --file DIR",
     )
     blocks = [_make_load_block(data, group) for group in groups[:MAX_SWEEPS]]
-    if len(groups) > MAX_SWEEPS:
-        blocks.append(
-            Block(notes=(f"{len(groups) - MAX_SWEEPS} more loads are in `hbatune history`.",))
-        )
-    return PageSection("load", "Response time as the load rises", tuple(blocks), howto)
+    blocks += page.note_omitted(len(groups), MAX_SWEEPS, "more loads are in `hbatune history`.")
+    return page.PageSection("load", "Response time as the load rises", tuple(blocks), howto)
 
 
 def is_mix(sweep: Sweep) -> bool:
@@ -528,65 +420,50 @@ def is_mix(sweep: Sweep) -> bool:
     return sweep.workload.pattern is Pattern.RANDOM_MIX
 
 
-def _make_load_block(data: ReportData, sweeps: Sequence[Sweep]) -> Block:
+def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     drawn = sweeps[: charts.MAX_SERIES]
-    workload = sweeps[0].workload
-    return Block(
-        name=f"{format_block_size(workload.block_size)} {format_pattern(workload)}",
+    mean = _draw_load(drawn, "Mean response time over IOPS", "mean", lambda load: load.mean_us)
+    p99 = _draw_load(drawn, "p99 over IOPS", "p99", lambda load: load.p99_us)
+    return page.Block(
+        name=_name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
-        figures=(
-            _draw_load(
-                drawn, "Mean response time over IOPS", "mean", lambda figures: figures.mean_us
-            ),
-            _draw_load(drawn, "p99 over IOPS", "p99", lambda figures: figures.p99_us),
-        ),
+        figures=(mean, p99),
         folded=(make_joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
     )
 
 
 def _describe_load(
-    data: ReportData, sweeps: Sequence[Sweep], drawn: Sequence[Sweep]
+    data: page.ReportData, sweeps: Sequence[Sweep], drawn: Sequence[Sweep]
 ) -> Iterator[str]:
     for sweep in drawn:
         last = sweep.records[-1]
         # The section on depth reports the knee of a read-only load.
         knee = sweep.knee if is_mix(sweep) else None
-        knee_text = "" if knee is None else f"{describe_knee(knee)}. "
-        yield f"{last.target}: {knee_text}{format_conditions(last)}"
+        knee_text = "" if knee is None else f"{probe_tables.describe_knee(knee)}. "
+        yield f"{last.target}: {knee_text}{units.format_conditions(last)}"
     if len(sweeps) > len(drawn):
         omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
         yield f"Not drawn, for there are only so many curves in a picture: {omitted}."
-    stale = describe_stale(data.stale(*(sweep.records[-1] for sweep in drawn)))
-    yield from dict.fromkeys(stale)
+    yield from dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in drawn)))
 
 
-def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> Figure:
-    curves = tuple(
-        Series(
-            sweep.results[0].target,
-            tuple(
-                Dot(
-                    result.figures.iops,
-                    take(result.figures) / 1000,
-                    str(result.workload.issued),
-                    doubted=result.doubt is not None,
-                )
-                for result in sweep.results
-            ),
-        )
-        for sweep in sweeps
-    )
-    dots = [dot for curve in curves for dot in curve.dots]
+def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> page.Figure:
+    curves = []
+    for sweep in sweeps:
+        dots = []
+        for result in sweep.results:
+            value, depth = take(result.figures) / 1000, str(result.workload.issued)
+            dots.append(Dot(result.figures.iops, value, depth, doubted=result.doubt is not None))
+        curves.append(Series(sweep.results[0].target, tuple(dots)))
+    rates = [dot.x for curve in curves for dot in curve.dots]
     chart = Curves(
         name,
-        make_linear_axis("IOPS, I/Os per second", [dot.x for dot in dots]),
-        make_log_axis(f"{metric} response time, ms", [dot.y for dot in dots]),
-        curves,
+        make_linear_axis(IOPS_TITLE, rates),
+        make_log_axis(f"{metric} response time, ms", charts.list_y(curves)),
+        tuple(curves),
     )
     caption = (
         "Each point is a depth, whose number stands beside it where there is room. Further right "
         "is more, further up is slower; where a curve turns up, the disk is full."
     )
-    return make_curves_figure(
-        chart, caption + (HOLLOW_NOTE if any(dot.doubted for dot in dots) else "")
-    )
+    return make_curves_figure(chart, caption + note_doubts(*sweeps))

@@ -4,18 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
-from hbatune.facts import names
-from hbatune.facts.model import (
-    Adapter,
-    Attribute,
-    Endpoint,
-    Link,
-    Machine,
-    Missing,
-    Role,
-    Vector,
-    get_fact,
-)
+from hbatune.facts import model, names
 from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.report.charts import Bar, ChartRow, Mark, Rows, make_rows_figure
@@ -32,8 +21,8 @@ _HIGH = 420.0
 
 _FREE = ("s0", Shape.CIRCLE, "data, free to move")
 _SIGNS = {
-    (Role.DATA, False): _FREE,
-    (Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
+    (model.Role.DATA, False): _FREE,
+    (model.Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
 }
 _OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
 
@@ -62,7 +51,7 @@ def make_interrupts_section(data: ReportData) -> PageSection:
     return PageSection("interrupts", "Which CPU serves which interrupt", blocks, howto)
 
 
-def _list_nodes(machine: Machine) -> Iterator[Node]:
+def _list_nodes(machine: model.Machine) -> Iterator[Node]:
     """Yield the NUMA nodes with adapters and endpoints, then maps of several adapters."""
     ordered = sorted(machine.adapters, key=_get_node)
     for node, adapters in groupby(ordered, key=_get_node):
@@ -73,50 +62,49 @@ def _list_nodes(machine: Machine) -> Iterator[Node]:
         yield Node("Over several adapters", below=tuple(_group_endpoints(shared)))
 
 
-def _get_node(adapter: Adapter) -> int:
+def _get_node(adapter: model.Adapter) -> int:
     return -1 if adapter.numa_node is None else adapter.numa_node
 
 
-def _make_adapter_node(adapter: Adapter, machine: Machine) -> Node:
+def _make_adapter_node(adapter: model.Adapter, machine: model.Machine) -> Node:
     endpoints = [endpoint for endpoint in machine.endpoints if endpoint.adapter == adapter.target]
     name = " ".join(filter(None, (adapter.target, adapter.family, adapter.product)))
     return Node(name, tuple(_list_facts(adapter)), tuple(_group_endpoints(endpoints)))
 
 
-def _list_facts(adapter: Adapter) -> Iterator[str]:
+def _list_facts(adapter: model.Adapter) -> Iterator[str]:
     if adapter.link is not None:
         yield _describe_link(adapter.link)
     if isinstance(adapter.hw_queues, int):
         yield format_count(adapter.hw_queues, "hardware queue")
     for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
-        if (value := get_fact(fact)) is not None:
+        if (value := model.get_fact(fact)) is not None:
             yield f"{label} {value}"
 
 
-def _describe_link(link: Link) -> str:
-    if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
+def _describe_link(link: model.Link) -> str:
+    if isinstance(link.speed, model.Missing) or isinstance(link.width, model.Missing):
         return "link not readable"
     current = f"link {link.speed:g} GT/s x{link.width}"
-    if isinstance(link.max_speed, Missing) or isinstance(link.max_width, Missing):
+    if isinstance(link.max_speed, model.Missing) or isinstance(link.max_width, model.Missing):
         return current
     if (link.speed, link.width) == (link.max_speed, link.max_width):
         return f"{current}, as fast as it can"
     return f"{current} where {link.max_speed:g} GT/s x{link.max_width} can be"
 
 
-def _group_endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
+def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
     """Yield one node for each group of equal endpoints."""
     targets_by_facts: dict[tuple[str, ...], list[str]] = {}
     for endpoint in endpoints:
-        model = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        targets_by_facts.setdefault(
-            (format_medium(endpoint), str(endpoint.kind), model), []
-        ).append(endpoint.target)
+        product = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
+        key = (format_medium(endpoint), str(endpoint.kind), product)
+        targets_by_facts.setdefault(key, []).append(endpoint.target)
     for facts, targets in targets_by_facts.items():
         yield Node(format_targets(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
 
-def _draw_links(adapters: Sequence[Adapter]) -> Figure | None:
+def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
     rows, values = [], []
     for adapter in adapters:
         link = adapter.link
@@ -124,32 +112,29 @@ def _draw_links(adapters: Sequence[Adapter]) -> Figure | None:
         if link is None or current is None:
             continue
         maximum = compute_link_ceiling(
-            Link(link.max_speed, link.max_width, link.max_speed, link.max_width)
+            model.Link(link.max_speed, link.max_width, link.max_speed, link.max_width)
         )
-        bars = (
-            *(() if maximum is None else (Bar(0, maximum, "room", 14),)),
-            Bar(0, current, "s0", 8),
-        )
+        bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
+        bars.append(Bar(0, current, "s0", 8))
         values += [current, maximum or current]
-        rows.append(
-            ChartRow(adapter.target, _describe_link(link).split(" where")[0].split(",")[0], bars)
-        )
+        speed = _describe_link(link).split(" where")[0].split(",")[0]
+        rows.append(ChartRow(adapter.target, speed, tuple(bars)))
     if not rows:
         return None
-    name = "What the PCI links carry"
-    keys = (
-        LegendEntry("as it runs", "s0", None),
-        LegendEntry("as fast as the card can", "room", None),
-    )
+    maximum_key = LegendEntry("as fast as the card can", "room", None)
+    keys = (LegendEntry("as it runs", "s0", None), maximum_key)
     axis = make_linear_axis("GB/s each way", values)
+    chart = Rows("What the PCI links carry", axis, tuple(rows), keys, pitch=44)
     caption = (
         "What a link carries at most after its encoding; packet headers take a further share. "
         "Where the outline goes beyond the bar, the link runs below what the card can."
     )
-    return make_rows_figure(Rows(name, axis, tuple(rows), keys, pitch=44), caption)
+    return make_rows_figure(chart, caption)
 
 
-def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
+def _draw_interrupts(
+    adapter: model.Adapter, vectors: Sequence[model.Vector], machine: model.Machine
+) -> Figure:
     pitch = max(_THIN, min(_THICK, _HIGH / len(vectors)))
     # Offline CPUs leave gaps in the numbers, so the last number can exceed the count.
     last = max((machine.cpus - 1, *machine.processors.online))
@@ -161,9 +146,8 @@ def _draw_interrupts(adapter: Adapter, vectors: Sequence[Vector], machine: Machi
     keys.append(LegendEntry("may be served there", "allowed", None))
     if partial:
         keys.append(LegendEntry("CPUs near the adapter", "band", None))
-    name = f"Interrupts of {adapter.target} ({adapter.family})"
     chart = Rows(
-        name,
+        f"Interrupts of {adapter.target} ({adapter.family})",
         _make_cpu_axis(last),
         tuple(_make_row(vector, pitch) for vector in vectors),
         tuple(keys),
@@ -183,9 +167,11 @@ def _make_cpu_axis(last: int) -> Axis:
     return Axis("CPU", -0.5, last + 0.5, fits)
 
 
-def _make_row(vector: Vector, pitch: float) -> ChartRow:
+def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
     style, shape, _ = _choose_sign(vector)
-    allowed = _parse_cpus(vector.affinity.text) if isinstance(vector.affinity, Attribute) else ()
+    allowed = (
+        _parse_cpus(vector.affinity.text) if isinstance(vector.affinity, model.Attribute) else ()
+    )
     serving = _parse_cpus(vector.effective or "")
     thick = pitch - 6 if pitch >= _MARKED else pitch - 1
     bars = [Bar(low, high, "allowed", thick) for low, high in _find_stretches(allowed)]
@@ -196,7 +182,7 @@ def _make_row(vector: Vector, pitch: float) -> ChartRow:
     return ChartRow(f"{vector.irq} {' '.join(vector.names)}".strip(), "", tuple(bars), marks)
 
 
-def _choose_sign(vector: Vector) -> tuple[str, Shape, str]:
+def _choose_sign(vector: model.Vector) -> tuple[str, Shape, str]:
     return _SIGNS.get((vector.role, vector.managed), _OTHER)
 
 

@@ -37,14 +37,16 @@ def make_plan_document(
     standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
     """Return the document of ``apply``: rows, counts and measurements."""
-    worse = 0 if verified is None else len(verified.worse)
-    return PlanDocument(
-        summary=replace(make_summary(plan, rows, machine), worse=worse),
+    document = PlanDocument(
+        summary=make_summary(plan, rows, machine),
         rows=tuple(map(describe_row, rows)),
         left_alone=tuple(map(describe_disk, plan.left_alone)),
-        probes=UNSET
-        if verified is None
-        else tuple(ProbePair(e, None) for e in verified.unmeasured),
-        verdicts=UNSET if verified is None else tuple(verified.proofs),
-        standings=UNSET if standings is None else standings,
     )
+    if verified is not None:
+        document = replace(
+            document,
+            summary=replace(document.summary, worse=len(verified.worse)),
+            probes=tuple(ProbePair(endpoint, None) for endpoint in verified.unmeasured),
+            verdicts=tuple(verified.proofs),
+        )
+    return document if standings is None else replace(document, standings=standings)

@@ -30,6 +30,11 @@ def format_count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
+def format_sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def format_second(seconds: float) -> str:
     """Return the date and time, to the second, of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
@@ -142,19 +147,17 @@ class _Collected(io.StringIO):
 
 def add_pager(parser: "argparse.ArgumentParser") -> None:
     """Add --no-pager; without it, a pager shows the command's text."""
-    parser.add_argument(
-        "--no-pager", dest="pager", action="store_false", help="print without a pager"
-    )
+    purpose = "print without a pager"
+    parser.add_argument("--no-pager", dest="pager", action="store_false", help=purpose)
 
 
 @contextmanager
-def page_output(args: "argparse.Namespace") -> Iterator[None]:
-    """Show the output of the context in a pager, if the command accepts --no-pager.
+def page_output(is_wanted: bool) -> Iterator[None]:
+    """Show the output of the context in a pager, if it is wanted.
 
-    JSON and output to a pipe are not paged. After an error the output is printed directly.
+    Output to a pipe is not paged. After an error the output is printed directly.
     """
-    wanted = getattr(args, "pager", False) and not getattr(args, "json", False)
-    command = find_pager(os.environ) if wanted and sys.stdout.isatty() else None
+    command = find_pager(os.environ) if is_wanted and sys.stdout.isatty() else None
     if command is None:
         yield
         return

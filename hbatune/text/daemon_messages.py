@@ -6,17 +6,10 @@ import time
 from collections.abc import Collection, Mapping
 
 from hbatune.act import paths
-from hbatune.agent import status
-from hbatune.agent.orders import (
-    ChangeOrigin,
-    Handled,
-    NewEndpointProbe,
-    PassReason,
-    PassReport,
-    SettingChange,
-)
+from hbatune.agent import orders
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
+from hbatune.agent.status import save as save_status
 from hbatune.errors import UsageError
 from hbatune.policy.config import UnmatchedName
 from hbatune.text.basic_output import describe_tuned, format_count
@@ -43,18 +36,18 @@ STOPPED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids. An event keeps its id if its text changes (journalctl(1))."""
 
 _REASONS = {
-    PassReason.START: "at the start",
-    PassReason.EVENT: "changed since it was set",
-    PassReason.AUDIT: "changed since it was set",
-    PassReason.OVERRUN: "after lost events",
-    PassReason.CONFIGURED: "as the configuration has changed",
-    PassReason.RELOAD: "after a reload",
+    orders.PassReason.START: "at the start",
+    orders.PassReason.EVENT: "changed since it was set",
+    orders.PassReason.AUDIT: "changed since it was set",
+    orders.PassReason.OVERRUN: "after lost events",
+    orders.PassReason.CONFIGURED: "as the configuration has changed",
+    orders.PassReason.RELOAD: "after a reload",
 }
 _ORIGINS = {
-    ChangeOrigin.NEW: "as it appeared",
-    ChangeOrigin.RESET: "reset by the kernel",
-    ChangeOrigin.UNSET: "at another try",
-    ChangeOrigin.SHARE: "its share of the array's limit has changed",
+    orders.ChangeOrigin.NEW: "as it appeared",
+    orders.ChangeOrigin.RESET: "reset by the kernel",
+    orders.ChangeOrigin.UNSET: "at another try",
+    orders.ChangeOrigin.SHARE: "its share of the array's limit has changed",
 }
 
 
@@ -68,12 +61,10 @@ class JournalReporter:
 
     def began(self, profile: str | None) -> None:
         """Report that the daemon is ready."""
-        profile_text = (
-            f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
-        )
-        self._log(READY_ID, INFO, f"ready: {profile_text}")
+        state = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
+        self._log(READY_ID, INFO, f"ready: {state}")
 
-    def passed(self, reason: PassReason, report: PassReport) -> None:
+    def passed(self, reason: orders.PassReason, report: orders.PassReport) -> None:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
@@ -83,73 +74,55 @@ class JournalReporter:
             self._log_change(reason, change)
         if report.subjects is not None:
             self._log_unmatched(report.unmatched)
-        if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
+        if reason in (
+            orders.PassReason.RELOAD,
+            orders.PassReason.CONFIGURED,
+            orders.PassReason.OVERRUN,
+        ):
             count = format_count(len(report.written), "value")
             self._log(LOOKED_ID, INFO, f"everything was looked at, {count} set")
 
-    def left(self, changes: Collection[SettingChange]) -> None:
+    def left(self, changes: Collection[orders.SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
-            self._log(
-                LEFT_ID,
-                WARNING,
-                f"{change.target}: {change.setting} was set back to {change.before} for the third "
-                f"time in ten minutes and is left so: find out what sets it, or take it out of the "
-                f"profile ({change.rule} wants {change.value})",
-                _make_fields(change),
-            )
+            text = f"{change.target}: {change.setting} was set back to {change.before} for the "
+            text += "third time in ten minutes and is left so: find out what sets it, or take it "
+            text += f"out of the profile ({change.rule} wants {change.value})"
+            self._log(LEFT_ID, WARNING, text, _make_fields(change))
 
     def overrun(self) -> None:
         """Report lost events, which cause a full scan."""
-        self._log(
-            OVERRUN_ID,
-            WARNING,
-            "udev's events came faster than they were read; everything is looked at again "
-            "(buffer_mib in [daemon] makes more room)",
-        )
+        text = "udev's events came faster than they were read; everything is looked at again "
+        self._log(OVERRUN_ID, WARNING, f"{text}(buffer_mib in [daemon] makes more room)")
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report a new configuration, or the error because of which the old one remains active."""
         if mistake is None:
-            self._log(
-                CONFIGURED_ID, INFO, f"the configuration was read again: {profile or 'no profile'}"
-            )
+            text = f"the configuration was read again: {profile or 'no profile'}"
+            self._log(CONFIGURED_ID, INFO, text)
             return
-        self._log(
-            CONFIGURED_ID,
-            ERROR,
-            f"the configuration has a mistake; the last good one stays in force: {mistake.message}"
-            f"{f' ({mistake.hint})' if mistake.hint else ''}",
-        )
+        text = "the configuration has a mistake; the last good one stays in force: "
+        hint = f" ({mistake.hint})" if mistake.hint else ""
+        self._log(CONFIGURED_ID, ERROR, f"{text}{mistake.message}{hint}")
 
-    def probed(self, probe: NewEndpointProbe) -> None:
+    def probed(self, probe: orders.NewEndpointProbe) -> None:
         """Report the probe of new endpoints."""
         if probe.error is not None:
-            self._log(
-                PROBED_ID,
-                WARNING,
-                f"new endpoints were to be measured, and no result was kept: {probe.error}",
-            )
+            text = f"new endpoints were to be measured, and no result was kept: {probe.error}"
+            self._log(PROBED_ID, WARNING, text)
         elif probe.measured:
-            self._log(
-                PROBED_ID, INFO, f"{probe.measured} new endpoints measured: `hbatune history`"
-            )
+            text = f"{probe.measured} new endpoints measured: `hbatune history`"
+            self._log(PROBED_ID, INFO, text)
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
         from hbatune.text.watch_view import format_event  # rare, and it imports the tables
 
         alert, raised = event.alert, event.change is AlertChange.RAISED
-        self._log(
-            RAISED_ID if raised else CLEARED_ID,
-            WARNING if raised else NOTICE,
-            format_event(event),
-            {
-                "HBATUNE_TARGET": alert.target,
-                "HBATUNE_ID": alert.id,
-                "HBATUNE_ALERT": str(alert.condition),
-            },
-        )
+        fields = {"HBATUNE_TARGET": alert.target, "HBATUNE_ID": alert.id}
+        fields["HBATUNE_ALERT"] = str(alert.condition)
+        id, priority = (RAISED_ID, WARNING) if raised else (CLEARED_ID, NOTICE)
+        self._log(id, priority, format_event(event), fields)
 
     def unpublished(self, problem: str) -> None:
         """Report why metrics cannot be published."""
@@ -175,7 +148,7 @@ class JournalReporter:
         """Save the status file, and send the status line to systemd."""
         self._by.notify(f"STATUS={format_status_line(daemon_status)}")
         try:
-            problem = status.save(paths.STATUS, daemon_status)
+            problem = save_status(paths.STATUS, daemon_status)
         except OSError as error:
             problem = error
         # Logged once for each series of failures: the status is saved repeatedly.
@@ -194,38 +167,27 @@ class JournalReporter:
                 self._log(CONFIGURED_ID, WARNING, make_printable(describe_unmatched(name)))
         self._unmatched = frozenset(names)
 
-    def _log_change(self, reason: PassReason, change: SettingChange) -> None:
-        to = f"{change.target}: {change.setting} {change.before} → {change.value}"
+    def _log_change(self, reason: orders.PassReason, change: orders.SettingChange) -> None:
+        value = f"{change.target}: {change.setting} {change.before} → {change.value}"
+        fields = _make_fields(change)
         match change.handled:
-            case Handled.WRITTEN:
-                drifted = change.origin is ChangeOrigin.DRIFT
-                key = (
-                    DRIFTED_ID
-                    if drifted and reason in (PassReason.AUDIT, PassReason.EVENT)
-                    else TUNED_ID
-                )
-                self._log(
-                    key,
-                    NOTICE,
-                    f"{to}, {_explain_change(reason, change)} ({change.rule})",
-                    _make_fields(change),
-                )
-            case Handled.FAILED:
+            case orders.Handled.WRITTEN:
+                is_drift = change.origin is orders.ChangeOrigin.DRIFT
+                is_drift &= reason in (orders.PassReason.AUDIT, orders.PassReason.EVENT)
+                text = f"{value}, {_explain_change(reason, change)} ({change.rule})"
+                self._log(DRIFTED_ID if is_drift else TUNED_ID, NOTICE, text, fields)
+            case orders.Handled.FAILED:
                 why = os.strerror(change.errno) if change.errno else str(change.outcome)
-                text = f"{to} failed: {why} ({change.rule}){_describe_retry(change)}"
-                self._log(FAILED_ID, WARNING, text, _make_fields(change))
-            case Handled.RAMPING:
-                self._log(
-                    RAMPING_ID,
-                    NOTICE,
-                    f"{change.target}: {describe_ramp(change)}",
-                    _make_fields(change),
-                )
-            case Handled.REPORTED:
+                text = f"{value} failed: {why} ({change.rule}){_describe_retry(change)}"
+                self._log(FAILED_ID, WARNING, text, fields)
+            case orders.Handled.RAMPING:
+                text = f"{change.target}: {describe_ramp(change)}"
+                self._log(RAMPING_ID, NOTICE, text, fields)
+            case orders.Handled.REPORTED:
                 text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
-                self._log(DRIFTED_ID, WARNING, f"{text} ({change.rule})", _make_fields(change))
+                self._log(DRIFTED_ID, WARNING, f"{text} ({change.rule})", fields)
             # Not logged: one entry per pass would fill the journal. `hbatune status` shows them.
-            case Handled.LEFT | Handled.HELD | Handled.WAITING:
+            case orders.Handled.LEFT | orders.Handled.HELD | orders.Handled.WAITING:
                 pass
 
     def _log(
@@ -234,34 +196,34 @@ class JournalReporter:
         self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
 
 
-def format_status_line(daemon_status: Status) -> str:
+def format_status_line(status: Status) -> str:
     """Return the daemon's status in one line."""
-    if daemon_status.error is not None:
-        return f"the last pass failed: {daemon_status.error}"
-    if not daemon_status.ready:
+    if status.error is not None:
+        return f"the last pass failed: {status.error}"
+    if not status.ready:
         return "looking at everything for the first time"
-    if daemon_status.rolled_back:
+    if status.rolled_back:
         return "everything was rolled back: nothing is tuned until `hbatune apply`"
-    if daemon_status.profile is None:
+    if status.profile is None:
         return "no profile is active, so nothing is tuned"
-    text = describe_tuned(daemon_status.profile, daemon_status.endpoints)
-    if daemon_status.amiss:
-        expected = "it should be" if len(daemon_status.amiss) == 1 else "they should be"
-        text += f", {format_count(len(daemon_status.amiss), 'setting')} not as {expected}"
-    if ramping := len(daemon_status.open) - len(daemon_status.amiss):
-        text += f", {format_count(ramping, 'queue depth')} that the kernel raises again"
-    if daemon_status.unreadable:
-        text += f", {format_count(daemon_status.unreadable, 'setting')} that could not be read"
-    if daemon_status.alerts:
-        text += f", {format_count(len(daemon_status.alerts), 'alert')}"
-    if daemon_status.mistake is not None:
-        text += ", the configuration has a mistake"
-    if daemon_status.unwritten:
-        text += f", {format_count(len(daemon_status.unwritten), 'file')} that could not be written"
-    return text
+    parts = [describe_tuned(status.profile, status.endpoints)]
+    if status.amiss:
+        expected = "it should be" if len(status.amiss) == 1 else "they should be"
+        parts.append(f"{format_count(len(status.amiss), 'setting')} not as {expected}")
+    if ramping := len(status.open) - len(status.amiss):
+        parts.append(f"{format_count(ramping, 'queue depth')} that the kernel raises again")
+    if status.unreadable:
+        parts.append(f"{format_count(status.unreadable, 'setting')} that could not be read")
+    if status.alerts:
+        parts.append(format_count(len(status.alerts), "alert"))
+    if status.mistake is not None:
+        parts.append("the configuration has a mistake")
+    if status.unwritten:
+        parts.append(f"{format_count(len(status.unwritten), 'file')} that could not be written")
+    return ", ".join(parts)
 
 
-def describe_ramp(change: SettingChange) -> str:
+def describe_ramp(change: orders.SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
@@ -271,35 +233,30 @@ def describe_ramp(change: SettingChange) -> str:
     )
 
 
-def _explain_change(reason: PassReason, change: SettingChange) -> str:
+def _explain_change(reason: orders.PassReason, change: orders.SettingChange) -> str:
     """Return why a value differed; at the start the reason is always the start itself."""
-    if reason is PassReason.START:
+    if reason is orders.PassReason.START:
         return _REASONS[reason]
     return _ORIGINS.get(change.origin, _REASONS[reason])
 
 
-def _describe_retry(change: SettingChange) -> str:
-    """Return the number of tries and the time of the next one, as text."""
+def _describe_retry(change: orders.SettingChange) -> str:
     if change.retry is None:
         return ""
     retry_time = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
     return f", try {change.retry.tries}, the next one at {retry_time}"
 
 
-def _make_fields(change: SettingChange) -> dict[str, str]:
-    return {
+def _make_fields(change: orders.SettingChange) -> dict[str, str]:
+    fields = {
         "HBATUNE_TARGET": change.target,
         "HBATUNE_ID": change.id,
         "HBATUNE_SETTING": change.setting,
         "HBATUNE_FROM": str(change.before),
         "HBATUNE_TO": str(change.value),
         "HBATUNE_RULE": change.rule,
-        **_make_errno_field(change),
     }
-
-
-def _make_errno_field(change: SettingChange) -> dict[str, str]:
-    """Return a field with the errno's name, or its number if unnamed (ENOTSUPP, 524)."""
-    if not change.errno:
-        return {}
-    return {"HBATUNE_ERRNO": errno.errorcode.get(change.errno, str(change.errno))}
+    if change.errno:
+        # Some errnos have no name (ENOTSUPP, 524).
+        fields["HBATUNE_ERRNO"] = errno.errorcode.get(change.errno, str(change.errno))
+    return fields

@@ -16,9 +16,6 @@ from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
 from hbatune.text.limit_text import describe_limit
 
-PLAN_SCHEMA = "hbatune.plan/1"
-FACTS_SCHEMA = "hbatune.facts/1"
-
 
 class AdapterVersions(Struct, frozen=True):
     """The driver and firmware of an adapter; null if unknown."""
@@ -117,8 +114,7 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
     recommendations, if the site's configuration enables them.
     """
 
-    schema: str = PLAN_SCHEMA
-
+    schema: str = "hbatune.plan/1"
     summary: Summary
     rows: tuple[PrintedRow, ...]
     left_alone: tuple[PrintedSkippedDisk, ...] = ()
@@ -135,8 +131,7 @@ class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
 class FactsDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``list``."""
 
-    schema: str = FACTS_SCHEMA
-
+    schema: str = "hbatune.facts/1"
     hostname: str
     kernel: str
     adapters: tuple[Adapter, ...]
@@ -146,16 +141,15 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
 
 def make_facts_document(machine: Machine) -> FactsDocument:
     """Return the document of ``list``: all facts, and whether each endpoint is in use."""
+    endpoints = []
+    for endpoint in machine.endpoints:
+        facts = msgspec.structs.asdict(endpoint)
+        endpoints.append(ListedEndpoint(**facts, mounted=endpoint.mounted, held=endpoint.held))
     return FactsDocument(
         hostname=machine.hostname,
         kernel=machine.kernel,
         adapters=machine.adapters,
-        endpoints=tuple(
-            ListedEndpoint(
-                **msgspec.structs.asdict(endpoint), mounted=endpoint.mounted, held=endpoint.held
-            )
-            for endpoint in machine.endpoints
-        ),
+        endpoints=tuple(endpoints),
         vectors=machine.vectors,
     )
 
@@ -182,7 +176,7 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
         hostname=machine.hostname,
         kernel=machine.kernel,
         boot_id=machine.boot_id,
-        adapters=tuple(_get_versions(adapter) for adapter in machine.adapters),
+        adapters=tuple(map(_get_versions, machine.adapters)),
     )
 
 

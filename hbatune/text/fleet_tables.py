@@ -8,6 +8,7 @@ between two hosts, the most important first.
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import (
@@ -25,19 +26,11 @@ from hbatune.fleet.compare import ComparedHost, ComparedResults, Difference, Hos
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import UnusableSnapshot
 from hbatune.settings.table import SETTINGS
+from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
-from hbatune.text.tables import EMPTY_CELL, Column, ColumnKind, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
-from hbatune.text.units import (
-    format_change,
-    format_latency,
-    format_rate,
-    format_time,
-    format_workload,
-)
-
-AUDIT_SCHEMA = "hbatune.audit/1"
 
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
@@ -64,8 +57,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     ``not_understood`` are settings in hosts' rules that this version ignores.
     """
 
-    schema: str = AUDIT_SCHEMA
-
+    schema: str = "hbatune.audit/1"
     hosts: tuple[AuditedHost, ...]
     groups: tuple[PeerGroup, ...]
     odd: tuple[Outlier, ...]
@@ -79,17 +71,8 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
 
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
-    return AuditDocument(
-        hosts=audit.hosts,
-        groups=audit.groups,
-        odd=audit.odd,
-        lone=audit.lone,
-        drift=audit.drift,
-        findings=tuple(map(with_text, audit.findings)),
-        inventory=audit.inventory,
-        unusable=audit.unusable,
-        not_understood=audit.not_understood,
-    )
+    facts = asdict(audit) | {"findings": tuple(map(with_text, audit.findings))}
+    return AuditDocument(**facts)
 
 
 def with_text(finding: FleetFinding) -> FleetFindingEntry:
@@ -108,71 +91,38 @@ def with_text(finding: FleetFinding) -> FleetFindingEntry:
 
 def show_audit(audit: Audit) -> None:
     """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
-    names = make_columns("id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN")
-    odd = [
-        [
-            outlier.host,
-            format_fact_values(outlier.found),
-            format_values(outlier.usual),
-            format_share(outlier),
-            name_fact(outlier),
-        ]
-        for outlier in audit.odd
+    rows: list[Sequence[Cell]] = []
+    for odd in audit.odd:
+        values = [format_fact_values(odd.found), format_values(odd.usual), format_share(odd)]
+        rows.append([odd.host, *values, name_fact(odd)])
+    columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
+    _show_section("Odd among alike hosts", columns, rows)
+    rows = [
+        [lone.host, (format_adapters(lone.adapters), describe_nearest(lone))] for lone in audit.lone
     ]
-    _show_section("Odd among alike hosts", names, odd)
-    _show_section(
-        "Like no other, or too few to compare",
-        make_columns("id HOST | text ADAPTERS, AND THE NEAREST GROUP"),
-        [
-            [lone.host, (format_adapters(lone.adapters), describe_nearest(lone))]
-            for lone in audit.lone
-        ],
-    )
-    _show_section(
-        "What drifts",
-        make_columns(
-            "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
-            "number TARGETS | text ON | value SOURCE"
-        ),
-        [
-            [
-                *(drift.setting, *format_drift(drift), drift.profile, str(len(drift.hosts))),
-                *(str(drift.targets), format_hosts(drift.hosts), drift.source),
-            ]
-            for drift in audit.drift
-        ],
-    )
-    _show_section(
-        "Findings",
-        make_columns(
-            "state SEVERITY | id CHECK | number HOSTS | "
-            "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
-        ),
-        [
-            _make_finding_row(with_text(finding))
-            for finding in audit.findings
-            if finding.severity is not Severity.INFO
-        ],
-    )
-    _show_section(
-        "What there is",
-        make_columns("id WHAT | value OF | value VALUE | number COUNT | number HOSTS"),
-        [
-            [
-                str(stock.what),
-                format_value(stock.of),
-                format_stock_value(stock),
-                str(stock.count),
-                str(len(stock.hosts)),
-            ]
-            for stock in audit.inventory
-        ],
-    )
-    _show_section(
-        "Not audited",
-        make_columns("id FILE | text WHY"),
-        [[snapshot.file, snapshot.reason] for snapshot in audit.unusable],
-    )
+    columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
+    _show_section("Like no other, or too few to compare", columns, rows)
+    rows = []
+    for drift in audit.drift:
+        counts = [str(len(drift.hosts)), str(drift.targets)]
+        values = [*format_drift(drift), drift.profile, *counts, format_hosts(drift.hosts)]
+        rows.append([drift.setting, *values, drift.source])
+    columns = "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
+    columns += "number TARGETS | text ON | value SOURCE"
+    _show_section("What drifts", columns, rows)
+    grave = [finding for finding in audit.findings if finding.severity is not Severity.INFO]
+    rows = [_make_finding_row(with_text(finding)) for finding in grave]
+    columns = "state SEVERITY | id CHECK | number HOSTS | "
+    columns += "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
+    _show_section("Findings", columns, rows)
+    rows = []
+    for stock in audit.inventory:
+        subject = [str(stock.what), format_value(stock.of), format_stock_value(stock)]
+        rows.append([*subject, str(stock.count), str(len(stock.hosts))])
+    columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
+    _show_section("What there is", columns, rows)
+    rows = [[snapshot.file, snapshot.reason] for snapshot in audit.unusable]
+    _show_section("Not audited", "id FILE | text WHY", rows)
     print_line(summarise_audit(audit))
 
 
@@ -181,8 +131,8 @@ def summarise_audit(audit: Audit) -> str:
     groups = format_count(len(audit.groups), "group")
     parts = [
         f"{format_count(len(audit.hosts), 'host')} in {groups} of alike ones",
-        f"{_format_count(len(audit.drifting), 'drifts', 'drift')}",
-        f"{_format_count(len(audit.odd_hosts), 'is odd', 'are odd')}",
+        _format_count(len(audit.drifting), "drifts", "drift"),
+        _format_count(len(audit.odd_hosts), "is odd", "are odd"),
     ]
     if without := sum(host.profile is None for host in audit.hosts):
         parts.append(f"{_format_count(without, 'has', 'have')} no profile to drift from")
@@ -197,7 +147,7 @@ def format_fact_values(values: Sequence[Valued]) -> str:
     """Return the values of a fact as text; several values with their targets."""
     if len(values) == 1:
         return _format_scalar(values[0].value)
-    return ", ".join(_format_valued(valued) for valued in values)
+    return ", ".join(map(_format_valued, values))
 
 
 def format_values(values: Iterable[Scalar]) -> str:
@@ -224,11 +174,8 @@ def describe_nearest(lone: LoneHost) -> str:
     """Describe the difference between a host without peers and the nearest group."""
     if lone.group is None:
         return "no group of hosts has any of them"
-    parts = [
-        f"{verb} {', '.join(names)}"
-        for verb, names in (("lacks", lone.lacks), ("has besides", lone.besides))
-        if names
-    ]
+    parts = [f"lacks {', '.join(lone.lacks)}"] if lone.lacks else []
+    parts += [f"has besides {', '.join(lone.besides)}"] if lone.besides else []
     return f"group {lone.group} is nearest: it {' and '.join(parts) or 'has others of that name'}"
 
 
@@ -265,43 +212,26 @@ def _format_valued(valued: Valued) -> str:
 
 
 def _format_scalar(value: Scalar) -> str:
-    match value:
-        case None:
-            return UNKNOWN_TEXT
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
+    if value is None:
+        return UNKNOWN_TEXT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _make_finding_row(entry: FleetFindingEntry) -> list[str | tuple[str, ...]]:
+def _make_finding_row(entry: FleetFindingEntry) -> list[Cell]:
     details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
     return [str(entry.severity), entry.id, str(len(entry.hosts)), details, entry.source]
 
 
-def _show_section(
-    name: str, columns: Sequence[Column], rows: Iterable[Sequence[str | Sequence[str]]]
-) -> None:
-    table = Table(columns, list(rows))
-    if table.rows:
+def _show_section(name: str, heads: str, rows: list[Sequence[Cell]]) -> None:
+    if rows:
         print_heading(name)
-        show_table(table)
+        show_table(Table(make_columns(heads), rows))
         print_line()
 
 
-CSV_COLUMNS = (
-    "about",
-    "host",
-    "severity",
-    "what",
-    "current",
-    "wanted",
-    "count",
-    "profile",
-    "source",
-)
+CSV_HEAD = "about,host,severity,what,current,wanted,count,profile,source"
 """The columns; ``name_fact`` is the type of a line.
 
 It is one of host, odd, lone, drift, finding, stock and unusable.
@@ -311,7 +241,7 @@ It is one of host, odd, lone, drift, finding, stock and unusable.
 
 def format_audit_csv(audit: Audit) -> str:
     """Return an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
-    return format_csv(CSV_COLUMNS, _yield_rows(audit))
+    return format_csv(CSV_HEAD, _yield_rows(audit))
 
 
 def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
@@ -331,17 +261,8 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for entry in map(with_text, audit.findings):
         for name in entry.hosts:
             evidence = entry.evidence if name == entry.hosts[0] else None
-            yield (
-                "finding",
-                name,
-                entry.severity,
-                entry.id,
-                evidence,
-                None,
-                None,
-                None,
-                entry.source,
-            )
+            first = ("finding", name, entry.severity, entry.id, evidence)
+            yield (*first, None, None, None, entry.source)
     for stock in audit.inventory:
         subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
@@ -349,8 +270,6 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for unusable in audit.unusable:
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
-
-COMPARE_SCHEMA = "hbatune.compare/1"
 
 _WHY = {
     FactKind.PRESENCE: "how much there is to share the load",
@@ -376,8 +295,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     otherwise since each boot.
     """
 
-    schema: str = COMPARE_SCHEMA
-
+    schema: str = "hbatune.compare/1"
     first: ComparedHost
     second: ComparedHost
     one_host: bool
@@ -389,15 +307,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
 
 def make_compare_document(comparison: HostComparison) -> CompareDocument:
     """Return the JSON document of a comparison."""
-    return CompareDocument(
-        first=comparison.first,
-        second=comparison.second,
-        one_host=comparison.one_host,
-        one_boot=comparison.one_boot,
-        differences=comparison.differences,
-        measured=comparison.measured,
-        same=comparison.same,
-    )
+    return CompareDocument(**asdict(comparison))
 
 
 def show_comparison(comparison: HostComparison) -> None:
@@ -416,43 +326,39 @@ def show_comparison(comparison: HostComparison) -> None:
 
 def summarise_comparison(comparison: HostComparison) -> str:
     """Return one sentence with the number of differences."""
-    first, second = comparison.first, comparison.second
-    who = (
-        f"{first.name} on {format_time(first.taken)} and on {format_time(second.taken)}"
-        if comparison.one_host
-        else f"{first.name} and {second.name}"
-    )
-    differ = (
-        format_count(len(comparison.differences), "difference") if comparison.differences else None
-    )
-    since = "the first look" if comparison.one_boot else "each boot"
-    counted = any(
-        difference.kind in (FactKind.ERRORS, FactKind.COUNTERS)
-        for difference in comparison.differences
-    )
-    return (
-        f"{who}: {differ or 'no difference'}, {format_count(comparison.same, 'fact')} alike"
-        f"{f'; counts are those since {since}' if counted else ''}."
-    )
+    first, second = _name_sides(comparison)
+    if comparison.one_host:
+        names = f"{comparison.first.name} on {first} and on {second}"
+    else:
+        names = f"{first} and {second}"
+    differences = "no difference"
+    if comparison.differences:
+        differences = format_count(len(comparison.differences), "difference")
+    text = f"{names}: {differences}, {format_count(comparison.same, 'fact')} alike"
+    kinds = {difference.kind for difference in comparison.differences}
+    if kinds & {FactKind.ERRORS, FactKind.COUNTERS}:
+        since = "the first look" if comparison.one_boot else "each boot"
+        text += f"; counts are those since {since}"
+    return f"{text}."
 
 
 def _name_sides(comparison: HostComparison) -> tuple[str, str]:
     if comparison.one_host:
-        return format_time(comparison.first.taken), format_time(comparison.second.taken)
+        return units.format_time(comparison.first.taken), units.format_time(comparison.second.taken)
     return comparison.first.name, comparison.second.name
 
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
     # The names of hosts are from their snapshots.
-    sides = [Column(name, ColumnKind.VALUE) for name in names]
-    table = Table([fact, *sides, reason])
+    columns = [Column(name, ColumnKind.VALUE) for name in names]
+    table = Table([fact, *columns, reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
         why = (difference.subject, f"{_explain_difference(difference)}{source}")
-        table.rows.append(
-            [difference.what, _format_side(difference.first), _format_side(difference.second), why]
-        )
+        sides = (difference.first, difference.second)
+        texts = [format_fact_values(values) if values else EMPTY_CELL for values in sides]
+        table.rows.append([difference.what, *texts, why])
     return table
 
 
@@ -460,10 +366,6 @@ def _explain_difference(difference: Difference) -> str:
     if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
         return SETTINGS[difference.what].summary
     return _WHY.get(difference.kind, "a setting")
-
-
-def _format_side(values: Sequence[Valued]) -> str:
-    return format_fact_values(values) if values else EMPTY_CELL
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
@@ -474,8 +376,8 @@ def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str
     table = Table([workload, *p99s, *others])
     for result in results:
         first, second = result.first, result.second
-        cells = [format_workload(result.workload)]
-        cells += [format_latency(first.p99_us), format_latency(second.p99_us)]
-        cells += [format_change(result.p99_ratio), format_rate(first.iops)]
-        table.rows.append([*cells, format_rate(second.iops), result.subject])
+        cells = [units.format_workload(result.workload)]
+        cells += [units.format_latency(first.p99_us), units.format_latency(second.p99_us)]
+        cells += [units.format_change(result.p99_ratio), units.format_rate(first.iops)]
+        table.rows.append([*cells, units.format_rate(second.iops), result.subject])
     return table

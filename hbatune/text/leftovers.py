@@ -98,7 +98,6 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
 
 
 def _report_doubt(entry: Entry, current: Value | None) -> None:
-    """Print whether one late write took effect."""
     late = f"{entry.target}: the late write of {entry.setting}"
     if current == entry.value:
         print_note(f"{late} has landed: it is {current} now")

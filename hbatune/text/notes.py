@@ -1,7 +1,7 @@
 """Print the notes and progress of operations to standard error, and rollbacks as tables."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -21,19 +21,20 @@ from hbatune.text.plan_tables import (
     group_by_adapter,
     group_equal_rows,
 )
-from hbatune.text.tables import Cell, Column, Table, make_columns
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_progress, show_table
 from hbatune.text.units import format_duration
 
-_WOULD = make_columns("id TARGET | id SETTING | value IS | value WOULD GO BACK TO | reason WHY NOT")
-
+_PREVIEW = make_columns(
+    "id TARGET | id SETTING | value IS | value WOULD GO BACK TO | reason WHY NOT"
+)
+_RESTORED = make_columns(
+    "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
+)
 _NO_ROWS = {
     False: "Nothing to put back: the journal is empty.",
     True: "No values could be restored: their original values are lost.",
 }
-_COLUMNS = make_columns(
-    "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
-)
 
 
 def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
@@ -41,16 +42,16 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
 
     ``lost`` is whether the journal has lost other original values.
     """
-    _show_rows(rows, machine, _WOULD, _make_preview_cells)
-    back = sum(row.outcome is None for row in rows)
-    refused = sum(row.outcome is not None and not row.done for row in rows)
+    _show_rows(rows, machine, preview=True)
     if not rows:
         print_line(_NO_ROWS[lost])
-    else:
-        unchanged = len(rows) - back - refused
-        could = f"; {refused} could not" if refused else ""
-        print_line(f"{format_count(back, 'value')} would go back{could}; {unchanged} need nothing.")
-        print_line("Nothing was written.")
+        return
+    back = sum(row.outcome is None for row in rows)
+    refused = sum(row.outcome is not None and not row.done for row in rows)
+    could = f"; {refused} could not" if refused else ""
+    unchanged = len(rows) - back - refused
+    print_line(f"{format_count(back, 'value')} would go back{could}; {unchanged} need nothing.")
+    print_line("Nothing was written.")
 
 
 def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
@@ -58,73 +59,44 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
 
     ``lost`` is whether the journal has lost other original values.
     """
-    _show_rows(rows, machine, _COLUMNS, _make_cells)
+    _show_rows(rows, machine, preview=False)
+    if not rows:
+        print_line(_NO_ROWS[lost])
+        return
     refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
     their = "its" if removed == 1 else "their"
     went = f"; {removed} went with {their} disk or {their} scheduler" if removed else ""
     went += "; others are lost" if lost else ""
-    if not rows:
-        print_line(_NO_ROWS[lost])
-    elif not refused:
-        back = len(rows) - removed
-        print_line(
-            f"{'All ' * (back > 1 and not lost)}{_count_restored(back)} "
-            f"before the first apply{went}."
-        )
+    back = len(rows) - refused - removed
+    text = f"{format_count(back, 'value')} {'is as it was' if back == 1 else 'are as they were'}"
+    if refused:
+        print_line(f"{text}; {refused} could not be put back{went}.")
     else:
-        back = len(rows) - refused - removed
-        print_line(f"{_count_restored(back)}; {refused} could not be put back{went}.")
+        all_values = "All " if back > 1 and not lost else ""
+        print_line(f"{all_values}{text} before the first apply{went}.")
 
 
-def _show_rows(
-    rows: Sequence[Restored],
-    machine: Machine,
-    columns: Sequence[Column],
-    cells: Callable[[Sequence[str], Restored], list[Cell]],
-) -> None:
-    """Print a table for each adapter, without the rows that needed no restore."""
+def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> None:
     for adapter, group in group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
-        if changed:
-            print_heading(format_adapter(adapter, machine))
-            folded = sorted(
-                fold_rows(changed, _get_content),
-                key=lambda folded_row: natural_key(folded_row[0][0]),
-            )
-            rows_shown = group_equal_rows(folded, lambda folded_row: _explain_row(folded_row[1]))
-            show_table(Table(columns, [cells(*folded_row) for folded_row in rows_shown]))
-            print_line()
-
-
-def _count_restored(values: int) -> str:
-    return (
-        f"{format_count(values, 'value')} {'is as it was' if values == 1 else 'are as they were'}"
-    )
+        if not changed:
+            continue
+        print_heading(format_adapter(adapter, machine))
+        folded = sorted(fold_rows(changed, _get_content), key=lambda item: natural_key(item[0][0]))
+        table = Table(_PREVIEW if preview else _RESTORED)
+        for targets, row in group_equal_rows(folded, lambda item: _explain_row(item[1])):
+            cells = [row.setting, format_value(row.current), format_value(row.before)]
+            if not preview:
+                cells += [str(row.outcome), _explain_row(row)]
+            else:
+                cells.append("" if row.outcome is None else _explain_row(row))
+            table.rows.append([fold_names(targets), *cells])
+        show_table(table)
+        print_line()
 
 
 def _get_content(row: Restored) -> tuple[object, ...]:
     return row.setting, row.current, row.before, row.outcome, row.errno, row.found, row.limit
-
-
-def _make_cells(targets: Sequence[str], row: Restored) -> list[Cell]:
-    values = [
-        format_value(row.current),
-        format_value(row.before),
-        str(row.outcome),
-        _explain_row(row),
-    ]
-    return [fold_names(targets), row.setting, *values]
-
-
-def _make_preview_cells(targets: Sequence[str], row: Restored) -> list[Cell]:
-    why_not = "" if row.outcome is None else _explain_row(row)
-    return [
-        fold_names(targets),
-        row.setting,
-        format_value(row.current),
-        format_value(row.before),
-        why_not,
-    ]
 
 
 def _explain_row(row: Restored) -> str:
@@ -175,7 +147,6 @@ def show_note(note: Note) -> None:
 
 
 def _is_information(note: Message) -> bool:
-    """Return whether a note only informs and warns of nothing."""
     match note:
         case context.EventNote():
             return note.event in (Event.OPTIONS_WRITTEN, Event.OPTIONS_REMOVED)
@@ -322,7 +293,6 @@ def _describe_runs(note: context.RunsAhead) -> str:
 
 
 def _describe_writes(note: context.SearchesAhead) -> str:
-    """Describe the writes of a search."""
     if note.emptied:
         return f"it WRITES to {', '.join(note.emptied)}, and destroys what is there"
     if note.folder is not None:

@@ -19,15 +19,12 @@ from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
-_COLUMNS = make_columns(
+_ROW_COLUMNS = make_columns(
+    "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
+)
+_ADVICE_COLUMNS = make_columns(
     "id TARGET | id SETTING | value NOW | value ADVISED | state STANCE | paragraphs WHY"
 )
-_STANCES = {
-    Stance.AGREES: "agrees",
-    Stance.OPEN: "open",
-    Stance.CONFLICT: "conflict",
-    Stance.FIXED: "fixed",
-}
 
 
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
@@ -36,21 +33,12 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     if not listed:
         return
     print_heading("What vendors advise")
-    table = Table(_COLUMNS)
+    table = Table(_ADVICE_COLUMNS)
     for targets, item in fold_rows(listed, _get_advice_content):
         names = fold_names([item.target] if unfold else targets)
-        to_be = "as it is" if item.advised is None else str(item.advised)
-        stance = _STANCES[item.stance]
-        table.rows.append(
-            [
-                names,
-                item.setting,
-                format_value(item.current),
-                to_be,
-                stance,
-                list_advice_reasons(item),
-            ]
-        )
+        advised = "as it is" if item.advised is None else str(item.advised)
+        values = [format_value(item.current), advised, str(item.stance)]
+        table.rows.append([names, item.setting, *values, list_advice_reasons(item)])
     show_table(table)
     print_line()
 
@@ -59,9 +47,8 @@ def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
     """Return the reasons of an advice: the vendor's reason, a conflict, a limit, a note."""
     parts = [f"{advice.vendor}: {advice.why} ({advice.source})"]
     if advice.against is not None:
-        parts.append(
-            f"against rule {advice.against} of the profile, by which it is {advice.planned}"
-        )
+        rule = f"rule {advice.against} of the profile"
+        parts.append(f"against {rule}, by which it is {advice.planned}")
     if advice.limit is not None:
         parts.append(f"here: {describe_limit(advice.limit)}")
     if advice.note is not None:
@@ -73,7 +60,7 @@ def format_advice(advice: Advice) -> str:
     """Return an advice in one sentence."""
     to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
     first, *remaining = list_advice_reasons(advice)
-    return "; ".join((f"{to_be}: {_STANCES[advice.stance]}", first, *remaining))
+    return "; ".join((f"{to_be}: {advice.stance}", first, *remaining))
 
 
 def _get_advice_content(advice: Advice) -> object:
@@ -154,8 +141,8 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
 def show_skipped(disks: Sequence[SkippedDisk]) -> None:
     """Print the disks that no rule may change, with reason and evidence; equal ones once."""
     for targets, disk in fold_rows(disks, lambda disk: (disk.reason, disk.evidence)):
-        text = describe_skipped(describe_limit(disk.reason), disk.evidence)
-        print_line(f"{format_targets(targets)}: {text}", hang=2)
+        reason = describe_skipped(describe_limit(disk.reason), disk.evidence)
+        print_line(f"{format_targets(targets)}: {reason}", hang=2)
     if disks:
         print_line()
 
@@ -169,24 +156,23 @@ def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> 
     """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
-    without_outcome = Counter(row.state for row in rows if row.outcome is None)
-    parts += [
-        f"{without_outcome[state]} {label}"
-        for state, label in _WORDS.items()
-        if without_outcome[state]
-    ]
+    parts += _count_states(row for row in rows if row.outcome is None)
     parts += [f"{worse} worse than before and kept, as asked"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 
 def summarise_states(plan: Plan, rows: Collection[Row]) -> str:
     """Return one sentence with the number of rows for each state, and the memory needed."""
-    states = Counter(row.state for row in rows)
-    parts = [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
-    text = f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
+    parts = ", ".join(_count_states(rows))
+    text = f"Profile {plan.profile}: {parts or 'nothing to set on this machine'}."
     if plan.memory.added >= _MIB:
         text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."
     return text
+
+
+def _count_states(rows: Iterable[Row]) -> list[str]:
+    states = Counter(row.state for row in rows)
+    return [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
 
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
@@ -195,10 +181,8 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
     for row in rows:
         groups.setdefault(row.adapter, []).append(row)
     # Maps over several adapters come last.
-    return {
-        adapter: groups[adapter]
-        for adapter in sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
-    }
+    adapters = sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
+    return {adapter: groups[adapter] for adapter in adapters}
 
 
 def fold_rows(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
@@ -238,20 +222,15 @@ def format_targets(targets: Sequence[str]) -> str:
 
 def format_adapter(target: str | None, machine: Machine) -> str:
     """Return one line that identifies an adapter."""
-    adapter = next(
-        (candidate for candidate in machine.adapters if candidate.target == target), None
-    )
-    if adapter is None:
-        return "several adapters" if target is None else target
-    driver, firmware = get_fact(adapter.driver_version), get_fact(adapter.firmware)
-    parts = [
-        adapter.target,
-        adapter.controller,
-        adapter.family,
-        driver and f"driver {driver}",
-        firmware and f"firmware {firmware}",
-    ]
-    return "  ".join(part for part in parts if part)
+    for adapter in machine.adapters:
+        if adapter.target == target:
+            parts = [adapter.target, adapter.controller, adapter.family]
+            if driver := get_fact(adapter.driver_version):
+                parts.append(f"driver {driver}")
+            if firmware := get_fact(adapter.firmware):
+                parts.append(f"firmware {firmware}")
+            return "  ".join(part for part in parts if part)
+    return "several adapters" if target is None else target
 
 
 def format_medium(endpoint: Endpoint) -> str:
@@ -286,29 +265,20 @@ class _ReasonLog:
 
 
 def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
-    folded = sorted(
-        fold_rows(rows, _get_row_key if unfold else _get_row_content),
-        key=lambda folded_row: natural_key(folded_row[0][0]),
-    )
-    table = Table(
-        make_columns(
-            "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
-        )
-    )
-    table.rows = [
-        [
-            fold_names(targets),
-            row.setting,
-            format_value(row.current),
-            _format_wanted(row),
-            _format_state(row),
-            _explain_row(row, targets[0], reason_log),
-        ]
-        for targets, row in group_equal_rows(
-            folded,
-            lambda folded_row: _explain_row(folded_row[1], folded_row[0][0], reason_log)[-1:],
-        )
-    ]
+    get_key = _get_row_key if unfold else _get_row_content
+    folded = sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0]))
+
+    def get_shared_reason(item: tuple[list[str], Row]) -> tuple[str, ...]:
+        return _explain_row(item[1], item[0][0], reason_log)[-1:]
+
+    table = Table(_ROW_COLUMNS)
+    for targets, row in group_equal_rows(folded, get_shared_reason):
+        # In the other states no value will be written, so none is shown.
+        is_written = row.state in (State.OK, State.DRIFT, State.PENDING)
+        values = [format_value(row.current), format_value(row.value if is_written else None)]
+        state = str(row.state if row.outcome is None else row.outcome)
+        reasons = _explain_row(row, targets[0], reason_log)
+        table.rows.append([fold_names(targets), row.setting, *values, state, reasons])
     show_table(table)
 
 
@@ -343,15 +313,6 @@ def _is_worth_showing(row: Row) -> bool:
     # A rule for all adapters names settings that most of them do not have: not worth showing.
     lacking = row.state is State.ABSENT and row.target == row.adapter
     return row.state is not State.OK and not lacking and not _is_fixed(row)
-
-
-def _format_wanted(row: Row) -> str:
-    # In the other states no value will be written, so none is shown.
-    return format_value(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
-
-
-def _format_state(row: Row) -> str:
-    return str(row.outcome) if row.outcome is not None else str(row.state)
 
 
 def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ...]:

@@ -17,15 +17,8 @@ from msgspec.structs import replace
 from hbatune.facts.model import Machine
 from hbatune.policy.library import MediumFigures, RaidFigures, installed_library
 from hbatune.policy.profile import Profile
-from hbatune.probe.comparison import (
-    Goal,
-    Headroom,
-    LinkShare,
-    MixCost,
-    Standing,
-    compare_on_machine,
-    compute_mix_cost,
-)
+from hbatune.probe import comparison
+from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
@@ -34,22 +27,15 @@ from hbatune.probe.result import (
     Failure,
     Pattern,
     ProbeResult,
-    Served,
     Skip,
     Skipped,
     Workload,
 )
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
+from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import Field, format_csv, make_printable, print_line, show_table
-from hbatune.text.units import (
-    format_digits,
-    format_percent,
-    format_rate,
-    format_short_workload,
-    format_writer,
-)
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
@@ -102,10 +88,8 @@ _FAILURES = {
     Failure.TIMEOUT: "passed its deadline and was killed",
     Failure.STUCK: "passed its deadline and could not be killed: the disk does not answer",
 }
-BLANK_NOTE = (
-    "every block sampled is zero: never written to, or trimmed, it may have answered "
-    "without reading its medium"
-)
+BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
+BLANK_NOTE += "without reading its medium"
 SATURATED_FRACTION = 0.9
 """The fraction of busy CPU time at which a probe measures the CPUs instead of the drive."""
 
@@ -138,7 +122,7 @@ def format_load(workload: Workload) -> str:
     operations = "reads" if workload.pattern in (Pattern.READ, Pattern.RANDOM_READ) else "writes"
     if workload.pattern is Pattern.RANDOM_MIX:
         operations = f"{workload.reads} % reads and {100 - workload.reads} % writes"
-    return f"{block} {order} {operations}{format_writer(workload)}"
+    return f"{block} {order} {operations}{units.format_writer(workload)}"
 
 
 def explain_missing_result(outcome: Skipped | Failed) -> str:
@@ -148,20 +132,22 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
     words = _SKIPS[outcome.reason]
     if outcome.load is not None:
         load = outcome.load
-        words += f" ({format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
+        words += f" ({units.format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
     if outcome.detail:
-        words += f" ({_make_plain(outcome.detail)})"
+        words += f" ({make_printable(' '.join(outcome.detail.split()))})"
     return words
 
 
 def find_standing(
     result: ProbeResult, machine: Machine, profile: Profile | None
-) -> Standing | None:
+) -> comparison.Standing | None:
     """Return the comparison of a result with the reference values; None if its disk is missing."""
-    return compare_on_machine(result, machine, profile, installed_library().yardsticks())
+    return comparison.compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
-def describe_standing(result: ProbeResult, standing: Standing, profile: str) -> Iterator[str]:
+def describe_standing(
+    result: ProbeResult, standing: comparison.Standing, profile: str
+) -> Iterator[str]:
     """Yield a line each on the objective, the source documents and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
@@ -179,12 +165,10 @@ def describe_knee(knee: Knee) -> str:
     """Return the knee with its confidence interval and the gain of the next depth, as text."""
     if knee.past is None or knee.iops is None or knee.p99 is None:
         return f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
+    iops, p99 = _format_difference(knee.iops), _format_difference(knee.p99)
     unsure = f" (it may be anywhere from {knee.low} to {knee.high})"
-    return (
-        f"past depth {knee.depth}: {_format_difference(knee.iops)} IOPS for "
-        f"{_format_difference(knee.p99)} p99"
-        f"{unsure if knee.low < knee.high else ''}"
-    )
+    text = f"past depth {knee.depth}: {iops} IOPS for {p99} p99"
+    return text + unsure if knee.low < knee.high else text
 
 
 def describe_jobs(advice: JobsAdvice) -> str:
@@ -198,13 +182,13 @@ def describe_jobs(advice: JobsAdvice) -> str:
     )
 
 
-def describe_mix(mix: MixCost) -> str:
+def describe_mix(mix: comparison.MixCost) -> str:
     """Return the cost of a mix, compared with the document's values, as text."""
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
     return (
-        f"{mix.reads} % reads {effect} {format_percent(abs(mix.cost))} of the IOPS of reads alone, "
-        f"beside {low} to {high} % ({mix.source})"
+        f"{mix.reads} % reads {effect} {units.format_percent(abs(mix.cost))} of the IOPS of reads "
+        f"alone, beside {low} to {high} % ({mix.source})"
     )
 
 
@@ -215,16 +199,16 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
         for position, result in _select_tails(curve):
             figures = result.figures
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
-            depth = str(result.workload.issued)
-            table.rows.append(
-                [_name_curve(curve, curves), depth, position, *map(format_digits, tails)]
-            )
+            cells = [_name_curve(curve, curves), str(result.workload.issued), position]
+            table.rows.append([*cells, *map(units.format_digits, tails)])
     show_table(table)
-    for curve in curves:
-        for line in _describe_curve(curve):
-            print_line(f"{_name_curve(curve, curves)}: {line}.")
     groups: dict[object, list[DepthSweep]] = {}
     for curve in curves:
+        name = _name_curve(curve, curves)
+        if curve.knee is not None:
+            print_line(f"{name}: {describe_knee(curve.knee)}.")
+        for line in describe_cpu_limits(curve.results):
+            print_line(f"{name}: {line}.")
         load = replace(SweptParameter.DEPTH.without(curve.results[0].workload), jobs=1)
         groups.setdefault((curve.target, load), []).append(curve)
     for group in groups.values():
@@ -233,7 +217,6 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
 
 
 def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
-    """Return the name of a sweep, with its load if the disk has several sweeps."""
     count = sum(candidate.name == curve.name for candidate in curves)
     workload = curve.results[0].workload
     jobs = f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
@@ -244,11 +227,9 @@ def describe_cpu_limits(results: Iterable[ProbeResult]) -> Iterator[str]:
     """Yield the depth, if any, at which the CPUs become the limit instead of the drive."""
     for result in results:
         if result.figures.busy is not None and result.figures.busy >= SATURATED_FRACTION:
-            share = format_percent(result.figures.busy)
-            yield (
-                f"from depth {result.workload.issued} on the CPUs are the limit: those involved "
-                f"are busy {share} of the time"
-            )
+            share = units.format_percent(result.figures.busy)
+            depth = f"from depth {result.workload.issued} on the CPUs are the limit"
+            yield f"{depth}: those involved are busy {share} of the time"
             return
 
 
@@ -262,30 +243,23 @@ def describe_stale(entries: Sequence[HistoryEntry]) -> Iterator[str]:
                 device = "adapter" if entry.record.together is not None else "disk"
                 yield f"{target}: the {device} is not there any more."
             else:
-                yield (
-                    f"{target}: stale: {_STALE[stale.what]} was {stale.then or 'unknown'} then and "
-                    f"is {stale.now or 'unknown'} now (D1-3)."
-                )
+                change = f"was {stale.then or 'unknown'} then and is {stale.now or 'unknown'} now"
+                yield f"{target}: stale: {_STALE[stale.what]} {change} (D1-3)."
         rule = entry.record.rule
         if entry.stale and rule is not None and newest[rule] is entry:
-            yield (
-                f"{rule} was measured then: `hbatune autotune {entry.record.target}` "
-                "measures it again."
-            )
+            command = f"hbatune autotune {entry.record.target}"
+            yield f"{rule} was measured then: `{command}` measures it again."
 
 
 def describe_doubt(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     """Return why a result is not trusted (D3-6), or an empty string."""
     if result.doubt is None:
         return ""
-    if result.doubt is Doubt.RATE:
-        disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
-        requested = disks * (result.workload.rate or 0)
-        return (
-            f"the rate could not be held: {format_digits(result.figures.iops)} of "
-            f"{requested} a second"
-        )
-    return _DOUBTS[result.doubt]
+    if result.doubt is not Doubt.RATE:
+        return _DOUBTS[result.doubt]
+    disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
+    rate, iops = disks * (result.workload.rate or 0), units.format_digits(result.figures.iops)
+    return f"the rate could not be held: {iops} of {rate} a second"
 
 
 def _explain_failure(failed: Failed) -> str:
@@ -297,7 +271,7 @@ def _explain_failure(failed: Failed) -> str:
     if failed.process is not None:
         words += f" (process {failed.process.pid})"
     if failed.text:
-        words += f": {_make_plain(failed.text)}"
+        words += f": {make_printable(' '.join(failed.text.split()))}"
     return words
 
 
@@ -307,11 +281,11 @@ def _make_plain(text: str) -> str:
 
 
 def _format_difference(share: float) -> str:
-    return f"{format_percent(abs(share))} {'more' if share >= 0 else 'less'}"
+    return f"{units.format_percent(abs(share))} {'more' if share >= 0 else 'less'}"
 
 
-def _describe_goal(goal: Goal, profile: str) -> str:
-    spare = format_percent(abs(goal.spare))
+def _describe_goal(goal: comparison.Goal, profile: str) -> str:
+    spare = units.format_percent(abs(goal.spare))
     words = {
         Headroom.MISSED: f"missed by {spare}",
         Headroom.SCANT: f"met, but with only {spare} to spare where 20 to 40 % are wise (D0-9)",
@@ -319,21 +293,20 @@ def _describe_goal(goal: Goal, profile: str) -> str:
         Headroom.AMPLE: f"met, with {spare} to spare, more than the 20 to 40 % of D0-9",
     }
     return (
-        f"p99 is {format_digits(goal.measured_ms)} ms; {profile} wants at most {goal.p99_ms:g} ms "
-        f"({goal.source}): {words[goal.headroom]}"
+        f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} wants at most "
+        f"{goal.p99_ms:g} ms ({goal.source}): {words[goal.headroom]}"
     )
 
 
-def _compare_percentiles(result: ProbeResult, standing: Standing) -> str:
+def _compare_percentiles(result: ProbeResult, standing: comparison.Standing) -> str:
     figures, document = result.figures, standing.document
     assert document is not None
-    measured = "/".join(
-        format_digits(us / 1000) for us in (figures.p95_us, figures.p99_us, figures.p999_us)
-    )
+    percentiles = (figures.p95_us, figures.p99_us, figures.p999_us)
+    measured = "/".join(units.format_digits(us / 1000) for us in percentiles)
     documented = f"{document.p95_ms:g}/{document.p99_ms:g}/{document.p999_ms:g}"
     depth = "" if standing.same_depth else f", measured at depth {document.depth}"
     return (
-        f"p95/p99/p99.9 of {measured} ms and {format_digits(figures.iops)} IOPS at depth "
+        f"p95/p99/p99.9 of {measured} ms and {units.format_digits(figures.iops)} IOPS at depth "
         f"{result.workload.issued}, beside {documented} ms and {document.iops[0]} to "
         f"{document.iops[1]} IOPS on such a medium ({document.source}{depth})"
     )
@@ -343,11 +316,10 @@ def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
     assert document.mean_ms is not None
     low, high = document.mean_ms
     documented = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
+    mean = units.format_digits(result.figures.mean_us / 1000)
     return (
-        f"a mean of {format_digits(result.figures.mean_us / 1000)} ms at depth "
-        f"{result.workload.issued}, "
-        f"beside {documented} ms on such a medium at a depth that is not told "
-        f"({document.mean_source})"
+        f"a mean of {mean} ms at depth {result.workload.issued}, beside {documented} ms on such a "
+        f"medium at a depth that is not told ({document.mean_source})"
     )
 
 
@@ -356,32 +328,26 @@ def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
     yardsticks = installed_library().yardsticks()
     for target in dict.fromkeys(result.target for result in results):
         target_results = [result for result in results if result.target == target]
-        if (mix := compute_mix_cost(target_results, yardsticks)) is not None:
+        if (mix := comparison.compute_mix_cost(target_results, yardsticks)) is not None:
             yield f"{target}: {describe_mix(mix)}."
 
 
-def _describe_link(link: LinkShare) -> str:
-    text = (
-        f"{format_digits(link.measured)} GB/s, {format_percent(link.used)} of what the "
-        f"link of {link.adapter} "
-        f"carries ({format_digits(link.ceiling)} GB/s)"
-    )
+def _describe_link(link: comparison.LinkShare) -> str:
+    measured, ceiling = units.format_digits(link.measured), units.format_digits(link.ceiling)
+    text = f"{measured} GB/s, {units.format_percent(link.used)} of what the link of {link.adapter} "
+    text += f"carries ({ceiling} GB/s)"
     if link.document is not None:
-        text += f"; an adapter on such a link gave {format_digits(link.document)} ({link.source})"
+        document = units.format_digits(link.document)
+        text += f"; an adapter on such a link gave {document} ({link.source})"
     return text
 
 
 def _describe_raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
-    """Return the documented results of pairs of such adapters by RAID level."""
     field, unit = _CORNERS[pattern]
-    levels = ", ".join(
-        f"RAID {raid.level} {format_digits(getattr(raid, field))}" for raid in figures
-    )
+    levels = [f"RAID {raid.level} {units.format_digits(getattr(raid, field))}" for raid in figures]
     first = figures[0]
-    return (
-        f"{first.adapters} {first.card.split()[0]} with {first.drives} SSDs in such slots gave, in "
-        f"{unit}: {levels} ({first.source})"
-    )
+    pair = f"{first.adapters} {first.card.split()[0]} with {first.drives} SSDs in such slots"
+    return f"{pair} gave, in {unit}: {', '.join(levels)} ({first.source})"
 
 
 _CORNERS = {
@@ -405,12 +371,6 @@ def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
         yield "the knee", knee
 
 
-def _describe_curve(curve: DepthSweep) -> Iterator[str]:
-    if curve.knee is not None:
-        yield describe_knee(curve.knee)
-    yield from describe_cpu_limits(curve.results)
-
-
 NO_PAIR_NOTE = "no adapter has two of these disks with figures, so that none were probed together"
 
 
@@ -427,14 +387,13 @@ def describe_together(together: Together) -> Iterator[str]:
 
 
 def _describe_figures(result: TogetherResult) -> str:
-    separate_iops = sum(single.figures.iops for single in result.alone)
-    gb_per_s = result.figures.bandwidth / 1e9
+    figures = result.figures
+    alone = sum(single.figures.iops for single in result.alone)
     return (
         f"{format_count(len(result.targets), 'disk')} at once do "
-        f"{format_rate(result.figures.iops)} IOPS "
-        f"({format_digits(gb_per_s)} GB/s), {format_percent(result.share)} of the "
-        f"{format_rate(separate_iops)} that "
-        f"they do one at a time ({format_short_workload(result.workload)} on each)"
+        f"{units.format_rate(figures.iops)} IOPS ({units.format_digits(figures.bandwidth / 1e9)} "
+        f"GB/s), {units.format_percent(result.share)} of the {units.format_rate(alone)} that "
+        f"they do one at a time ({units.format_short_workload(result.workload)} on each)"
     )
 
 
@@ -445,27 +404,23 @@ def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
             return "the disks are the limit, and the adapter carries them all"
         case Bottleneck.LINK:
             assert result.ceiling is not None
-            used = format_percent(result.figures.bandwidth / 1e9 / result.ceiling)
-            return (
-                f"the link is the limit: {used} of the {format_digits(result.ceiling)} "
-                f"GB/s that it "
-                "carries as it runs now"
-            )
+            used = units.format_percent(result.figures.bandwidth / 1e9 / result.ceiling)
+            ceiling = units.format_digits(result.ceiling)
+            limit = f"the link is the limit: {used} of the {ceiling} GB/s"
+            return f"{limit} that it carries as it runs now"
         case Bottleneck.CPU:
             return (
                 "the CPUs are the limit: those that serve its interrupts, or fio's own, are busy "
-                f"{format_percent(result.busy)} of the time"
+                f"{units.format_percent(result.busy)} of the time"
             )
         case Bottleneck.ADAPTER:
             return "the adapter is the limit: neither its link nor the CPUs are full"
 
 
-CSV_COLUMNS = (
-    *("when", "target", "id", "command", "profile", "kernel", "driver", "firmware"),
-    *("pattern", "block_bytes", "reads_percent", "depth", "jobs", "rate", "queue_depth", "writer"),
-    *("iops", "bytes_per_second", "mean_us", "p50_us", "p95_us", "p99_us", "p999_us"),
-    *("cpu_us_per_io", "interrupt_us_per_io", "busy", "in_flight", "written_beside_per_second"),
-    *("doubt", "verdict", "stale"),
+CSV_HEAD = (
+    "when,target,id,command,profile,kernel,driver,firmware,pattern,block_bytes,reads_percent,"
+    "depth,jobs,rate,queue_depth,writer,iops,bytes_per_second,mean_us,p50_us,p95_us,p99_us,p999_us,"
+    "cpu_us_per_io,interrupt_us_per_io,busy,in_flight,written_beside_per_second,doubt,verdict,stale"
 )
 """The columns; ``in_flight`` follows Little's law, ``depth`` is the depth of each job.
 
@@ -475,40 +430,32 @@ A run on all disks of an adapter has the adapter as its target, and the load of 
 
 def format_history_csv(entries: Iterable[HistoryEntry]) -> str:
     """Return the runs of a history as CSV (D3-9), in the order of its entries."""
-    return format_csv(CSV_COLUMNS, _yield_rows(entries))
+    return format_csv(CSV_HEAD, _yield_rows(entries))
 
 
-def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[tuple[Field, ...]]:
+def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[Field]]:
     for entry in entries:
         record = entry.record
         measured = record.result or record.together
         if measured is None:
             continue
-        workload, figures, served = measured.workload, measured.figures, _get_served(measured)
-        doubt = record.result.doubt if record.result is not None else None
+        workload, figures = measured.workload, measured.figures
+        if isinstance(measured, ProbeResult):
+            served = measured.served
+        else:
+            served = () if measured.served is None else (measured.served,)
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.time))
-        yield (
-            *(timestamp, record.target, record.id, record.command, record.profile, record.kernel),
-            " ".join(str(device.driver) for device in served),
-            " ".join(str(device.firmware) for device in served),
-            *(
-                workload.pattern,
-                workload.block_size,
-                workload.reads,
-                workload.depth,
-                workload.jobs,
-                workload.rate,
-            ),
-            *(workload.queue_depth, "yes" if workload.writer else "no"),
-            *(figures.iops, figures.bandwidth, figures.mean_us, figures.p50_us, figures.p95_us),
-            *(figures.p99_us, figures.p999_us, figures.cpu_us_per_io, figures.interrupt_us_per_io),
-            *(figures.busy, figures.concurrency, figures.written_beside, doubt),
-            None if record.proof is None else record.proof.verdict.word,
-            " ".join(reason.what for reason in entry.stale),
-        )
-
-
-def _get_served(measured: ProbeResult | KeptTogether) -> tuple[Served, ...]:
-    if isinstance(measured, KeptTogether):
-        return () if measured.served is None else (measured.served,)
-    return measured.served
+        row: list[Field] = [timestamp, record.target, record.id, record.command]
+        row += [record.profile, record.kernel]
+        row.append(" ".join(str(device.driver) for device in served))
+        row.append(" ".join(str(device.firmware) for device in served))
+        row += [workload.pattern, workload.block_size, workload.reads, workload.depth]
+        row += [workload.jobs, workload.rate, workload.queue_depth]
+        row += ["yes" if workload.writer else "no", figures.iops, figures.bandwidth]
+        row += [figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us]
+        row += [figures.cpu_us_per_io, figures.interrupt_us_per_io, figures.busy]
+        row += [figures.concurrency, figures.written_beside]
+        row.append(None if record.result is None else record.result.doubt)
+        row.append(None if record.proof is None else record.proof.verdict.word)
+        row.append(" ".join(reason.what for reason in entry.stale))
+        yield row

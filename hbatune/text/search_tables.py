@@ -1,55 +1,29 @@
 """Text on searches for the best settings: a table of answers, and their results."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from hbatune.facts.names import natural_key
 from hbatune.operations.autotune import AutotuneResult
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
+from hbatune.search import tournament
 from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
-from hbatune.search.tournament import (
-    WRITE_SETTINGS,
-    Candidate,
-    DiskSearchResult,
-    End,
-    FoundDepth,
-    FoundSettings,
-    NotJudged,
-    NotRestored,
-    TournamentConclusion,
-    Unjudged,
-)
-from hbatune.settings.setting import Value
+from hbatune.search.tournament import End
 from hbatune.settings.table import QUEUE_DEPTH
+from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_table
-from hbatune.text.units import (
-    format_change,
-    format_digits,
-    format_latency,
-    format_percent,
-    format_rate,
-)
 
 _COLUMNS = make_columns(
     "id TARGET | value SETTING | value IN FORCE | value BEST | state ANSWER | text WHY"
 )
-BETTER, AS_GOOD, CANNOT_TELL = "better", "as good as what you have", "cannot tell"
-_DEPTH_WORDS = {
-    DepthConclusion.BEST: BETTER,
-    DepthConclusion.AS_GOOD: AS_GOOD,
-    DepthConclusion.OUT_OF_REACH: "out of reach",
-    DepthConclusion.CANNOT_TELL: CANNOT_TELL,
-}
-_TOURNAMENT_WORDS = {
-    TournamentConclusion.BEST: BETTER,
-    TournamentConclusion.AS_GOOD: AS_GOOD,
-    TournamentConclusion.CANNOT_TELL: CANNOT_TELL,
-}
+_ANSWERS = {"best": "better", "as good as": "as good as what you have"}
+"""Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
+
 _ENDS = {
     End.STOPPED: "stopped as asked",
     End.NO_TIME: "the time was up: give it more --minutes",
@@ -74,7 +48,7 @@ def show_autotuned(done: AutotuneResult) -> None:
         print_line(line)
 
 
-def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
+def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[list[str]]:
     if disk.depth is not None and disk.depth.answer is not None:
         yield [disk.target, *_make_depth_cells(disk, disk.depth, disk.depth.answer, profile)]
     if disk.settings is not None:
@@ -83,31 +57,30 @@ def _yield_rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
         yield [disk.target, *_make_settings_cells(disk.schedulers)]
     for unjudged in disk.not_judged:
         names = ", ".join(unjudged.settings)
-        yield [
-            disk.target,
-            names,
-            EMPTY_CELL,
-            EMPTY_CELL,
-            "not judged",
-            _explain_unjudged(unjudged),
-        ]
+        reason = _explain_unjudged(unjudged)
+        yield [disk.target, names, EMPTY_CELL, EMPTY_CELL, "not judged", reason]
 
 
 def _make_depth_cells(
-    disk: DiskSearchResult, search: FoundDepth, answer: DepthAnswer, profile: str
+    disk: tournament.DiskSearchResult,
+    search: tournament.FoundDepth,
+    answer: DepthAnswer,
+    profile: str,
 ) -> list[str]:
     better = answer.word is DepthConclusion.BEST
     best = str(answer.depth) if better else EMPTY_CELL
-    cells = [QUEUE_DEPTH, str(search.current), best, _DEPTH_WORDS[answer.word]]
+    cells = [QUEUE_DEPTH, str(search.current), best, _ANSWERS.get(answer.word, str(answer.word))]
     goal = disk.objective_us
-    within = "" if goal is None else f", where {profile} wants at most {format_latency(goal)}"
+    within = "" if goal is None else f", where {profile} wants at most {units.format_latency(goal)}"
     figures = (
-        f"{_format_range(answer.iops, format_rate)} IOPS at a p99 of "
-        f"{_format_range(answer.p99_us, format_latency)}{within}"
+        f"{_format_range(answer.iops, units.format_rate)} IOPS at a p99 of "
+        f"{_format_range(answer.p99_us, units.format_latency)}{within}"
     )
-    sure = f"{format_percent(answer.chance)} sure after {format_count(answer.probes, 'probe')}"
+    sure = (
+        f"{units.format_percent(answer.chance)} sure after {format_count(answer.probes, 'probe')}"
+    )
     if search.compared is not None and search.compared.ratio is not None:
-        sure += f", and {format_change(search.compared.ratio)} in pairs with {search.current}"
+        sure += f", and {units.format_change(search.compared.ratio)} in pairs with {search.current}"
     if answer.word is DepthConclusion.OUT_OF_REACH:
         why = f"even {answer.depth} in flight is too slow: {figures}; {sure}"
     elif answer.word is DepthConclusion.CANNOT_TELL:
@@ -119,9 +92,9 @@ def _make_depth_cells(
     return [*cells, why]
 
 
-def _make_settings_cells(search: FoundSettings) -> list[str]:
+def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
     answer, names = search.answer, search.settings
-    better = answer.word is TournamentConclusion.BEST
+    better = answer.word is tournament.TournamentConclusion.BEST
     values = search.candidates[answer.leader].values
     # For a better candidate, show only the settings that it changes.
     shown_names = [name for name in names if name in values or not better]
@@ -135,58 +108,53 @@ def _make_settings_cells(search: FoundSettings) -> list[str]:
     else:
         leader = "" if better else f"{_format_values(search.candidates[answer.leader])} has "
         why = f"{leader}{_describe_change(search)}; {tried}"
-    return [", ".join(shown_names), before, best, _TOURNAMENT_WORDS[answer.word], why]
+    return [", ".join(shown_names), before, best, _ANSWERS.get(answer.word, str(answer.word)), why]
 
 
-def _describe_change(search: FoundSettings) -> str:
-    """Describe the leader's gain or loss with its interval, and the writer's rates."""
+def _describe_change(search: tournament.FoundSettings) -> str:
     answer = search.answer
     ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
     if not search.interference:
-        change, low, high = map(format_change, ratios)
+        change, low, high = map(units.format_change, ratios)
         return f"{change} IOPS ({low} to {high})"
     # The score is 1/p99, so its highest ratio is the lowest p99.
-    change, high, low = (format_change(1 / ratio) for ratio in ratios)
+    change, high, low = (units.format_change(1 / ratio) for ratio in ratios)
     leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
     return (
-        f"{change} p99 of the reader ({low} to {high}), with {format_digits(leader_mb)} "
-        f"MB/s for the "
-        f"writer against {format_digits(current_mb)}"
+        f"{change} p99 of the reader ({low} to {high}), with {units.format_digits(leader_mb)} MB/s "
+        f"for the writer against {units.format_digits(current_mb)}"
     )
 
 
-def _format_values(candidate: Candidate) -> str:
-    values: Mapping[str, Value] = candidate.values
-    return ", ".join(f"{name} {setting_value}" for name, setting_value in values.items())
+def _format_values(candidate: tournament.Candidate) -> str:
+    return ", ".join(f"{name} {value}" for name, value in candidate.values.items())
 
 
-def _explain_unjudged(unjudged: NotJudged) -> str:
+def _explain_unjudged(unjudged: tournament.NotJudged) -> str:
     match unjudged.reason:
-        case Unjudged.FIXED:
+        case tournament.Unjudged.FIXED:
             return f"it cannot be set: {unjudged.detail}"
-        case Unjudged.NO_CHOICE:
+        case tournament.Unjudged.NO_CHOICE:
             return "there is nothing else that the disk takes"
-        case Unjudged.NEEDS_WRITES:
+        case tournament.Unjudged.NEEDS_WRITES:
+            settings = " and ".join(tournament.WRITE_SETTINGS)
             return (
-                f"a reader alone says nothing about {' and '.join(WRITE_SETTINGS)}: they count "
+                f"a reader alone says nothing about {settings}: they count "
                 "beside a writer, which takes --file DIR on the disk, or an empty disk and "
                 "--destructive"
             )
-        case Unjudged.NOT_WRITABLE:
+        case tournament.Unjudged.NOT_WRITABLE:
             assert unjudged.outcome is not None
             return f"nothing is written to it: {explain_missing_result(unjudged.outcome)}"
-        case Unjudged.ENDED:
+        case tournament.Unjudged.ENDED:
             return "the search ended before"
 
 
-def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
-    """Yield why a search ended early, and the reservations about its probes."""
+def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.outcome is not None:
         begun = disk.result is not None
-        yield (
-            f"{'the search ended' if begun else 'not searched'}: "
-            f"{explain_missing_result(disk.outcome)}"
-        )
+        prefix = "the search ended" if begun else "not searched"
+        yield f"{prefix}: {explain_missing_result(disk.outcome)}"
     if disk.ended is not None:
         yield _ENDS[disk.ended]
     for setting in disk.not_restored:
@@ -199,8 +167,7 @@ def _yield_remarks(disk: DiskSearchResult) -> Iterator[str]:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
 
 
-def _describe_unrestored(disk: DiskSearchResult, setting: NotRestored) -> str:
-    """Explain why a setting does not have its value from before the search."""
+def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
     if setting.outcome is Outcome.CONFLICT:
         return (
             f"{setting.setting} is {setting.found}, which hbatune has not set, and stays so; it "
@@ -214,19 +181,16 @@ def _describe_unrestored(disk: DiskSearchResult, setting: NotRestored) -> str:
 
 
 def _explain_doubt(probe: ProbeResult) -> str:
-    """Explain why the probe that ended a search is not trusted."""
     figures = probe.figures
     if not figures.iops:
-        return f"no I/O of the last one came back in {format_digits(figures.runtime)} s"
+        return f"no I/O of the last one came back in {units.format_digits(figures.runtime)} s"
     return (
-        f"the last one broke Little's law (D3-6), with "
-        f"{format_digits(figures.concurrency)} I/Os in "
-        f"flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
+        f"the last one broke Little's law (D3-6), with {units.format_digits(figures.concurrency)} "
+        f"I/Os in flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
     )
 
 
 def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
-    """Yield the written rules, or how to write them."""
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)
     unchanged = "everything else is as it was." if lost else "everything is as it was."

@@ -12,7 +12,6 @@ from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_block_size, format_digits, format_percent, format_rate
 
-SCHEMA = "hbatune.size/1"
 WRITE_HEAVY_READS = 50
 """Percent of reads below which a load mostly writes."""
 
@@ -26,8 +25,7 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
     ``host`` are the host's resources, ``depth`` is the maximum depth of LUNs of ``array``.
     """
 
-    schema: str = SCHEMA
-
+    schema: str = "hbatune.size/1"
     needs: Needs | None
     host: tuple[ResourceComparison, ...]
     array: SharedArray | None
@@ -36,10 +34,8 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
 
 def show_needs(needs: Needs) -> None:
     """Print the requirements of a load."""
-    print_line(
-        f"Wanted: {format_load(needs.load)}; {format_percent(needs.headroom)} of "
-        f"everything stays free."
-    )
+    headroom = format_percent(needs.headroom)
+    print_line(f"Wanted: {format_load(needs.load)}; {headroom} of everything stays free.")
     print_line()
     print_heading("Drives")
     show_table(_make_media_table(needs))
@@ -73,20 +69,13 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
     if not resources:
         print_line("no drive, link or adapter that a document has a figure for.")
         return
-    table = Table(
-        make_columns("state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE")
-    )
-    table.rows = [
-        [
-            _evaluate_resource(e),
-            str(e.what),
-            _format_number(e.has),
-            _format_number(e.needs),
-            _describe_resource(e),
-            e.source,
-        ]
-        for e in resources
-    ]
+    heads = "state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE"
+    table = Table(make_columns(heads))
+    for resource in resources:
+        state = "unknown" if resource.enough is None else "enough" if resource.enough else "short"
+        numbers = [_format_number(resource.has), _format_number(resource.needs)]
+        subject = f"{resource.on}, in GB/s" if resource.what is Resource.LINK else resource.on
+        table.rows.append([state, str(resource.what), *numbers, subject, resource.source])
     show_table(table)
 
 
@@ -108,9 +97,10 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
         sources = ", ".join(source for source in ("D2-4", lun_depth.port_source) if source)
         table.rows.append(["port's share", str(port.depth), why, sources])
     if (lun := lun_depth.budget.lun) is not None:
-        drives_text = f" + {lun.per_data_drive} * {format_count(lun.data_drives, 'data drive')}"
-        limit_text = f" of {lun.known}" if lun.known else ""
-        total = f"{lun.base}{drives_text if lun.per_data_drive else ''}{limit_text}"
+        total = f"{lun.base}"
+        if lun.per_data_drive:
+            total += f" + {lun.per_data_drive} * {format_count(lun.data_drives, 'data drive')}"
+        total += f" of {lun.known}" if lun.known else ""
         why = f"{total} / {format_count(lun.paths, 'path')} in use"
         table.rows.append(["LUN's limit", str(lun.depth), why, "D2-5" if lun.known else "site"])
     table.rows.append(["at most", str(MAX_LUN_DEPTH), "whatever there is room for", "D2-2"])
@@ -136,56 +126,28 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
 
 def format_load(load: WantedLoad) -> str:
     """Return a description of a load."""
-    parts = [
-        f"{format_rate(load.iops)} IOPS of {format_block_size(load.block)}, {load.reads} % reads",
-        f"{format_digits(load.gb_per_s)} GB/s",
-    ]
-    if load.p99_ms is not None:
-        parts.append(f"p99 of at most {load.p99_ms:g} ms")
-    return ", ".join(parts)
+    text = f"{format_rate(load.iops)} IOPS of {format_block_size(load.block)}, {load.reads} % reads"
+    text += f", {format_digits(load.gb_per_s)} GB/s"
+    return text if load.p99_ms is None else f"{text}, p99 of at most {load.p99_ms:g} ms"
 
 
 def _make_media_table(needs: Needs) -> Table:
-    table = Table(
-        make_columns(
-            "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
-            "text IN FLIGHT ON EACH | value SOURCE"
-        )
-    )
-    table.rows = [
-        [
-            *(
-                medium.medium,
-                _format_count(medium),
-                str(medium.paths),
-                _format_rate(medium),
-                f"{medium.p99_ms:g}",
-            ),
-            *(
-                _format_met(medium.met),
-                _describe_in_flight(medium),
-                ", ".join(medium.sources) or EMPTY_CELL,
-            ),
-        ]
-        for medium in needs.media
-    ]
+    heads = "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
+    table = Table(make_columns(f"{heads}text IN FLIGHT ON EACH | value SOURCE"))
+    for medium in needs.media:
+        count = "no figure" if medium.drives is None else str(medium.drives)
+        met = EMPTY_CELL if medium.met is None else "met" if medium.met else "missed"
+        cells = [medium.medium, count, str(medium.paths), _format_rate(medium)]
+        cells += [f"{medium.p99_ms:g}", met, _describe_in_flight(medium)]
+        table.rows.append([*cells, ", ".join(medium.sources) or EMPTY_CELL])
     return table
-
-
-def _format_count(need: MediumNeed) -> str:
-    return "no figure" if need.drives is None else str(need.drives)
 
 
 def _format_rate(need: MediumNeed) -> str:
     if need.each is None:
         return EMPTY_CELL
-    return (
-        f"{format_rate(need.each) if need.unit == 'IOPS' else format_digits(need.each)} {need.unit}"
-    )
-
-
-def _format_met(met: bool | None) -> str:
-    return EMPTY_CELL if met is None else "met" if met else "missed"
+    each = format_rate(need.each) if need.unit == "IOPS" else format_digits(need.each)
+    return f"{each} {need.unit}"
 
 
 def _describe_in_flight(need: MediumNeed) -> str:
@@ -197,26 +159,19 @@ def _describe_in_flight(need: MediumNeed) -> str:
 
 def _make_link_table(links: Sequence[LinkNeed]) -> Table:
     table = Table(make_columns("id LINK | number COUNT | number GB/S EACH | value SOURCE"))
-    table.rows = [
-        [f"Gen{e.gen} x{e.width}", str(e.links), f"{e.each:.2f}", e.source] for e in links
-    ]
+    for link in links:
+        cells = [f"Gen{link.gen} x{link.width}", str(link.links), f"{link.each:.2f}", link.source]
+        table.rows.append(cells)
     return table
 
 
 def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
-    table = Table(
-        make_columns(
-            "id CARD | value SLOT | value RAID | number PAIRS | number USES | "
-            "text DRIVES, ABOUT | value SOURCE"
-        )
-    )
-    table.rows = [
-        [
-            *(e.card, f"Gen{e.gen}", str(e.level), str(e.pairs), format_percent(e.used / e.pairs)),
-            *(_format_ssds(e), ", ".join(e.sources)),
-        ]
-        for e in raid
-    ]
+    heads = "id CARD | value SLOT | value RAID | number PAIRS | number USES | text DRIVES, ABOUT | "
+    table = Table(make_columns(f"{heads}value SOURCE"))
+    for need in raid:
+        cells = [need.card, f"Gen{need.gen}", str(need.level), str(need.pairs)]
+        cells += [format_percent(need.used / need.pairs), _format_ssds(need)]
+        table.rows.append([*cells, ", ".join(need.sources)])
     return table
 
 
@@ -226,14 +181,6 @@ def _format_ssds(need: RaidNeed) -> str:
     if not need.ssds:
         return EMPTY_CELL
     return ", ".join(f"{count} {name}" for name, count in need.ssds.items())
-
-
-def _evaluate_resource(resource: ResourceComparison) -> str:
-    return "unknown" if resource.enough is None else "enough" if resource.enough else "short"
-
-
-def _describe_resource(resource: ResourceComparison) -> str:
-    return f"{resource.on}, in GB/s" if resource.what is Resource.LINK else resource.on
 
 
 def _format_number(number: float | None) -> str:

@@ -15,6 +15,7 @@ from hbatune.text.basic_output import (
     describe_running,
     format_count,
     format_second,
+    format_sentence,
 )
 from hbatune.text.daemon_messages import describe_ramp, format_status_line
 from hbatune.text.tables import Table, make_columns
@@ -50,22 +51,19 @@ _REMEDIES = {
 def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
     """Print the status of a running daemon, and the latest verdicts."""
     for stall in health.stalls:
-        print_line(
-            f"The daemon is stalled: {_describe_stall(stall, status)} ({_REMEDIES[stall.cause]})."
-        )
+        remedy = _REMEDIES[stall.cause]
+        print_line(f"The daemon is stalled: {_describe_stall(stall, status)} ({remedy}).")
     if health.state is DaemonState.UNKNOWN:
         print_line(
             "Cannot tell whether the daemon works: its status has no times of this boot "
             "(`systemctl restart hbatune` starts the installed version)."
         )
     if status.abandoned:
-        print_line(
-            f"{format_count(status.abandoned, 'process', 'processes')} of the daemon "
-            f"{'hangs' if status.abandoned == 1 else 'hang'} in the kernel "
-            "(`ps -eo pid,stat,wchan,args | grep hbatune` shows state D)."
-        )
-    line = format_status_line(status)
-    print_line(f"{line[0].upper()}{line[1:]}.")
+        processes = format_count(status.abandoned, "process", "processes")
+        hang = "hangs" if status.abandoned == 1 else "hang"
+        command = "`ps -eo pid,stat,wchan,args | grep hbatune` shows state D"
+        print_line(f"{processes} of the daemon {hang} in the kernel ({command}).")
+    print_line(format_sentence(format_status_line(status)))
     print_line(describe_running(status.since, status.passes, status.written))
     if status.last is not None:
         print_line(describe_last_pass(status.last.time, status.last.reason))
@@ -77,7 +75,8 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         from hbatune.text.plan_tables import group_equal_rows
 
         table = Table(_COLUMNS)
-        for change in group_equal_rows(_sort_by_name(status.open), _explain_unset):
+        changes = sorted(status.open, key=lambda change: natural_key(change.target))
+        for change in group_equal_rows(changes, _explain_unset):
             values = [str(change.before), str(change.value), _explain_unset(change)]
             table.rows.append([change.target, change.setting, *values])
         show_table(table)
@@ -95,14 +94,11 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:
-    """Explain in one sentence why the daemon is stalled."""
     if stall.cause is StallCause.SIGNAL:
         return f"a signal has stopped its process {status.process.pid}"
     if stall.file is not None:
         return f"it cannot write {stall.file.path}: {stall.file.reason}"
-    from hbatune.text.units import (
-        format_duration,  # only if needed, as the module docstring explains
-    )
+    from hbatune.text.units import format_duration
 
     assert stall.seconds is not None
     assert stall.limit is not None
@@ -117,12 +113,7 @@ def _describe_stall(stall: Stall, status: Status) -> str:
     return f"the last complete pass ended {age} ago, {limit}"
 
 
-def _sort_by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
-    return sorted(changes, key=lambda change: natural_key(change.target))
-
-
 def _explain_unset(change: SettingChange) -> str:
-    """Explain why a setting does not have its profile value."""
     if change.handled is Handled.RAMPING:
         return describe_ramp(change)
     if change.retry is None:

@@ -135,12 +135,9 @@ def format_table(table: Table, width: int | None) -> Iterator[Line]:
     rows = [[_split_cell(cell) for cell in row] for row in table.rows]
     everything = frozenset(range(len(rows)))
     if width is None:
-        lone = [
-            [_join_cell(row[position], column) for position, column in enumerate(columns)]
-            for row in rows
-        ]
-        widths = _CellWidths(columns, lone).full(everything)
-        yield from _draw_grid(columns, lone, widths, None, everything)
+        joined = [list(map(_join_cell, row, columns)) for row in rows]
+        widths = _CellWidths(columns, joined).full(everything)
+        yield from _draw_grid(columns, joined, widths, None, everything)
         return
     cell_widths = _CellWidths(columns, rows)
     if (budget := _fit_columns(columns, cell_widths, everything, width)) is not None:
@@ -148,15 +145,12 @@ def format_table(table: Table, width: int | None) -> Iterator[Line]:
         return
     # A few rows that are far wider than the others must not turn all rows into blocks.
     by_width = sorted(everything, key=cell_widths.of_row)
+
     # Bisection works, because no column gets wider if a row is removed.
-    count = bisect(
-        range(1, len(rows)),
-        False,
-        key=lambda row_count: (
-            _fit_columns(columns, cell_widths, by_width[:row_count], width) is None
-        ),
-    )
-    fitting = frozenset(by_width[:count])
+    def is_too_wide(row_count: int) -> bool:
+        return _fit_columns(columns, cell_widths, by_width[:row_count], width) is None
+
+    fitting = frozenset(by_width[: bisect(range(1, len(rows)), False, key=is_too_wide)])
     budget = _fit_columns(columns, cell_widths, fitting, width)
     if budget is not None and len(fitting) > len(rows) // 2:
         yield from _draw_grid(columns, rows, budget, width, fitting)
@@ -181,10 +175,8 @@ def wrap_text(text: str, width: int, hang: int = 0) -> list[str]:
             # Fewer spaces are better than a broken word, if it fits on its own line.
             line, gap = " " * max(0, min(hang, width - measure_width(token))), ""
         line, gap = line + gap + token, ""
-        while measure_width(line) > width:
-            fitting = _count_fitting(line, width)
-            lines.append(line[:fitting])
-            line = line[fitting:]
+        *full, line = _break_line(line, width)
+        lines += full
     return [*lines, line] if line.strip() or not lines else lines
 
 
@@ -213,10 +205,7 @@ class _CellWidths:
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
         self._columns = columns
-        self._cells = [
-            [_measure_cell(row[position], column) for position, column in enumerate(columns)]
-            for row in rows
-        ]
+        self._cells = [list(map(_measure_cell, row, columns)) for row in rows]
 
     def full(self, rows: Collection[int]) -> list[int]:
         """Return the widths at which no cell of these rows wraps."""
@@ -230,12 +219,11 @@ class _CellWidths:
         readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
         widths = self.full(rows)
         for position, column in enumerate(self._columns):
-            minimum = max(
-                measure_width(column.title), *(self._cells[row][position][1] for row in rows)
-            )
-            widths[position] = (
-                min(widths[position], max(readable, minimum)) if column.is_prose else minimum
-            )
+            words = (self._cells[row][position][1] for row in rows)
+            minimum = max(measure_width(column.title), *words)
+            if column.is_prose:
+                minimum = min(widths[position], max(readable, minimum))
+            widths[position] = minimum
         return widths
 
     def of_row(self, row: int) -> int:
@@ -296,16 +284,13 @@ def _draw_grid(
     fitting: frozenset[int],
 ) -> Iterator[Line]:
     """Yield the titles and each row; cells that do not fit are below their row."""
-    inline = {
-        position: column_width
-        for position, column_width in enumerate(widths)
-        if column_width is not None
-    }
+    inline = {position: room for position, room in enumerate(widths) if room is not None}
     yield _join_pieces(columns, inline, {p: StyledText(columns[p].title, "bold") for p in inline})
     for number, row in enumerate(rows):
         following = rows[number + 1] if number + 1 < len(rows) else None
         if width is not None and number not in fitting:
-            yield from _draw_first_cell(columns[0], row, width)
+            for text in _wrap_cell(row[0] or (EMPTY_CELL,), columns[0], width):
+                yield (StyledText(text),)
             yield from _draw_below(columns, range(1, len(columns)), row, following, width)
             continue
         cells = {}
@@ -313,17 +298,15 @@ def _draw_grid(
             cell = row[position]
             if width is not None and number and number - 1 in fitting:
                 cell = _shorten_repeated(columns[position], cell, rows[number - 1][position])
-            cells[position] = (
-                list(cell) if width is None else _wrap_cell(cell, columns[position], room)
-            )
+            if width is None:
+                cells[position] = list(cell)
+            else:
+                cells[position] = _wrap_cell(cell, columns[position], room)
         for index in range(max(1, *map(len, cells.values()))):
-            pieces = {
-                position: StyledText(
-                    lines[index] if index < len(lines) else "",
-                    _choose_style(row, columns, position),
-                )
-                for position, lines in cells.items()
-            }
+            pieces = {}
+            for position, lines in cells.items():
+                text = lines[index] if index < len(lines) else ""
+                pieces[position] = StyledText(text, _choose_style(row, columns, position))
             yield _join_pieces(columns, inline, pieces)
         if width is not None and len(inline) < len(columns):
             below = [position for position in range(len(columns)) if position not in inline]
@@ -359,30 +342,27 @@ def _draw_below(
     width: int,
 ) -> Iterator[Line]:
     """Yield the lines below a row: values with their titles, then prose."""
-    yield from _draw_pairs(
-        [
-            (columns[position].title, " ".join(row[position]))
-            for position in below
-            if not columns[position].is_prose and row[position] not in ((), (EMPTY_CELL,))
-        ],
-        width,
-    )
-    sentences = [position for position in below if columns[position].is_prose]
+    pairs, sentences = [], []
+    for position in below:
+        if columns[position].is_prose:
+            sentences.append(position)
+        elif row[position] not in ((), (EMPTY_CELL,)):
+            pairs.append((columns[position].title, " ".join(row[position])))
+    yield from _draw_pairs(pairs, width)
     label = max((measure_width(columns[position].title) for position in sentences), default=0)
-    for position, cell in zip(
-        sentences, _omit_repeated(columns, sentences, row, following), strict=True
-    ):
+    cells = _omit_repeated(columns, sentences, row, following)
+    for position, cell in zip(sentences, cells, strict=True):
         if cell in ((), (EMPTY_CELL,)):
             continue
-        if len(sentences) == 1:
-            lines = (line for part in cell for line in wrap_text(part, width - INDENT))
-            yield from ((StyledText(" " * INDENT + line),) for line in lines)
-        else:
+        if len(sentences) > 1:
             yield from _draw_labelled(columns[position], label, cell, INDENT, width)
+            continue
+        for part in cell:
+            for line in wrap_text(part, width - INDENT):
+                yield (StyledText(" " * INDENT + line),)
 
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
-    """Yield titles with their values, as many per line as fit."""
     line: list[StyledText] = []
     used = INDENT
     for title, text in pairs:
@@ -397,9 +377,8 @@ def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
         if INDENT + needed > width:
             yield StyledText(" " * INDENT), StyledText(title, "bold")
             hang = _make_indent(INDENT + COLUMN_GAP, text.split(" "), width)
-            yield from (
-                (StyledText(hang + text_line),) for text_line in wrap_text(text, width - len(hang))
-            )
+            for text_line in wrap_text(text, width - len(hang)):
+                yield (StyledText(hang + text_line),)
         else:
             line = [StyledText(" " * INDENT), StyledText(title, "bold"), StyledText(f" {text}")]
             used += needed
@@ -445,13 +424,11 @@ def _draw_labelled(
 
 
 def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
-    """Return spaces, fewer if a name would otherwise be broken."""
     longest = max(measure_width(name) for name in names)
     return " " * max(0, min(wanted, width - longest))
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
-    """Return a cell in lines of at most this width."""
     if column.is_prose:
         return [line for part in cell for line in wrap_text(part, width)]
     lines: list[str] = []
@@ -461,11 +438,6 @@ def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
         else:
             lines.append(part)
     return [piece for line in lines for piece in wrap_text(line, width)]
-
-
-def _draw_first_cell(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
-    """Yield the first cell of a row on separate lines."""
-    yield from ((StyledText(line),) for line in _wrap_cell(row[0] or (EMPTY_CELL,), column, width))
 
 
 def _omit_repeated(
@@ -479,37 +451,29 @@ def _omit_repeated(
     Several columns of prose are omitted only together: a part of a row's text would look like
     all of it.
     """
-    cells = [row[position] for position in positions]
-    shared = [position for position in positions if columns[position].once]
-    if following is None or not shared:
-        return cells
-    if len([position for position in positions if columns[position].is_prose]) > 1:
-        is_repeated = all(
-            row[position] == following[position]
-            for position in positions
-            if columns[position].is_prose
-        )
-        return [
-            () if is_repeated and columns[position].is_prose else row[position]
-            for position in positions
-        ]
-    return [
-        _strip_common_end(row[position], following[position])
-        if position in shared
-        else row[position]
-        for position in positions
-    ]
+    if following is None:
+        return [row[position] for position in positions]
+    prose = [position for position in positions if columns[position].is_prose]
+    is_repeated = any(columns[position].once for position in prose)
+    is_repeated &= all(row[position] == following[position] for position in prose)
+    cells = []
+    for position in positions:
+        cell = row[position]
+        if len(prose) == 1 and columns[position].once:
+            cell = _strip_common_end(cell, following[position])
+        elif len(prose) > 1 and position in prose and is_repeated:
+            cell = ()
+        cells.append(cell)
+    return cells
 
 
 def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
-    """Return a cell without the text that it shares with the row above."""
     if not column.once or sum(map(measure_width, cell)) <= NARROWEST:
         return cell
     return _strip_common_end(cell, above) or (AS_ABOVE,)
 
 
 def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
-    """Return the paragraphs of a cell without the last ones that both cells share."""
     same = 0
     while same < min(len(cell), len(neighbour)) and cell[-1 - same] == neighbour[-1 - same]:
         same += 1
@@ -517,13 +481,29 @@ def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
 
 
 def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], position: int) -> str:
-    state = columns[position].kind is ColumnKind.STATE
-    return STYLES.get(" ".join(row[position]), "") if state else ""
+    if columns[position].kind is not ColumnKind.STATE:
+        return ""
+    return STYLES.get(" ".join(row[position]), "")
 
 
-def _count_fitting(text: str, width: int) -> int:
-    """Return the number of characters that fit into the width, at least one."""
-    for count in range(len(text), 1, -1):
-        if measure_width(text[:count]) <= width:
-            return count
-    return 1
+def _break_line(line: str, width: int) -> list[str]:
+    """Return the line in pieces of at most this width and at least one character.
+
+    The last piece is empty if a character before it is wider than the width. The work is linear in
+    the length of the line: a name from another host may have a megabyte.
+    """
+    if measure_width(line) <= width:
+        return [line]
+    pieces, start = [], 0
+    while start < len(line):
+        fitting, limit = start + 1, start + width
+        # Characters without a width make a longer piece fit.
+        while limit < len(line) and measure_width(line[start:limit]) <= width:
+            fitting, limit = limit, 2 * limit - start
+        # A longer piece is never narrower.
+        ends = range(fitting, min(limit, len(line)) + 1)
+        number = bisect(ends, width, key=lambda end: measure_width(line[start:end]))
+        end = ends[max(0, number - 1)]
+        pieces.append(line[start:end])
+        start = end
+    return pieces if measure_width(pieces[-1]) <= width else [*pieces, ""]

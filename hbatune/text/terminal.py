@@ -8,12 +8,11 @@ recommends this against CSV injection: names come from devices and other hosts.
 """
 
 import codecs
-import contextlib
 import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -88,10 +87,7 @@ def print_note(text: str) -> None:
 
 def show_json(document: msgspec.Struct) -> None:
     """Print a document as JSON to standard output, which must contain no other text."""
-    data = msgspec.json.encode(document)
-    print(
-        decode_json(msgspec.json.format(data, indent=1))
-    )  # not joined: the text may have megabytes
+    print(decode_json(msgspec.json.format(msgspec.json.encode(document), indent=1)))
 
 
 def show_csv(text: str) -> None:
@@ -125,37 +121,27 @@ def style_line(line: Line) -> "Text":
 
 def _print_lines(lines: Iterable[Line]) -> None:
     """Print lines that already have the right width."""
-    if not is_styled():
-        for line in lines:
-            print("".join(piece.text for piece in line))
-        return
-    styled = make_console()
+    console = make_console() if is_styled() else None
     for line in lines:
         # Most lines have no styles, and rich is slow.
-        if any(piece.style for piece in line):
-            styled.print(style_line(line), soft_wrap=True)
+        if console is not None and any(piece.style for piece in line):
+            console.print(style_line(line), soft_wrap=True)
         else:
             print("".join(piece.text for piece in line))
 
 
 def _wrap_text(text: str, hang: int) -> list[str]:
-    """Return the text in lines for the terminal, or in one line."""
     width, escaped = get_width(), _escape_text(text)
     return [escaped] if width is None else wrap_text(escaped, width, hang)
 
 
 def _escape_table(table: Table) -> Table:
-    return replace(
-        table,
-        columns=[replace(column, title=_escape_text(column.title)) for column in table.columns],
-        rows=[[_escape_cell(cell) for cell in row] for row in table.rows],
-    )
+    columns = [replace(column, title=_escape_text(column.title)) for column in table.columns]
+    return Table(columns, [list(map(_escape_cell, row)) for row in table.rows])
 
 
 def _escape_cell(cell: Cell) -> Cell:
-    return (
-        _escape_text(cell) if isinstance(cell, str) else tuple(_escape_text(part) for part in cell)
-    )
+    return _escape_text(cell) if isinstance(cell, str) else tuple(map(_escape_text, cell))
 
 
 def _escape_text(text: str) -> str:
@@ -176,7 +162,7 @@ def _escape_text(text: str) -> str:
 Advance = Callable[[str], None]
 
 
-@contextlib.contextmanager
+@contextmanager
 def show_progress(title: str, total: int) -> Iterator[Advance]:
     """Yield a function to call after each of ``total`` steps, with the name of the step."""
     if not sys.stderr.isatty() or not total or is_quiet():
@@ -189,15 +175,10 @@ def show_progress(title: str, total: int) -> Iterator[Advance]:
     if screen.is_dumb_terminal:
         yield lambda step: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[word]}"),
-    )
+    title_column, step_column = TextColumn("{task.description}"), TextColumn("{task.fields[word]}")
+    columns = (title_column, BarColumn(), MofNCompleteColumn(), step_column)
     # No refresh thread: workers are forked while the bar is shown.
-    bar = Progress(*columns, console=screen, transient=True, auto_refresh=False)
-    with bar:
+    with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
         task = bar.add_task(title, total=total, word="")
 
         def advance(step: str) -> None:
@@ -207,18 +188,17 @@ def show_progress(title: str, total: int) -> Iterator[Advance]:
         yield advance
 
 
-_FULL_WIDTH = ("\uff1d", "\uff0b", "\uff0d", "\uff20")
-_OBEYED = ("=", "+", "-", "@", "\t", "\r", "'", *_FULL_WIDTH)
-"""First characters of cells that spreadsheets calculate, and the apostrophe itself."""
+_OBEYED = tuple("=+-@\t\r'\uff1d\uff0b\uff0d\uff20")
+"""First characters of cells that spreadsheets calculate, also in full width, and the apostrophe."""
 
 Field = str | float | None
 
 
-def format_csv(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
-    """Return a table with its head, as in RFC 4180 except for the line endings."""
+def format_csv(head: str, rows: Iterable[Sequence[Field]]) -> str:
+    """Return a table with its head line, as in RFC 4180 except for the line endings."""
     text = io.StringIO()
+    text.write(f"{head}\n")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
     writer.writerows([_escape_field(cell) for cell in row] for row in rows)
     return text.getvalue()
 
@@ -226,6 +206,5 @@ def format_csv(head: Sequence[str], rows: Iterable[Sequence[Field]]) -> str:
 def _escape_field(field: Field) -> Field:
     if not isinstance(field, str):
         return field
-    return (
-        f"'{make_printable(field)}" if field.lstrip().startswith(_OBEYED) else make_printable(field)
-    )
+    apostrophe = "'" if field.lstrip().startswith(_OBEYED) else ""
+    return f"{apostrophe}{make_printable(field)}"

@@ -35,14 +35,9 @@ def format_conditions(record: Record) -> str:
     """Return one sentence with the time and conditions of a measurement."""
     conditions = [f"kernel {record.kernel}"]
     if record.result is not None:
-        settings = [
-            setting for setting in record.result.settings if setting.target == record.target
-        ]
-        conditions += [
-            f"{setting.setting} {setting.value}"
-            for setting in settings
-            if setting.setting in _SHOWN_SETTINGS
-        ]
+        for setting in record.result.settings:
+            if setting.target == record.target and setting.setting in _SHOWN_SETTINGS:
+                conditions.append(f"{setting.setting} {setting.value}")
         if record.result.temperature is not None:
             conditions.append(f"{record.result.temperature:.0f} °C")
     return f"Measured {format_time(record.time)}: {', '.join(conditions)}."
@@ -52,9 +47,8 @@ def format_latency(us: float) -> str:
     """Return a latency with its unit."""
     if us < 1000:
         return f"{format_digits(us)} µs"
-    return (
-        f"{format_digits(us / 1000)} ms" if us < 1_000_000 else f"{format_digits(us / 1_000_000)} s"
-    )
+    ms = us / 1000
+    return f"{format_digits(ms)} ms" if ms < 1000 else f"{format_digits(us / 1_000_000)} s"
 
 
 def format_rate(iops: float) -> str:

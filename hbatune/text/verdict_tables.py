@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome, Row
@@ -46,11 +45,8 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             print_line(READS_ONLY_NOTE)
-    for line in (
-        *_yield_notes(verified),
-        *describe_reverts(verified, profile),
-        *_describe_kept(verified, profile),
-    ):
+    lines = [*_yield_notes(verified), *describe_reverts(verified, profile)]
+    for line in (*lines, *_describe_kept(verified, profile)):
         print_line(line)
     if verified.proofs or verified.unmeasured:
         print_line()
@@ -80,7 +76,6 @@ def describe_reverts(verified: VerificationResult, profile: Profile) -> Iterator
 
 
 def _describe_kept(verified: VerificationResult, profile: Profile) -> Iterator[str]:
-    """Yield a line for each setting that regressed and is kept on request."""
     for first, targets, proof in _group_by_proof(verified.rows, verified.worse):
         why = _explain_regression(proof, str(first.value), profile)
         yield f"{targets}: {first.setting} stays at {first.value}, as asked: {why}."
@@ -101,15 +96,14 @@ def _group_by_proof(
 
 
 def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
-    beyond = [change for change in proof.verdict.changes if change.beyond]
-    costs = " and ".join(
-        f"{METRIC_NAMES[change.metric]} {format_metric_change(change)}, beyond the "
-        f"{format_percent(change.metric.tolerated(profile.tolerance))} that "
-        f"{profile.name} tolerates"
-        for change in beyond
-    )
+    costs = []
+    for change in proof.verdict.changes:
+        if change.beyond:
+            tolerated = format_percent(change.metric.tolerated(profile.tolerance))
+            metric = f"{METRIC_NAMES[change.metric]} {format_metric_change(change)}"
+            costs.append(f"{metric}, beyond the {tolerated} that {profile.name} tolerates")
     with_ = f"with {value}" if len(proof.settings) == 1 else f"with {' and '.join(proof.settings)}"
-    return f"{with_} {proof.target} has {costs}"
+    return f"{with_} {proof.target} has {' and '.join(costs)}"
 
 
 def _make_cells(proof: Proof) -> list[Cell]:
@@ -155,13 +149,10 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
         by_target.setdefault(proof.target, []).append(proof)
     for target, proofs in by_target.items():
         texts = [text for proof in proofs for text in _yield_proof_notes(proof, verified)]
-        if proofs[0].verdict.beyond and len(proofs) > 1 and not _is_confirmed(proofs[1:]):
+        is_confirmed = any(proof.verdict.beyond for proof in proofs[1:])
+        if proofs[0].verdict.beyond and len(proofs) > 1 and not is_confirmed:
             texts.append("no second comparison confirms that it is worse, so it stays")
         yield from (f"{target}: {text}." for text in dict.fromkeys(texts))
-
-
-def _is_confirmed(proofs: Sequence[Proof]) -> bool:
-    return any(proof.verdict.beyond for proof in proofs)
 
 
 def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:
@@ -181,7 +172,9 @@ def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[s
         doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
-        yield f"{ended}: {_describe_unswitched(proof.written)}"
+        written = proof.written
+        why = os.strerror(written.errno) if written.errno else str(written.outcome)
+        yield f"{ended}: {written.setting} could not be switched ({why})"
     if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
         yield format_verdict(verdict, thorough=verified.thorough)
     if verdict.design is Design.BLOCKS:
@@ -189,8 +182,3 @@ def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[s
             "cannot be switched back and forth, so that all runs before stand against all after: "
             "only a change larger than the drift in between can be seen"
         )
-
-
-def _describe_unswitched(written: WriteResult) -> str:
-    why = os.strerror(written.errno) if written.errno else str(written.outcome)
-    return f"{written.setting} could not be switched ({why})"

@@ -17,7 +17,6 @@ from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.readings import AdapterReading, Measure, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
-SCHEMA = "hbatune.watch/1"
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
 _COLUMNS = make_columns(
     "id TARGET | number IOPS | number MB/S | number MEAN MS | number P99 | "
@@ -29,8 +28,7 @@ _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 class WatchDocument(Struct, frozen=True, kw_only=True):
     """A line of JSON from `watch` for one interval; ``events`` are the changes of alerts."""
 
-    schema: str = SCHEMA
-
+    schema: str = "hbatune.watch/1"
     hostname: str
     time: float
     readings: tuple[Reading, ...]
@@ -144,10 +142,8 @@ def describe_alert(alert: Alert) -> str:
         case AlertCondition.P99:
             return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
-            return (
-                f"busy {_format_share(alert.value)} of the time, more than "
-                f"{format_percent(alert.limit)}"
-            )
+            busy = _format_share(alert.value)
+            return f"busy {busy} of the time, more than {format_percent(alert.limit)}"
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
         case AlertCondition.QUEUE_FULL:

@@ -89,7 +89,7 @@ def test_error_still_prints_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdout", out)
 
     def fail() -> None:
-        with page_output(make_full_parser().parse_args(["profiles"])):
+        with page_output(True):
             print("half of it")
             raise ZeroDivisionError
 
@@ -106,7 +106,7 @@ def test_shared_terminal_pages_messages(
     out, err = Stream(live=True), Stream(live=together)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    with page_output(make_full_parser().parse_args(["profiles"])):
+    with page_output(True):
         print("text")
         print_note("a message")
     assert ("a message" in (tmp_path / "paged").read_text()) is together

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hbatune.text.tables as layout
 from hbatune.text.tables import (
     AS_ABOVE,
     EMPTY_CELL,
@@ -229,3 +230,41 @@ def test_prose_column_has_minimum_width() -> None:
         lines = text(Table(columns, rows), width)
         if lines[0].endswith("WHY"):
             assert width - 42 >= min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
+
+
+def break_slowly(text: str, width: int) -> list[str]:
+    """Break a text as ``_break_line`` does, by trying each prefix."""
+    pieces = []
+    while measure_width(text) > width:
+        counts = range(2, len(text) + 1)
+        fitting = max((n for n in counts if measure_width(text[:n]) <= width), default=1)
+        pieces.append(text[:fitting])
+        text = text[fitting:]
+    return [*pieces, text]
+
+
+WIDE = st.text("ab%漢字é\u0301\ufe0f\u200d❤👩🚀", max_size=60)
+
+
+@given(WIDE, st.integers(1, 30))
+def test_long_words_break_as_before(text: str, width: int) -> None:
+    assert layout._break_line(text, width) == break_slowly(text, width)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 1_000_000, "漢" * 200_000, "e\u0301" * 200_000, "y " * 200_000]
+)
+def test_fitting_is_linear(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = 0
+
+    def count_measured(part: str) -> int:
+        nonlocal measured
+        measured += len(part)
+        return measure_width(part)
+
+    monkeypatch.setattr(layout, "measure_width", count_measured)
+    for column in ("id", "value", "text"):
+        table = Table(make_columns(f"id TARGET | {column} NAME"), [["sda", text]])
+        assert sum(1 for _ in format_table(table, 80)) > measure_width(text) // 80
+    # A line has 80 columns, and is measured again for each of its words.
+    assert measured < 3 * 80 * len(text)

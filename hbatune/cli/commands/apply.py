@@ -88,13 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that contradict each other."""
-    probing = {
-        "--verify": args.verify,
-        "--keep-worse": args.keep_worse,
-        "--file": args.file is not None,
-        "--destructive": args.destructive,
-    }
+    probing = {"--verify": args.verify, "--keep-worse": args.keep_worse}
+    probing |= {"--file": args.file is not None, "--destructive": args.destructive}
     for option, is_given in probing.items():
         if is_given and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
@@ -167,7 +162,6 @@ def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
 
 
 def _compare_results(applied: ApplyResult) -> dict[str, Standing]:
-    """Compare the last result of each target with the source documents."""
     from hbatune.text.probe_tables import find_standing
 
     machine, profile = applied.situation.machine, applied.situation.profile

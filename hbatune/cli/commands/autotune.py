@@ -13,15 +13,13 @@ from hbatune.search.tournament import DiskSearchResult
 from hbatune.text.search_tables import show_autotuned
 from hbatune.text.terminal import show_json
 
-SCHEMA = "hbatune.autotune/1"
 MAX_MINUTES = 24 * 60.0
 
 
 class AutotuneDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``autotune``; ``rules`` is null without --write."""
 
-    schema: str = SCHEMA
-
+    schema: str = "hbatune.autotune/1"
     hostname: str
     kernel: str
     profile: str

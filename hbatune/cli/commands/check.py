@@ -27,7 +27,6 @@ from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 
-SCHEMA = "hbatune.check/1"
 _NOUNS = {
     Severity.CRITICAL: ("critical finding",),
     Severity.WARNING: ("warning",),
@@ -54,8 +53,7 @@ class FindingEntry(Struct, frozen=True):
 class CheckDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `check`; depths were compared with ``profile``."""
 
-    schema: str = SCHEMA
-
+    schema: str = "hbatune.check/1"
     hostname: str
     kernel: str
     profile: str | None

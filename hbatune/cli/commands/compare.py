@@ -68,8 +68,8 @@ def _load_results(
         return (histories[0] if histories else fallback), own_records
     if one_host and len(histories) == 1:
         return histories[0], histories[0]
-    first, second, *_ = (*histories, (), ())
-    return first, second
+    histories += [(), ()]
+    return histories[0], histories[1]
 
 
 def _load_own() -> tuple[Record, ...]:

@@ -1,5 +1,6 @@
 """`hbatune daemon`: keep a profile applied, as a systemd service or in a terminal."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hbatune.act import paths
@@ -10,7 +11,7 @@ from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.service import detect_manager
-from hbatune.agent.status import Status, StatusError
+from hbatune.agent.status import StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
@@ -52,7 +53,9 @@ def run(args: "argparse.Namespace") -> int:
         source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
         reporter = JournalReporter(by)
         watch_for_faults(["daemon"], reporter.met_fault)
-        last = _load_last_status()
+        last = None
+        with suppress(StatusError):  # without a valid status, the daemon starts from nothing
+            last = status.load_last_status(paths.STATUS)
         monitor = MetricsMonitor(() if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.
         open = () if last is None else last.open
@@ -63,11 +66,3 @@ def run(args: "argparse.Namespace") -> int:
 def _load_policy() -> Policy:
     config = load_configuration()
     return Policy(config, load_chosen_profile(None, config) if config.profile else None)
-
-
-def _load_last_status() -> Status | None:
-    """Return the last status of an earlier daemon in this boot, or None if it is invalid."""
-    try:
-        return status.load_last_status(paths.STATUS)
-    except StatusError:
-        return None

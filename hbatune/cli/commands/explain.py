@@ -50,7 +50,6 @@ from hbatune.text.plan_tables import (
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
-SCHEMA = "hbatune.explain/1"
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
 
@@ -94,7 +93,7 @@ class ExplainDocument(Struct, frozen=True):
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.explain/1"
     without_rules: tuple[WithoutRules, ...] = ()
 
 
@@ -132,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     bare = []
     if args.setting is None:
         bare = list(_find_without_rules(situation, explained))
-    if args.setting is not None and not explained:
+    elif not explained:
         kind = SETTINGS[args.setting].on
         problem = f"{args.setting} is a setting of a {kind}, and {args.target} has none"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
@@ -169,36 +168,31 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
     elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
         current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
         depth = "unknown" if isinstance(current, Missing) else current
-        yield (
-            "default",
-            f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
-            f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget",
-        )
+        text = f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
+        text += f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
+        yield "default", text
 
 
 def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Explained]:
-    """Yield the settings of the requested targets, or only the named setting."""
     matcher = Matcher(situation.profile)
     # A path is planned with its siblings, even if only one of them was requested.
     plan = situation.whole().plan()
     rows = {(row.id, row.setting): row for row in plan.rows}
-    advised: dict[str, dict[str, list[PrintedAdvice]]] = {}
-    for advice in situation.advice(plan):
-        advised.setdefault(advice.id, {}).setdefault(advice.setting, []).append(
-            describe_advice(advice)
-        )
-    budgets = situation.budgets
-    planned: dict[str, list[str]] = {}
+    names_by_id: dict[str, list[str]] = {}
+    advice: dict[tuple[str, str], list[PrintedAdvice]] = {}
+    # These need no rule of the profile: a budget, a restore of the baseline, or advice.
     for id, name in rows:
-        planned.setdefault(id, []).append(name)
+        names_by_id.setdefault(id, []).append(name)
+    for item in situation.advice(plan):
+        names_by_id.setdefault(item.id, []).append(item.setting)
+        advice.setdefault((item.id, item.setting), []).append(describe_advice(item))
+    budgets = situation.budgets
     for target, target_traits in _select_targets(situation):
         matched = matcher.decide(target_traits)[0]
-        # These need no rule of the profile: a budget, or a restore of the baseline.
-        planned_names = (*planned.get(target.id, ()), *advised.get(target.id, ()))
-        names = list(dict.fromkeys((*(rule.setting for rule in matched), *planned_names)))
+        names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
-        for name in names:
+        for name in dict.fromkeys(names):
             row = rows.get((target.id, name))
             yield Explained(
                 target=target.name,
@@ -207,7 +201,7 @@ def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Exp
                 rules=tuple(rule for rule in matched if rule.setting == name),
                 row=None if row is None else describe_row(row),
                 budget=budgets.get(target.id) if name == "queue_depth" else None,
-                advice=tuple(advised.get(target.id, {}).get(name, ())),
+                advice=tuple(advice.get((target.id, name), ())),
             )
     yield from _explain_adapters(situation, setting, rows, matcher)
 
@@ -239,7 +233,6 @@ def _collect_sources(explained: Explained) -> Iterator[str]:
 
 
 def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
-    """Yield the requested targets, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for endpoint in situation.chosen.endpoints:
         yield make_target(endpoint), build_traits(endpoint, adapters.get(endpoint.adapter or ""))
@@ -251,7 +244,6 @@ def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
 def _find_without_rules(
     situation: Situation, explained: Sequence[Explained]
 ) -> Iterator[WithoutRules]:
-    """Yield the requested targets without an explained setting."""
     ids = {explanation.id for explanation in explained}
     unclassified = {disk.id: disk for disk in find_skipped_disks(situation.machine.endpoints)}
     for target, target_traits in _select_targets(situation):
@@ -287,7 +279,6 @@ def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
 
 
 def _describe_trait(target_traits: Traits, condition: str) -> str:
-    """Return a trait of a target in the format of a rule's condition."""
     if condition == "link":
         gen, width = format_value(target_traits.gen), format_value(target_traits.width)
         return f"link gen {gen}, width {width}"

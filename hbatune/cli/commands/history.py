@@ -15,14 +15,8 @@ from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.chosen import load_configuration
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
+from hbatune.text import probe_tables
 from hbatune.text.basic_output import add_pager, format_count
-from hbatune.text.probe_tables import (
-    describe_knee,
-    describe_stale,
-    format_history_csv,
-    format_load,
-    format_shape,
-)
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
 from hbatune.text.units import format_digits, format_time
@@ -38,7 +32,6 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `history`, the oldest result first."""
 
     schema: str = SCHEMA
-
     hostname: str
     entries: tuple[HistoryEntry, ...]
 
@@ -75,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
     if args.csv:
-        show_csv(format_history_csv(entries))
+        show_csv(probe_tables.format_history_csv(entries))
         return 0
     if not entries:
         print_line("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
     show_table(Table(_COLUMNS, [_make_cells(entry) for entry in entries]))
-    for line in dict.fromkeys(describe_stale(entries)):
+    for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)
     return 0
 
@@ -89,16 +82,14 @@ def run(args: argparse.Namespace) -> int:
 def _resolve_ids(
     targets: Sequence[str], machine: Machine, records: Sequence[Record]
 ) -> frozenset[str] | None:
-    """Return the ids of the targets, including removed disks with results."""
     if not targets:
         return None
     ids: set[str] = set()
+    together = [record for record in records if record.together is not None]
     for name in map(resolve_target_name, targets):
         # The name of a removed disk may belong to another one now: only the present one counts.
         past_ids = {record.id for record in records if name in (record.target, record.id)}
-        ids |= {
-            record.id for record in records if record.together is not None and record.target == name
-        }
+        ids |= {record.id for record in together if record.target == name}
         try:
             ids |= find_named_targets(machine, [name])
         except UnknownTargetError:
@@ -125,9 +116,10 @@ def _describe_record(record: Record) -> str:
     depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
     if (together := record.together) is not None:
         disks = format_count(len(together.targets), "disk")
-        return f"{record.command}, {format_shape(together.workload)} on each of {disks} at once"
+        load = probe_tables.format_shape(together.workload)
+        return f"{record.command}, {load} on each of {disks} at once"
     if record.proof is None:
-        load = f", {format_load(record.workload)}" if record.workload else ""
+        load = f", {probe_tables.format_load(record.workload)}" if record.workload else ""
         return f"{record.command}{load}{depth}"
     group_text = f" ({record.proof.group} alone)" if record.proof.group else ""
     return f"{record.command}: {' '.join(record.proof.settings)}{group_text}"
@@ -139,17 +131,15 @@ def _describe_previous(entry: HistoryEntry) -> str:
     if result is None or since is None:
         return EMPTY_CELL
     figures = result.figures
-    return (
-        f"{format_digits(figures.iops / since.iops)} IOPS, p99 "
-        f"{format_digits(figures.p99_us / since.p99)} µs"
-    )
+    iops, p99 = figures.iops / since.iops, figures.p99_us / since.p99
+    return f"{format_digits(iops)} IOPS, p99 {format_digits(p99)} µs"
 
 
 def _describe_verdict(entry: HistoryEntry) -> str:
     record = entry.record
     proof, knee = record.proof, record.knee
     if knee is not None:
-        return describe_knee(knee)
+        return probe_tables.describe_knee(knee)
     if record.together is not None:
         parts = [f"limit: {record.together.bottleneck}"]
     elif proof is None:

@@ -24,7 +24,7 @@ from hbatune.facts.model import (
     Storage,
     Vector,
 )
-from hbatune.facts.names import NaturalKey, natural_key
+from hbatune.facts.names import natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import (
     find_unreadable,
@@ -87,9 +87,11 @@ def run(args: argparse.Namespace) -> int:
     for endpoint in machine.endpoints:
         by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
     adapters = {adapter.target: adapter for adapter in machine.adapters}
-    for target, endpoints in sorted(by_adapter.items(), key=_get_sort_key):
+    # Items of several adapters come last.
+    targets = sorted(by_adapter, key=lambda target: (target is None, natural_key(target or "")))
+    for target in targets:
         vectors = [vector for vector in machine.vectors if vector.adapter == target]
-        _show_adapter(adapters.get(target or ""), target, endpoints, vectors)
+        _show_adapter(adapters.get(target or ""), target, by_adapter[target], vectors)
     return 0
 
 
@@ -105,11 +107,6 @@ def make_interrupt_table(vectors: Iterable[Vector]) -> Table:
             [targets, str(role), placement, format_value(_join_cpus(members) or None)]
         )
     return table
-
-
-def _get_sort_key(item: tuple[str | None, object]) -> tuple[bool, NaturalKey]:
-    """Return the sort key of an adapter's item; items of several adapters are last."""
-    return item[0] is None, natural_key(item[0] or "")
 
 
 def _gather_facts(names: Collection[str]) -> Machine:
@@ -161,8 +158,7 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
         yield adapter.controller
     if isinstance(adapter.hw_queues, int):
         yield format_count(adapter.hw_queues, "queue")
-    takes = {host.can_queue for host in adapter.hosts if isinstance(host.can_queue, int)}
-    if takes:
+    if takes := {host.can_queue for host in adapter.hosts if isinstance(host.can_queue, int)}:
         yield f"takes {format_count(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"

@@ -39,22 +39,10 @@ from hbatune.probe.workloads import (
     find_workload,
     load_workloads,
 )
-from hbatune.text.probe_tables import (
-    BLANK_NOTE,
-    describe_doubt,
-    describe_mixes,
-    describe_standing,
-    describe_together,
-    explain_missing_result,
-    find_standing,
-    format_load,
-    show_curves,
-)
+from hbatune.text import probe_tables
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 from hbatune.text.units import format_digits
-
-SCHEMA = "hbatune.probe/1"
 
 CUSTOM_WORKLOAD = "custom"
 """The name of a workload from the options, in the history and in JSON."""
@@ -175,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(_make_document(chosen, done.runs, sweeps, standings, together))
     else:
         _show_runs(done.runs)
-        show_curves(sweeps)
+        probe_tables.show_curves(sweeps)
         profile = done.profile.name if done.profile else ""
         _print_conclusions(done.runs, standings, profile, together)
     is_complete = together is None or bool(together.results and not together.failed)
@@ -184,7 +172,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
-    """Return the workload that the options describe, or None without such options."""
     options = (args.depth, args.block, args.mix, args.jobs, args.rate)
     if all(option is None for option in options):
         return None
@@ -204,21 +191,18 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
         reads=reads,
         rate=args.rate,
     )
-    return NamedWorkload(CUSTOM_WORKLOAD, format_load(workload), (), (workload,))
+    return NamedWorkload(CUSTOM_WORKLOAD, probe_tables.format_load(workload), (), (workload,))
 
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """Raise UsageError for a request that is invalid for every disk."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
         hint = "name an empty disk and --destructive, or a workload that only reads"
         raise UsageError(f"{chosen.name} writes, and destroys what is on a disk", hint=hint)
     if args.together and any(workload.queue_depth for workload in chosen.runs):
-        raise UsageError(
-            f"--together takes a workload that sets nothing, and {chosen.name} sets the depth of a "
-            "disk"
-        )
+        problem = f"takes a workload that sets nothing, and {chosen.name} sets the depth of a disk"
+        raise UsageError(f"--together {problem}")
     if args.together and any(workload.writer for workload in chosen.runs):
         raise UsageError(
             f"--together takes a workload that is the same on each disk, and {chosen.name} has a "
@@ -230,7 +214,6 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
 
 
 def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """Raise UsageError for a request that is invalid for a file."""
     if args.together:
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
@@ -265,13 +248,12 @@ def _print_conclusions(
     profile: str,
     together: Together | None,
 ) -> None:
-    """Print the comparisons with reference values, the costs of mixes, and the reservations."""
     lines: list[str] = []
     for result, standing in standings.values():
-        lines += describe_standing(result, standing, profile)
-    lines += describe_mixes(list_results(runs))
+        lines += probe_tables.describe_standing(result, standing, profile)
+    lines += probe_tables.describe_mixes(list_results(runs))
     if together is not None:
-        lines += describe_together(together)
+        lines += probe_tables.describe_together(together)
     lines += _yield_caveats(runs)
     for line in lines:
         print_line(line)
@@ -283,12 +265,12 @@ def _compare_results(
     """Return each target's result closest to the documents' workload, and its comparison."""
     best: dict[str, ProbeResult] = {}
     for result in results:
-        current = best.get(result.target)
-        if current is None or _measure_distance(result) < _measure_distance(current):
+        current = best.setdefault(result.target, result)
+        if _measure_distance(result) < _measure_distance(current):
             best[result.target] = result
     standings = {}
     for target, result in best.items():
-        if (standing := find_standing(result, machine, profile)) is not None:
+        if (standing := probe_tables.find_standing(result, machine, profile)) is not None:
             standings[target] = (result, standing)
     return standings
 
@@ -318,7 +300,7 @@ def _show_runs(runs: Sequence[Measured]) -> None:
             table.rows.append(_make_cells(run.workload, outcome))
             continue
         prefix = "not probed" if isinstance(outcome, Skipped) else "failed"
-        note = f"{prefix}: {explain_missing_result(outcome)}"
+        note = f"{prefix}: {probe_tables.explain_missing_result(outcome)}"
         table.rows.append([outcome.target, *[EMPTY_CELL] * 8, note])
     show_table(table)
 
@@ -337,17 +319,16 @@ def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
         format_digits(value) if value else EMPTY_CELL
         for value in (*values, figures.iops_per_cpu_percent)
     ]
-    note = describe_doubt(result)
+    note = probe_tables.describe_doubt(result)
     if not note and figures.written_beside is not None:
         note = f"beside a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
     return [result.target, pattern, str(workload.block_size), depth, *cells, note]
 
 
 def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:
-    """Yield the reservations about the results."""
     probe_results = list_results(runs)
     for target in dict.fromkeys(result.target for result in probe_results if result.blank):
-        yield f"{target}: {BLANK_NOTE}."
+        yield f"{target}: {probe_tables.BLANK_NOTE}."
     if any(result.served and result.cpus is None for result in probe_results):
         yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
     if not any(run.workload.writes for run in runs):

@@ -23,15 +23,13 @@ from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 from hbatune.text.units import format_percent
 
-SCHEMA = "hbatune.profiles/1"
-
 
 class ProfilesDocument(Struct, frozen=True):
     """The JSON document of `profiles`."""
 
     active: str | None
     profiles: tuple[ListedProfile, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.profiles/1"
 
 
 class ProfileDocument(Struct, frozen=True):
@@ -39,7 +37,7 @@ class ProfileDocument(Struct, frozen=True):
 
     profile: Profile
     sources: tuple[Source, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.profiles/1"
 
 
 SUMMARY = "the profiles, or the rules of one with their sources"
@@ -116,12 +114,13 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
 
 def format_effect(rule: Rule | OptionRule) -> str:
     """Return the value that a rule specifies."""
-    if isinstance(rule.effect, Exactly):
-        return str(rule.effect.value)
-    if isinstance(rule.effect, AtLeast):
-        return f"at least {rule.effect.value}"
-    if isinstance(rule.effect, AtMost):
-        return f"at most {rule.effect.value}"
+    match rule.effect:
+        case Exactly(value):
+            return str(value)
+        case AtLeast(value):
+            return f"at least {value}"
+        case AtMost(value):
+            return f"at most {value}"
     return "left as it is"
 
 
@@ -132,7 +131,6 @@ def format_conditions(match: Match) -> str:
 
 
 def _format_values(value: object) -> str:
-    """Return the alternatives of one condition, or an empty string."""
     if isinstance(value, (list, tuple)):
         return " or ".join(str(alternative) for alternative in value)
     if isinstance(value, dict):

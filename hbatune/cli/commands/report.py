@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(parser, "--history", purpose)
     purpose = "also write the values of all pictures, as comma-separated values"
     arguments.add_path(parser, "--csv", purpose)
-    arguments.add_force(parser)
+    arguments.add_flag(parser, "--force", "take the place of a file that exists")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,8 +13,6 @@ from hbatune.plan.rows import Restored
 from hbatune.text.notes import show_preview, show_restored
 from hbatune.text.terminal import show_json
 
-SCHEMA = "hbatune.rollback/1"
-
 
 class RollbackDocument(Struct, frozen=True):
     """The JSON document of `rollback`.
@@ -26,7 +24,7 @@ class RollbackDocument(Struct, frozen=True):
     rows: tuple[Restored, ...]
     outcomes: dict[str, int]
     losses: tuple[Loss, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.rollback/1"
 
 
 SUMMARY = "put everything back as it was before the first apply"
@@ -50,20 +48,15 @@ def run(args: argparse.Namespace) -> int:
     """Restore the values in the journal; exit 1 if a value could not be restored."""
     if args.dry_run:
         planned = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
-        if args.json:
-            show_json(_make_document(planned.rows, planned.losses))
-        else:
-            show_preview(planned.rows, planned.machine, lost=bool(planned.losses))
-        return 0
-    arguments.require_root("rollback")
-    done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
-    if args.json:
-        show_json(_make_document(done.rows, done.losses))
+        rows, machine, losses, complete = planned.rows, planned.machine, planned.losses, True
     else:
-        show_restored(done.rows, done.machine, lost=bool(done.losses))
-    return 0 if done.complete else 1
-
-
-def _make_document(rows: tuple[Restored, ...], losses: tuple[Loss, ...]) -> RollbackDocument:
-    outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
-    return RollbackDocument(rows, dict(outcomes), losses)
+        arguments.require_root("rollback")
+        done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
+        rows, machine, losses, complete = done.rows, done.machine, done.losses, done.complete
+    if args.json:
+        outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
+        show_json(RollbackDocument(rows, dict(outcomes), losses))
+    else:
+        show = show_preview if args.dry_run else show_restored
+        show(rows, machine, lost=bool(losses))
+    return 0 if complete else 1

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(parser, "file", "the file to make")
     purpose = "leave out serial numbers, world-wide names, host names and mount points"
     arguments.add_flag(parser, "--anonymous", purpose)
-    arguments.add_force(parser)
+    arguments.add_flag(parser, "--force", "take the place of a file that exists")
 
 
 def run(args: argparse.Namespace) -> int:

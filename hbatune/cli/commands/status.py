@@ -49,8 +49,8 @@ def run(args: "argparse.Namespace") -> int:
 
         if (summary := read_brief(paths.STATUS)) is not None:
             # The same form as that of ``status_lines``.
-            line = basic_output.describe_tuned(summary.profile, summary.endpoints)
-            print(f"{line[0].upper()}{line[1:]}.")
+            tuned = basic_output.describe_tuned(summary.profile, summary.endpoints)
+            print(basic_output.format_sentence(tuned))
             print(basic_output.describe_running(summary.since, summary.passes, summary.written))
             if summary.last is not None:
                 print(basic_output.describe_last_pass(*summary.last))

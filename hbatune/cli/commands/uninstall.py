@@ -11,8 +11,6 @@ from hbatune.errors import UsageError
 from hbatune.operations.install import Removal, preview_removal, remove_installation
 from hbatune.text.terminal import print_line, show_json
 
-SCHEMA = "hbatune.removal/1"
-
 
 class RemovalDocument(Struct, frozen=True):
     """The JSON document of `uninstall --dry-run`: files that would be removed or kept.
@@ -23,7 +21,7 @@ class RemovalDocument(Struct, frozen=True):
     files: tuple[str, ...]
     edited: tuple[str, ...]
     folders: tuple[str, ...]
-    schema: str = SCHEMA
+    schema: str = "hbatune.removal/1"
 
 
 SUMMARY = "remove what install and apply have made"
@@ -51,7 +49,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         planned = preview_removal(make_context(), root)
         if args.json:
-            show_json(_make_document(planned))
+            document = RemovalDocument(
+                files=tuple(str(path) for path in planned.files if path not in planned.edited),
+                edited=tuple(sorted(map(str, planned.edited))),
+                folders=tuple(map(str, planned.folders)),
+            )
+            show_json(document)
         else:
             _show_planned(planned)
         return 0
@@ -61,14 +64,6 @@ def run(args: argparse.Namespace) -> int:
         return 1
     print_line("hbatune is not installed here any more.")
     return 0
-
-
-def _make_document(planned: Removal) -> RemovalDocument:
-    return RemovalDocument(
-        files=tuple(str(path) for path in planned.files if path not in planned.edited),
-        edited=tuple(sorted(map(str, planned.edited))),
-        folders=tuple(map(str, planned.folders)),
-    )
 
 
 def _show_planned(planned: Removal) -> None:

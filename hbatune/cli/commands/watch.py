@@ -90,7 +90,7 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     watch = Watcher(paced, chosen)
     if not load_latencies(paths.LATENCY).intervals:
         print_note(_explain_no_p99())
-    with _open_view(args, machine) as show:
+    with _open_view(machine.hostname, as_json=args.json) as show:
         # The first sample is only the base of the counters: a rate needs two samples.
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
@@ -107,16 +107,12 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
 def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
     name = profile or config.profile
     chosen = load_chosen_profile(name, config) if name else None
-    return find_subjects(
-        machine,
-        chosen,
-        knees=_load_knees(ProbeSpec() if chosen is None else chosen.probe),
-        yardsticks=load_yardsticks(find_shipped("rules")),
-    )
+    knees = _load_knees(ProbeSpec() if chosen is None else chosen.probe)
+    yardsticks = load_yardsticks(find_shipped("rules"))
+    return find_subjects(machine, chosen, knees=knees, yardsticks=yardsticks)
 
 
 def _explain_no_p99() -> str:
-    """Explain why latencies are only means."""
     try:
         paths.LATENCY.open("rb").close()
     except PermissionError:
@@ -137,7 +133,6 @@ def _load_knees(spec: ProbeSpec) -> dict[str, int]:
 
 
 def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
-    """Return the named subjects with their adapters, or all if no name is given."""
     if not names:
         return candidates
     chosen = choose_targets(machine, map(resolve_target_name, names))
@@ -150,9 +145,9 @@ def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str
 
 
 @contextmanager
-def _open_view(args: argparse.Namespace, machine: Machine) -> Iterator[StatePrinter]:
-    if args.json:
-        yield make_json_printer(machine.hostname)
+def _open_view(hostname: str, *, as_json: bool) -> Iterator[StatePrinter]:
+    if as_json:
+        yield make_json_printer(hostname)
     elif sys.stdout.isatty():
         with show_live() as show:
             yield show
