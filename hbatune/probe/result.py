@@ -1,12 +1,12 @@
 """The values of a probe: workload, subject, figures, histogram, outcome. Frozen and pure.
 
-``cli`` makes the text. A histogram counts the I/Os by latency. Percentiles and means of several
-runs come from their merged histogram, since percentiles cannot be averaged. The bins are fio's,
-under 2 % wide (stat.h: FIO_IO_U_PLAT_BITS).
+A histogram counts the I/Os by latency. Percentiles and means of several runs come from their merged
+histogram, since percentiles cannot be averaged. The bins are fio's, under 2 % wide (stat.h:
+FIO_IO_U_PLAT_BITS).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -48,7 +48,13 @@ class Histogram(Struct, frozen=True):
 
         Counts as fio does (stat.c: calc_clat_percentiles). Raises ``ValueError`` if empty.
         """
-        return find_percentile(self.counts, percent)
+        needed = percent / 100 * self.count
+        counted = 0
+        for value, count in self.counts.items():
+            counted += count
+            if counted >= needed:
+                return value
+        raise ValueError("a percentile of nothing")
 
     def minus(self, earlier: "Histogram") -> "Histogram":
         """Return the difference to ``earlier``, an older state of the same counters.
@@ -66,20 +72,6 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     for histogram in histograms:
         total.update(histogram.counts)
     return Histogram(dict(total))
-
-
-def find_percentile(rising: Mapping[int, int], percent: float) -> int:
-    """Return the lowest value of a rising histogram that ``percent`` of the counts do not exceed.
-
-    Raises ``ValueError`` if empty.
-    """
-    needed = percent / 100 * sum(rising.values())
-    counted = 0
-    for value, count in rising.items():
-        counted += count
-        if counted >= needed:
-            return value
-    raise ValueError("a percentile of nothing")
 
 
 RUN_WINDOWS = 4  # parts of a run
@@ -158,9 +150,8 @@ class Workload(Struct, frozen=True):
         job_rate = self.rate / self.jobs
         if self.pattern is not Pattern.RANDOM_MIX:
             return (max(1, round(job_rate)),)
-        return tuple(
-            max(1, round(job_rate * share / 100)) for share in (self.reads, 100 - self.reads)
-        )
+        shares = (self.reads, 100 - self.reads)
+        return tuple(max(1, round(job_rate * share / 100)) for share in shares)
 
     @property
     def writes(self) -> bool:

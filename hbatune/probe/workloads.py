@@ -3,19 +3,15 @@
 Workloads are TOML files, shipped or local: named runs in order, with sources. A run is a sweep if
 its depth, jobs, block size, percentage of reads or rate is a list: one run for each value, and with
 two lists for each pair.
-
-A limit shows only if it is reached. Two queue depths differ for a load that keeps more I/Os in
-flight than the lower one. Only a load that reaches the higher one is limited by it. So a probe is
-as deep as the deepest limit that the plan changes, before or after, within the I/Os that the medium
-serves in a short run. The choice is pure.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -40,6 +36,7 @@ Rate = Annotated[int, Meta(ge=1, le=100_000_000)]
 DEFAULT_MAX_WAITING = 256
 """Default number of I/Os of an open loop that may wait."""
 _DEFAULT = Workload()
+T = TypeVar("T")
 
 
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,24 +114,15 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
 
 def shorten_workload(spec: ProbeSpec, seconds: float) -> Workload:
     """Return the short probe that a profile specifies, ``seconds`` long."""
-    return Workload(
-        pattern=Pattern(spec.pattern),
-        block_size=spec.block_bytes,
-        depth=spec.depth,
-        runtime=seconds,
-    )
+    pattern = Pattern(spec.pattern)
+    return Workload(pattern, spec.block_bytes, spec.depth, runtime=seconds)
 
 
 def is_like(workload: Workload, spec: ProbeSpec) -> bool:
     """Return whether a workload differs from a profile's probe only in depth and time."""
     profile_probe = shorten_workload(spec, workload.runtime)
     neutralised = replace(
-        workload,
-        depth=profile_probe.depth,
-        jobs=profile_probe.jobs,
-        ramp=profile_probe.ramp,
-        runtime=profile_probe.runtime,
-        seed=None,
+        workload, depth=profile_probe.depth, jobs=1, ramp=profile_probe.ramp, seed=None
     )
     return neutralised == profile_probe
 
@@ -149,40 +137,41 @@ def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
     source_ids = load_sources(shipped)
     for number, source in enumerate(content.sources):
         require_source(file, ("sources", number), source, origin, source_ids)
+    runs: list[Workload] = []
     for number, table in enumerate(content.run):
         _check_zones(file, number, table)
-    runs = tuple(run for table in content.run for run in _expand_runs(table))
-    return NamedWorkload(file.path.stem, content.title, content.sources, runs)
+        runs += _expand_runs(table)
+    return NamedWorkload(file.path.stem, content.title, content.sources, tuple(runs))
 
 
-def _expand_runs(table: RunTable) -> tuple[Workload, ...]:
-    blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
-    usual = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
-    depths = table.depth if isinstance(table.depth, tuple) else (table.depth or usual,)
-    counts = table.jobs if isinstance(table.jobs, tuple) else (table.jobs,)
-    shares = table.reads if isinstance(table.reads, tuple) else (table.reads,)
-    rates = table.rate if isinstance(table.rate, tuple) else (table.rate,)
-    return tuple(
-        Workload(
-            table.pattern,
-            block,
-            depth,
-            jobs,
-            table.ramp,
-            table.runtime,
-            reads,
-            table.zones,
-            queue_depth,
+def _expand_runs(table: RunTable) -> Iterator[Workload]:
+    usual_depth = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
+    # The last list varies fastest.
+    for rate, queue_depth, reads, block, jobs, depth in product(
+        _list_swept(table.rate),
+        table.queue_depth or (None,),
+        _list_swept(table.reads),
+        _list_swept(table.block_size),
+        _list_swept(table.jobs),
+        _list_swept(table.depth or usual_depth),
+    ):
+        yield Workload(
+            pattern=table.pattern,
+            block_size=block,
+            depth=depth,
+            jobs=jobs,
+            ramp=table.ramp,
+            runtime=table.runtime,
+            reads=reads,
+            zones=table.zones,
+            queue_depth=queue_depth,
             rate=rate,
             writer=table.writer,
         )
-        for rate in rates
-        for queue_depth in table.queue_depth or (None,)
-        for reads in shares
-        for block in blocks
-        for jobs in counts
-        for depth in depths
-    )
+
+
+def _list_swept(value: T | tuple[T, ...]) -> tuple[T, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
@@ -190,16 +179,14 @@ def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
     zones = table.zones
     if not zones:
         return
-    wrong = None
-    if table.pattern in (Pattern.READ, Pattern.WRITE):
-        wrong = "zones are for random I/Os"
-    if sum(zone.share for zone in zones) != 100:
-        wrong = "the shares of zones have to add up to 100"
+    line = file.line(("run", number, "zones"))
+    error = partial(PolicyError, file=file.path, line=line, key="zones")
     if any(zone.bytes is None for zone in zones[:-1]) or zones[-1].bytes is not None:
-        wrong = "each zone but the last has bytes; the last is all the rest"
-    if wrong:
-        key = ("run", number, "zones")
-        raise PolicyError(wrong, file=file.path, line=file.line(key), key="zones")
+        raise error("each zone but the last has bytes; the last is all the rest")
+    if sum(zone.share for zone in zones) != 100:
+        raise error("the shares of zones have to add up to 100")
+    if table.pattern in (Pattern.READ, Pattern.WRITE):
+        raise error("zones are for random I/Os")
 
 
 MAX_DEPTH = 1024
@@ -249,6 +236,9 @@ def follow_plan(
 ) -> Workload:
     """Return the workload that exercises the changes of these rows on one endpoint.
 
+    A limit shows only if it is reached, so a probe is as deep as the deepest limit that the plan
+    changes, before or after, within the I/Os that the medium serves in a short run.
+
     The rows may also be for its paths and adapters. ``spec`` is the profile's own probe, the
     minimum. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
     that writes, for a file or an empty disk.
@@ -266,9 +256,9 @@ def follow_plan(
         # Larger I/Os would hide other effects, so they are used only for request sizes.
         block = max(block, min(MAX_BLOCK_SIZE, _find_upper(rows, _SIZE) * 1024))
     workload = replace(minimum, depth=-(-depth // jobs), jobs=jobs, block_size=block)
-    return (
-        replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS) if writable else workload
-    )
+    if writable:
+        return replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS)
+    return workload
 
 
 def find_unexercised(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:
