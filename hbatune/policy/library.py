@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from hbatune.facts.names import matches_glob
 from hbatune.policy.profile import (
@@ -33,7 +33,6 @@ from hbatune.policy.profile import (
     Rule,
     Source,
     Text,
-    Tolerance,
 )
 from hbatune.policy.rules import check_part
 from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
@@ -274,30 +273,27 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     _gather_parts(library, (path, origin), parts, stack=())
     main_part = parts[path]
     if main_part.title is None:
-        raise PolicyError(
-            "has no title, so it is a part for profiles to include and cannot be chosen itself",
-            file=path,
-            key="title",
-        )
-    probes = [part.probe for part in parts.values() if part.probe is not None]
-    tolerances = [part.tolerance for part in parts.values() if part.tolerance is not None]
+        problem = "is a part for profiles to include and cannot be chosen itself"
+        raise PolicyError(f"has no title, so it {problem}", file=path, key="title")
+    profile = Profile(name, main_part.title, origin, (), (), ProbeSpec(), ())
+    for part in parts.values():
+        profile = _add_part(profile, part)
+    profile = replace(profile, rules=(*profile.rules, *followed))
     # Local rules come last, so they win.
-    site = [
-        check_part(file, Origin.SITE, library.sources(), RulesFile)
-        for file in library.site_files("rules.d")
-    ]
-    all_parts = [*parts.values(), *site]
-    rules = [rule for part in parts.values() for rule in part.rules]
-    return Profile(
-        name=name,
-        title=main_part.title,
-        origin=origin,
-        rules=(*rules, *followed, *(rule for part in site for rule in part.rules)),
-        objectives=tuple(objective for part in all_parts for objective in part.objectives),
-        probe=probes[-1] if probes else ProbeSpec(),
-        files=tuple(part.file for part in all_parts),
-        options=tuple(option for part in all_parts for option in part.options),
-        tolerance=tolerances[-1] if tolerances else Tolerance(),
+    for file in library.site_files("rules.d"):
+        profile = _add_part(profile, check_part(file, Origin.SITE, library.sources(), RulesFile))
+    return profile
+
+
+def _add_part(profile: Profile, part: ProfilePart) -> Profile:
+    return replace(
+        profile,
+        rules=profile.rules + part.rules,
+        objectives=profile.objectives + part.objectives,
+        probe=part.probe or profile.probe,
+        files=(*profile.files, part.file),
+        options=profile.options + part.options,
+        tolerance=part.tolerance or profile.tolerance,
     )
 
 
@@ -323,7 +319,6 @@ def _gather_parts(
                 file=path,
                 line=file.line(("include",)),
                 key="include",
-                found=quote_value(name),
                 hint=suggest_nearest(name, _list_names(library)),
             )
         if included[0] in (*stack, path):
@@ -340,10 +335,8 @@ def _find_file(
     """Return the file of a profile or part, the site's first, except the file ``not_in``."""
     if not re.match(NAME_PATTERN, name):  # also rejects ../../x, which leads out of the directories
         return None
-    for origin, folder in (
-        (Origin.SITE, library.site / "profiles"),
-        (Origin.SHIPPED, library.shipped),
-    ):
+    site_folder = library.site / "profiles"
+    for origin, folder in ((Origin.SITE, site_folder), (Origin.SHIPPED, library.shipped)):
         path = folder / f"{name}.toml"
         if path.name not in _LIBRARY_FILES and path != not_in and _exists(path):
             return path, origin
@@ -354,8 +347,6 @@ def _raise_unknown(library: Library, name: str) -> tuple[Path, Origin]:
     names = [profile.name for profile in list_profiles(library)]
     raise PolicyError(
         f"there is no profile {quote_value(name)}, only {', '.join(names) or 'none at all'}",
-        found=quote_value(name),
-        allowed=", ".join(names),
         hint=suggest_nearest(name, names),
     )
 

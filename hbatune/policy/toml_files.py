@@ -34,14 +34,12 @@ _LONGEST = 80
 class TrustFault(Struct, frozen=True):
     """The reason why a path is not trusted, and the remedy.
 
-    ``found`` and ``allowed`` are its owner or its mode. There is no ``remedy`` for a directory
-    shared by all users, such as ``/tmp``: trusted files must be in another directory.
+    There is no ``remedy`` for a directory shared by all users, such as ``/tmp``: trusted files must
+    be in another directory.
     """
 
     path: Path
     problem: str
-    found: str
-    allowed: str
     remedy: str | None
 
 
@@ -86,21 +84,12 @@ def find_fault(path: Path, status: os.stat_result, owner: int) -> TrustFault | N
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != owner:
-        return TrustFault(
-            path,
-            f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}",
-            found=str(status.st_uid),
-            allowed=f"uid {owner}",
-            remedy=f"chown the {kind} to uid {owner}",
-        )
+        problem = f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}"
+        return TrustFault(path, problem, f"chown the {kind} to uid {owner}")
     if mode & _WRITABLE_BY_OTHERS:
-        return TrustFault(
-            path,
-            f"this {kind} has mode {mode:04o}, expected none but its owner to have write access",
-            found=f"{mode:04o}",
-            allowed=f"{mode & ~_WRITABLE_BY_OTHERS:04o}",
-            remedy=None if mode & stat.S_ISVTX else "chmod go-w",
-        )
+        expected = "expected none but its owner to have write access"
+        remedy = None if mode & stat.S_ISVTX else "chmod go-w"
+        return TrustFault(path, f"this {kind} has mode {mode:04o}, {expected}", remedy)
     return None
 
 
@@ -130,8 +119,7 @@ def find_fault_on_path(
 class PolicyError(UsageError):
     """The error for an invalid rule or configuration file.
 
-    ``file``, ``line`` (counted from 1, if known), ``place`` (the table, and a rule's name),
-    ``key``, ``found`` and ``allowed`` are the parts of the message.
+    ``line`` is counted from 1, ``place`` is the table, and a rule's name.
     """
 
     def __init__(
@@ -142,19 +130,15 @@ class PolicyError(UsageError):
         line: int | None = None,
         place: str | None = None,
         key: str | None = None,
-        found: str | None = None,
-        allowed: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.file = None if file is None else escape_name(file)
-        self.line = line
-        self.place = place
-        self.key = key
-        self.found = found
-        self.allowed = allowed
-        at_line = None if line is None else f"line {line}"
-        at_key = None if key is None else f"key `{key}`"
-        parts = (self.file, at_line, place, at_key, problem)
+        parts = [
+            "" if file is None else escape_name(file),
+            "" if line is None else f"line {line}",
+            place or "",
+            "" if key is None else f"key `{key}`",
+            problem,
+        ]
         super().__init__(": ".join(part for part in parts if part), hint=hint)
 
 
@@ -317,5 +301,4 @@ def _require_trusted(fault: TrustFault | None) -> None:
     hint = "keep it in a folder that its owner alone can write"
     if fault.remedy is not None:
         hint = f"{fault.remedy}, after reading what it says"
-    found, allowed = fault.found, fault.allowed
-    raise PolicyError(fault.problem, file=fault.path, found=found, allowed=allowed, hint=hint)
+    raise PolicyError(fault.problem, file=fault.path, hint=hint)

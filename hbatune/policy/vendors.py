@@ -71,8 +71,6 @@ def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
             raise PolicyError(
                 f"unknown use {quote_value(name)}, expected one of {', '.join(use_names)}",
                 place="table [site.uses]",
-                found=quote_value(name),
-                allowed=", ".join(use_names),
                 hint=suggest_nearest(name, use_names),
             )
     if site.vendors is Vendors.OFF:

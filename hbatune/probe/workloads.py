@@ -105,8 +105,6 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
     if name not in by_name:
         raise PolicyError(
             f"there is no workload {quote_value(name)}, only {', '.join(by_name)}",
-            found=quote_value(name),
-            allowed=", ".join(by_name),
             hint=suggest_nearest(name, by_name),
         )
     return by_name[name]
