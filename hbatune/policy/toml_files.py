@@ -225,20 +225,18 @@ class TomlFile(Struct, frozen=True, dict=True):
             row, start = key, key
         return None if row is None else row + 1
 
+    @cached_property
+    def _headers(self) -> dict[int, str]:
+        """The names of tables by the number of their line, starting at 0."""
+        headers = ((row, re.match(_HEADER, text)) for row, text in enumerate(self._lines))
+        return {row: header[1].strip() for row, header in headers if header}
+
     def _find_header(self, name: str, number: int) -> int | None:
-        for row, text in enumerate(self._lines):
-            header = re.match(_HEADER, text)
-            if header and header[1].strip() == name:
-                if number == 0:
-                    return row
-                number -= 1
-        return None
+        rows = [row for row, header in self._headers.items() if header == name]
+        return rows[number] if number < len(rows) else None
 
     def _find_next_header(self, start: int) -> int:
-        for number in range(start, len(self._lines)):
-            if re.match(_HEADER, self._lines[number]):
-                return number
-        return len(self._lines)
+        return min((row for row in self._headers if row >= start), default=len(self._lines))
 
     def _find_key(self, key: str, start: int, stop: int) -> int | None:
         wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
