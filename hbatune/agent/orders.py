@@ -278,13 +278,11 @@ class _Texts:
     def share_disk(self, disk: WatchedDisk) -> WatchedDisk:
         """Return a disk with shared texts."""
         adapter = None if disk.adapter is None else self.share(disk.adapter)
-        source = None if disk.knee_source is None else self.share(disk.knee_source)
         return replace(
             disk,
             id=self.share(disk.id),
             target=self.share(disk.target),
             adapter=adapter,
-            knee_source=source,
             paths=tuple(map(self.share, disk.paths)),
         )
 

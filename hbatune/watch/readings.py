@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Medium, Protocol
 from hbatune.facts.sampler import DiskSample, LinkSample, Sample
 from hbatune.watch.latency import Interval, make_histogram, select_intervals
 
@@ -17,8 +16,7 @@ class WatchedDisk(Struct, frozen=True, gc=False):
     """An endpoint to watch.
 
     ``objective_ms`` is the p99 of the profile, ``knee`` the depth beyond which more I/Os only wait.
-    ``knee_source`` is the document that the knee comes from, or None if a probe found it. ``depth``
-    is the profile's queue_depth, or None if the driver does not lower it on a full queue.
+    ``depth`` is the profile's queue_depth, or None if the driver does not lower it on a full queue.
     ``by_busy_time`` is whether the time with I/O in flight measures its load. ``paths`` are the ids
     of its paths, if it is a map.
     """
@@ -26,11 +24,8 @@ class WatchedDisk(Struct, frozen=True, gc=False):
     id: str
     target: str
     adapter: str | None
-    medium: Medium
-    protocol: Protocol
     objective_ms: float | None
     knee: int | None
-    knee_source: str | None
     depth: int | None
     by_busy_time: bool
     paths: tuple[str, ...]
@@ -40,7 +35,6 @@ class WatchedAdapter(Struct, frozen=True):
     """An adapter to watch, with the CPUs that serve its data vectors."""
 
     target: str
-    family: str
     cpus: tuple[int, ...]
 
 

@@ -65,11 +65,8 @@ def _make_disk(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | Non
         id=endpoint.id,
         target=endpoint.target,
         adapter=endpoint.adapter,
-        medium=endpoint.medium,
-        protocol=endpoint.protocol,
         objective_ms=None,
         knee=None,
-        knee_source=None,
         depth=depth,
         by_busy_time=False,
         paths=tuple(path.id for path in paths),
@@ -85,15 +82,13 @@ def _add_limits(
 ) -> WatchedDisk:
     goal = None if profile is None else find_objective(profile, disk_traits)
     figures = find_medium_figures(disk_traits, references)
-    source = None
     if knee is None and figures is not None and figures.knee is not None:
         # The upper end of the documents' range, so no alert is raised within it.
-        knee, source = figures.knee[1], figures.source
+        knee = figures.knee[1]
     return replace(
         disk,
         objective_ms=None if goal is None else goal.p99_ms,
         knee=knee,
-        knee_source=source,
         by_busy_time=disk_traits.protocol not in _PARALLEL
         and disk_traits.medium is not Medium.NVME
         and disk_traits.storage is not Storage.ARRAY,
@@ -106,4 +101,4 @@ def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
         if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
             with suppress(ValueError):
                 cpus.update(names.parse_cpus(vector.effective))
-    return WatchedAdapter(adapter.target, adapter.family, tuple(sorted(cpus)))
+    return WatchedAdapter(adapter.target, tuple(sorted(cpus)))

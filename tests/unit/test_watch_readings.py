@@ -138,8 +138,8 @@ def test_subjects_get_objective_and_knee() -> None:
     here = machine(flash, sas, volume, array)
     found = find_subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
     nvme, ssd, raid, _ = found.disks
-    assert (nvme.objective_ms, nvme.knee, nvme.knee_source) == (2.0, 128, "D0-12")
-    assert (ssd.objective_ms, ssd.knee, ssd.knee_source) == (None, 48, None)
+    assert (nvme.objective_ms, nvme.knee) == (2.0, 128)
+    assert (ssd.objective_ms, ssd.knee) == (None, 48)
     assert [each.by_busy_time for each in found.disks] == [False, True, False, False]
     assert raid.knee is None
 
