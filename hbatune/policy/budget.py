@@ -195,7 +195,6 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
 
 
 def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
-    """Return, for each list of ``targets``, the ids of the named endpoints."""
     lists = {array.targets for array in site.array if array.targets}
     names = SiteNames(machine) if lists else None
     return {targets: names.meant(targets) for targets in lists} if names else {}

@@ -1,13 +1,8 @@
 """Find profiles and the tables that rules refer to, check them, and assemble each profile.
 
 A profile consists of its file, its includes and the local rules. A site's ``profiles/NAME.toml``
-overrides the shipped ``NAME.toml``, and may include it.
-
-The shipped tables contain:
-
-- the sources, by id: recommendations of the documents and facts about the kernel
-- the LUN limits of each make of shared array
-- measurements from the documents, as reference values
+overrides the shipped ``NAME.toml``, and may include it. The shipped tables are the sources, the LUN
+limits of shared arrays, and the documents' measurements as reference values.
 """
 
 import os

@@ -291,7 +291,6 @@ def expand_site_for_udev(machine: Machine, site: Site, follow: Callable[[str], s
 
 
 def _list_site_names(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield each key of the site that contains names, and its names."""
     yield "exclude", site.exclude
     for array in site.array:
         yield f"targets of array {array.name}", array.targets

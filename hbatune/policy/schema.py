@@ -200,7 +200,6 @@ def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
 
 
 def _find_node(shape: type[Any], steps: Steps) -> Any:
-    """Return msgspec's description of the type at ``steps``, or None."""
     node: Any = types.type_info(shape)
     for step in steps:
         node = _strip_metadata(node)
@@ -223,7 +222,6 @@ def _strip_metadata(node: Any) -> Any:
 
 
 def _describe_type(node: Any) -> str:
-    """Describe the values that msgspec's type ``node`` allows."""
     match node:
         case types.Metadata(extra_json_schema={"description": str(text)}):
             return text

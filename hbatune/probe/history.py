@@ -334,7 +334,6 @@ def _drop_windows(result: ProbeResult) -> ProbeResult:
 
 
 def _select_latest(records: tuple[Record, ...], max_bytes: int) -> tuple[Record, ...]:
-    """Return as many of the latest records as fit."""
     free = max_bytes - len(json.encode(History()))
     count = 0
     for record in reversed(records):

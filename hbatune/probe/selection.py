@@ -196,7 +196,6 @@ def _make_subject(
 
 
 def _find_serving_cpus(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | None:
-    """Return the CPUs that serve interrupts of the adapters, or None if unknown."""
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter in adapters:
@@ -242,7 +241,6 @@ def _is_unread(fact: object) -> bool:
 
 
 def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:
-    """Return the names of the endpoints' adapters, each once."""
     return list(dict.fromkeys(endpoint.adapter for endpoint in endpoints if endpoint.adapter))
 
 

@@ -3,9 +3,6 @@
 The runs of a sweep differ in one parameter. The history does not mark sweeps, so they are
 recognised: records of one disk and one command, in quick succession. Their workloads differ only in
 depth or block size, which rise, or in the percentage of reads, which falls.
-
-Interference is the cost of a bulk writer for a reader on the same disk, by scheduler. A reader
-without a writer shows no effect of the scheduler; a reader with a writer does (I-schedulers).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -223,7 +220,6 @@ def find_corners(sweeps: Iterable[Sweep]) -> list[Corners]:
 
 
 def _select_patterns(sweeps: Sequence[Sweep], patterns: tuple[Pattern, ...]) -> tuple[Sweep, ...]:
-    """Return the sweeps of these patterns, in the order of the patterns."""
     selected = [sweep for sweep in sweeps if sweep.workload.pattern in patterns]
     return tuple(sorted(selected, key=lambda sweep: patterns.index(sweep.workload.pattern)))
 
@@ -255,7 +251,6 @@ def _split_runs(ordered: Iterable[Record], swept: SweptParameter) -> Iterator[li
 
 
 def _continues_sweep(last: Record, next_: Record, swept: SweptParameter) -> bool:
-    """Return whether a run continues the sweep of the previous one."""
     if last.result is None or next_.result is None:
         return False
     before, after = last.result.workload, next_.result.workload
@@ -298,6 +293,7 @@ def _make_command_key(record: Record) -> tuple[object, ...]:
 class Interference(Struct, frozen=True):
     """A reader ``alone`` and with a bulk writer (``beside``), and the current scheduler.
 
+    A reader without a writer shows no effect of the scheduler (I-schedulers).
     ``scheduler`` is None if unknown; ``record`` is the record of the run with the writer.
     """
 

@@ -173,7 +173,6 @@ def _list_swept(value: T | tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
-    """Check that zones are valid: random I/Os, percentages complete."""
     zones = table.zones
     if not zones:
         return
@@ -243,7 +242,7 @@ def follow_plan(
     """
     minimum = shorten_workload(spec, Workload().runtime)
     deepest = MAX_HDD_DEPTH if medium is Medium.HDD else MAX_DEPTH
-    limit = max((_find_upper(rows, name) for name in _LIMITS), default=0)
+    limit = max((_find_range(rows, name)[1] for name in _LIMITS), default=0)
     depth = max(minimum.depth, min(deepest, limit))
     jobs = 1
     if any(row.setting in _SPREAD for row in rows):
@@ -252,7 +251,7 @@ def follow_plan(
     block = minimum.block_size
     if rows and all(row.setting in (_SIZE, *_BUFFERED) for row in rows):
         # Larger I/Os would hide other effects, so they are used only for request sizes.
-        block = max(block, min(MAX_BLOCK_SIZE, _find_upper(rows, _SIZE) * 1024))
+        block = max(block, min(MAX_BLOCK_SIZE, _find_range(rows, _SIZE)[1] * 1024))
     workload = replace(minimum, depth=-(-depth // jobs), jobs=jobs, block_size=block)
     if writable:
         return replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS)
@@ -288,27 +287,22 @@ def _find_hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexerci
 
 
 def _check_reach(name: str, rows: Sequence[Row], reach: int, below: Hidden) -> Unexercised | None:
-    lower, upper = _find_lower(rows, name), _find_upper(rows, name)
+    lower, upper = _find_range(rows, name)
     if reach >= upper:
         return None
     return Unexercised(name, Hidden.PARTLY if reach > lower else below, reach, upper)
 
 
-def _find_upper(rows: Sequence[Row], name: str) -> int:
-    """Return the load that reaches the higher value of a limit; paths share the load."""
-    upper = {row.target: max(_list_values(row), default=0) for row in rows if row.setting == name}
-    return max(upper.values(), default=0) * _count_shares(name, upper)
+def _find_range(rows: Sequence[Row], name: str) -> tuple[int, int]:
+    """Return the loads at which the lower and the higher value of a limit are reached.
 
-
-def _find_lower(rows: Sequence[Row], name: str) -> int:
-    """Return the load beyond which the two values differ."""
-    lower = {row.target: min(_list_values(row), default=0) for row in rows if row.setting == name}
-    return min(lower.values(), default=0) * _count_shares(name, lower)
-
-
-def _count_shares(name: str, by_target: dict[str, int]) -> int:
-    return 1 if name == _SIZE else len(by_target)
-
-
-def _list_values(row: Row) -> list[int]:
-    return [value for value in (row.current, row.value) if isinstance(value, int)]
+    Paths share the load.
+    """
+    lower: dict[str, int] = {}
+    upper: dict[str, int] = {}
+    for row in rows:
+        if row.setting == name:
+            values = [value for value in (row.current, row.value) if isinstance(value, int)]
+            lower[row.target], upper[row.target] = min(values, default=0), max(values, default=0)
+    paths = 1 if name == _SIZE else len(upper)
+    return min(lower.values(), default=0) * paths, max(upper.values(), default=0) * paths

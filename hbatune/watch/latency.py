@@ -67,10 +67,6 @@ class Latencies(Struct, frozen=True):
     intervals: tuple[Interval, ...] = ()
     schema: str = SCHEMA
 
-    def and_then(self, interval: Interval) -> "Latencies":
-        """Return the intervals with one more, without the oldest beyond ``KEPT_INTERVALS``."""
-        return Latencies((*self.intervals, interval)[-KEPT_INTERVALS:])
-
 
 class _Map(Struct, tag="map"):
     data: dict[str, dict[str, int]]
@@ -256,11 +252,12 @@ def publish_intervals(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Publish the last intervals, encoded, at the end of each interval."""
-    parser, latencies, began = Lines(), Latencies(), clock()
+    parser, began = Lines(), clock()
+    intervals: tuple[Interval, ...] = ()
     for line in lines:
         counts = parser.take(line)
         if counts is not None:
             ended = clock()
-            latencies = latencies.and_then(Interval(ended, ended - began, counts))
-            publish(msgspec.json.encode(latencies))
+            intervals = (*intervals, Interval(ended, ended - began, counts))[-KEPT_INTERVALS:]
+            publish(json.encode(Latencies(intervals)))
             began = ended

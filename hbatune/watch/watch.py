@@ -207,7 +207,6 @@ class Watcher:
         return totals
 
     def _forget_rises(self, oldest: float) -> None:
-        """Forget the rises that are older than the window."""
         for target, counters in list(self._rises.items()):
             for counter, rises in list(counters.items()):
                 counters[counter] = tuple(rise for rise in rises if rise[0] > oldest)
