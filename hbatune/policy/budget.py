@@ -20,8 +20,7 @@ from hbatune.settings.table import QUEUE_DEPTH
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, a former default of FC cards. Current drivers have 64."""
 
-MAX_LUN_DEPTH = 256
-"""The maximum depth of a LUN (D2-2), even if few hosts share the array."""
+MAX_LUN_DEPTH = 256  # the maximum depth of a LUN (D2-2), even if few hosts share the array
 
 DEPTH_PER_DRIVE = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).

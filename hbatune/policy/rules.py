@@ -46,10 +46,7 @@ _EFFECTS: dict[str, type[Exactly | AtLeast | AtMost]] = {
 
 
 def check_rules(
-    file: TomlFile,
-    tables: Collection[RuleTable],
-    origin: Origin,
-    sources: Collection[str],
+    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Collection[str]
 ) -> tuple[Rule, ...]:
     """Return the file's rules. Raise ``PolicyError`` for the first invalid rule.
 
@@ -236,10 +233,7 @@ def _find_option(file: TomlFile, number: int, table: OptionTable) -> Option:
 
 
 def check_part(
-    file: TomlFile,
-    origin: Origin,
-    sources: Collection[str],
-    shape: type[RulesFile] = ProfileFile,
+    file: TomlFile, origin: Origin, sources: Collection[str], shape: type[RulesFile] = ProfileFile
 ) -> ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 

@@ -25,8 +25,7 @@ from hbatune.loader import UnusableFileError
 
 ROOT = Path("/")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MOST_LINKS = 40
-"""The maximum number of links to follow (include/linux/namei.h: MAXSYMLINKS)."""
+_MOST_LINKS = 40  # the maximum number of links to follow (include/linux/namei.h: MAXSYMLINKS)
 
 _LONGEST = 80
 

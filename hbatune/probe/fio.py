@@ -39,8 +39,7 @@ from hbatune.render import render_template
 from hbatune.workers import Process, find_process
 from hbatune.workers.worker import die_with_parent
 
-WRITER_JOB = "beside"
-"""The name of the job of a bulk writer, which is not included in the figures."""
+WRITER_JOB = "beside"  # the name of the job of a bulk writer, which is not included in the figures
 MAX_QUOTED = 500  # characters of another program's output to keep
 MIN_WINDOW_FRACTION = 0.5
 """Fraction of the longest window: shorter ones, such as the last, join the previous one."""

@@ -35,10 +35,8 @@ from hbatune.probe.selection import (
 from hbatune.render import UnsafeNameError
 
 RUN_OVERHEAD_S = 0.7  # seconds for fio to start and to write its results
-TogetherOutcome = Figures | Skipped | Failed
-"""The outcome of a parallel run on several endpoints."""
-MIN_RUN_S = 1.0
-"""Seconds below which a single run is too noisy."""
+TogetherOutcome = Figures | Skipped | Failed  # the outcome of a parallel run on several endpoints
+MIN_RUN_S = 1.0  # seconds below which a single run is too noisy
 
 
 class TimeBudget(Struct, frozen=True):

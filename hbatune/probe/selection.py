@@ -42,11 +42,7 @@ class Selection(Struct, frozen=True):
 
 
 def choose_representatives(
-    machine: Machine,
-    targets: Collection[str],
-    *,
-    shared: bool = False,
-    busy: Collection[str] = (),
+    machine: Machine, targets: Collection[str], *, shared: bool = False, busy: Collection[str] = ()
 ) -> Selection:
     """Choose one endpoint for each (adapter, medium, model) among ``targets``.
 

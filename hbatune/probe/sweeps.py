@@ -15,14 +15,11 @@ from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
 from hbatune.probe.result import Pattern, ProbeResult, Workload
 
-MIN_SWEEP_VALUES = 3
-"""The minimum number of values in a sweep."""
+MIN_SWEEP_VALUES = 3  # the minimum number of values in a sweep
 MAX_SWEEP_RUNS = 64
 """Maximum number of runs in a sweep; no command makes more, and the remainder is another."""
-SUFFICIENT_FRACTION = 0.95
-"""The fraction of the maximum IOPS at which more jobs are not worthwhile."""
-MAX_PAUSE_S = 900.0
-"""Maximum seconds of idle time between two runs of a sweep."""
+SUFFICIENT_FRACTION = 0.95  # the fraction of the maximum IOPS at which more jobs are not worthwhile
+MAX_PAUSE_S = 900.0  # maximum seconds of idle time between two runs of a sweep
 
 _RANDOM, _IN_ORDER = (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE), (Pattern.READ, Pattern.WRITE)
 

@@ -22,12 +22,9 @@ from hbatune.loader import Count, Figure
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.result import Figures
 
-ALPHA = 0.01
-"""False alarms per verdict, all metrics together."""
-DEFAULT_PAIRS = 10
-"""Two more than the minimum for ``ALPHA``, so one outlier does not decide."""
-MIN_PAIRS = 8
-"""The minimum for ``ALPHA`` (``compute_min_pairs``), if time is short."""
+ALPHA = 0.01  # false alarms per verdict, all metrics together
+DEFAULT_PAIRS = 10  # two more than the minimum for ``ALPHA``, so one outlier does not decide
+MIN_PAIRS = 8  # the minimum for ``ALPHA`` (``compute_min_pairs``), if time is short
 DRIFT_FACTOR = 3.0
 """Factor from the drift between the halves of one block to the drift allowed between two blocks.
 
@@ -38,8 +35,7 @@ MAX_EXACT_PAIRS = 12
 """With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
 RANDOM_EXCHANGES = 4095
 RESAMPLES = 1999
-MAX_METRICS = 16
-"""Maximum number of metrics of a verdict, in a file of any version."""
+MAX_METRICS = 16  # maximum number of metrics of a verdict, in a file of any version
 
 
 class Metric(StrEnum):

@@ -33,8 +33,7 @@ Block = Annotated[int, Meta(ge=512, le=MAX_BLOCK_SIZE, multiple_of=512)]
 Jobs = Annotated[int, Meta(ge=1, le=256)]
 Share = Annotated[int, Meta(ge=0, le=100)]
 Rate = Annotated[int, Meta(ge=1, le=100_000_000)]
-DEFAULT_MAX_WAITING = 256
-"""Default number of I/Os of an open loop that may wait."""
+DEFAULT_MAX_WAITING = 256  # default number of I/Os of an open loop that may wait
 _DEFAULT = Workload()
 T = TypeVar("T")
 
@@ -186,14 +185,11 @@ def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
         raise error("zones are for random I/Os")
 
 
-MAX_DEPTH = 1024
-"""Maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second."""
-MAX_HDD_DEPTH = 128
-"""The same on an HDD: 128 at 150 a second already wait for most of a second."""
+MAX_DEPTH = 1024  # maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second
+MAX_HDD_DEPTH = 128  # the same on an HDD: 128 at 150 a second already wait for most of a second
 DEFAULT_READS = 70
 """Percentage of reads if a probe may write: the mix of the documents' third OLTP (D4-7)."""
-MAX_JOBS = 4
-"""Maximum jobs if the plan moves interrupts: one submitter uses only one of them."""
+MAX_JOBS = 4  # maximum jobs if the plan moves interrupts: one submitter uses only one of them
 
 _LIMITS = ("queue_depth", "nr_requests")
 _SPREAD = frozenset({"irq_affinity", "rq_affinity"})

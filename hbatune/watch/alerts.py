@@ -15,8 +15,7 @@ from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import WatchConfig
 from hbatune.watch.readings import AdapterReading, Measure, Reading, WatchedDisk
 
-MAX_GAP_INTERVALS = 3
-"""Intervals without a sample after which the time between counts as unknown."""
+MAX_GAP_INTERVALS = 3  # intervals without a sample after which the time between counts as unknown
 
 
 class AlertCondition(StrEnum):
