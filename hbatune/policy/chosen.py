@@ -13,8 +13,9 @@ def load_chosen_profile(name: str | None, config: Config) -> Profile:
     """Return the named profile, or the active one. Raise UsageError if there is neither."""
     wanted = name or config.profile
     if wanted is None:
-        hint = "name one with --profile; `hbatune profiles` lists them"
-        raise UsageError("no profile is active", hint=hint)
+        raise UsageError(
+            "no profile is active", hint="name one with --profile; `hbatune profiles` lists them"
+        )
     library = installed_library()
     return load_profile(wanted, library, load_followed_rules(library, config.site))
 

@@ -58,11 +58,12 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
     for name, entry in table.source.items():
         document = table.document.get(entry.document)
         if document is None:
+            hint = suggest_nearest(entry.document, table.document)
             raise PolicyError(
                 f"cites document {entry.document}, which has no table",
                 file=file.path,
                 place=f"source {name}",
-                hint=suggest_nearest(entry.document, table.document),
+                hint=hint,
             )
         sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
     return sources
@@ -108,11 +109,9 @@ def _load_cited(path: Path, shape: type[T]) -> T:
             for key in ("source", "port_source"):
                 source = getattr(entry, key, None)
                 if source is not None and source not in sources:
+                    line, hint = file.line((table, number, key)), suggest_nearest(source, sources)
                     raise PolicyError(
-                        f"cites {source}, which is no source",
-                        file=file.path,
-                        line=file.line((table, number, key)),
-                        hint=suggest_nearest(source, sources),
+                        f"cites {source}, which is no source", file=file.path, line=line, hint=hint
                     )
     return content
 
@@ -264,12 +263,23 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     ``PolicyError`` if a file is invalid.
     """
     parts: dict[Path, ProfilePart] = {}
-    path, origin = _find_file(library, name) or _raise_unknown(library, name)
-    _gather_parts(library, (path, origin), parts, stack=())
+    location = _find_file(library, name)
+    if location is None:
+        names = [profile.name for profile in list_profiles(library)]
+        only = ", ".join(names) or "none at all"
+        raise PolicyError(
+            f"there is no profile {quote_value(name)}, only {only}",
+            hint=suggest_nearest(name, names),
+        )
+    path, origin = location
+    _gather_parts(library, location, parts, stack=())
     main_part = parts[path]
     if main_part.title is None:
-        problem = "is a part for profiles to include and cannot be chosen itself"
-        raise PolicyError(f"has no title, so it {problem}", file=path, key="title")
+        raise PolicyError(
+            "has no title, so it is a part for profiles to include and cannot be chosen itself",
+            file=path,
+            key="title",
+        )
     profile = Profile(name, main_part.title, origin, (), (), ProbeSpec(), ())
     for part in parts.values():
         profile = _add_part(profile, part)
@@ -308,13 +318,15 @@ def _gather_parts(
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
         if included is None:
+            folders = f"{library.site}/profiles or shipped"
+            hint = suggest_nearest(name, _list_names(library))
+            line = file.line(("include",))
             raise PolicyError(
-                f"found {quote_value(name)}, which is no file in "
-                f"{library.site}/profiles or shipped",
+                f"found {quote_value(name)}, which is no file in {folders}",
                 file=path,
-                line=file.line(("include",)),
+                line=line,
                 key="include",
-                hint=suggest_nearest(name, _list_names(library)),
+                hint=hint,
             )
         if included[0] in (*stack, path):
             circle = " → ".join(member.stem for member in (*stack, path, included[0]))
@@ -336,14 +348,6 @@ def _find_file(
         if path.name not in _LIBRARY_FILES and path != not_in and _exists(path):
             return path, origin
     return None
-
-
-def _raise_unknown(library: Library, name: str) -> tuple[Path, Origin]:
-    names = [profile.name for profile in list_profiles(library)]
-    raise PolicyError(
-        f"there is no profile {quote_value(name)}, only {', '.join(names) or 'none at all'}",
-        hint=suggest_nearest(name, names),
-    )
 
 
 def _list_names(library: Library) -> list[str]:

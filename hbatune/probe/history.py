@@ -155,7 +155,6 @@ class KeptTogether(Struct, frozen=True):
 
 
 SCHEMA = "hbatune.history/1"
-_HINT = "move it aside, and a new one begins with the next probe"
 MAX_HISTORY_SIZE = 4 << 20
 """Maximum size of the file in bytes: every command that shows results reads all of it."""
 
@@ -245,13 +244,19 @@ def load(path: Path) -> History:
     except FileNotFoundError:
         return History()
     except PermissionError as error:
-        problem = f"the history {path} is root's to read"
-        raise UsageError(problem, hint="run it with sudo") from error
+        raise UsageError(
+            f"the history {path} is root's to read", hint="run it with sudo"
+        ) from error
     except (OSError, UnusableFileError) as error:
-        raise HistoryError(f"the history {path} cannot be read: {error}", hint=_HINT) from error
+        raise HistoryError(
+            f"the history {path} cannot be read: {error}",
+            hint="move it aside, and a new one begins with the next probe",
+        ) from error
     if history.schema != SCHEMA:
-        problem = f"the history {path} is of schema {history.schema}, not {SCHEMA}"
-        raise HistoryError(problem, hint=_HINT)
+        raise HistoryError(
+            f"the history {path} is of schema {history.schema}, not {SCHEMA}",
+            hint="move it aside, and a new one begins with the next probe",
+        )
     return _slim_history(history)
 
 

@@ -58,7 +58,8 @@ def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
 
 def find_knee(points: Sequence[Point]) -> Knee | None:
     """Return the knee of a sweep, or None if fewer than three depths were measured."""
-    points = sorted((point for point in points if _is_usable(point)), key=lambda point: point.depth)
+    usable = [p for p in points if p.iops and p.p99_us and min(*p.iops, *p.p99_us, 1.0) > 0]
+    points = sorted(usable, key=lambda point: point.depth)
     if len(points) < MIN_POINTS:
         return None
     iops = [statistics.median(point.iops) for point in points]
@@ -75,10 +76,6 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
         iops=None if last else iops[index + 1] / iops[index] - 1,
         p99=None if last else p99[index + 1] / p99[index] - 1,
     )
-
-
-def _is_usable(point: Point) -> bool:
-    return bool(point.iops and point.p99_us) and min(*point.iops, *point.p99_us, 1.0) > 0
 
 
 def _find_most_power(iops: Sequence[float], p99: Sequence[float]) -> int:

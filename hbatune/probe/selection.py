@@ -119,7 +119,11 @@ def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     # An array that is attached by SAS, and NVMe over fabrics, are shared too.
     elsewhere = {member.storage for member in (endpoint, *subject.paths)} & REMOTE_STORAGE
     shared_by = [*sorted(protocols & SHARED_PROTOCOLS), *sorted(elsewhere)]
-    unread = [fact for fact in (endpoint.state, endpoint.zoned, endpoint.size) if _is_unread(fact)]
+    unread = [
+        fact
+        for fact in (endpoint.state, endpoint.zoned, endpoint.size)
+        if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
+    ]
     if shared_by and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=shared_by[0])
     if Protocol.UNKNOWN in protocols:
@@ -230,10 +234,6 @@ def _list_groups(subject: Subject) -> list[_Group]:
 def _rank_endpoint(endpoint: Endpoint, busy: Collection[str]) -> tuple[object, ...]:
     # The name comes last, so the choice is the same in each run.
     return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
-
-
-def _is_unread(fact: object) -> bool:
-    return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
 
 
 def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:

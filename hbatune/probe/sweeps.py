@@ -307,11 +307,13 @@ def find_interference(records: Iterable[Record]) -> list[Interference]:
     """
     lone: dict[object, ProbeResult] = {}
     pairs: dict[object, Interference] = {}
+    runs = []
+    for record in records:
+        if record.result is not None and record.proof is None:
+            runs.append((record, record.result))
     # At equal times, the run without the writer comes first, and the other is paired with it.
-    for record in sorted(records, key=lambda record: (record.time, _has_writer(record))):
-        result = record.result
-        if result is None or record.proof is not None:
-            continue
+    runs.sort(key=lambda run: (run[0].time, run[1].workload.writer is not None))
+    for record, result in runs:
         load = replace(result.workload, writer=None)
         pair = (record.id, record.boot_id, record.command, record.time, load)
         if result.workload.writer is None:
@@ -323,10 +325,6 @@ def find_interference(records: Iterable[Record]) -> list[Interference]:
             pairs.pop(key, None)
             pairs[key] = Interference(reader, result, scheduler, record)
     return list(reversed(pairs.values()))
-
-
-def _has_writer(record: Record) -> bool:
-    return record.result is not None and record.result.workload.writer is not None
 
 
 def _find_scheduler(result: ProbeResult) -> str | None:

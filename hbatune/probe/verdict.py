@@ -387,12 +387,10 @@ def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     columns = list(zip(*pairs, strict=True))
     largest = [max(abs(sum(column)) for column in columns)]
     for _ in range(RANDOM_EXCHANGES):
-        signs = [
-            1 if bit == "1" else -1 for bit in f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
-        ]
-        largest.append(
-            max(abs(sum(s * d for s, d in zip(signs, column, strict=True))) for column in columns)
-        )
+        bits = f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
+        signs = [1 if bit == "1" else -1 for bit in bits]
+        sums = [sum(s * d for s, d in zip(signs, column, strict=True)) for column in columns]
+        largest.append(max(map(abs, sums)))
     return largest
 
 

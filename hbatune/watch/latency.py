@@ -226,11 +226,13 @@ def collect_latencies(path: Path, config: WatchConfig) -> None:
         # A stale file would look like current latencies.
         with suppress(OSError):
             path.unlink()
-    end = "its output, and did not exit"
+    end = None
     if status is not None:
         end = f"status {status}" if status >= 0 else f"signal {-status}"
-    hint = "its own message is above; it needs root and a kernel with BTF (/sys/kernel/btf)"
-    raise CollectError(f"bpftrace ended with {end}", hint=hint)
+    raise CollectError(
+        f"bpftrace ended with {end or 'its output, and did not exit'}",
+        hint="its own message is above; it needs root and a kernel with BTF (/sys/kernel/btf)",
+    )
 
 
 def _read_lines(descriptor: int, seconds: float) -> Iterator[bytes]:

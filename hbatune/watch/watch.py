@@ -228,14 +228,6 @@ class Watcher:
 
 
 def _make_alert(signal: Signal, time: float) -> Alert:
-    return Alert(
-        condition=signal.key.condition,
-        id=signal.key.id,
-        target=signal.target,
-        adapter=signal.adapter,
-        value=signal.value,
-        limit=signal.limit,
-        detail=signal.detail,
-        raised=time,
-        source=signal.key.condition.source,
-    )
+    condition, id, value, limit = signal.key.condition, signal.key.id, signal.value, signal.limit
+    target, adapter, detail = signal.target, signal.adapter, signal.detail
+    return Alert(condition, id, target, adapter, value, limit, detail, time, condition.source)
