@@ -148,10 +148,7 @@ def compute_budgets(
 def make_site_rules(
     machine: Machine, site: Site, arrays: Collection[ArrayModel], file: str
 ) -> dict[str, Rule]:
-    """Return, by endpoint id, the rule for queue_depth that follows from the site's facts.
-
-    ``file`` is the file with these facts.
-    """
+    """Return, by endpoint id, the rule for queue_depth from the site's facts in ``file``."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     rules = {}
     for id, budget in compute_budgets(machine, site, arrays).items():

@@ -219,8 +219,9 @@ class SiteNames:
             stable, lasting = extract_stable_part(endpoint.id), extract_lasting_part(endpoint.id)
             for text in (stable, endpoint.id, lasting):
                 self._stable.setdefault(normalise_name(text), set()).add(endpoint.id)
-            paths = {by_target[path] for path in endpoint.paths if path in by_target}
-            self._paths[endpoint.id] = paths
+            if endpoint.paths:
+                paths = {by_target[path] for path in endpoint.paths if path in by_target}
+                self._paths[endpoint.id] = paths
         self._adapters: set[str] = set()
         for adapter in machine.adapters:
             self._adapters.update(list_adapter_names(adapter))

@@ -48,10 +48,7 @@ _EFFECTS: dict[str, type[Exactly | AtLeast | AtMost]] = {
 def check_rules(
     file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Collection[str]
 ) -> tuple[Rule, ...]:
-    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule.
-
-    ``sources`` are the ids that may be cited.
-    """
+    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule or citation."""
     rules: list[Rule] = []
     for number, table in enumerate(tables):
         require_source(file, ("rule", number, "source"), table.source, origin, sources)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hbatune.facts import names
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.sampler import read_activity, read_temperature
-from hbatune.probe import fio, guard
+from hbatune.probe import fio, guard, selection
 from hbatune.probe.guard import Clock, Reader
 from hbatune.probe.result import (
     FILE_ID,
@@ -25,12 +25,6 @@ from hbatune.probe.result import (
     Skipped,
     Subject,
     Workload,
-)
-from hbatune.probe.selection import (
-    Selection,
-    choose_representatives,
-    find_probe_refusal,
-    list_subjects,
 )
 from hbatune.render import UnsafeNameError
 
@@ -55,15 +49,15 @@ def choose_subjects(
     shared: bool = False,
     read: Reader = read_activity,
     clock: Clock | None = None,
-) -> Selection:
+) -> selection.Selection:
     """Choose one endpoint for each adapter, medium and model, preferably an idle one.
 
     ``targets`` and ``shared`` are as for ``choose_representatives``. Takes 0.3 s.
     """
-    subjects = list_subjects(machine, targets)
-    candidates = [s for s in subjects if find_probe_refusal(s, shared=shared) is None]
+    subjects = selection.list_subjects(machine, targets)
+    candidates = [s for s in subjects if selection.find_probe_refusal(s, shared=shared) is None]
     busy = guard.find_busy_subjects(candidates, read=read, clock=clock) if candidates else {}
-    return choose_representatives(machine, targets, shared=shared, busy=busy)
+    return selection.choose_representatives(machine, targets, shared=shared, busy=busy)
 
 
 def estimate_seconds(count: int, workload: Workload) -> float:
