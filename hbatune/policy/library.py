@@ -266,9 +266,9 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     location = _find_file(library, name)
     if location is None:
         names = [profile.name for profile in list_profiles(library)]
-        only = ", ".join(names) or "none at all"
+        available = ", ".join(names) or "none at all"
         raise PolicyError(
-            f"there is no profile {quote_value(name)}, only {only}",
+            f"there is no profile {quote_value(name)}, only {available}",
             hint=suggest_nearest(name, names),
         )
     path, origin = location

@@ -75,7 +75,7 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
 
 
 def _get_link(adapter: Adapter | None) -> tuple[int | None, int | None]:
-    """Return the generation and width of an adapter's link, or None for what is unknown."""
+    """Return the generation and width of an adapter's link, each None if unknown."""
     if adapter is None or adapter.link is None:
         return None, None
     link = adapter.link

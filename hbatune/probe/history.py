@@ -433,12 +433,13 @@ def _compare_adapters(recorded: Served, current: Adapter | None) -> Iterator[Sta
     if current is None:
         yield StaleReason(Stale.GONE)
         return
-    then, now = (_join_facts(a.driver, a.driver_version) for a in (recorded, current))
-    if then != now:
-        yield StaleReason(Stale.DRIVER, then, now)
-    then, now = _join_facts(recorded.firmware), _join_facts(current.firmware)
-    if then != now:
-        yield StaleReason(Stale.FIRMWARE, then, now)
+    before = _join_facts(recorded.driver, recorded.driver_version)
+    after = _join_facts(current.driver, current.driver_version)
+    if before != after:
+        yield StaleReason(Stale.DRIVER, before, after)
+    before, after = _join_facts(recorded.firmware), _join_facts(current.firmware)
+    if before != after:
+        yield StaleReason(Stale.FIRMWARE, before, after)
 
 
 def _join_facts(*facts: str | Missing) -> str | None:

@@ -1,10 +1,9 @@
 """Judge whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
 
 Two runs that differ only in the change make a pair, in random order. The pairs are tested in three
-ways, each for IOPS, mean and p99: the chance of such an effect without a change
-(``compute_chance``), the size of the effect (``compute_interval``), and this machine's noise
-(``compute_noise_floor``). If the setting cannot be switched alternately, there are two blocks of
-runs (``evaluate_blocks``).
+ways, each for IOPS, mean and p99. One is the chance of such an effect without a change
+(``compute_chance``). The others are the size of the effect (``compute_interval``) and this
+machine's noise (``compute_noise_floor``).
 """
 
 import math

@@ -1,8 +1,8 @@
 """Read workloads, and choose a workload that exercises a plan's changes.
 
 Workloads are TOML files, shipped or local: named runs in order, with sources. A run is a sweep if
-its depth, jobs, block size, percentage of reads or rate is a list: one run for each value, and with
-two lists for each pair.
+its depth, jobs, block size, percentage of reads or rate is a list. It has one run for each value,
+and with two lists for each pair.
 """
 
 import re
@@ -229,8 +229,8 @@ def follow_plan(
 ) -> Workload:
     """Return the workload that exercises the changes of these rows on one endpoint.
 
-    A limit shows only if it is reached, so a probe is as deep as the deepest limit that the plan
-    changes, before or after, within the I/Os that the medium serves in a short run.
+    A limit shows only if it is reached. So a probe is as deep as the deepest limit that the plan
+    changes, before or after, if the medium serves as many I/Os in a short run.
 
     The rows may also be for its paths and adapters. ``spec`` is the profile's own probe, the
     minimum. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix

@@ -125,10 +125,12 @@ def get_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
 def list_disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
     """Yield one signal for each limit of an endpoint."""
 
-    def signal(condition: AlertCondition, value: float | None, limit: float, **more: str) -> Signal:
+    def signal(
+        condition: AlertCondition, value: float | None, limit: float, detail: str | None = None
+    ) -> Signal:
         stand = find_level(value, limit, config.hysteresis)
         key = AlarmKey(condition, disk.id)
-        return Signal(key, disk.target, disk.adapter, stand, value, limit, **more)
+        return Signal(key, disk.target, disk.adapter, stand, value, limit, detail)
 
     if disk.objective_ms is not None:
         # Without I/O the latency counts as 0, so an alert on an idle disk can clear.
