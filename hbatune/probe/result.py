@@ -1,6 +1,6 @@
 """The values of a probe: workload, subject, figures, histogram, outcome. Frozen and pure.
 
-A histogram counts the I/Os by latency. Percentiles and means of several runs come from their merged
+A histogram counts the I/Os by latency. Percentiles of several runs come from their merged
 histogram, since percentiles cannot be averaged. The bins are fio's, under 2 % wide (stat.h:
 FIO_IO_U_PLAT_BITS).
 """
@@ -35,13 +35,6 @@ class Histogram(Struct, frozen=True):
     def count(self) -> int:
         """The number of I/Os."""
         return sum(self.counts.values())
-
-    @property
-    def mean(self) -> float:
-        """The mean in nanoseconds, as exact as the bins. Raises ``ValueError`` if empty."""
-        if not self.counts:
-            raise ValueError("the mean of nothing")
-        return sum(value * count for value, count in self.counts.items()) / self.count
 
     def percentile(self, percent: float) -> int:
         """Return the lowest latency in ns that ``percent`` of the I/Os do not exceed.
@@ -249,11 +242,6 @@ class Window(Struct, frozen=True):
     def iops(self) -> float:
         """I/Os per second."""
         return self.ios / self.seconds
-
-    @property
-    def mean_us(self) -> float:
-        """The mean latency in µs. Raises ``ValueError`` if no I/O was completed."""
-        return self.histogram.mean / 1000
 
     def percentile_us(self, percent: float) -> float:
         """Return a latency in µs. Raises ``ValueError`` if no I/O was completed."""
