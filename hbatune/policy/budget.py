@@ -20,8 +20,7 @@ from hbatune.settings.table import QUEUE_DEPTH
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, a former default of FC cards. Current drivers have 64."""
 
-MAX_LUN_DEPTH = 256
-"""The maximum depth of a LUN (D2-2), even if few hosts share the array."""
+MAX_LUN_DEPTH = 256  # the maximum depth of a LUN (D2-2), even if few hosts share the array
 
 DEPTH_PER_DRIVE = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
@@ -149,10 +148,7 @@ def compute_budgets(
 def make_site_rules(
     machine: Machine, site: Site, arrays: Collection[ArrayModel], file: str
 ) -> dict[str, Rule]:
-    """Return, by endpoint id, the rule for queue_depth that follows from the site's facts.
-
-    ``file`` is the file with these facts.
-    """
+    """Return, by endpoint id, the rule for queue_depth from the site's facts in ``file``."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     rules = {}
     for id, budget in compute_budgets(machine, site, arrays).items():
@@ -195,7 +191,6 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
 
 
 def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
-    """Return, for each list of ``targets``, the ids of the named endpoints."""
     lists = {array.targets for array in site.array if array.targets}
     names = SiteNames(machine) if lists else None
     return {targets: names.meant(targets) for targets in lists} if names else {}

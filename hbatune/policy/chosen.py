@@ -14,8 +14,7 @@ def load_chosen_profile(name: str | None, config: Config) -> Profile:
     wanted = name or config.profile
     if wanted is None:
         raise UsageError(
-            "no profile is active",
-            hint="name one with --profile; `hbatune profiles` lists them",
+            "no profile is active", hint="name one with --profile; `hbatune profiles` lists them"
         )
     library = installed_library()
     return load_profile(wanted, library, load_followed_rules(library, config.site))

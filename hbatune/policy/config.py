@@ -216,8 +216,6 @@ def load_config(library: Library) -> Config:
                 file=file.path,
                 line=file.line(("daemon", "drift_of", name)),
                 place="table [daemon.drift_of]",
-                found=quote_value(name),
-                allowed=allowed,
                 hint=suggest_nearest(name, SETTINGS),
             )
     return config

@@ -1,13 +1,8 @@
 """Find profiles and the tables that rules refer to, check them, and assemble each profile.
 
 A profile consists of its file, its includes and the local rules. A site's ``profiles/NAME.toml``
-overrides the shipped ``NAME.toml``, and may include it.
-
-The shipped tables contain:
-
-- the sources, by id: recommendations of the documents and facts about the kernel
-- the LUN limits of each make of shared array
-- measurements from the documents, as reference values
+overrides the shipped ``NAME.toml``, and may include it. The shipped tables are the sources, the LUN
+limits of shared arrays, and the documents' measurements as reference values.
 """
 
 import os
@@ -18,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from hbatune.facts.names import matches_glob
 from hbatune.policy.profile import (
@@ -33,7 +28,6 @@ from hbatune.policy.profile import (
     Rule,
     Source,
     Text,
-    Tolerance,
 )
 from hbatune.policy.rules import check_part
 from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
@@ -64,11 +58,12 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
     for name, entry in table.source.items():
         document = table.document.get(entry.document)
         if document is None:
+            hint = suggest_nearest(entry.document, table.document)
             raise PolicyError(
                 f"cites document {entry.document}, which has no table",
                 file=file.path,
                 place=f"source {name}",
-                hint=suggest_nearest(entry.document, table.document),
+                hint=hint,
             )
         sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
     return sources
@@ -114,11 +109,9 @@ def _load_cited(path: Path, shape: type[T]) -> T:
             for key in ("source", "port_source"):
                 source = getattr(entry, key, None)
                 if source is not None and source not in sources:
+                    line, hint = file.line((table, number, key)), suggest_nearest(source, sources)
                     raise PolicyError(
-                        f"cites {source}, which is no source",
-                        file=file.path,
-                        line=file.line((table, number, key)),
-                        hint=suggest_nearest(source, sources),
+                        f"cites {source}, which is no source", file=file.path, line=line, hint=hint
                     )
     return content
 
@@ -270,8 +263,16 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     ``PolicyError`` if a file is invalid.
     """
     parts: dict[Path, ProfilePart] = {}
-    path, origin = _find_file(library, name) or _raise_unknown(library, name)
-    _gather_parts(library, (path, origin), parts, stack=())
+    location = _find_file(library, name)
+    if location is None:
+        names = [profile.name for profile in list_profiles(library)]
+        available = ", ".join(names) or "none at all"
+        raise PolicyError(
+            f"there is no profile {quote_value(name)}, only {available}",
+            hint=suggest_nearest(name, names),
+        )
+    path, origin = location
+    _gather_parts(library, location, parts, stack=())
     main_part = parts[path]
     if main_part.title is None:
         raise PolicyError(
@@ -279,25 +280,25 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
             file=path,
             key="title",
         )
-    probes = [part.probe for part in parts.values() if part.probe is not None]
-    tolerances = [part.tolerance for part in parts.values() if part.tolerance is not None]
+    profile = Profile(name, main_part.title, origin, (), (), ProbeSpec(), ())
+    for part in parts.values():
+        profile = _add_part(profile, part)
+    profile = replace(profile, rules=(*profile.rules, *followed))
     # Local rules come last, so they win.
-    site = [
-        check_part(file, Origin.SITE, library.sources(), RulesFile)
-        for file in library.site_files("rules.d")
-    ]
-    all_parts = [*parts.values(), *site]
-    rules = [rule for part in parts.values() for rule in part.rules]
-    return Profile(
-        name=name,
-        title=main_part.title,
-        origin=origin,
-        rules=(*rules, *followed, *(rule for part in site for rule in part.rules)),
-        objectives=tuple(objective for part in all_parts for objective in part.objectives),
-        probe=probes[-1] if probes else ProbeSpec(),
-        files=tuple(part.file for part in all_parts),
-        options=tuple(option for part in all_parts for option in part.options),
-        tolerance=tolerances[-1] if tolerances else Tolerance(),
+    for file in library.site_files("rules.d"):
+        profile = _add_part(profile, check_part(file, Origin.SITE, library.sources(), RulesFile))
+    return profile
+
+
+def _add_part(profile: Profile, part: ProfilePart) -> Profile:
+    return replace(
+        profile,
+        rules=profile.rules + part.rules,
+        objectives=profile.objectives + part.objectives,
+        probe=part.probe or profile.probe,
+        files=(*profile.files, part.file),
+        options=profile.options + part.options,
+        tolerance=part.tolerance or profile.tolerance,
     )
 
 
@@ -317,14 +318,15 @@ def _gather_parts(
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
         if included is None:
+            folders = f"{library.site}/profiles or shipped"
+            hint = suggest_nearest(name, _list_names(library))
+            line = file.line(("include",))
             raise PolicyError(
-                f"found {quote_value(name)}, which is no file in "
-                f"{library.site}/profiles or shipped",
+                f"found {quote_value(name)}, which is no file in {folders}",
                 file=path,
-                line=file.line(("include",)),
+                line=line,
                 key="include",
-                found=quote_value(name),
-                hint=suggest_nearest(name, _list_names(library)),
+                hint=hint,
             )
         if included[0] in (*stack, path):
             circle = " → ".join(member.stem for member in (*stack, path, included[0]))
@@ -340,24 +342,12 @@ def _find_file(
     """Return the file of a profile or part, the site's first, except the file ``not_in``."""
     if not re.match(NAME_PATTERN, name):  # also rejects ../../x, which leads out of the directories
         return None
-    for origin, folder in (
-        (Origin.SITE, library.site / "profiles"),
-        (Origin.SHIPPED, library.shipped),
-    ):
+    site_folder = library.site / "profiles"
+    for origin, folder in ((Origin.SITE, site_folder), (Origin.SHIPPED, library.shipped)):
         path = folder / f"{name}.toml"
         if path.name not in _LIBRARY_FILES and path != not_in and _exists(path):
             return path, origin
     return None
-
-
-def _raise_unknown(library: Library, name: str) -> tuple[Path, Origin]:
-    names = [profile.name for profile in list_profiles(library)]
-    raise PolicyError(
-        f"there is no profile {quote_value(name)}, only {', '.join(names) or 'none at all'}",
-        found=quote_value(name),
-        allowed=", ".join(names),
-        hint=suggest_nearest(name, names),
-    )
 
 
 def _list_names(library: Library) -> list[str]:

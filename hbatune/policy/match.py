@@ -75,7 +75,7 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
 
 
 def _get_link(adapter: Adapter | None) -> tuple[int | None, int | None]:
-    """Return the generation and width of an adapter's link, or None for what is unknown."""
+    """Return the generation and width of an adapter's link, each None if unknown."""
     if adapter is None or adapter.link is None:
         return None, None
     link = adapter.link
@@ -219,8 +219,9 @@ class SiteNames:
             stable, lasting = extract_stable_part(endpoint.id), extract_lasting_part(endpoint.id)
             for text in (stable, endpoint.id, lasting):
                 self._stable.setdefault(normalise_name(text), set()).add(endpoint.id)
-            paths = {by_target[path] for path in endpoint.paths if path in by_target}
-            self._paths[endpoint.id] = paths
+            if endpoint.paths:
+                paths = {by_target[path] for path in endpoint.paths if path in by_target}
+                self._paths[endpoint.id] = paths
         self._adapters: set[str] = set()
         for adapter in machine.adapters:
             self._adapters.update(list_adapter_names(adapter))
@@ -291,7 +292,6 @@ def expand_site_for_udev(machine: Machine, site: Site, follow: Callable[[str], s
 
 
 def _list_site_names(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield each key of the site that contains names, and its names."""
     yield "exclude", site.exclude
     for array in site.array:
         yield f"targets of array {array.name}", array.targets

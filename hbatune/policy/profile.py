@@ -198,10 +198,9 @@ class ListedProfile(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The source of a rule: a statement in our words, and its reference.
+    """The source of a rule: a statement in our words, and its document and section.
 
-    ``title`` is the document's title. ``section`` is its section, or the kernel's file and
-    function.
+    The section of a kernel source is a file and function.
     """
 
     id: str

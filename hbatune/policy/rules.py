@@ -46,15 +46,9 @@ _EFFECTS: dict[str, type[Exactly | AtLeast | AtMost]] = {
 
 
 def check_rules(
-    file: TomlFile,
-    tables: Collection[RuleTable],
-    origin: Origin,
-    sources: Collection[str],
+    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Collection[str]
 ) -> tuple[Rule, ...]:
-    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule.
-
-    ``sources`` are the ids that may be cited.
-    """
+    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule or citation."""
     rules: list[Rule] = []
     for number, table in enumerate(tables):
         require_source(file, ("rule", number, "source"), table.source, origin, sources)
@@ -83,11 +77,13 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
         raise make_value_error(
             file, ("rule", number, "setting"), "setting", table.setting, expected, hint
         )
+    steps = ("rule", number)
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(keys) != 1:
         present = " and ".join(f"`{key}`" for key in keys) or "none of them"
-        problem = f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
-        raise make_error(file, ("rule", number), problem)
+        raise make_error(
+            file, steps, f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
+        )
     [key] = keys
     value = getattr(table, key)
     if key == "leave":
@@ -128,11 +124,14 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
 
     Such a rule would never match, and an administrator would not notice it.
     """
-    kind, condition = find_target_kind(rule.setting), rule.when
+    kind, condition, steps = find_target_kind(rule.setting), rule.when, ("rule", number)
     if kind is TargetKind.ENDPOINT:
         if condition.transport:
-            problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
-            raise make_error(file, ("rule", number), problem)
+            raise make_error(
+                file,
+                steps,
+                f"{rule.setting} is set on a disk: only a controller's rules ask `transport`",
+            )
         return
     of_disks = bool(condition.kind or condition.multipath or condition.vendor)
     of_disks = of_disks or condition.tri_mode is not None
@@ -140,11 +139,12 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     other_values = {*condition.protocol} - {Protocol.NVME} or {*condition.medium} - {Medium.NVME}
     if of_disks or of_controllers or other_values:
         extra_keys = "`model`, `transport`, " if kind is TargetKind.CONTROLLER else ""
-        problem = (
+        raise make_error(
+            file,
+            steps,
             f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
-            f'{extra_keys}`storage` and protocol "nvme" only'
+            f'{extra_keys}`storage` and protocol "nvme" only',
         )
-        raise make_error(file, ("rule", number), problem)
 
 
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
@@ -152,20 +152,21 @@ def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rul
 
     Only rules within one file are compared: local rules, in a later file, may override others.
     """
+    steps = ("rule", number)
     for index, earlier_rule in enumerate(earlier):
         if earlier_rule.name == rule.name:
-            problem = f"this name is taken by {_locate_rule(file, index)}"
-            raise make_error(file, ("rule", number), problem)
+            raise make_error(file, steps, f"this name is taken by {_locate_rule(file, index)}")
         if (
             earlier_rule.setting == rule.setting
             and earlier_rule.effect != rule.effect
             and _normalise_condition(earlier_rule.when) == _normalise_condition(rule.when)
         ):
-            problem = (
+            raise make_error(
+                file,
+                steps,
                 f"contradicts {quote_value(earlier_rule.name)}, {_locate_rule(file, index)}: "
-                f"the same `when` and setting {rule.setting}, but another value"
+                f"the same `when` and setting {rule.setting}, but another value",
             )
-            raise make_error(file, ("rule", number), problem)
 
 
 def _locate_rule(file: TomlFile, number: int) -> str:
@@ -203,8 +204,9 @@ def _make_option_rule(file: TomlFile, number: int, table: OptionTable) -> Option
     option = _find_option(file, number, table)
     keys = [key for key in _EFFECTS if getattr(table, key) is not None]
     if len(keys) != 1:
-        problem = "expected exactly one of `value`, `at_least` and `at_most`"
-        raise make_error(file, ("option", number), problem)
+        raise make_error(
+            file, ("option", number), "expected exactly one of `value`, `at_least` and `at_most`"
+        )
     [key] = keys
     value = getattr(table, key)
     expected = describe_allowed(option, value)
@@ -236,10 +238,7 @@ def _find_option(file: TomlFile, number: int, table: OptionTable) -> Option:
 
 
 def check_part(
-    file: TomlFile,
-    origin: Origin,
-    sources: Collection[str],
-    shape: type[RulesFile] = ProfileFile,
+    file: TomlFile, origin: Origin, sources: Collection[str], shape: type[RulesFile] = ProfileFile
 ) -> ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 

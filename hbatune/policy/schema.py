@@ -146,8 +146,7 @@ def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError
         return _explain_unknown_key(file, shape, steps, unknown[1])
     if missing := _MISSING.match(message):
         allowed = _describe_type(_find_node(shape, (*steps, missing[1])))
-        problem = f"found none, expected {allowed}"
-        return make_error(file, steps, problem, key=missing[1], found="none", allowed=allowed)
+        return make_error(file, steps, f"found none, expected {allowed}", key=missing[1])
     # A single word in a ``when`` became a list, so msgspec's path may have an extra step.
     value, reached = _walk_data(file.data, steps)
     keys = [step for step in reached if isinstance(step, str)]
@@ -162,21 +161,18 @@ def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: st
     if isinstance(node, types.UnionType):
         node = next(member for member in node.types if isinstance(member, types.StructType))
     keys = [field.name for field in getattr(node, "fields", ())]
-    return PolicyError(
-        f"unknown key {quote_value(key)}, expected {_join_words(keys)}",
-        file=file.path,
-        line=file.line((*steps, key)),
-        place=describe_table(file, steps),
-        found=key,
-        allowed=_join_words(keys),
-        hint=suggest_nearest(key, keys),
-    )
+    problem = f"unknown key {quote_value(key)}, expected {_join_words(keys)}"
+    line, place = file.line((*steps, key)), describe_table(file, steps)
+    hint = suggest_nearest(key, keys)
+    return PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
 
 
-def make_error(file: TomlFile, steps: Steps, problem: str, **parts: str | None) -> PolicyError:
-    """Return the error for the value or table at ``steps``. ``parts`` are as in PolicyError."""
+def make_error(
+    file: TomlFile, steps: Steps, problem: str, *, key: str | None = None, hint: str | None = None
+) -> PolicyError:
+    """Return the error for the value or table at ``steps``."""
     line, place = file.line(steps), describe_table(file, steps)
-    return PolicyError(problem, file=file.path, line=line, place=place, **parts)
+    return PolicyError(problem, file=file.path, line=line, place=place, key=key, hint=hint)
 
 
 def make_value_error(
@@ -188,9 +184,8 @@ def make_value_error(
     hint: str | None = None,
 ) -> PolicyError:
     """Return the error for a value that is not allowed."""
-    found = quote_value(value)
-    problem = f"found {found}, expected {allowed}"
-    return make_error(file, steps, problem, key=key, found=found, allowed=allowed, hint=hint)
+    problem = f"found {quote_value(value)}, expected {allowed}"
+    return make_error(file, steps, problem, key=key, hint=hint)
 
 
 def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
@@ -205,7 +200,6 @@ def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
 
 
 def _find_node(shape: type[Any], steps: Steps) -> Any:
-    """Return msgspec's description of the type at ``steps``, or None."""
     node: Any = types.type_info(shape)
     for step in steps:
         node = _strip_metadata(node)
@@ -228,7 +222,6 @@ def _strip_metadata(node: Any) -> Any:
 
 
 def _describe_type(node: Any) -> str:
-    """Describe the values that msgspec's type ``node`` allows."""
     match node:
         case types.Metadata(extra_json_schema={"description": str(text)}):
             return text

@@ -25,8 +25,7 @@ from hbatune.loader import UnusableFileError
 
 ROOT = Path("/")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MOST_LINKS = 40
-"""The maximum number of links to follow (include/linux/namei.h: MAXSYMLINKS)."""
+_MOST_LINKS = 40  # the maximum number of links to follow (include/linux/namei.h: MAXSYMLINKS)
 
 _LONGEST = 80
 
@@ -34,14 +33,12 @@ _LONGEST = 80
 class TrustFault(Struct, frozen=True):
     """The reason why a path is not trusted, and the remedy.
 
-    ``found`` and ``allowed`` are its owner or its mode. There is no ``remedy`` for a directory
-    shared by all users, such as ``/tmp``: trusted files must be in another directory.
+    There is no ``remedy`` for a directory shared by all users, such as ``/tmp``: trusted files must
+    be in another directory.
     """
 
     path: Path
     problem: str
-    found: str
-    allowed: str
     remedy: str | None
 
 
@@ -86,21 +83,12 @@ def find_fault(path: Path, status: os.stat_result, owner: int) -> TrustFault | N
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != owner:
-        return TrustFault(
-            path,
-            f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}",
-            found=str(status.st_uid),
-            allowed=f"uid {owner}",
-            remedy=f"chown the {kind} to uid {owner}",
-        )
+        problem = f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}"
+        return TrustFault(path, problem, f"chown the {kind} to uid {owner}")
     if mode & _WRITABLE_BY_OTHERS:
-        return TrustFault(
-            path,
-            f"this {kind} has mode {mode:04o}, expected none but its owner to have write access",
-            found=f"{mode:04o}",
-            allowed=f"{mode & ~_WRITABLE_BY_OTHERS:04o}",
-            remedy=None if mode & stat.S_ISVTX else "chmod go-w",
-        )
+        expected = "expected none but its owner to have write access"
+        remedy = None if mode & stat.S_ISVTX else "chmod go-w"
+        return TrustFault(path, f"this {kind} has mode {mode:04o}, {expected}", remedy)
     return None
 
 
@@ -130,8 +118,7 @@ def find_fault_on_path(
 class PolicyError(UsageError):
     """The error for an invalid rule or configuration file.
 
-    ``file``, ``line`` (counted from 1, if known), ``place`` (the table, and a rule's name),
-    ``key``, ``found`` and ``allowed`` are the parts of the message.
+    ``line`` is counted from 1, ``place`` is the table, and a rule's name.
     """
 
     def __init__(
@@ -142,19 +129,15 @@ class PolicyError(UsageError):
         line: int | None = None,
         place: str | None = None,
         key: str | None = None,
-        found: str | None = None,
-        allowed: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.file = None if file is None else escape_name(file)
-        self.line = line
-        self.place = place
-        self.key = key
-        self.found = found
-        self.allowed = allowed
-        at_line = None if line is None else f"line {line}"
-        at_key = None if key is None else f"key `{key}`"
-        parts = (self.file, at_line, place, at_key, problem)
+        parts = [
+            "" if file is None else escape_name(file),
+            "" if line is None else f"line {line}",
+            place or "",
+            "" if key is None else f"key `{key}`",
+            problem,
+        ]
         super().__init__(": ".join(part for part in parts if part), hint=hint)
 
 
@@ -241,20 +224,18 @@ class TomlFile(Struct, frozen=True, dict=True):
             row, start = key, key
         return None if row is None else row + 1
 
+    @cached_property
+    def _headers(self) -> dict[int, str]:
+        """The names of tables by the number of their line, starting at 0."""
+        headers = ((row, re.match(_HEADER, text)) for row, text in enumerate(self._lines))
+        return {row: header[1].strip() for row, header in headers if header}
+
     def _find_header(self, name: str, number: int) -> int | None:
-        for row, text in enumerate(self._lines):
-            header = re.match(_HEADER, text)
-            if header and header[1].strip() == name:
-                if number == 0:
-                    return row
-                number -= 1
-        return None
+        rows = [row for row, header in self._headers.items() if header == name]
+        return rows[number] if number < len(rows) else None
 
     def _find_next_header(self, start: int) -> int:
-        for number in range(start, len(self._lines)):
-            if re.match(_HEADER, self._lines[number]):
-                return number
-        return len(self._lines)
+        return min((row for row in self._headers if row >= start), default=len(self._lines))
 
     def _find_key(self, key: str, start: int, stop: int) -> int | None:
         wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
@@ -302,8 +283,9 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
     if len(raw) > MAX_FILE_BYTES:
-        problem = f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is"
-        raise PolicyError(problem, file=path)
+        raise PolicyError(
+            f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is", file=path
+        )
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -314,8 +296,12 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
 def _require_trusted(fault: TrustFault | None) -> None:
     if fault is None:
         return
-    hint = "keep it in a folder that its owner alone can write"
-    if fault.remedy is not None:
-        hint = f"{fault.remedy}, after reading what it says"
-    found, allowed = fault.found, fault.allowed
-    raise PolicyError(fault.problem, file=fault.path, found=found, allowed=allowed, hint=hint)
+    if fault.remedy is None:
+        raise PolicyError(
+            fault.problem,
+            file=fault.path,
+            hint="keep it in a folder that its owner alone can write",
+        )
+    raise PolicyError(
+        fault.problem, file=fault.path, hint=f"{fault.remedy}, after reading what it says"
+    )

@@ -44,10 +44,11 @@ def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
         for number, (rule, table) in enumerate(zip(rules, content.rule, strict=True)):
             # A paper does not know the number of hosts that share the array: it may only raise.
             if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
-                problem = (
-                    "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none"
+                raise make_error(
+                    file,
+                    ("rule", number),
+                    "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none",
                 )
-                raise make_error(file, ("rule", number), problem)
             vendor_rules.append(VendorRule(rule, content.vendor, table.use, table.note))
     return tuple(vendor_rules)
 
@@ -68,12 +69,11 @@ def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
     use_names = list_uses(rules)
     for name in site.uses:
         if name not in use_names:
+            expected, hint = ", ".join(use_names), suggest_nearest(name, use_names)
             raise PolicyError(
-                f"unknown use {quote_value(name)}, expected one of {', '.join(use_names)}",
+                f"unknown use {quote_value(name)}, expected one of {expected}",
                 place="table [site.uses]",
-                found=quote_value(name),
-                allowed=", ".join(use_names),
-                hint=suggest_nearest(name, use_names),
+                hint=hint,
             )
     if site.vendors is Vendors.OFF:
         return ()

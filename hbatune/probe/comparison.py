@@ -28,8 +28,7 @@ HEADROOM_LIMITS = (0.20, 0.40)
 """Fractions of the objective that stay free: enough from the first, ample beyond the second."""
 
 _BLOCK, _LARGE = 4096, 1 << 20
-_USUAL = 32
-"""Maximum I/Os in flight to compare a p99 with an objective: the depth of the documents."""
+_USUAL = 32  # maximum I/Os in flight to compare a p99 with an objective: the depth of the documents
 _DEEPEST = 256
 """Maximum I/Os in flight to compare latencies with the documents: the reference of D0-11."""
 _ENCODING = {2.5: 0.8, 5.0: 0.8}

@@ -30,6 +30,7 @@ from hbatune.probe.result import (
     Figures,
     Histogram,
     Skip,
+    Skipped,
     Window,
     Workload,
     merge_histograms,
@@ -38,8 +39,7 @@ from hbatune.render import render_template
 from hbatune.workers import Process, find_process
 from hbatune.workers.worker import die_with_parent
 
-WRITER_JOB = "beside"
-"""The name of the job of a bulk writer, which is not included in the figures."""
+WRITER_JOB = "beside"  # the name of the job of a bulk writer, which is not included in the figures
 MAX_QUOTED = 500  # characters of another program's output to keep
 MIN_WINDOW_FRACTION = 0.5
 """Fraction of the longest window: shorter ones, such as the last, join the previous one."""
@@ -264,13 +264,6 @@ class Fio(Struct, frozen=True):
     version: str
 
 
-class UnusableOutput(Struct, frozen=True):
-    """No usable fio; ``detail`` is the version, or the reason why the version is unknown."""
-
-    reason: Skip
-    detail: str | None = None
-
-
 class Cost(Struct, frozen=True):
     """CPU seconds spent in interrupts per second, and the share of time (0 to 1) not idle."""
 
@@ -317,11 +310,11 @@ class Meter:
         return Cost(spent.interrupts / (ended - began), 1 - spent.idle / spent.total)
 
 
-def find() -> Fio | UnusableOutput:
-    """Find fio on PATH and read its version."""
+def find(target: str) -> Fio | Skipped:
+    """Find fio on PATH and read its version; return why ``target`` is skipped without it."""
     path = shutil.which("fio")
     if path is None:
-        return UnusableOutput(Skip.NO_FIO)
+        return Skipped(target, Skip.NO_FIO)
     # A fio that does not answer may still write its files while the directory is removed.
     import tempfile  # not for a daemon that starts, whose memory counts
 
@@ -335,11 +328,11 @@ def find() -> Fio | UnusableOutput:
             text = (errors or output)[:MAX_QUOTED]
             raise _FioError(text or f"it says nothing, with exit status {status}")
     except OSError as error:
-        return UnusableOutput(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
+        return Skipped(target, Skip.BROKEN_FIO, os.strerror(error.errno or 0))
     except _FioError as error:
-        return UnusableOutput(Skip.BROKEN_FIO, str(error))
+        return Skipped(target, Skip.BROKEN_FIO, str(error))
     if (int(match[1]), int(match[2])) < MIN_FIO_VERSION:
-        return UnusableOutput(Skip.OLD_FIO, output[:MAX_QUOTED])
+        return Skipped(target, Skip.OLD_FIO, output[:MAX_QUOTED])
     return Fio(path, output.removeprefix("fio-")[:MAX_QUOTED])
 
 

@@ -253,8 +253,7 @@ def _check_zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in
 MAX_SCRATCH_SIZE = 1 << 30
 """Maximum size of the file in bytes: a probe of a few seconds does not read it twice."""
 MIN_SCRATCH_SIZE = 64 << 20
-FREE_SPACE_DIVISOR = 10
-"""The file takes at most one part in this number of the free space."""
+FREE_SPACE_DIVISOR = 10  # the file takes at most one part in this number of the free space
 
 _WRITE_BLOCK = 1 << 20
 

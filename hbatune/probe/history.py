@@ -156,7 +156,6 @@ class KeptTogether(Struct, frozen=True):
 
 
 SCHEMA = "hbatune.history/1"
-_HINT = "move it aside, and a new one begins with the next probe"
 MAX_HISTORY_SIZE = 4 << 20
 """Maximum size of the file in bytes: every command that shows results reads all of it."""
 
@@ -331,7 +330,6 @@ def _drop_windows(result: ProbeResult) -> ProbeResult:
 
 
 def _select_latest(records: tuple[Record, ...], max_bytes: int) -> tuple[Record, ...]:
-    """Return as many of the latest records as fit."""
     free = max_bytes - len(json.encode(History()))
     count = 0
     for record in reversed(records):
@@ -426,12 +424,13 @@ def _compare_adapters(recorded: Served, current: Adapter | None) -> Iterator[Sta
     if current is None:
         yield StaleReason(Stale.GONE)
         return
-    then, now = (_join_facts(a.driver, a.driver_version) for a in (recorded, current))
-    if then != now:
-        yield StaleReason(Stale.DRIVER, then, now)
-    then, now = _join_facts(recorded.firmware), _join_facts(current.firmware)
-    if then != now:
-        yield StaleReason(Stale.FIRMWARE, then, now)
+    before = _join_facts(recorded.driver, recorded.driver_version)
+    after = _join_facts(current.driver, current.driver_version)
+    if before != after:
+        yield StaleReason(Stale.DRIVER, before, after)
+    before, after = _join_facts(recorded.firmware), _join_facts(current.firmware)
+    if before != after:
+        yield StaleReason(Stale.FIRMWARE, before, after)
 
 
 def _join_facts(*facts: str | Missing) -> str | None:

@@ -1,16 +1,10 @@
 """The knee of a depth sweep. Beyond it, a deeper queue adds latency but almost no throughput. Pure.
 
-The knee is the maximum of power: throughput over response time, here IOPS over p99 (Kleinrock,
-"Power and deterministic rules of thumb for probabilistic problems in computer communications", ICC
-1979). In a closed queue throughput is at most the lesser of depth over service time and the
-device's own ceiling (Denning and Buzen, Computing Surveys 10, 1978). So power grows up to the depth
-at which the device is just saturated, and falls beyond it.
-
-Unlike knees found by curvature, it needs no parameter and no smoothing. Between two powers of two,
-the power of such a device differs by more than a tenth of noise on either figure can hide.
-
-Its uncertainty is a percentile bootstrap over the windows of each depth (Efron, The Annals of
-Statistics 7, 1979).
+The knee is the maximum of power: IOPS over p99 (Kleinrock, "Power and deterministic rules of thumb
+for probabilistic problems in computer communications", ICC 1979). In a closed queue throughput is
+at most the lesser of depth over service time and the device's own ceiling (Denning and Buzen,
+Computing Surveys 10, 1978). So power grows until the device is just saturated, and then falls. It
+needs no parameter and no smoothing, unlike curvature.
 """
 
 import statistics
@@ -52,20 +46,20 @@ class Knee(Struct, frozen=True):
 
 def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O."""
-    return [
-        Point(
-            result.workload.issued,
-            tuple(window.iops for window in windows),
-            tuple(window.percentile_us(99) for window in windows),
-        )
-        for result in results
-        if (windows := [window for window in result.figures.windows if window.ios])
-    ]
+    points = []
+    for result in results:
+        windows = [window for window in result.figures.windows if window.ios]
+        if windows:
+            iops = tuple(window.iops for window in windows)
+            p99 = tuple(window.percentile_us(99) for window in windows)
+            points.append(Point(result.workload.issued, iops, p99))
+    return points
 
 
 def find_knee(points: Sequence[Point]) -> Knee | None:
     """Return the knee of a sweep, or None if fewer than three depths were measured."""
-    points = sorted((point for point in points if _is_usable(point)), key=lambda point: point.depth)
+    usable = [p for p in points if p.iops and p.p99_us and min(*p.iops, *p.p99_us, 1.0) > 0]
+    points = sorted(usable, key=lambda point: point.depth)
     if len(points) < MIN_POINTS:
         return None
     iops = [statistics.median(point.iops) for point in points]
@@ -84,10 +78,6 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     )
 
 
-def _is_usable(point: Point) -> bool:
-    return bool(point.iops and point.p99_us) and min(*point.iops, *point.p99_us, 1.0) > 0
-
-
 def _find_most_power(iops: Sequence[float], p99: Sequence[float]) -> int:
     """Return the index of the maximum power; of two equal ones, the lower."""
     power = [rate / wait for rate, wait in zip(iops, p99, strict=True)]
@@ -95,13 +85,16 @@ def _find_most_power(iops: Sequence[float], p99: Sequence[float]) -> int:
 
 
 def _resample_range(points: Sequence[Point]) -> tuple[int, int]:
-    """Return the lowest and highest knee of the middle ``CONFIDENCE`` of the resamples."""
+    """Return the lowest and highest knee of the middle ``CONFIDENCE`` of the resamples.
+
+    It is a percentile bootstrap over the windows of each depth (Efron, The Annals of Statistics 7,
+    1979).
+    """
     if all(len(point.iops) == 1 for point in points):
         # With one window per depth, all resamples are the sweep itself.
-        index = _find_most_power(
-            [point.iops[0] for point in points], [point.p99_us[0] for point in points]
-        )
-        return points[index].depth, points[index].depth
+        iops, p99 = [point.iops[0] for point in points], [point.p99_us[0] for point in points]
+        depth = points[_find_most_power(iops, p99)].depth
+        return depth, depth
     # A fixed seed: the same sweep must give the same range each time it is shown.
     random, depths = Random(len(points)), []
     for _ in range(RESAMPLES):

@@ -89,10 +89,7 @@ class Proving(Struct):
         return [combined, *single, second], list(part.all) if second.verdict.beyond else []
 
     def warm_up(self, subject: Subject) -> ProbeOutcome:
-        """Do the run that is not counted: it loads the blocks that all runs read into any caches.
-
-        Return its outcome.
-        """
+        """Do the run that is not counted. It loads the blocks that all runs read into caches."""
         return self.idle(subject) or self.measure(subject)
 
     def compare(
@@ -230,10 +227,7 @@ def _find_fewest_requests(part: Representative) -> float:
 def make_representatives(
     subjects: Sequence[Subject], endpoints: Sequence[Endpoint], rows: Sequence[Row]
 ) -> list[Representative]:
-    """Return the representatives with their rows, except those without any row set.
-
-    A representative represents all endpoints with its adapter, medium and model.
-    """
+    """Return the representatives with their rows, except those without any row set."""
     endpoint_ids = {endpoint.id for endpoint in endpoints}
     representatives = []
     for subject in subjects:

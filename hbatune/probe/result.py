@@ -1,12 +1,12 @@
 """The values of a probe: workload, subject, figures, histogram, outcome. Frozen and pure.
 
-``cli`` makes the text. A histogram counts the I/Os by latency. Percentiles and means of several
-runs come from their merged histogram, since percentiles cannot be averaged. The bins are fio's,
-under 2 % wide (stat.h: FIO_IO_U_PLAT_BITS).
+A histogram counts the I/Os by latency. Percentiles of several runs come from their merged
+histogram, since percentiles cannot be averaged. The bins are fio's, under 2 % wide (stat.h:
+FIO_IO_U_PLAT_BITS).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -36,19 +36,18 @@ class Histogram(Struct, frozen=True):
         """The number of I/Os."""
         return sum(self.counts.values())
 
-    @property
-    def mean(self) -> float:
-        """The mean in nanoseconds, as exact as the bins. Raises ``ValueError`` if empty."""
-        if not self.counts:
-            raise ValueError("the mean of nothing")
-        return sum(value * count for value, count in self.counts.items()) / self.count
-
     def percentile(self, percent: float) -> int:
         """Return the lowest latency in ns that ``percent`` of the I/Os do not exceed.
 
         Counts as fio does (stat.c: calc_clat_percentiles). Raises ``ValueError`` if empty.
         """
-        return find_percentile(self.counts, percent)
+        needed = percent / 100 * self.count
+        counted = 0
+        for value, count in self.counts.items():
+            counted += count
+            if counted >= needed:
+                return value
+        raise ValueError("a percentile of nothing")
 
     def minus(self, earlier: "Histogram") -> "Histogram":
         """Return the difference to ``earlier``, an older state of the same counters.
@@ -68,20 +67,6 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     return Histogram(dict(total))
 
 
-def find_percentile(rising: Mapping[int, int], percent: float) -> int:
-    """Return the lowest value of a rising histogram that ``percent`` of the counts do not exceed.
-
-    Raises ``ValueError`` if empty.
-    """
-    needed = percent / 100 * sum(rising.values())
-    counted = 0
-    for value, count in rising.items():
-        counted += count
-        if counted >= needed:
-            return value
-    raise ValueError("a percentile of nothing")
-
-
 RUN_WINDOWS = 4  # parts of a run
 MAX_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this fraction is impossible
@@ -90,8 +75,7 @@ FILE_ID = "file:"
 """Prefix of the id of a result that was measured on a file, not a disk; its directory follows."""
 ADAPTER_ID = "adapter:"
 """Prefix of the id of a result of all disks of an adapter in parallel; its name follows."""
-MIN_RATE_FRACTION = 0.95
-"""Minimum fraction of an open loop's rate to count as achieved."""
+MIN_RATE_FRACTION = 0.95  # minimum fraction of an open loop's rate to count as achieved
 FULL_FRACTION = 0.9  # D3-6: above this fraction of the issued depth, the pipe is full
 
 
@@ -158,9 +142,8 @@ class Workload(Struct, frozen=True):
         job_rate = self.rate / self.jobs
         if self.pattern is not Pattern.RANDOM_MIX:
             return (max(1, round(job_rate)),)
-        return tuple(
-            max(1, round(job_rate * share / 100)) for share in (self.reads, 100 - self.reads)
-        )
+        shares = (self.reads, 100 - self.reads)
+        return tuple(max(1, round(job_rate * share / 100)) for share in shares)
 
     @property
     def writes(self) -> bool:
@@ -259,11 +242,6 @@ class Window(Struct, frozen=True):
     def iops(self) -> float:
         """I/Os per second."""
         return self.ios / self.seconds
-
-    @property
-    def mean_us(self) -> float:
-        """The mean latency in µs. Raises ``ValueError`` if no I/O was completed."""
-        return self.histogram.mean / 1000
 
     def percentile_us(self, percent: float) -> float:
         """Return a latency in µs. Raises ``ValueError`` if no I/O was completed."""

@@ -3,7 +3,7 @@
 If time is short, runs become shorter first, then representatives are left out.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
 from msgspec import Struct
@@ -12,17 +12,8 @@ from msgspec.structs import replace
 from hbatune.facts import names
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.sampler import read_activity, read_temperature
-from hbatune.probe import fio
-from hbatune.probe.guard import (
-    LOAD_SAMPLES,
-    SAMPLE_INTERVAL_S,
-    Clock,
-    Reader,
-    claim_device,
-    find_busy_subjects,
-    find_write_refusal,
-    is_blank,
-)
+from hbatune.probe import fio, guard, selection
+from hbatune.probe.guard import Clock, Reader
 from hbatune.probe.result import (
     FILE_ID,
     Failed,
@@ -35,20 +26,11 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import (
-    Selection,
-    choose_representatives,
-    find_probe_refusal,
-    list_subjects,
-)
 from hbatune.render import UnsafeNameError
 
 RUN_OVERHEAD_S = 0.7  # seconds for fio to start and to write its results
-Progress = Callable[[int, int, str], None]  # number done, total number, and next target
-TogetherOutcome = Figures | Skipped | Failed
-"""The outcome of a parallel run on several endpoints."""
-MIN_RUN_S = 1.0
-"""Seconds below which a single run is too noisy."""
+TogetherOutcome = Figures | Skipped | Failed  # the outcome of a parallel run on several endpoints
+MIN_RUN_S = 1.0  # seconds below which a single run is too noisy
 
 
 class TimeBudget(Struct, frozen=True):
@@ -67,57 +49,51 @@ def choose_subjects(
     shared: bool = False,
     read: Reader = read_activity,
     clock: Clock | None = None,
-) -> Selection:
+) -> selection.Selection:
     """Choose one endpoint for each adapter, medium and model, preferably an idle one.
 
     ``targets`` and ``shared`` are as for ``choose_representatives``. Takes 0.3 s.
     """
-    candidates = [
-        s for s in list_subjects(machine, targets) if find_probe_refusal(s, shared=shared) is None
-    ]
-    busy = find_busy_subjects(candidates, read=read, clock=clock) if candidates else {}
-    return choose_representatives(machine, targets, shared=shared, busy=busy)
+    subjects = selection.list_subjects(machine, targets)
+    candidates = [s for s in subjects if selection.find_probe_refusal(s, shared=shared) is None]
+    busy = guard.find_busy_subjects(candidates, read=read, clock=clock) if candidates else {}
+    return selection.choose_representatives(machine, targets, shared=shared, busy=busy)
 
 
 def estimate_seconds(count: int, workload: Workload) -> float:
     """Return the approximate seconds to probe ``count`` endpoints."""
-    return count * (workload.seconds + RUN_OVERHEAD_S + SAMPLE_INTERVAL_S * (LOAD_SAMPLES - 1))
+    sampling = guard.SAMPLE_INTERVAL_S * (guard.LOAD_SAMPLES - 1)
+    return count * (workload.seconds + RUN_OVERHEAD_S + sampling)
 
 
 def probe_subjects(
     subjects: Sequence[Subject],
     workload: Workload,
-    progress: Progress | None = None,
     *,
     read: Reader = read_activity,
     clock: Clock | None = None,
-    margin: float = fio.TIME_MARGIN_S,
     write: bool = False,
     look: bool = False,
     idle: bool = False,
 ) -> list[ProbeOutcome]:
     """Probe each subject by the workload, in order; return one outcome for each.
 
-    ``margin`` are the seconds that fio may take in addition to the workload's own. Nothing is
-    written without ``write``. With ``look``, blocks are sampled for zeros (``blank``). ``idle``
-    means that the caller has just checked that the subjects are idle (``find_disturbance``).
+    Nothing is written without ``write``. With ``look``, blocks are sampled for zeros (``blank``).
+    ``idle`` means that the caller has just checked that the subjects are idle
+    (``find_disturbance``).
     """
-    executable = fio.find()
-    if isinstance(executable, fio.UnusableOutput):
-        reason, detail = executable.reason, executable.detail
-        return [Skipped(subject.target, reason, detail) for subject in subjects]
     outcomes: list[ProbeOutcome] = []
-    for index, subject in enumerate(subjects):
-        if progress:
-            progress(index, len(subjects), subject.target)
+    executable = fio.find("")
+    for subject in subjects:
+        if isinstance(executable, Skipped):
+            outcomes.append(replace(executable, target=subject.target))
+            continue
         # Checked again right before its run: the choice may be minutes old.
         busy = None if idle else find_disturbance(subject, read=read, clock=clock)
-        outcome: ProbeOutcome = busy or _measure_subject(
-            executable, subject, workload, margin, write=write
-        )
+        outcome = busy or _measure_subject(executable, subject, workload, write=write)
         node, size = subject.endpoint.device_node, subject.endpoint.size
         if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
-            outcome = replace(outcome, blank=is_blank(node, size))
+            outcome = replace(outcome, blank=guard.is_blank(node, size))
         outcomes.append(outcome)
     return outcomes
 
@@ -126,7 +102,7 @@ def find_disturbance(
     subject: Subject, *, read: Reader = read_activity, clock: Clock | None = None
 ) -> Skipped | None:
     """Return why a probe would disturb the subject or be disturbed, or None if it is idle."""
-    return find_busy_subjects([subject], read=read, clock=clock).get(subject.target)
+    return guard.find_busy_subjects([subject], read=read, clock=clock).get(subject.target)
 
 
 def probe_guarded(
@@ -145,10 +121,10 @@ def probe_guarded(
     if not workload.writes:
         return probe_subjects([subject], workload, look=look, idle=idle)[0]
     # Opened exclusively before the check: nothing can be mounted between check and write.
-    with claim_device(subject) as refusal:
+    with guard.claim_device(subject) as refusal:
         return (
             refusal
-            or find_write_refusal(subject, names)
+            or guard.find_write_refusal(subject, names)
             or probe_subjects([subject], workload, write=True, idle=idle)[0]
         )
 
@@ -164,8 +140,8 @@ def probe_together(
     with ExitStack() as claims:
         for subject in subjects if workload.writes else ():
             # Opened exclusively first, as for a single disk.
-            refusal = claims.enter_context(claim_device(subject))
-            if (refused := refusal or find_write_refusal(subject, names)) is not None:
+            refusal = claims.enter_context(guard.claim_device(subject))
+            if (refused := refusal or guard.find_write_refusal(subject, names)) is not None:
                 return refused
         return _measure_together(target, subjects, workload)
 
@@ -173,10 +149,10 @@ def probe_together(
 def _measure_together(
     target: str, subjects: Sequence[Subject], workload: Workload
 ) -> TogetherOutcome:
-    executable = fio.find()
-    if isinstance(executable, fio.UnusableOutput):
-        return Skipped(target, executable.reason, executable.detail)
-    busy = find_busy_subjects(subjects)
+    executable = fio.find(target)
+    if isinstance(executable, Skipped):
+        return executable
+    busy = guard.find_busy_subjects(subjects)
     endpoints = [subject.endpoint for subject in subjects]
     nodes = tuple(endpoint.device_node for endpoint in endpoints if endpoint.device_node)
     if busy or len(nodes) < len(subjects):
@@ -200,9 +176,9 @@ def _measure_together(
 
 def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
     """Probe a file of ``size`` bytes that hbatune made; the workload may write to it."""
-    executable = fio.find()
-    if isinstance(executable, fio.UnusableOutput):
-        return Skipped(target, executable.reason, executable.detail)
+    executable = fio.find(target)
+    if isinstance(executable, Skipped):
+        return executable
     if size < workload.least_bytes:
         return Skipped(target, Skip.TOO_SMALL)
     measured = fio.measure(executable, target, path, size, workload, write=workload.writes)
@@ -237,7 +213,7 @@ def fit_time(
 
 
 def _measure_subject(
-    executable: fio.Fio, subject: Subject, workload: Workload, margin: float, *, write: bool
+    executable: fio.Fio, subject: Subject, workload: Workload, *, write: bool
 ) -> ProbeOutcome:
     endpoint = subject.endpoint
     if endpoint.device_node is None:
@@ -257,7 +233,6 @@ def _measure_subject(
             endpoint.device_node,
             endpoint.size,
             workload,
-            margin=margin,
             write=write,
             cpus=cpus,
             involved=involved,

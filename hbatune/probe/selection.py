@@ -42,11 +42,7 @@ class Selection(Struct, frozen=True):
 
 
 def choose_representatives(
-    machine: Machine,
-    targets: Collection[str],
-    *,
-    shared: bool = False,
-    busy: Collection[str] = (),
+    machine: Machine, targets: Collection[str], *, shared: bool = False, busy: Collection[str] = ()
 ) -> Selection:
     """Choose one endpoint for each (adapter, medium, model) among ``targets``.
 
@@ -123,7 +119,11 @@ def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     # An array that is attached by SAS, and NVMe over fabrics, are shared too.
     elsewhere = {member.storage for member in (endpoint, *subject.paths)} & REMOTE_STORAGE
     shared_by = [*sorted(protocols & SHARED_PROTOCOLS), *sorted(elsewhere)]
-    unread = [fact for fact in (endpoint.state, endpoint.zoned, endpoint.size) if _is_unread(fact)]
+    unread = [
+        fact
+        for fact in (endpoint.state, endpoint.zoned, endpoint.size)
+        if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
+    ]
     if shared_by and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=shared_by[0])
     if Protocol.UNKNOWN in protocols:
@@ -196,7 +196,6 @@ def _make_subject(
 
 
 def _find_serving_cpus(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | None:
-    """Return the CPUs that serve interrupts of the adapters, or None if unknown."""
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter in adapters:
@@ -237,12 +236,7 @@ def _rank_endpoint(endpoint: Endpoint, busy: Collection[str]) -> tuple[object, .
     return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
 
 
-def _is_unread(fact: object) -> bool:
-    return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
-
-
 def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:
-    """Return the names of the endpoints' adapters, each once."""
     return list(dict.fromkeys(endpoint.adapter for endpoint in endpoints if endpoint.adapter))
 
 

@@ -3,9 +3,6 @@
 The runs of a sweep differ in one parameter. The history does not mark sweeps, so they are
 recognised: records of one disk and one command, in quick succession. Their workloads differ only in
 depth or block size, which rise, or in the percentage of reads, which falls.
-
-Interference is the cost of a bulk writer for a reader on the same disk, by scheduler. A reader
-without a writer shows no effect of the scheduler; a reader with a writer does (I-schedulers).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +15,11 @@ from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
 from hbatune.probe.result import Pattern, ProbeResult, Workload
 
-MIN_SWEEP_VALUES = 3
-"""The minimum number of values in a sweep."""
+MIN_SWEEP_VALUES = 3  # the minimum number of values in a sweep
 MAX_SWEEP_RUNS = 64
 """Maximum number of runs in a sweep; no command makes more, and the remainder is another."""
-SUFFICIENT_FRACTION = 0.95
-"""The fraction of the maximum IOPS at which more jobs are not worthwhile."""
-MAX_PAUSE_S = 900.0
-"""Maximum seconds of idle time between two runs of a sweep."""
+SUFFICIENT_FRACTION = 0.95  # the fraction of the maximum IOPS at which more jobs are not worthwhile
+MAX_PAUSE_S = 900.0  # maximum seconds of idle time between two runs of a sweep
 
 _RANDOM, _IN_ORDER = (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE), (Pattern.READ, Pattern.WRITE)
 
@@ -82,11 +76,14 @@ class Sweep(Struct, frozen=True):
         """The knee of a depth sweep: the recorded one, or else one without a range."""
         if self.swept is not SweptParameter.DEPTH:
             return None
-        return (
-            self.kept
-            or find_knee(list_sweep_points(self.results))
-            or find_knee(list(map(_make_run_point, self.results)))
-        )
+        if self.kept is not None:
+            return self.kept
+        # For results without windows, each run is one point.
+        points = [
+            Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))
+            for result in self.results
+        ]
+        return find_knee(list_sweep_points(self.results)) or find_knee(points)
 
     @property
     def ranged(self) -> bool:
@@ -131,17 +128,14 @@ def list_depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
     """Return the depth sweeps among the results."""
     groups: dict[tuple[str, Workload], list[ProbeResult]] = {}
     for result in results:
-        groups.setdefault(
-            (result.target, SweptParameter.DEPTH.without(result.workload)), []
-        ).append(result)
+        key = (result.target, SweptParameter.DEPTH.without(result.workload))
+        groups.setdefault(key, []).append(result)
     sweeps = []
     for (target, workload), members in groups.items():
         if len(members) >= MIN_SWEEP_VALUES:
             members.sort(key=lambda result: result.workload.depth)
-            sweep = DepthSweep(
-                target, workload.queue_depth, tuple(members), find_knee(list_sweep_points(members))
-            )
-            sweeps.append(sweep)
+            knee = find_knee(list_sweep_points(members))
+            sweeps.append(DepthSweep(target, workload.queue_depth, tuple(members), knee))
     return sweeps
 
 
@@ -167,9 +161,7 @@ def advise_jobs(sweeps: Iterable[DepthSweep | Sweep]) -> JobsAdvice | None:
     if len(tried) < 2:
         return None
     top = max(result.figures.iops for result in trusted)
-    enough = [
-        result.workload for result in trusted if result.figures.iops >= SUFFICIENT_FRACTION * top
-    ]
+    enough = [r.workload for r in trusted if r.figures.iops >= SUFFICIENT_FRACTION * top]
     smallest = min(enough, key=lambda workload: (workload.jobs, workload.depth))
     return JobsAdvice(smallest.jobs, smallest.depth, max(tried))
 
@@ -184,11 +176,9 @@ def group_by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
         if sweep.swept is SweptParameter.DEPTH:
             load = replace(SweptParameter.DEPTH.without(sweep.workload), jobs=1)
             groups.setdefault((sweep.records[0].id, load), []).append(sweep)
-    return [
-        tuple(sorted(group, key=lambda sweep: sweep.workload.jobs))
-        for group in groups.values()
-        if len(group) > 1
-    ]
+    for group in groups.values():
+        group.sort(key=lambda sweep: sweep.workload.jobs)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
 def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
@@ -197,17 +187,18 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
     The command counts, so the reads of the four corners do not replace a depth sweep.
     """
     ordered = sorted(records, key=lambda record: record.time)
-    sweeps = [
-        sweep
-        for swept in SweptParameter
-        for runs in _split_runs(ordered, swept)
-        if (sweep := _make_sweep(swept, runs)) is not None
-    ]
+    sweeps = []
+    for swept in SweptParameter:
+        for runs in _split_runs(ordered, swept):
+            results = [record.result for record in runs if record.result is not None]
+            rising = sorted(results, key=lambda result: swept.of(result.workload))
+            if len(rising) >= MIN_SWEEP_VALUES:
+                sweeps.append(Sweep(swept, tuple(rising), tuple(runs)))
+    latest: dict[object, Sweep] = {}
     # In order of time, so the latest sweep of each disk and workload stays.
-    latest = {
-        (sweep.swept, *_get_origin(sweep), sweep.swept.without(sweep.workload)): sweep
-        for sweep in _attach_knees(sweeps, ordered)
-    }
+    for sweep in _attach_knees(sweeps, ordered):
+        first, load = sweep.records[0], sweep.swept.without(sweep.workload)
+        latest[sweep.swept, first.id, first.command, load] = sweep
     return sorted(latest.values(), key=lambda sweep: -sweep.time)
 
 
@@ -217,23 +208,17 @@ def find_corners(sweeps: Iterable[Sweep]) -> list[Corners]:
     for sweep in sweeps:
         if sweep.swept is SweptParameter.DEPTH and sweep.workload.queue_depth is None:
             groups.setdefault(_make_command_key(sweep.records[0]), []).append(sweep)
-    corners = (
-        Corners(_select_patterns(group, *_RANDOM), _select_patterns(group, *_IN_ORDER))
-        for group in groups.values()
-    )
-    complete = (corner for corner in corners if corner.random and corner.sequential)
-    return sorted(complete, key=lambda corner: -corner.sweeps[0].time)
+    corners = []
+    for group in groups.values():
+        random, sequential = _select_patterns(group, _RANDOM), _select_patterns(group, _IN_ORDER)
+        if random and sequential:
+            corners.append(Corners(random, sequential))
+    return sorted(corners, key=lambda corner: -corner.sweeps[0].time)
 
 
-def _select_patterns(sweeps: Sequence[Sweep], *patterns: Pattern) -> tuple[Sweep, ...]:
-    """Return the sweeps of these patterns, in the order of the patterns."""
-    return tuple(
-        sweep for pattern in patterns for sweep in sweeps if sweep.workload.pattern is pattern
-    )
-
-
-def _get_origin(sweep: Sweep) -> tuple[str, str]:
-    return sweep.records[0].id, sweep.records[0].command
+def _select_patterns(sweeps: Sequence[Sweep], patterns: tuple[Pattern, ...]) -> tuple[Sweep, ...]:
+    selected = [sweep for sweep in sweeps if sweep.workload.pattern in patterns]
+    return tuple(sorted(selected, key=lambda sweep: patterns.index(sweep.workload.pattern)))
 
 
 def list_lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> list[Record]:
@@ -263,23 +248,14 @@ def _split_runs(ordered: Iterable[Record], swept: SweptParameter) -> Iterator[li
 
 
 def _continues_sweep(last: Record, next_: Record, swept: SweptParameter) -> bool:
-    """Return whether a run continues the sweep of the previous one."""
     if last.result is None or next_.result is None:
         return False
     before, after = last.result.workload, next_.result.workload
-    same_origin = (last.command, last.boot_id, swept.without(before)) == (
-        next_.command,
-        next_.boot_id,
-        swept.without(after),
-    )
+    same_origin = last.command == next_.command and last.boot_id == next_.boot_id
+    same_load = swept.without(before) == swept.without(after)
     soon = next_.time - last.time <= after.seconds + MAX_PAUSE_S
-    return same_origin and soon and swept.follows(swept.of(before), swept.of(after))
-
-
-def _make_sweep(swept: SweptParameter, runs: Sequence[Record]) -> Sweep | None:
-    results = [record.result for record in runs if record.result is not None]
-    rising = sorted(results, key=lambda result: swept.of(result.workload))
-    return Sweep(swept, tuple(rising), tuple(runs)) if len(rising) >= MIN_SWEEP_VALUES else None
+    follows = swept.follows(swept.of(before), swept.of(after))
+    return same_origin and same_load and soon and follows
 
 
 def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[Sweep]:
@@ -297,36 +273,24 @@ def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterato
     for key, group in groups.items():
         recorded = knees.get(key, [])
         # Knees are matched by position, so all have to fit, or none is used.
-        same = [record.queue_depth for record in recorded] == [
-            s.workload.queue_depth for s in group
-        ]
+        recorded_depths = [record.queue_depth for record in recorded]
+        same = recorded_depths == [sweep.workload.queue_depth for sweep in group]
         for number, sweep in enumerate(group):
             knee = recorded[number].knee if same else None
-            yield replace(sweep, kept=knee if _fits_sweep(knee, sweep) else None)
-
-
-def _fits_sweep(knee: Knee | None, sweep: Sweep) -> bool:
-    """Return whether a knee is one of the sweep's own depths; an edited history may differ."""
-    return knee is not None and any(
-        knee.depth == result.workload.issued for result in sweep.results
-    )
+            # A knee is one of the sweep's own depths, unless the history was edited.
+            if knee and knee.depth not in [result.workload.issued for result in sweep.results]:
+                knee = None
+            yield replace(sweep, kept=knee)
 
 
 def _make_command_key(record: Record) -> tuple[object, ...]:
     return record.id, record.boot_id, record.command, record.time
 
 
-def _make_run_point(result: ProbeResult) -> Point:
-    """Return the point of an entire run, for results without windows."""
-    return Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))
-
-
-_SCHEDULER = "scheduler"
-
-
 class Interference(Struct, frozen=True):
     """A reader ``alone`` and with a bulk writer (``beside``), and the current scheduler.
 
+    A reader without a writer shows no effect of the scheduler (I-schedulers).
     ``scheduler`` is None if unknown; ``record`` is the record of the run with the writer.
     """
 
@@ -343,11 +307,13 @@ def find_interference(records: Iterable[Record]) -> list[Interference]:
     """
     lone: dict[object, ProbeResult] = {}
     pairs: dict[object, Interference] = {}
+    runs = []
+    for record in records:
+        if record.result is not None and record.proof is None:
+            runs.append((record, record.result))
     # At equal times, the run without the writer comes first, and the other is paired with it.
-    for record in sorted(records, key=lambda record: (record.time, _has_writer(record))):
-        result = record.result
-        if result is None or record.proof is not None:
-            continue
+    runs.sort(key=lambda run: (run[0].time, run[1].workload.writer is not None))
+    for record, result in runs:
         load = replace(result.workload, writer=None)
         pair = (record.id, record.boot_id, record.command, record.time, load)
         if result.workload.writer is None:
@@ -361,12 +327,8 @@ def find_interference(records: Iterable[Record]) -> list[Interference]:
     return list(reversed(pairs.values()))
 
 
-def _has_writer(record: Record) -> bool:
-    return record.result is not None and record.result.workload.writer is not None
-
-
 def _find_scheduler(result: ProbeResult) -> str | None:
-    schedulers = (setting for setting in result.settings if setting.setting == _SCHEDULER)
-    return next(
-        (str(setting.value) for setting in schedulers if setting.target == result.target), None
-    )
+    for entry in result.settings:
+        if (entry.setting, entry.target) == ("scheduler", result.target):
+            return str(entry.value)
+    return None

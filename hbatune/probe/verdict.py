@@ -1,10 +1,9 @@
 """Judge whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
 
 Two runs that differ only in the change make a pair, in random order. The pairs are tested in three
-ways, each for IOPS, mean and p99: the chance of such an effect without a change
-(``compute_chance``), the size of the effect (``compute_interval``), and this machine's noise
-(``compute_noise_floor``). If the setting cannot be switched alternately, there are two blocks of
-runs (``evaluate_blocks``).
+ways, each for IOPS, mean and p99. One is the chance of such an effect without a change
+(``compute_chance``). The others are the size of the effect (``compute_interval``) and this
+machine's noise (``compute_noise_floor``).
 """
 
 import math
@@ -22,12 +21,9 @@ from hbatune.loader import Count, Figure
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.result import Figures
 
-ALPHA = 0.01
-"""False alarms per verdict, all metrics together."""
-DEFAULT_PAIRS = 10
-"""Two more than the minimum for ``ALPHA``, so one outlier does not decide."""
-MIN_PAIRS = 8
-"""The minimum for ``ALPHA`` (``compute_min_pairs``), if time is short."""
+ALPHA = 0.01  # false alarms per verdict, all metrics together
+DEFAULT_PAIRS = 10  # two more than the minimum for ``ALPHA``, so one outlier does not decide
+MIN_PAIRS = 8  # the minimum for ``ALPHA`` (``compute_min_pairs``), if time is short
 DRIFT_FACTOR = 3.0
 """Factor from the drift between the halves of one block to the drift allowed between two blocks.
 
@@ -38,8 +34,7 @@ MAX_EXACT_PAIRS = 12
 """With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
 RANDOM_EXCHANGES = 4095
 RESAMPLES = 1999
-MAX_METRICS = 16
-"""Maximum number of metrics of a verdict, in a file of any version."""
+MAX_METRICS = 16  # maximum number of metrics of a verdict, in a file of any version
 
 
 class Metric(StrEnum):
@@ -391,12 +386,10 @@ def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     columns = list(zip(*pairs, strict=True))
     largest = [max(abs(sum(column)) for column in columns)]
     for _ in range(RANDOM_EXCHANGES):
-        signs = [
-            1 if bit == "1" else -1 for bit in f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
-        ]
-        largest.append(
-            max(abs(sum(s * d for s, d in zip(signs, column, strict=True))) for column in columns)
-        )
+        bits = f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
+        signs = [1 if bit == "1" else -1 for bit in bits]
+        sums = [sum(s * d for s, d in zip(signs, column, strict=True)) for column in columns]
+        largest.append(max(map(abs, sums)))
     return largest
 
 

@@ -1,21 +1,17 @@
 """Read workloads, and choose a workload that exercises a plan's changes.
 
 Workloads are TOML files, shipped or local: named runs in order, with sources. A run is a sweep if
-its depth, jobs, block size, percentage of reads or rate is a list: one run for each value, and with
-two lists for each pair.
-
-A limit shows only if it is reached. Two queue depths differ for a load that keeps more I/Os in
-flight than the lower one. Only a load that reaches the higher one is limited by it. So a probe is
-as deep as the deepest limit that the plan changes, before or after, within the I/Os that the medium
-serves in a short run. The choice is pure.
+its depth, jobs, block size, percentage of reads or rate is a list. It has one run for each value,
+and with two lists for each pair.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -37,9 +33,9 @@ Block = Annotated[int, Meta(ge=512, le=MAX_BLOCK_SIZE, multiple_of=512)]
 Jobs = Annotated[int, Meta(ge=1, le=256)]
 Share = Annotated[int, Meta(ge=0, le=100)]
 Rate = Annotated[int, Meta(ge=1, le=100_000_000)]
-DEFAULT_MAX_WAITING = 256
-"""Default number of I/Os of an open loop that may wait."""
+DEFAULT_MAX_WAITING = 256  # default number of I/Os of an open loop that may wait
 _DEFAULT = Workload()
+T = TypeVar("T")
 
 
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,8 +104,6 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
     if name not in by_name:
         raise PolicyError(
             f"there is no workload {quote_value(name)}, only {', '.join(by_name)}",
-            found=quote_value(name),
-            allowed=", ".join(by_name),
             hint=suggest_nearest(name, by_name),
         )
     return by_name[name]
@@ -117,24 +111,15 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
 
 def shorten_workload(spec: ProbeSpec, seconds: float) -> Workload:
     """Return the short probe that a profile specifies, ``seconds`` long."""
-    return Workload(
-        pattern=Pattern(spec.pattern),
-        block_size=spec.block_bytes,
-        depth=spec.depth,
-        runtime=seconds,
-    )
+    pattern = Pattern(spec.pattern)
+    return Workload(pattern, spec.block_bytes, spec.depth, runtime=seconds)
 
 
 def is_like(workload: Workload, spec: ProbeSpec) -> bool:
     """Return whether a workload differs from a profile's probe only in depth and time."""
     profile_probe = shorten_workload(spec, workload.runtime)
     neutralised = replace(
-        workload,
-        depth=profile_probe.depth,
-        jobs=profile_probe.jobs,
-        ramp=profile_probe.ramp,
-        runtime=profile_probe.runtime,
-        seed=None,
+        workload, depth=profile_probe.depth, jobs=1, ramp=profile_probe.ramp, seed=None
     )
     return neutralised == profile_probe
 
@@ -149,67 +134,62 @@ def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
     source_ids = load_sources(shipped)
     for number, source in enumerate(content.sources):
         require_source(file, ("sources", number), source, origin, source_ids)
+    runs: list[Workload] = []
     for number, table in enumerate(content.run):
         _check_zones(file, number, table)
-    runs = tuple(run for table in content.run for run in _expand_runs(table))
-    return NamedWorkload(file.path.stem, content.title, content.sources, runs)
+        runs += _expand_runs(table)
+    return NamedWorkload(file.path.stem, content.title, content.sources, tuple(runs))
 
 
-def _expand_runs(table: RunTable) -> tuple[Workload, ...]:
-    blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
-    usual = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
-    depths = table.depth if isinstance(table.depth, tuple) else (table.depth or usual,)
-    counts = table.jobs if isinstance(table.jobs, tuple) else (table.jobs,)
-    shares = table.reads if isinstance(table.reads, tuple) else (table.reads,)
-    rates = table.rate if isinstance(table.rate, tuple) else (table.rate,)
-    return tuple(
-        Workload(
-            table.pattern,
-            block,
-            depth,
-            jobs,
-            table.ramp,
-            table.runtime,
-            reads,
-            table.zones,
-            queue_depth,
+def _expand_runs(table: RunTable) -> Iterator[Workload]:
+    usual_depth = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
+    # The last list varies fastest.
+    for rate, queue_depth, reads, block, jobs, depth in product(
+        _list_swept(table.rate),
+        table.queue_depth or (None,),
+        _list_swept(table.reads),
+        _list_swept(table.block_size),
+        _list_swept(table.jobs),
+        _list_swept(table.depth or usual_depth),
+    ):
+        yield Workload(
+            pattern=table.pattern,
+            block_size=block,
+            depth=depth,
+            jobs=jobs,
+            ramp=table.ramp,
+            runtime=table.runtime,
+            reads=reads,
+            zones=table.zones,
+            queue_depth=queue_depth,
             rate=rate,
             writer=table.writer,
         )
-        for rate in rates
-        for queue_depth in table.queue_depth or (None,)
-        for reads in shares
-        for block in blocks
-        for jobs in counts
-        for depth in depths
-    )
+
+
+def _list_swept(value: T | tuple[T, ...]) -> tuple[T, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
-    """Check that zones are valid: random I/Os, percentages complete."""
     zones = table.zones
     if not zones:
         return
-    wrong = None
-    if table.pattern in (Pattern.READ, Pattern.WRITE):
-        wrong = "zones are for random I/Os"
-    if sum(zone.share for zone in zones) != 100:
-        wrong = "the shares of zones have to add up to 100"
+    line = file.line(("run", number, "zones"))
+    error = partial(PolicyError, file=file.path, line=line, key="zones")
     if any(zone.bytes is None for zone in zones[:-1]) or zones[-1].bytes is not None:
-        wrong = "each zone but the last has bytes; the last is all the rest"
-    if wrong:
-        key = ("run", number, "zones")
-        raise PolicyError(wrong, file=file.path, line=file.line(key), key="zones")
+        raise error("each zone but the last has bytes; the last is all the rest")
+    if sum(zone.share for zone in zones) != 100:
+        raise error("the shares of zones have to add up to 100")
+    if table.pattern in (Pattern.READ, Pattern.WRITE):
+        raise error("zones are for random I/Os")
 
 
-MAX_DEPTH = 1024
-"""Maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second."""
-MAX_HDD_DEPTH = 128
-"""The same on an HDD: 128 at 150 a second already wait for most of a second."""
+MAX_DEPTH = 1024  # maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second
+MAX_HDD_DEPTH = 128  # the same on an HDD: 128 at 150 a second already wait for most of a second
 DEFAULT_READS = 70
 """Percentage of reads if a probe may write: the mix of the documents' third OLTP (D4-7)."""
-MAX_JOBS = 4
-"""Maximum jobs if the plan moves interrupts: one submitter uses only one of them."""
+MAX_JOBS = 4  # maximum jobs if the plan moves interrupts: one submitter uses only one of them
 
 _LIMITS = ("queue_depth", "nr_requests")
 _SPREAD = frozenset({"irq_affinity", "rq_affinity"})
@@ -249,13 +229,16 @@ def follow_plan(
 ) -> Workload:
     """Return the workload that exercises the changes of these rows on one endpoint.
 
+    A limit shows only if it is reached. So a probe is as deep as the deepest limit that the plan
+    changes, before or after, if the medium serves as many I/Os in a short run.
+
     The rows may also be for its paths and adapters. ``spec`` is the profile's own probe, the
     minimum. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
     that writes, for a file or an empty disk.
     """
     minimum = shorten_workload(spec, Workload().runtime)
     deepest = MAX_HDD_DEPTH if medium is Medium.HDD else MAX_DEPTH
-    limit = max((_find_upper(rows, name) for name in _LIMITS), default=0)
+    limit = max((_find_range(rows, name)[1] for name in _LIMITS), default=0)
     depth = max(minimum.depth, min(deepest, limit))
     jobs = 1
     if any(row.setting in _SPREAD for row in rows):
@@ -264,11 +247,11 @@ def follow_plan(
     block = minimum.block_size
     if rows and all(row.setting in (_SIZE, *_BUFFERED) for row in rows):
         # Larger I/Os would hide other effects, so they are used only for request sizes.
-        block = max(block, min(MAX_BLOCK_SIZE, _find_upper(rows, _SIZE) * 1024))
+        block = max(block, min(MAX_BLOCK_SIZE, _find_range(rows, _SIZE)[1] * 1024))
     workload = replace(minimum, depth=-(-depth // jobs), jobs=jobs, block_size=block)
-    return (
-        replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS) if writable else workload
-    )
+    if writable:
+        return replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS)
+    return workload
 
 
 def find_unexercised(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:
@@ -300,27 +283,22 @@ def _find_hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexerci
 
 
 def _check_reach(name: str, rows: Sequence[Row], reach: int, below: Hidden) -> Unexercised | None:
-    lower, upper = _find_lower(rows, name), _find_upper(rows, name)
+    lower, upper = _find_range(rows, name)
     if reach >= upper:
         return None
     return Unexercised(name, Hidden.PARTLY if reach > lower else below, reach, upper)
 
 
-def _find_upper(rows: Sequence[Row], name: str) -> int:
-    """Return the load that reaches the higher value of a limit; paths share the load."""
-    upper = {row.target: max(_list_values(row), default=0) for row in rows if row.setting == name}
-    return max(upper.values(), default=0) * _count_shares(name, upper)
+def _find_range(rows: Sequence[Row], name: str) -> tuple[int, int]:
+    """Return the loads at which the lower and the higher value of a limit are reached.
 
-
-def _find_lower(rows: Sequence[Row], name: str) -> int:
-    """Return the load beyond which the two values differ."""
-    lower = {row.target: min(_list_values(row), default=0) for row in rows if row.setting == name}
-    return min(lower.values(), default=0) * _count_shares(name, lower)
-
-
-def _count_shares(name: str, by_target: dict[str, int]) -> int:
-    return 1 if name == _SIZE else len(by_target)
-
-
-def _list_values(row: Row) -> list[int]:
-    return [value for value in (row.current, row.value) if isinstance(value, int)]
+    Paths share the load.
+    """
+    lower: dict[str, int] = {}
+    upper: dict[str, int] = {}
+    for row in rows:
+        if row.setting == name:
+            values = [value for value in (row.current, row.value) if isinstance(value, int)]
+            lower[row.target], upper[row.target] = min(values, default=0), max(values, default=0)
+    paths = 1 if name == _SIZE else len(upper)
+    return min(lower.values(), default=0) * paths, max(upper.values(), default=0) * paths

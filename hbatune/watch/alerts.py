@@ -1,9 +1,7 @@
 """Alert conditions: compare each reading with its limits, and raise and clear alarms. Pure.
 
 An alarm is raised when a value has stayed over its limit for a given time. It is cleared when the
-value has stayed well below the limit for a given time. Between the two levels the alarm keeps its
-state. Times are of the monotonic clock: samples with an earlier time are ignored, and a gap in the
-samples proves nothing.
+value has stayed well below the limit for a given time. Times are of the monotonic clock.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,8 +15,7 @@ from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import WatchConfig
 from hbatune.watch.readings import AdapterReading, Measure, Reading, WatchedDisk
 
-MAX_GAP_INTERVALS = 3
-"""Intervals without a sample after which the time between counts as unknown."""
+MAX_GAP_INTERVALS = 3  # intervals without a sample after which the time between counts as unknown
 
 
 class AlertCondition(StrEnum):
@@ -120,22 +117,20 @@ def get_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
     link is raised immediately, since a link does not become slower by chance.
     """
     window, gap = config.window_seconds, MAX_GAP_INTERVALS * config.interval_seconds
-    match condition:
-        case AlertCondition.COUNTERS:
-            return Pace(0.0, 0.0, gap)
-        case AlertCondition.LINK:
-            return Pace(0.0, window, gap)
-        case _:
-            return Pace(window, window, gap)
+    if condition is AlertCondition.COUNTERS:
+        return Pace(0.0, 0.0, gap)
+    return Pace(0.0 if condition is AlertCondition.LINK else window, window, gap)
 
 
 def list_disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
     """Yield one signal for each limit of an endpoint."""
 
-    def signal(condition: AlertCondition, value: float | None, limit: float, **more: str) -> Signal:
+    def signal(
+        condition: AlertCondition, value: float | None, limit: float, detail: str | None = None
+    ) -> Signal:
         stand = find_level(value, limit, config.hysteresis)
         key = AlarmKey(condition, disk.id)
-        return Signal(key, disk.target, disk.adapter, stand, value, limit, **more)
+        return Signal(key, disk.target, disk.adapter, stand, value, limit, detail)
 
     if disk.objective_ms is not None:
         # Without I/O the latency counts as 0, so an alert on an idle disk can clear.
@@ -146,7 +141,10 @@ def list_disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) 
     if disk.knee is not None:
         yield signal(AlertCondition.DEPTH, reading.in_flight, float(disk.knee))
     if disk.depth is not None:
-        yield _make_queue_signal(disk, disk.depth, reading.depth)
+        stand, key = Level.UNKNOWN, AlarmKey(AlertCondition.QUEUE_FULL, disk.id)
+        if reading.depth is not None:
+            stand = Level.OVER if reading.depth < disk.depth else Level.CALM
+        yield Signal(key, disk.target, disk.adapter, stand, reading.depth, disk.depth)
 
 
 def list_adapter_signals(
@@ -159,7 +157,14 @@ def list_adapter_signals(
         key, detail = AlarmKey(AlertCondition.CPU, target), str(reading.cpu)
         yield Signal(key, target, target, stand, reading.cpu_busy, config.cpu, detail)
     if best is not None:
-        yield _make_link_signal(target, reading.link, best)
+        key, link = AlarmKey(AlertCondition.LINK, target), reading.link
+        if link is None:
+            yield Signal(key, target, target, Level.UNKNOWN, None, best.speed, "speed")
+        elif link.speed < best.speed:
+            yield Signal(key, target, target, Level.OVER, link.speed, best.speed, "speed")
+        else:
+            stand = Level.OVER if link.width < best.width else Level.CALM
+            yield Signal(key, target, target, stand, link.width, best.width, "width")
 
 
 def list_counter_signals(
@@ -181,32 +186,26 @@ def list_counter_signals(
 def update_alarm(
     alarm: Alarm, stand: Level, time: float, pace: Pace
 ) -> tuple[Alarm, AlertChange | None]:
-    """Return the alarm after one more sample, and its change if any."""
+    """Return the alarm after one more sample, and its change if any.
+
+    A sample with an earlier time is ignored. Between the two levels the alarm keeps its state.
+    """
     if alarm.looked is not None:
         if time <= alarm.looked:
             return alarm, None
         if time - alarm.looked > pace.gap:
             # The value is unknown during a gap: both times start again.
             alarm = replace(alarm, over_since=None, calm_since=None)
-    alarm = replace(
-        alarm,
-        looked=time,
-        over_since=_update_start(alarm.over_since, stand, Level.OVER, time),
-        calm_since=_update_start(alarm.calm_since, stand, Level.CALM, time),
-    )
-    if (
-        stand is Level.OVER
-        and not alarm.raised
-        and _has_lasted(alarm.over_since, time, pace.raise_after)
-    ):
-        return replace(alarm, raised=True), AlertChange.RAISED
-    if (
-        stand is Level.CALM
-        and alarm.raised
-        and _has_lasted(alarm.calm_since, time, pace.clear_after)
-    ):
-        return replace(alarm, raised=False), AlertChange.CLEARED
-    return alarm, None
+    over_since = _update_start(alarm.over_since, stand, Level.OVER, time)
+    calm_since = _update_start(alarm.calm_since, stand, Level.CALM, time)
+    alarm = replace(alarm, looked=time, over_since=over_since, calm_since=calm_since)
+    since, seconds = over_since, pace.raise_after
+    if alarm.raised:
+        since, seconds = calm_since, pace.clear_after
+    if stand is Level.UNKNOWN or since is None or time - since < seconds:
+        return alarm, None
+    change = AlertChange.CLEARED if alarm.raised else AlertChange.RAISED
+    return replace(alarm, raised=not alarm.raised), change
 
 
 def find_level(value: float | None, limit: float, hysteresis: float) -> Level:
@@ -218,24 +217,6 @@ def find_level(value: float | None, limit: float, hysteresis: float) -> Level:
     return Level.CALM if value <= limit * (1 - hysteresis) else Level.BETWEEN
 
 
-def _make_queue_signal(disk: WatchedDisk, limit: int, depth: int | None) -> Signal:
-    stand = Level.UNKNOWN
-    if depth is not None:
-        stand = Level.OVER if depth < limit else Level.CALM
-    key = AlarmKey(AlertCondition.QUEUE_FULL, disk.id)
-    return Signal(key, disk.target, disk.adapter, stand, depth, limit)
-
-
-def _make_link_signal(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
-    key = AlarmKey(AlertCondition.LINK, target)
-    if link is None:
-        return Signal(key, target, target, Level.UNKNOWN, None, best.speed, "speed")
-    if link.speed < best.speed:
-        return Signal(key, target, target, Level.OVER, link.speed, best.speed, "speed")
-    stand = Level.OVER if link.width < best.width else Level.CALM
-    return Signal(key, target, target, stand, link.width, best.width, "width")
-
-
 def _update_start(start: float | None, stand: Level, level: Level, time: float) -> float | None:
     """Return the start of the time at this level; an unknown value neither starts nor ends it."""
     if stand is Level.UNKNOWN:
@@ -243,7 +224,3 @@ def _update_start(start: float | None, stand: Level, level: Level, time: float) 
     if stand is not level:
         return None
     return time if start is None else start
-
-
-def _has_lasted(start: float | None, time: float, seconds: float) -> bool:
-    return start is not None and time - start >= seconds

@@ -43,9 +43,14 @@ class Exporter:
 
     def __init__(self, metrics: MetricsConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._file = (
-            None if metrics.textfile is None else _require_folder(metrics.textfile) / FILE_NAME
-        )
+        self._file: Path | None = None
+        if metrics.textfile is not None:
+            if not Path(metrics.textfile).is_dir():
+                raise UsageError(
+                    f"the folder for metrics, {metrics.textfile}, is not there",
+                    hint="it is the one that node_exporter's textfile collector was given",
+                )
+            self._file = Path(metrics.textfile, FILE_NAME)
         self._socket_file: Path | None = None
         self._clients: list[_Client] = []
         self._content = b""
@@ -165,29 +170,16 @@ class Exporter:
 def make_http_answer(request: bytes, content: bytes) -> bytes:
     """Return the complete answer to a request: the metrics at /metrics, 404 elsewhere."""
     words = request.split(b"\r\n", 1)[0].split()
+    status, body = "200 OK", content
     if words[:1] != [b"GET"]:
-        return _make_response("405 Method Not Allowed", b"")
-    if len(words) < 2 or words[1].split(b"?")[0] != b"/metrics":
-        return _make_response("404 Not Found", b"the metrics are at /metrics\n")
-    return _make_response("200 OK", content)
-
-
-def _make_response(status: str, body: bytes) -> bytes:
+        status, body = "405 Method Not Allowed", b""
+    elif len(words) < 2 or words[1].split(b"?")[0] != b"/metrics":
+        status, body = "404 Not Found", b"the metrics are at /metrics\n"
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-def _require_folder(name: str) -> Path:
-    folder = Path(name)
-    if not folder.is_dir():
-        raise UsageError(
-            f"the folder for metrics, {name}, is not there",
-            hint="it is the one that node_exporter's textfile collector was given",
-        )
-    return folder
 
 
 def _listen_unix(path: Path) -> socket.socket:

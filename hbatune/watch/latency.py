@@ -1,15 +1,14 @@
 """Latencies measured by bpftrace in a separate process: its output, its buckets, the file.
 
 bpftrace takes 100 MiB, so an administrator has to start that process. Other processes read the
-file. It contains the last few intervals, so a reader with another interval misses none. The shipped
-script defines the buckets, at most 1/32 wide. In bpftrace's own histograms each bucket is twice as
-wide as the previous one, which is too coarse for a p99.
+file. It contains the last few intervals, so a reader with another interval misses none.
 """
 
 import errno
 import os
 import select
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import Count, Figure, Seconds
 from hbatune.policy.config import WatchConfig
-from hbatune.probe.result import Histogram, merge_histograms
+from hbatune.probe.result import Histogram
 
 SCHEMA = "hbatune.latency/1"
 KEPT_INTERVALS = 4  # intervals
@@ -36,7 +35,11 @@ Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
 """The number of a bucket; the maximum is the bucket of 2**64 ns."""
 Counts = dict[str, dict[Bucket, Count]]
 BUCKET_BITS = 5
-"""Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
+"""Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide.
+
+The shipped script defines them. In bpftrace's own histograms each bucket is twice as wide as the
+previous one, which is too coarse for a p99.
+"""
 
 FORGET_INTERVALS = 60
 """Intervals after which the map of I/Os in flight is cleared.
@@ -63,10 +66,6 @@ class Latencies(Struct, frozen=True):
 
     intervals: tuple[Interval, ...] = ()
     schema: str = SCHEMA
-
-    def and_then(self, interval: Interval) -> "Latencies":
-        """Return the intervals with one more, without the oldest beyond ``KEPT_INTERVALS``."""
-        return Latencies((*self.intervals, interval)[-KEPT_INTERVALS:])
 
 
 class _Map(Struct, tag="map"):
@@ -97,11 +96,10 @@ class Lines:
             return None
         if isinstance(message, _Map):
             self._counts = parse_counts(message.data.get(_MAP, {}))
-            return None
-        if message.data.strip() != _END:
-            return None
-        counts, self._counts = self._counts, {}
-        return counts
+        elif message.data.strip() == _END:
+            counts, self._counts = self._counts, {}
+            return counts
+        return None
 
 
 def load_latencies(path: Path) -> Latencies:
@@ -135,29 +133,23 @@ def select_intervals(
     ended = tuple(interval for interval in intervals if first < interval.ended <= last)
     if ended:
         return ended
-    before = [
-        interval
-        for interval in intervals
-        if last - FRESH_INTERVALS * interval.seconds <= interval.ended <= last
-    ]
-    return tuple(before[-1:])
+    for interval in reversed(intervals):
+        if last - FRESH_INTERVALS * interval.seconds <= interval.ended <= last:
+            return (interval,)
+    return ()
 
 
 def make_histogram(intervals: Iterable[Interval], devices: Iterable[str]) -> Histogram:
     """Return the latencies on these devices in nanoseconds, as exact as the buckets."""
-    wanted = tuple(devices)
-    return merge_histograms(
-        Histogram({get_bucket_middle(bucket): count for bucket, count in counts.items()})
-        for interval in intervals
-        for device in wanted
-        if (counts := interval.counts.get(device))
-    )
-
-
-def get_bucket(ns: int) -> int:
-    """Return the bucket of a latency in nanoseconds."""
-    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
-    return (shift << BUCKET_BITS) + (ns >> shift)
+    ios_by_bucket: Counter[int] = Counter()
+    for device in devices:
+        for interval in intervals:
+            ios_by_bucket.update(interval.counts.get(device, {}))
+    histogram = {}
+    for bucket, ios in ios_by_bucket.items():
+        low, beyond = get_bucket_bounds(bucket)
+        histogram[(low + beyond) // 2] = ios
+    return Histogram(histogram)
 
 
 def get_bucket_bounds(bucket: int) -> tuple[int, int]:
@@ -167,29 +159,16 @@ def get_bucket_bounds(bucket: int) -> tuple[int, int]:
     return low, low + (1 << shift)
 
 
-def get_bucket_middle(bucket: int) -> int:
-    """Return the latency in nanoseconds that represents a bucket."""
-    low, beyond = get_bucket_bounds(bucket)
-    return (low + beyond) // 2
-
-
 class CollectError(HbatuneError):
     """bpftrace could not measure, or ended by itself."""
 
 
 def format_script(seconds: int) -> str:
     """Return the bpftrace script, with intervals of ``seconds`` seconds."""
-    from hbatune.render import (
-        render_template,  # the daemon only reads the results and makes no script
-    )
+    from hbatune.render import render_template  # the daemon makes no script
 
-    return render_template(
-        "templates",
-        "latency.bt.j2",
-        seconds=seconds,
-        forget=FORGET_INTERVALS * seconds,
-        bits=BUCKET_BITS,
-    )
+    values = {"seconds": seconds, "forget": FORGET_INTERVALS * seconds, "bits": BUCKET_BITS}
+    return render_template("templates", "latency.bt.j2", **values)
 
 
 def collect_latencies(path: Path, config: WatchConfig) -> None:
@@ -225,9 +204,8 @@ def collect_latencies(path: Path, config: WatchConfig) -> None:
     try:
         assert running.stdout is not None
         files.make_folder(path.parent)
-        lines = _read_lines(
-            running.stdout.fileno(), START_S + FRESH_INTERVALS * config.latency_seconds
-        )
+        patience = START_S + FRESH_INTERVALS * config.latency_seconds
+        lines = _read_lines(running.stdout.fileno(), patience)
         publish_intervals(lines, lambda data: files.publish(path, data, mode=0o600))
         status = children.wait(running, children.GRACE_S)
     except TimeoutError as error:
@@ -245,8 +223,11 @@ def collect_latencies(path: Path, config: WatchConfig) -> None:
         # A stale file would look like current latencies.
         with suppress(OSError):
             path.unlink()
+    end = None
+    if status is not None:
+        end = f"status {status}" if status >= 0 else f"signal {-status}"
     raise CollectError(
-        f"bpftrace ended with {_describe_end(status)}",
+        f"bpftrace ended with {end or 'its output, and did not exit'}",
         hint="its own message is above; it needs root and a kernel with BTF (/sys/kernel/btf)",
     )
 
@@ -264,24 +245,18 @@ def _read_lines(descriptor: int, seconds: float) -> Iterator[bytes]:
     raise TimeoutError(errno.ETIMEDOUT, f"it printed nothing for {seconds:g} s")
 
 
-def _describe_end(status: int | None) -> str:
-    """Describe the end of a process; a negative status is the signal that ended it."""
-    if status is None:
-        return "its output, and did not exit"
-    return f"status {status}" if status >= 0 else f"signal {-status}"
-
-
 def publish_intervals(
     lines: Iterable[bytes],
     publish: Callable[[bytes], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Publish the last intervals, encoded, at the end of each interval."""
-    parser, latencies, began = Lines(), Latencies(), clock()
+    parser, began = Lines(), clock()
+    intervals: tuple[Interval, ...] = ()
     for line in lines:
         counts = parser.take(line)
         if counts is not None:
             ended = clock()
-            latencies = latencies.and_then(Interval(ended, ended - began, counts))
-            publish(msgspec.json.encode(latencies))
+            intervals = (*intervals, Interval(ended, ended - began, counts))[-KEPT_INTERVALS:]
+            publish(json.encode(Latencies(intervals)))
             began = ended

@@ -17,40 +17,22 @@ from hbatune.watch.readings import Reading
 from hbatune.watch.watch import WatchState
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 _Figure = Callable[[Reading], float | None]
 
+_TAIL = "99.9th percentile of latency, by bpftrace."
+_STALLED = "How long at least I/O waits while none is done."
 _GAUGES: tuple[tuple[str, str, float, _Figure], ...] = (
     ("latency_mean_seconds", "Mean latency from the request on.", 1e-3, lambda disk: disk.mean_ms),
-    (
-        "latency_p99_seconds",
-        "99th percentile of latency, by bpftrace.",
-        1e-3,
-        lambda disk: disk.p99_ms,
-    ),
-    (
-        "latency_p999_seconds",
-        "99.9th percentile of latency, by bpftrace.",
-        1e-3,
-        lambda disk: disk.p999_ms,
-    ),
-    (
-        "stalled_seconds",
-        "How long at least I/O waits while none is done.",
-        1e-3,
-        lambda disk: disk.stalled_ms,
-    ),
+    ("latency_p99_seconds", "99th percentile of latency, by bpftrace.", 1e-3, lambda d: d.p99_ms),
+    ("latency_p999_seconds", _TAIL, 1e-3, lambda disk: disk.p999_ms),
+    ("stalled_seconds", _STALLED, 1e-3, lambda disk: disk.stalled_ms),
     ("objective_p99_seconds", "The p99 that is wanted.", 1e-3, lambda disk: disk.objective_ms),
     ("in_flight", "I/Os in flight on average.", 1.0, lambda disk: disk.in_flight),
     ("knee_depth", "I/Os in flight beyond which more only wait.", 1.0, lambda disk: disk.knee),
     ("queue_depth", "Commands that the device is sent at once.", 1.0, lambda disk: disk.depth),
-    (
-        "utilisation_ratio",
-        "Share of time with any I/O in flight.",
-        1.0,
-        lambda disk: disk.utilisation,
-    ),
+    ("utilisation_ratio", "Share of time with any I/O in flight.", 1.0, lambda d: d.utilisation),
 )
 """The gauges of each endpoint: name, help, factor to the base unit, and the value."""
 
@@ -155,17 +137,15 @@ def _collect_servers(state: WatchState) -> "Iterator[Metric]":
     help_text = "Speed of each lane of the PCI Express link."
     yield _make_gauge("hbatune_adapter_link_transfers_per_second", help_text, ("adapter",), speeds)
     lanes = [(labels, float(link.width)) for labels, link in linked]
-    yield _make_gauge(
-        "hbatune_adapter_link_lanes", "Lanes of the PCI Express link.", ("adapter",), lanes
-    )
+    help_text = "Lanes of the PCI Express link."
+    yield _make_gauge("hbatune_adapter_link_lanes", help_text, ("adapter",), lanes)
     busy = [(labels, s.cpu_busy) for labels, s in labelled if s.cpu_busy is not None]
     help_text = "Share of time that the busiest CPU of those that serve its interrupts was busy."
     yield _make_gauge("hbatune_adapter_cpu_utilisation_ratio", help_text, ("adapter",), busy)
-    errors = [
-        ({**labels, "severity": severity}, float(count))
-        for labels, server in labelled
-        for severity, count in server.counted.items()
-    ]
+    errors = []
+    for labels, server in labelled:
+        for severity, count in server.counted.items():
+            errors.append(({**labels, "severity": severity}, float(count)))
     help_text = "Errors on the PCI Express link since boot, at both ends."
     yield _make_counter("hbatune_adapter_bus_errors", help_text, ("adapter", "severity"), errors)
 
@@ -192,17 +172,17 @@ _Values = Iterable[tuple[dict[str, str], float]]
 def _make_gauge(name: str, help_text: str, labels: Iterable[str], values: _Values) -> "Metric":
     from prometheus_client.core import GaugeMetricFamily
 
-    family = GaugeMetricFamily(name, help_text, labels=tuple(labels))
-    for label_values, value in values:
-        family.add_metric(tuple(label_values.values()), value)
-    return family
+    return _add_values(GaugeMetricFamily(name, help_text, labels=tuple(labels)), values)
 
 
 def _make_counter(name: str, help_text: str, labels: Iterable[str], values: _Values) -> "Metric":
     """Return a counter; the library adds ``_total``."""
     from prometheus_client.core import CounterMetricFamily
 
-    family = CounterMetricFamily(name, help_text, labels=tuple(labels))
-    for label_values, value in values:
-        family.add_metric(tuple(label_values.values()), value)
+    return _add_values(CounterMetricFamily(name, help_text, labels=tuple(labels)), values)
+
+
+def _add_values(family: "GaugeMetricFamily | CounterMetricFamily", values: _Values) -> "Metric":
+    for labels, value in values:
+        family.add_metric(tuple(labels.values()), value)
     return family

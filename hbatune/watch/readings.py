@@ -3,14 +3,12 @@
 All values are frozen. A reading is the load and latency between two samples.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Medium, Protocol
-from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
-from hbatune.probe.result import Histogram
+from hbatune.facts.sampler import DiskSample, LinkSample, Sample
 from hbatune.watch.latency import Interval, make_histogram, select_intervals
 
 
@@ -18,8 +16,7 @@ class WatchedDisk(Struct, frozen=True, gc=False):
     """An endpoint to watch.
 
     ``objective_ms`` is the p99 of the profile, ``knee`` the depth beyond which more I/Os only wait.
-    ``knee_source`` is the document that the knee comes from, or None if a probe found it. ``depth``
-    is the profile's queue_depth, or None if the driver does not lower it on a full queue.
+    ``depth`` is the profile's queue_depth, or None if the driver does not lower it on a full queue.
     ``by_busy_time`` is whether the time with I/O in flight measures its load. ``paths`` are the ids
     of its paths, if it is a map.
     """
@@ -27,11 +24,8 @@ class WatchedDisk(Struct, frozen=True, gc=False):
     id: str
     target: str
     adapter: str | None
-    medium: Medium
-    protocol: Protocol
     objective_ms: float | None
     knee: int | None
-    knee_source: str | None
     depth: int | None
     by_busy_time: bool
     paths: tuple[str, ...]
@@ -41,7 +35,6 @@ class WatchedAdapter(Struct, frozen=True):
     """An adapter to watch, with the CPUs that serve its data vectors."""
 
     target: str
-    family: str
     cpus: tuple[int, ...]
 
 
@@ -158,35 +151,38 @@ def _read_disk(
     if first is None or last is None or _is_replaced(first, last):
         return None
     seconds = later.at - earlier.at
-    ways = [disk.id, *(path for path in disk.paths if path in by_id)]
+    moved = _Moved()
+    moved.add(first, last)
     # Not every kernel counts the I/O of an NVMe head; then the counters of its paths are added.
-    moved = [_Moved(first, last)]
-    if disk.paths and not moved[0].ios and not last.in_flight:
-        moved = [*moved, *_collect_moved(disk.paths, earlier, later)]
-    devices = [later.disks[id].device for id in ways if id in later.disks]
-    took = make_histogram(intervals, devices)
-    ios = sum(counters.ios for counters in moved)
-    waited = sum(counters.waited_ms for counters in moved)
-    in_flight = sum(counters.in_flight for counters in moved)
+    if disk.paths and not moved.ios and not last.in_flight:
+        for path in disk.paths:
+            before, after = earlier.disks.get(path), later.disks.get(path)
+            if before and after and not _is_replaced(before, after):
+                moved.add(before, after)
+    ids = [disk.id, *(path for path in disk.paths if path in by_id)]
+    took = make_histogram(intervals, [later.disks[id].device for id in ids if id in later.disks])
     # In flight in both samples, none completed: the I/O waits for at least the entire interval.
-    stalled = not ios and not took.counts and any(counters.least for counters in moved)
+    stalled = not moved.ios and not took.counts and moved.is_waiting
+    lowered = False
+    if disk.depth is not None and first.depth is not None and last.depth is not None:
+        lowered = last.depth < first.depth
     return Reading(
         id=disk.id,
         target=disk.target,
         adapter=disk.adapter,
         seconds=seconds,
-        iops=ios / seconds,
-        read_bytes_per_s=sum(counters.read_bytes for counters in moved) / seconds,
-        write_bytes_per_s=sum(counters.written_bytes for counters in moved) / seconds,
-        mean_ms=waited / ios if ios else None,
-        p99_ms=_compute_percentile_ms(took, 99),
-        p999_ms=_compute_percentile_ms(took, 99.9),
+        iops=moved.ios / seconds,
+        read_bytes_per_s=moved.read_bytes / seconds,
+        write_bytes_per_s=moved.written_bytes / seconds,
+        mean_ms=moved.waited_ms / moved.ios if moved.ios else None,
+        p99_ms=took.percentile(99) / 1e6 if took.counts else None,
+        p999_ms=took.percentile(99.9) / 1e6 if took.counts else None,
         stalled_ms=seconds * 1000 if stalled else None,
         # Little's law (D3-6): the average in flight is the total waiting time per second.
-        in_flight=waited / 1000 / seconds if ios else float(in_flight),
-        utilisation=min(1.0, max(counters.busy_ms for counters in moved) / 1000 / seconds),
+        in_flight=moved.waited_ms / 1000 / seconds if moved.ios else float(moved.in_flight),
+        utilisation=min(1.0, moved.busy_ms / 1000 / seconds),
         depth=last.depth,
-        lowered=disk.depth is not None and _has_fallen(last.depth, first.depth),
+        lowered=lowered,
         counted=later.counters.get(disk.id, {}),
         risen=_compute_rises(disk.id, earlier, later),
         objective_ms=disk.objective_ms,
@@ -194,30 +190,25 @@ def _read_disk(
     )
 
 
-def _has_fallen(current: int | None, previous: int | None) -> bool:
-    """Return whether a value fell; False if either could not be read."""
-    return current is not None and previous is not None and current < previous
-
-
 class _Moved:
-    """The differences of a block device's counters between two samples."""
+    """The differences of a device's counters between two samples, or the sums of its paths."""
 
-    def __init__(self, first: DiskSample, last: DiskSample) -> None:
-        self.ios = last.reads + last.writes - first.reads - first.writes
-        self.read_bytes = last.read_bytes - first.read_bytes
-        self.written_bytes = last.written_bytes - first.written_bytes
-        self.waited_ms = _subtract_wrapping(first.read_ms, last.read_ms)
+    def __init__(self) -> None:
+        self.ios = self.read_bytes = self.written_bytes = self.waited_ms = 0
+        self.busy_ms = 0  # of the busiest path
+        self.in_flight = 0
+        self.is_waiting = False
+
+    def add(self, first: DiskSample, last: DiskSample) -> None:
+        """Add the counters of one block device."""
+        self.ios += last.reads + last.writes - first.reads - first.writes
+        self.read_bytes += last.read_bytes - first.read_bytes
+        self.written_bytes += last.written_bytes - first.written_bytes
+        self.waited_ms += _subtract_wrapping(first.read_ms, last.read_ms)
         self.waited_ms += _subtract_wrapping(first.write_ms, last.write_ms)
-        self.busy_ms = _subtract_wrapping(first.busy_ms, last.busy_ms)
-        self.in_flight = last.in_flight
-        self.least = min(first.in_flight, last.in_flight)
-
-
-def _collect_moved(ids: Iterable[str], earlier: Sample, later: Sample) -> list[_Moved]:
-    both = ((earlier.disks.get(id), later.disks.get(id)) for id in ids)
-    return [
-        _Moved(a, b) for a, b in both if a is not None and b is not None and not _is_replaced(a, b)
-    ]
+        self.busy_ms = max(self.busy_ms, _subtract_wrapping(first.busy_ms, last.busy_ms))
+        self.in_flight += last.in_flight
+        self.is_waiting = self.is_waiting or min(first.in_flight, last.in_flight) > 0
 
 
 def _subtract_wrapping(first: int, last: int) -> int:
@@ -236,16 +227,14 @@ def _is_replaced(first: DiskSample, last: DiskSample) -> bool:
     )
 
 
-def _compute_percentile_ms(took: Histogram, percent: float) -> float | None:
-    return took.percentile(percent) / 1e6 if took.counts else None
-
-
 def _read_adapter(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterReading:
-    busy = {
-        cpu: share
-        for cpu in server.cpus
-        if (share := _compute_busy(earlier.cpus.get(cpu), later.cpus.get(cpu))) is not None
-    }
+    busy: dict[int, float] = {}
+    for number in server.cpus:
+        first, last = earlier.cpus.get(number), later.cpus.get(number)
+        if first and last and last.total > first.total:
+            # The idle time of a CPU can decrease a little.
+            share = (last.busy - first.busy) / (last.total - first.total)
+            busy[number] = min(1.0, max(0.0, share))
     cpu = max(busy, key=lambda number: busy[number], default=None)
     return AdapterReading(
         target=server.target,
@@ -255,13 +244,6 @@ def _read_adapter(server: WatchedAdapter, earlier: Sample, later: Sample) -> Ada
         counted=later.counters.get(server.target, {}),
         risen=_compute_rises(server.target, earlier, later),
     )
-
-
-def _compute_busy(first: CpuSample | None, last: CpuSample | None) -> float | None:
-    """Return the fraction of time in which a CPU was busy; its idle time can decrease a little."""
-    if first is None or last is None or last.total <= first.total:
-        return None
-    return min(1.0, max(0.0, (last.busy - first.busy) / (last.total - first.total)))
 
 
 def _compute_rises(target: str, earlier: Sample, later: Sample) -> dict[str, int]:

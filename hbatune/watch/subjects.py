@@ -1,21 +1,13 @@
 """Find the devices of a machine to watch, and their limits. Pure."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from hbatune.facts import names
 from hbatune.facts.families import family_named
-from hbatune.facts.model import (
-    Adapter,
-    Endpoint,
-    Kind,
-    Machine,
-    Medium,
-    Protocol,
-    Role,
-    Storage,
-)
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Role, Storage
 from hbatune.policy.library import Yardsticks
 from hbatune.policy.match import Traits, find_objective
 from hbatune.policy.profile import Profile
@@ -46,36 +38,36 @@ def find_subjects(
     endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     references = yardsticks or Yardsticks()
-
-    def watched(endpoint: Endpoint) -> WatchedDisk:
+    disks = []
+    for endpoint in machine.endpoints:
         paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
         disk = _make_disk(endpoint, paths, (depths or {}).get(endpoint.id))
-        if endpoint.kind is Kind.PATH and endpoint.map in endpoints:
-            return disk  # only its map has limits: alerts on each path would repeat it
-        candidates = (adapters.get(member.adapter or "") for member in (endpoint, *paths))
-        serving = tuple(dict.fromkeys(adapter for adapter in candidates if adapter is not None))
-        disk_traits = get_subject_traits(Subject(endpoint, paths, serving))
-        return _add_limits(disk, disk_traits, profile, references, (knees or {}).get(endpoint.id))
-
-    return Subjects(
-        tuple(map(watched, machine.endpoints)),
-        tuple(_make_adapter(machine, adapter) for adapter in machine.adapters),
-    )
+        # Only a map has limits: alerts on each path would repeat it.
+        if endpoint.kind is not Kind.PATH or endpoint.map not in endpoints:
+            candidates = [adapters.get(member.adapter or "") for member in (endpoint, *paths)]
+            serving = tuple(dict.fromkeys(adapter for adapter in candidates if adapter))
+            disk_traits = get_subject_traits(Subject(endpoint, paths, serving))
+            knee = (knees or {}).get(endpoint.id)
+            disk = _add_limits(disk, disk_traits, profile, references, knee)
+        disks.append(disk)
+    servers = [_make_adapter(machine, adapter) for adapter in machine.adapters]
+    return Subjects(tuple(disks), tuple(servers))
 
 
 def _make_disk(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> WatchedDisk:
     """Return an endpoint with only its counters, without limits."""
-    ramps = family_named(endpoint.family).depth_ramps
+    if not family_named(endpoint.family).depth_ramps:
+        depth = None
+    elif depth is None:
+        current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+        depth = current if isinstance(current, int) else None
     return WatchedDisk(
         id=endpoint.id,
         target=endpoint.target,
         adapter=endpoint.adapter,
-        medium=endpoint.medium,
-        protocol=endpoint.protocol,
         objective_ms=None,
         knee=None,
-        knee_source=None,
-        depth=(depth or _read_depth(endpoint)) if ramps else None,
+        depth=depth,
         by_busy_time=False,
         paths=tuple(path.id for path in paths),
     )
@@ -90,36 +82,23 @@ def _add_limits(
 ) -> WatchedDisk:
     goal = None if profile is None else find_objective(profile, disk_traits)
     figures = find_medium_figures(disk_traits, references)
-    source = None
     if knee is None and figures is not None and figures.knee is not None:
         # The upper end of the documents' range, so no alert is raised within it.
-        knee, source = figures.knee[1], figures.source
+        knee = figures.knee[1]
     return replace(
         disk,
         objective_ms=None if goal is None else goal.p99_ms,
         knee=knee,
-        knee_source=source,
         by_busy_time=disk_traits.protocol not in _PARALLEL
         and disk_traits.medium is not Medium.NVME
         and disk_traits.storage is not Storage.ARRAY,
     )
 
 
-def _read_depth(endpoint: Endpoint) -> int | None:
-    depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
-    return depth if isinstance(depth, int) else None
-
-
 def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
-            cpus.update(_parse_cpus(vector.effective))
-    return WatchedAdapter(adapter.target, adapter.family, tuple(sorted(cpus)))
-
-
-def _parse_cpus(text: str) -> tuple[int, ...]:
-    try:
-        return names.parse_cpus(text)
-    except ValueError:
-        return ()
+            with suppress(ValueError):
+                cpus.update(names.parse_cpus(vector.effective))
+    return WatchedAdapter(adapter.target, tuple(sorted(cpus)))

@@ -3,21 +3,20 @@
 ``Watcher`` holds the state. It reads no clock, since the samples contain all times.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
 from hbatune.facts.sampler import LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import alerts
-from hbatune.watch import alerts as alarm
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
 from hbatune.watch.latency import Interval
 from hbatune.watch.readings import (
     AdapterReading,
     Reading,
     Subjects,
-    WatchedDisk,
     list_adapter_readings,
     list_disk_readings,
 )
@@ -116,26 +115,40 @@ class Watcher:
         if before is not None and sample.at <= before.at:
             return self._state, ()
         self._sample = sample
-        self._links.update(_merge_links(self._links, sample.links))
+        for target, link in sample.links.items():
+            # The best is stored: a link that trains down must be compared with its former state.
+            best = self._links.get(target, link)
+            speed, width = max(best.speed, link.speed), max(best.width, link.width)
+            self._links[target] = LinkSample(speed, width)
         self._forget_rises(sample.at - self.config.window_seconds)
         events = self._clear_unwatched(sample)
         disks, servers = list[Reading](), list[AdapterReading]()
         if before is not None:
+            config = self.config
             disks_by_id = {disk.id: disk for disk in self.subjects.disks}
             restored = self._find_raised_counters()
             for reading in list_disk_readings(self.subjects, before, sample, intervals):
-                self._count_lowered(reading)
-                risen = self._update_rises(reading.id, reading.risen, restored, sample.at)
-                signals = self._make_disk_signals(disks_by_id[reading.id], reading, risen)
-                events += self._apply_signals(signals, sample)
+                id, target, adapter = reading.id, reading.target, reading.adapter
+                if reading.lowered:
+                    self._lowered[id] = self._lowered.get(id, 0) + 1
+                risen = self._update_rises(id, reading.risen, restored, sample.at)
+                signals = alerts.list_disk_signals(disks_by_id[id], reading, config)
+                counters = alerts.list_counter_signals(id, target, adapter, risen, config)
+                events += self._apply_signals(chain(signals, counters), sample)
                 if detailed:
                     disks.append(reading)
             for server in list_adapter_readings(self.subjects, before, sample):
-                risen = self._update_rises(server.target, server.risen, restored, sample.at)
-                events += self._apply_signals(self._make_adapter_signals(server, risen), sample)
+                target = server.target
+                risen = self._update_rises(target, server.risen, restored, sample.at)
+                signals = alerts.list_adapter_signals(server, self._links.get(target), config)
+                counters = alerts.list_counter_signals(target, target, target, risen, config)
+                events += self._apply_signals(chain(signals, counters), sample)
                 if detailed:
                     servers.append(server)
-        self._count_raised(events)
+        for event in events:
+            if event.change is AlertChange.RAISED:
+                condition = str(event.alert.condition)
+                self._counts[condition] = self._counts.get(condition, 0) + 1
         self._state = WatchState(
             time=sample.time,
             disks=tuple(disks),
@@ -153,32 +166,18 @@ class Watcher:
             key = signal.key
             pace = alerts.get_pace(key.condition, self.config)
             before = self._alarms.pop(key, Alarm())
-            updated, change = alarm.update_alarm(before, signal.stand, sample.at, pace)
+            updated, change = alerts.update_alarm(before, signal.stand, sample.at, pace)
             # Alarms in their initial state are not stored: most disks never have another one.
             if updated.worth_keeping:
                 self._alarms[key] = updated
             if change is AlertChange.RAISED:
                 self._raised[key] = _make_alert(signal, sample.time)
-                events.append(AlertEvent(change, self._raised[key], sample.time, signal.value))
-            elif change is AlertChange.CLEARED:
-                cleared = self._raised.pop(key)
-                events.append(AlertEvent(change, cleared, sample.time, signal.value))
+            if change is not None:
+                alert = self._raised[key]
+                events.append(AlertEvent(change, alert, sample.time, signal.value))
+            if change is AlertChange.CLEARED:
+                del self._raised[key]
         return events
-
-    def _make_disk_signals(
-        self, disk: WatchedDisk, reading: Reading, risen: Mapping[str, int]
-    ) -> Iterator[Signal]:
-        yield from alerts.list_disk_signals(disk, reading, self.config)
-        yield from alerts.list_counter_signals(
-            disk.id, disk.target, disk.adapter, risen, self.config
-        )
-
-    def _make_adapter_signals(
-        self, server: AdapterReading, risen: Mapping[str, int]
-    ) -> Iterator[Signal]:
-        target = server.target
-        yield from alerts.list_adapter_signals(server, self._links.get(target), self.config)
-        yield from alerts.list_counter_signals(target, target, target, risen, self.config)
 
     def _find_raised_counters(self) -> dict[str, dict[str, int]]:
         """Return by id the counters of alerts that are raised, with rises of 0.
@@ -202,21 +201,18 @@ class Watcher:
         for counter, count in risen.items():
             stored = self._rises.setdefault(target, {})
             stored[counter] = (*stored.get(counter, ()), (time, count))
-        total = {
-            counter: sum(count for _, count in rises)
-            for counter, rises in self._rises.get(target, {}).items()
-        }
-        return {**restored.get(target, {}), **total}
+        totals = dict(restored.get(target, {}))
+        for counter, rises in self._rises.get(target, {}).items():
+            totals[counter] = sum(count for _, count in rises)
+        return totals
 
     def _forget_rises(self, oldest: float) -> None:
-        """Forget the rises that are older than the window."""
         for target, counters in list(self._rises.items()):
-            recent = {
-                counter: tuple(rise for rise in rises if rise[0] > oldest)
-                for counter, rises in counters.items()
-            }
-            self._rises[target] = {counter: rises for counter, rises in recent.items() if rises}
-            if not self._rises[target]:
+            for counter, rises in list(counters.items()):
+                counters[counter] = tuple(rise for rise in rises if rise[0] > oldest)
+                if not counters[counter]:
+                    del counters[counter]
+            if not counters:
                 del self._rises[target]
 
     def _clear_unwatched(self, sample: Sample) -> list[AlertEvent]:
@@ -230,35 +226,8 @@ class Watcher:
         self._rises = {target: rises for target, rises in self._rises.items() if target in watched}
         return [AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in cleared]
 
-    def _count_lowered(self, reading: Reading) -> None:
-        if reading.lowered:
-            self._lowered[reading.id] = self._lowered.get(reading.id, 0) + 1
-
-    def _count_raised(self, events: Iterable[AlertEvent]) -> None:
-        for event in events:
-            if event.change is AlertChange.RAISED:
-                condition = str(event.alert.condition)
-                self._counts[condition] = self._counts.get(condition, 0) + 1
-
 
 def _make_alert(signal: Signal, time: float) -> Alert:
-    return Alert(
-        condition=signal.key.condition,
-        id=signal.key.id,
-        target=signal.target,
-        adapter=signal.adapter,
-        value=signal.value,
-        limit=signal.limit,
-        detail=signal.detail,
-        raised=time,
-        source=signal.key.condition.source,
-    )
-
-
-def _merge_links(
-    best_links: Mapping[str, LinkSample], links: Mapping[str, LinkSample]
-) -> Iterator[tuple[str, LinkSample]]:
-    for target, link in links.items():
-        # The best is stored: a link that trains down must be compared with its former state.
-        best = best_links.get(target, link)
-        yield target, LinkSample(max(best.speed, link.speed), max(best.width, link.width))
+    condition, id, value, limit = signal.key.condition, signal.key.id, signal.value, signal.limit
+    target, adapter, detail = signal.target, signal.adapter, signal.detail
+    return Alert(condition, id, target, adapter, value, limit, detail, time, condition.source)

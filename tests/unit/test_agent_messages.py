@@ -35,7 +35,7 @@ def report(count: int = COUNT) -> PassReport:
         changes=tuple(changes),
         looked=tuple(ids[:2]),
         error="refused",
-        subjects=Subjects(tuple(disks), (WatchedAdapter(HBA, "mpt3sas", (0, 1)),)),
+        subjects=Subjects(tuple(disks), (WatchedAdapter(HBA, (0, 1)),)),
         places=SampledPlaces(
             dict(zip(names, ids, strict=True)), tuple(names[1:]), {HBA: ("/sys/one", "/sys/other")}
         ),

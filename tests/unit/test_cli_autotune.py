@@ -26,7 +26,7 @@ from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
 from hbatune.operations.autotune import SEARCHED_SETTINGS
 from hbatune.operations.disk_probes import MAX_TRIES, RAMP_S
 from hbatune.plan.rows import Outcome
-from hbatune.probe import history
+from hbatune.probe import guard, history
 from hbatune.probe import run as running
 from hbatune.probe.guard import ScratchFile
 from hbatune.probe.result import (
@@ -432,8 +432,8 @@ def test_filled_disk_is_only_read(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_data = Skipped("sda", Skip.SIGNED, detail="ext4")
-    monkeypatch.setattr(running, "find_write_refusal", lambda subject, named: held_data)
-    monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
+    monkeypatch.setattr(guard, "find_write_refusal", lambda subject, named: held_data)
+    monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     assert main(["autotune", "sda", "--profile", "tuned", "--destructive"]) == 0
     said = capsys.readouterr()
     assert "it WRITES to sda, and destroys what is there" in said.err
@@ -446,8 +446,8 @@ def test_filled_disk_is_only_read(
 def test_named_empty_disk_is_written(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "find_write_refusal", lambda subject, named: None)
-    monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
+    monkeypatch.setattr(guard, "find_write_refusal", lambda subject, named: None)
+    monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     bench.waits["mq-deadline"] = 20.0
     [disk] = tuned(capsys, "--profile", "tuned", "--destructive")["disks"]
     assert {each["after"] for each in disk["better"]} >= {"mq-deadline"}

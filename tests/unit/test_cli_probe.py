@@ -15,7 +15,7 @@ from hbatune.cli import main
 from hbatune.errors import LockedError
 from hbatune.facts.model import Machine, Protocol
 from hbatune.operations import probe as operation
-from hbatune.probe import history
+from hbatune.probe import guard, history
 from hbatune.probe import run as running
 from hbatune.probe.guard import ScratchFile
 from hbatune.probe.result import (
@@ -147,9 +147,9 @@ def test_runs_recheck_disk_contents(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
-    for module in (operation, running):
+    for module in (operation, guard):
         monkeypatch.setattr(module, "find_write_refusal", lambda subject, named: next(answers))
-    monkeypatch.setattr(running, "claim_device", lambda subject: nullcontext())
+    monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
     said = capsys.readouterr()

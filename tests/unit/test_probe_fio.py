@@ -59,7 +59,7 @@ class Fake:
 
 def usable() -> fio.Fio:
     """Return the fio on PATH, which must be one that can be used."""
-    found = fio.find()
+    found = fio.find("sda")
     assert isinstance(found, fio.Fio)
     return found
 
@@ -145,7 +145,7 @@ def test_private_folder_is_removed(fake: Fake) -> None:
 
 def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fake.directory))
-    assert fio.find() == fio.UnusableOutput(Skip.NO_FIO)
+    assert fio.find("sda") == Skipped("sda", Skip.NO_FIO)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_only_supported_fio_is_accepted(fake: Fake, said: str, understood: bool) -> None:
     fake.script("", version=f"echo '{said}'\n")
-    found = fio.find()
+    found = fio.find("sda")
     if understood:
         assert found == fio.Fio(str(fake.directory / "fio"), said.removeprefix("fio-"))
     else:
-        assert found == fio.UnusableOutput(Skip.OLD_FIO, said)
+        assert found == Skipped("sda", Skip.OLD_FIO, said)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_only_supported_fio_is_accepted(fake: Fake, said: str, understood: bool)
 )
 def test_failing_fio_is_broken(fake: Fake, script: str, detail: str) -> None:
     fake.script("", version=f"{script}\n")
-    assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, detail)
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, detail)
     said = explain_missing_result(Skipped("sda", Skip.BROKEN_FIO, detail))
     assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
 
@@ -187,13 +187,13 @@ def test_failing_fio_is_broken(fake: Fake, script: str, detail: str) -> None:
 def test_unexecutable_fio_is_broken(fake: Fake) -> None:
     fake.script("")
     (fake.directory / "fio").write_bytes(b"\x7fELF of another machine")
-    assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "Exec format error")
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, "Exec format error")
 
 
 def test_hanging_fio_is_broken(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fio, "TIME_MARGIN_S", 0.2)
     fake.script("", version="exec sleep 60\n")
-    assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "no answer within 0.2 s")
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, "no answer within 0.2 s")
 
 
 def test_warnings_preserve_figures(fake: Fake) -> None:
@@ -320,7 +320,7 @@ def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
 CALLER = """
 from hbatune.probe import fio
 from hbatune.probe.result import Workload
-fio.measure(fio.find(), "sda", {node!r}, 1048576, Workload(), margin=1000)
+fio.measure(fio.find("sda"), "sda", {node!r}, 1048576, Workload(), margin=1000)
 """
 
 

@@ -89,12 +89,6 @@ def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text().splitlines() == ["run"]
 
 
-def test_progress_precedes_every_probe(disks: list[Subject]) -> None:
-    seen: list[tuple[int, int, str]] = []
-    probe_subjects(disks, SHORT, lambda *step: seen.append(step), read=idle, clock=STILL)
-    assert seen == [(0, 3, "sda"), (1, 3, "sdb"), (2, 3, "sdc")]
-
-
 def test_idle_disk_precedes_busy() -> None:
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.operations import probe as operation
-from hbatune.probe import fio, history
+from hbatune.probe import fio, guard, history
 from hbatune.probe import run as running
 from hbatune.probe.history import Bottleneck
 from hbatune.probe.result import (
@@ -82,7 +82,7 @@ def test_one_fio_loads_all_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(running, "find_busy_subjects", lambda subjects: {})
+    monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     subjects = prepared(tmp_path, "sda", "sdb", "sdc")
     found = running.probe_together("hba", subjects, Workload(ramp=0, runtime=0.1, depth=7))
     assert isinstance(found, Figures)
@@ -139,9 +139,9 @@ def test_joint_writes_need_empty_disks(tmp_path: Path, monkeypatch: pytest.Monke
         asked.append(write)
         return FIGURES
 
-    monkeypatch.setattr(fio, "find", lambda: fio.Fio("fio", "3.33"))
+    monkeypatch.setattr(fio, "find", lambda target: fio.Fio("fio", "3.33"))
     monkeypatch.setattr(fio, "measure", measure)
-    monkeypatch.setattr(running, "find_busy_subjects", lambda subjects: {})
+    monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     content: dict[str, str | None] = {}
     monkeypatch.setattr(
         "hbatune.probe.guard.read_signature", lambda node: content.get(Path(node).name)

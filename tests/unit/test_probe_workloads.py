@@ -187,8 +187,7 @@ def test_unknown_workload_suggests_nearest() -> None:
 def test_workload_error_names_file(folder: Path, text: str, key: str) -> None:
     found = refused(folder, text)
     assert key in found.message
-    assert found.file is not None
-    assert found.file.endswith("mine.toml")
+    assert "mine.toml: " in found.message
 
 
 def test_interference_pairs_reader_with_writer() -> None:

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
 from hbatune.text.watch_view import format_alert, format_event
-from hbatune.watch import latency
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.latency import Interval
 from hbatune.watch.readings import Subjects
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 from tests.unit import watched
-from tests.unit.watched import HBA, ID, counted, disk, sample, working
+from tests.unit.watched import HBA, ID, counted, disk, get_bucket, sample, working
 
 RAISED, CLEARED = AlertChange.RAISED, AlertChange.CLEARED
 PLAIN = Config()
@@ -74,7 +73,7 @@ def test_high_mean_raises_p99_alert() -> None:
 
 def test_bpftrace_p99_outranks_good_mean() -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects())
-    slow = {latency.get_bucket(1_000_000): 95, latency.get_bucket(30_000_000): 5}
+    slow = {get_bucket(1_000_000): 95, get_bucket(30_000_000): 5}
     events: list[AlertEvent] = []
     for number in range(30):
         at = 10.0 * number

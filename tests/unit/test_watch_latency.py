@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.watch import latency
-from hbatune.watch import latency as buckets
 from hbatune.watch.latency import (
     KEPT_INTERVALS,
     Interval,
@@ -23,25 +22,26 @@ from hbatune.watch.latency import (
     publish_intervals,
     select_intervals,
 )
+from tests.unit.watched import get_bucket
 
 latencies = st.integers(0, (1 << 37) - 1)  # two minutes
 
 
 @given(latencies)
 def test_latency_lies_in_bucket(ns: int) -> None:
-    low, beyond = buckets.get_bucket_bounds(buckets.get_bucket(ns))
+    low, beyond = latency.get_bucket_bounds(get_bucket(ns))
     assert low <= ns < beyond
 
 
 @given(latencies)
 def test_bucket_width_is_bounded(ns: int) -> None:
-    low, beyond = buckets.get_bucket_bounds(buckets.get_bucket(ns))
+    low, beyond = latency.get_bucket_bounds(get_bucket(ns))
     assert beyond - low == 1 or (beyond - low) / low <= 1 / 32
-    assert abs(buckets.get_bucket_middle(buckets.get_bucket(ns)) - ns) <= max(1, 0.02 * ns)
+    assert abs((low + beyond) // 2 - ns) <= max(1, 0.02 * ns)
 
 
 def test_buckets_are_contiguous() -> None:
-    ends = [buckets.get_bucket_bounds(bucket) for bucket in range(1100)]
+    ends = [latency.get_bucket_bounds(bucket) for bucket in range(1100)]
     assert all(first[1] == second[0] for first, second in pairwise(ends))
 
 
@@ -63,7 +63,7 @@ def arithmetic(ns: int) -> int:
 
 @given(latencies)
 def test_bpftrace_script_matches_buckets(ns: int) -> None:
-    assert arithmetic(ns) == buckets.get_bucket(ns)
+    assert arithmetic(ns) == get_bucket(ns)
 
 
 def line(**counts: int) -> bytes:
@@ -131,8 +131,7 @@ def test_foreign_latency_file_is_empty(tmp_path: Path) -> None:
 def interval(ended: float, seconds: float = 10.0, **counts: int) -> Interval:
     """Return an interval in which ``8:0`` had so many I/Os of so many ms (``ms20=3``)."""
     found = {
-        buckets.get_bucket(int(name.removeprefix("ms")) * 1_000_000): each
-        for name, each in counts.items()
+        get_bucket(int(name.removeprefix("ms")) * 1_000_000): each for name, each in counts.items()
     }
     return Interval(ended, seconds, {"8:0": found})
 
@@ -154,7 +153,7 @@ def test_short_window_uses_last_interval() -> None:
 def test_percentiles_match_bucket_precision(sample: list[int]) -> None:
     counts: dict[int, int] = {}
     for ns in sample:
-        counts[buckets.get_bucket(ns)] = counts.get(buckets.get_bucket(ns), 0) + 1
+        counts[get_bucket(ns)] = counts.get(get_bucket(ns), 0) + 1
     found = make_histogram([Interval(1, 1, {"8:0": counts, "8:16": {1: 9}})], ["8:0"])
     exact = sorted(sample)[-(-99 * len(sample) // 100) - 1]
     assert found.count == len(sample)

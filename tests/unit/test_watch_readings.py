@@ -8,7 +8,6 @@ from hbatune.facts.sampler import CpuSample, LinkSample
 from hbatune.policy.library import load_yardsticks
 from hbatune.policy.profile import Match, Objective
 from hbatune.shipped import find_shipped
-from hbatune.watch import latency
 from hbatune.watch.latency import Interval
 from hbatune.watch.readings import (
     Measure,
@@ -21,7 +20,7 @@ from hbatune.watch.subjects import find_subjects
 from tests.unit import watched
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.test_plan import profile
-from tests.unit.watched import HBA, ID, counted, disk, sample, working
+from tests.unit.watched import HBA, ID, counted, disk, get_bucket, sample, working
 
 
 def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: object) -> Reading:
@@ -46,7 +45,7 @@ def test_mean_is_not_p99() -> None:
 
 
 def test_percentiles_use_intervals_between_samples() -> None:
-    slow, quick = latency.get_bucket(20_000_000), latency.get_bucket(1_000_000)
+    slow, quick = get_bucket(20_000_000), get_bucket(1_000_000)
     intervals = [
         Interval(9, 5, {"8:0": {slow: 1000}}),
         Interval(15, 5, {"8:0": {quick: 985, slow: 15}, "8:16": {slow: 9}}),
@@ -119,7 +118,7 @@ def test_head_reading_sums_paths() -> None:
     later = sample(20, disks={"head": counted(), **moved})
     found = next(list_disk_readings(watched.subjects(head, *paths), earlier, later))
     assert (found.iops, found.mean_ms) == (2000, 3.0)
-    slow = {latency.get_bucket(9_000_000): 5}
+    slow = {get_bucket(9_000_000): 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
     again = next(list_disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
     assert again.p99_ms == pytest.approx(9, rel=0.02)
@@ -139,8 +138,8 @@ def test_subjects_get_objective_and_knee() -> None:
     here = machine(flash, sas, volume, array)
     found = find_subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
     nvme, ssd, raid, _ = found.disks
-    assert (nvme.objective_ms, nvme.knee, nvme.knee_source) == (2.0, 128, "D0-12")
-    assert (ssd.objective_ms, ssd.knee, ssd.knee_source) == (None, 48, None)
+    assert (nvme.objective_ms, nvme.knee) == (2.0, 128)
+    assert (ssd.objective_ms, ssd.knee) == (None, 48)
     assert [each.by_busy_time for each in found.disks] == [False, True, False, False]
     assert raid.knee is None
 

@@ -4,12 +4,18 @@ from typing import Any
 
 import msgspec
 
-from hbatune.facts.model import Medium, Protocol
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
+from hbatune.watch.latency import BUCKET_BITS
 from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
 
 ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
 HBA = "0000:01:00.0"
+
+
+def get_bucket(ns: int) -> int:
+    """Return the bucket of a latency in nanoseconds, as the script of bpftrace computes it."""
+    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
+    return (shift << BUCKET_BITS) + (ns >> shift)
 
 
 def disk(**overrides: Any) -> WatchedDisk:
@@ -18,11 +24,8 @@ def disk(**overrides: Any) -> WatchedDisk:
         id=ID,
         target="sda",
         adapter=HBA,
-        medium=Medium.SSD,
-        protocol=Protocol.SAS,
         objective_ms=2.0,
         knee=64,
-        knee_source=None,
         depth=32,
         by_busy_time=True,
         paths=(),
@@ -32,7 +35,7 @@ def disk(**overrides: Any) -> WatchedDisk:
 
 def subjects(*disks: WatchedDisk) -> Subjects:
     """Return these disks (sda where none) behind one HBA, which CPUs 0 and 1 serve."""
-    return Subjects(disks or (disk(),), (WatchedAdapter(HBA, "mpt3sas", (0, 1)),))
+    return Subjects(disks or (disk(),), (WatchedAdapter(HBA, (0, 1)),))
 
 
 def counted(**overrides: Any) -> DiskSample:
