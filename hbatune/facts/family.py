@@ -8,7 +8,6 @@ reads or writes a machine. ``source`` is always the kernel's file and function t
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from itertools import islice
 
 from msgspec import Struct
 
@@ -98,7 +97,8 @@ class Interrupts(Struct, frozen=True):
         matches: list[Handler] = []
         for name in names:
             fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
-            matches += islice(fits, 1)
+            if (handler := next(fits, None)) is not None:
+                matches.append(handler)
         if any(handler.role is Role.DATA for handler in matches):
             return Role.DATA, all(handler.managed for handler in matches)
         return (Role.ADMIN if matches else Role.UNKNOWN), False
