@@ -338,11 +338,9 @@ def find_earlier_changes(
     Effects of a setting that the profile still requires are omitted, because its next write would
     change them again.
     """
-    reset: tuple[str, ...] = ()
-    if not is_excluded:
-        effects = {name: rule.effect for name, rule in matched.rules.items()}
-        wanted = [name for name, effect in effects.items() if not isinstance(effect, Leave)]
-        reset = list_affected_settings(wanted)
+    effects = {name: rule.effect for name, rule in matched.rules.items()}
+    wanted = [name for name, effect in effects.items() if not isinstance(effect, Leave)]
+    reset = () if is_excluded else list_affected_settings(wanted)
     changes = {}
     for name in SETTINGS:
         change = earlier.set_before.get((matched.target.id, name))

@@ -72,9 +72,8 @@ def list_write_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Cand
     it would stay low. A disk below it has no other candidates.
     """
     current = _read_current(endpoint, WRITE_SETTINGS)
-    if SCHEDULER not in current:
-        return (Candidate({}),)
-    if current[SCHEDULER] == "none" and current.get(NR_REQUESTS) != endpoint.tags:
+    is_below_tags = current.get(NR_REQUESTS) != endpoint.tags
+    if SCHEDULER not in current or (current[SCHEDULER] == "none" and is_below_tags):
         return (Candidate({}),)
     tried: list[dict[str, Value]] = [{}, _find_wanted(rows, current)]
     attribute = endpoint.attributes[SCHEDULER_FILE]

@@ -79,8 +79,6 @@ _LOSS_TIMEOUT = accept_integers(
     lambda text: -1 if text == "off" else int(text, 10),
     f"an integer from 0 to {_MAX_LOSS}, or -1 for ever",
 )
-# It reads as a name, and is written as 0 or 1.
-_SWITCH = accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1")
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
@@ -332,7 +330,8 @@ SETTINGS: dict[str, Setting] = {
             20,
             "whether completions are gathered at all",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
-            _SWITCH,
+            # It reads as a name, and is written as 0 or 1.
+            accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1"),
             on=TargetKind.HOST,
             disrupts="a write resets the adapter, and its link goes down and comes back",
             reset_by=_ADAPTER,
