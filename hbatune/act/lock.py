@@ -220,9 +220,8 @@ class HeldTargets:
             files.replace(self._path, msgspec.json.encode(Hold(find_this_process(), self._ids)))
         except OSError as error:
             hint = f"{suggest_remedy(error, self._path)}; what was applied stays"
-            raise HoldError(
-                f"{self._path} cannot be written: {error.strerror}", hint=hint
-            ) from error
+            problem = f"{self._path} cannot be written: {error.strerror}"
+            raise HoldError(problem, hint=hint) from error
 
     def release(self) -> None:
         """End the hold. A file that cannot be removed holds nothing once this process has ended."""

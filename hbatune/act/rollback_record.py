@@ -131,10 +131,9 @@ class UnreadableRecordError(HbatuneError):
     """Records cannot be read, so hbatune changes nothing."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        message = (
-            f"the rollback record {', '.join(names)} cannot be read, so hbatune changes nothing"
-        )
-        super().__init__(message, hint="`hbatune apply --profile P` removes a damaged record")
+        subject = f"the rollback record {', '.join(names)}"
+        hint = "`hbatune apply --profile P` removes a damaged record"
+        super().__init__(f"{subject} cannot be read, so hbatune changes nothing", hint=hint)
 
 
 class _Content(Struct, frozen=True):
@@ -202,9 +201,8 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
                 _make_file(mark)
     except OSError as error:
         hint = f"free space in {paths.state}, or make it writable"
-        raise RecordError(
-            f"the rollback record cannot be changed: {error.strerror}", hint=hint
-        ) from error
+        problem = f"the rollback record cannot be changed: {error.strerror}"
+        raise RecordError(problem, hint=hint) from error
 
 
 def reserve_space(state: Path, ids: Iterable[str]) -> None:

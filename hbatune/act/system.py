@@ -163,9 +163,8 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
             files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
         hint = "the settings themselves are done; `--once` leaves this file alone"
-        raise ActiveProfileError(
-            f"{path} cannot be written: {error.strerror}", hint=hint
-        ) from error
+        problem = f"{path} cannot be written: {error.strerror}"
+        raise ActiveProfileError(problem, hint=hint) from error
     except UnusableFileError as error:
         raise ActiveProfileError(f"{path} cannot be read: {error}") from error
     except ValueError as error:  # from tomlkit, or from bytes that are not UTF-8

@@ -15,6 +15,7 @@ from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.restore import restore_values
 from hbatune.act.writer import write_plan
 from hbatune.plan.rows import Outcome, RevertedValue
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Process
 from tests.unit.factory import machine
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk, by_setting, disk, means, planned
@@ -286,7 +287,7 @@ def test_loss_blocks_new_baselines(disk: Disks, means: Means, kind: LossKind) ->
     for row, each in zip(rows, (sda, sdb), strict=True):
         is_known = row.target in intact
         assert row.outcome is (Outcome.WRITTEN if is_known else Outcome.REFUSED)
-        assert is_known or "run `hbatune rollback`" in str(row.limit)
+        assert is_known or "run `hbatune rollback`" in describe_limit(row.limit)
         assert each.value("queue/nomerges") == ("1" if is_known else "2")
     after = load(means.journal)
     assert after.losses
