@@ -21,7 +21,7 @@ from hbatune.act.paths import Paths
 from hbatune.agent import orders, work
 from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
-from hbatune.agent.events import DeviceEvent, EventBatch
+from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, UnwrittenFile
 from hbatune.agent.probes import EndpointProbes
@@ -82,16 +82,6 @@ class HangingPassesError(HbatuneError):
         )
 
 
-class EventSource(Protocol):
-    """A source of events: a ``UdevMonitor``."""
-
-    def fileno(self) -> int:
-        """Return the descriptor to wait for."""
-
-    def take(self) -> EventBatch:
-        """Take all waiting events."""
-
-
 class Reporter(Protocol):
     """Reports the daemon's actions, in systemd's journal."""
 
@@ -134,7 +124,7 @@ class DaemonLoop:
 
     def __init__(
         self,
-        source: EventSource,
+        source: UdevMonitor,
         configuration: LastGoodConfiguration,
         service: ServiceManager,
         reporter: Reporter,

@@ -20,7 +20,7 @@ from hbatune.act import paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import loop, monitor, passes, probing
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
-from hbatune.agent.events import DeviceEvent, EventBatch
+from hbatune.agent.events import DeviceEvent, EventBatch, UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import (
@@ -59,7 +59,7 @@ def seen(endpoints: int, changes: tuple[SettingChange, ...] = (), **more: Any) -
     return PassReport("test", endpoints, changes, subjects=HOST, **more)
 
 
-class Source:
+class Source(UdevMonitor):
     """Hears what the test puts into them."""
 
     def __init__(self, folder: Path) -> None:
