@@ -6,10 +6,9 @@ import time
 from collections.abc import Collection, Mapping
 
 from hbatune.act import paths
-from hbatune.agent import orders
+from hbatune.agent import orders, status
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
-from hbatune.agent.status import save as save_status
 from hbatune.errors import UsageError
 from hbatune.policy.config import UnmatchedName
 from hbatune.text.basic_output import describe_tuned, format_count
@@ -148,7 +147,7 @@ class JournalReporter:
         """Save the status file, and send the status line to systemd."""
         self._by.notify(f"STATUS={format_status_line(daemon_status)}")
         try:
-            problem = save_status(paths.STATUS, daemon_status)
+            problem = status.save(paths.STATUS, daemon_status)
         except OSError as error:
             problem = error
         # Logged once for each series of failures: the status is saved repeatedly.

@@ -30,8 +30,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
     for module in ("operations.situation", "policy.chosen", "operations.install"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("install", "uninstall"):
-        monkeypatch.setattr(f"hbatune.cli.commands.{module}.require_root", lambda command: None)
+    monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)
     # The checkout that the tests run in may lie anywhere.
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", lambda *_: None)
     said: list[str] = []
