@@ -70,14 +70,13 @@ def test_wheel_has_current_schemas(environment: Path) -> None:
     assert {path.name: path.read_text() for path in folder.iterdir()} == schemas.files()
 
 
-def test_wheel_loads_profiles_without_parsing(environment: Path) -> None:
+def test_wheel_loads_profiles(environment: Path) -> None:
     code = (
-        "import sys; from hbatune.policy.library import installed_library, load_profile\n"
-        "profile = load_profile('oltp', installed_library())\n"
-        "print(len(profile.rules), 'tomllib' in sys.modules)"
+        "from hbatune.policy.library import installed_library, load_profile\n"
+        "print(len(load_profile('oltp', installed_library()).rules))"
     )
     rules = load_profile("oltp", Library(find_shipped("rules"), Path("/nowhere"))).rules
-    assert _output(environment, "python", "-c", code) == f"{len(rules)} False"
+    assert _output(environment, "python", "-c", code) == str(len(rules))
 
 
 @pytest.mark.parametrize("package", ["tools", "tests", "systemd"])
