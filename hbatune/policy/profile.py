@@ -198,9 +198,10 @@ class ListedProfile(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The source of a rule: a statement in our words, and its document and section.
+    """The source of a rule: a statement in our words, and its reference.
 
-    The section of a kernel source is a file and function.
+    ``title`` is the document's title. ``section`` is its section, or the kernel's file and
+    function.
     """
 
     id: str

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.policy.library import Library, load_profile
+from hbatune.shipped import find_shipped
 from tools import schemas
 from tools.wheel import build_wheel
 
@@ -66,6 +68,15 @@ def test_wheel_has_current_schemas(environment: Path) -> None:
     code = "import hbatune; print(hbatune.__path__[0])"
     folder = Path(_output(environment, "python", "-c", code)) / "schemas"
     assert {path.name: path.read_text() for path in folder.iterdir()} == schemas.files()
+
+
+def test_wheel_loads_profiles(environment: Path) -> None:
+    code = (
+        "from hbatune.policy.library import installed_library, load_profile\n"
+        "print(len(load_profile('oltp', installed_library()).rules))"
+    )
+    rules = load_profile("oltp", Library(find_shipped("rules"), Path("/nowhere"))).rules
+    assert _output(environment, "python", "-c", code) == str(len(rules))
 
 
 @pytest.mark.parametrize("package", ["tools", "tests", "systemd"])
