@@ -140,6 +140,22 @@ def test_class_names_are_unique() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+MAX_LONG_SIGNATURES = 15
+"""Functions that may take more than six parameters. The others take a value that groups them."""
+
+
+def test_few_functions_take_many_parameters() -> None:
+    long = []
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args
+                parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+                if len([item for item in parameters if item.arg not in ("self", "cls")]) > 6:
+                    long.append(f"{name}.{node.name}")
+    assert len(long) <= MAX_LONG_SIGNATURES, long
+
+
 def opens_for_writing(tree: ast.AST) -> bool:
     """Whether a module opens files for writing, or writes them whole."""
     for node in ast.walk(tree):
