@@ -15,6 +15,7 @@ from hbatune.act.writer import write_plan
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.policy.profile import Exactly
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.text.limit_text import describe_limit
 from tests.kernel.chains import write_chain
 from tests.unit.disk_files import Disk, filed, planned
@@ -66,7 +67,7 @@ def test_requests_never_below_tag_set(tmp_path: Path) -> None:
     it = disk(tmp_path)
     [result] = steps(it, Step("nr_requests", 256, None))
     assert result.outcome is Outcome.CONFLICT
-    assert "975 is the adapter's" in str(result.said)
+    assert result.said == LimitReason(Limit.NOT_LOWERED, (975,))
     assert it.value("queue/nr_requests") == "975"
 
 
@@ -133,7 +134,7 @@ def test_map_never_exceeds_paths(tmp_path: Path) -> None:
     [result] = steps(it, Step("max_sectors_kb", 4096, 512))
     assert (result.outcome, result.said) == (
         Outcome.CONFLICT,
-        "its path sdb takes 512 KiB at most",
+        LimitReason(Limit.PATH_MAXIMUM, ("sdb", 512)),
     )
 
 
