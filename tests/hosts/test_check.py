@@ -134,11 +134,11 @@ def test_card_without_msix_passes(built: Built, otherwise: dict[str, Any]) -> No
 def test_polled_healthy_host_passes(built: Built, family: str) -> None:
     code, found = check(built, healthy(family))
     assert {id: each for id, each in found.items() if each["severity"] != "info"} == {}
-    assert {id for id, _ in found} <= SAID_OF_THE_HEALTHY
+    assert {id for id, _ in found} <= HEALTHY_FINDINGS
     assert code == 0
 
 
-SAID_OF_THE_HEALTHY = {
+HEALTHY_FINDINGS = {
     *("adapter-cache", "drive-cache", "no-name", "pcie-errors-not-counted"),
     *("bpftrace-missing", "fio-missing", "host-depth-share", "msix-few"),
 }

@@ -60,7 +60,7 @@ def _nvme(adapter: str) -> dict[str, str]:
 
 
 _LUN = "fc ssd array"
-SAID = {
+EXPECTED_FINDINGS = {
     # That kernel offered SATA drives no mq-deadline, and nothing else is planned in its place.
     "fedora_27": Said(
         DESKTOP,
@@ -143,7 +143,7 @@ def test_real_host_answers_are_true(built: Callable[[Described], Path], name: st
         _joined(rows["excluded"]),
         _joined(findings),
     )
-    assert found == SAID[name]
+    assert found == EXPECTED_FINDINGS[name]
     explained = told(*(("explain", disk, *PROFILE) for disk in disks))
     for disk, text in zip(disks, explained, strict=True):
         assert disk in text
