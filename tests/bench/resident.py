@@ -51,7 +51,7 @@ def main(hbatune: str) -> None:
         it.terminate()
     found = {
         "rss_kib": processes[it.pid]["Rss"],
-        "pss_kib": sum(each["Pss"] for each in processes.values()),
+        "pss_kib": sum(process["Pss"] for process in processes.values()),
         "processes": len(processes),
         "written": status["written"],
         "open": len(status["open"]),

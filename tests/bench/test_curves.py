@@ -86,7 +86,7 @@ def _room() -> Iterator[Path]:
 
 
 def _figure(samples: list[float]) -> Figure:
-    return figure([round(each, 6) for each in samples])
+    return figure([round(sample, 6) for sample in samples])
 
 
 def test_diff_is_cheap_and_linear(installed: Path, files: str) -> None:

@@ -25,7 +25,7 @@ def diskstats(machine: Described) -> str:
 
     Without it the watch would have nothing to remember.
     """
-    luns = [lun for each in machine.functions for host in each.hosts for lun in host.luns]
+    luns = [lun for function in machine.functions for host in function.hosts for lun in host.luns]
     lines = []
     for number, lun in enumerate(luns):
         assert lun.disk is not None

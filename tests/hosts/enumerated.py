@@ -23,7 +23,7 @@ SYS = Path("/sys")
 
 def by_udev(name: str) -> list[str]:
     """Return the directories of a class's devices as libudev finds them."""
-    return sorted(each.sys_path for each in pyudev.Context().list_devices(subsystem=name))
+    return sorted(device.sys_path for device in pyudev.Context().list_devices(subsystem=name))
 
 
 def compare() -> None:

@@ -37,7 +37,7 @@ def healthy(family: str) -> Described:
     numbers = count(1)
     return replace(
         described,
-        functions=tuple(_function(each, numbers) for each in described.functions),
+        functions=tuple(_function(function, numbers) for function in described.functions),
         bare=tuple((path, _host(host, numbers)) for path, host in described.bare),
         cpus=CPUS,
         log=BOOTED,
@@ -48,7 +48,7 @@ def _function(function: Function, numbers: "count[int]") -> Function:
     return replace(
         function,
         link=_full_speed(function.link),
-        hosts=tuple(_host(each, numbers) for each in function.hosts),
+        hosts=tuple(_host(host, numbers) for host in function.hosts),
         vectors=tuple(_spread(function)),
         local_cpus="0-1",
     )
@@ -69,7 +69,7 @@ def _spread(function: Function) -> Iterator[Vector]:
 
 
 def _host(host: Host, numbers: "count[int]") -> Host:
-    return replace(host, luns=tuple(_lun(each, next(numbers)) for each in host.luns))
+    return replace(host, luns=tuple(_lun(lun, next(numbers)) for lun in host.luns))
 
 
 def _lun(lun: Lun, number: int) -> Lun:

@@ -275,7 +275,7 @@ def _as(user: str, commands: list[list[str]], *, cached: bool) -> list[tuple[int
                 os.setresuid(NOBODY, NOBODY, NOBODY)
             if cached:
                 _read_once()
-            os.write(result, json.dumps([_ran(each) for each in commands]).encode())
+            os.write(result, json.dumps([_ran(command) for command in commands]).encode())
             code = 0
         finally:
             sys.stderr.flush()

@@ -86,7 +86,9 @@ def _closed() -> str:
 
     Nothing, too, where this Python is below it: it would be out of sight.
     """
-    ways = [each for each in reversed(CHECKOUT.parents) if not each.stat().st_mode & stat.S_IXOTH]
+    ways = [
+        parent for parent in reversed(CHECKOUT.parents) if not parent.stat().st_mode & stat.S_IXOTH
+    ]
     return str(ways[0]) if ways and not Path(sys.base_prefix).is_relative_to(ways[0]) else ""
 
 

@@ -24,12 +24,12 @@ OF = {kind: files(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)}
 
 def bare(found: Machine) -> dict[str, Endpoint]:
     """Return the endpoints by id, without what a part does not look for."""
-    return {each.id: replace(each, mounts=(), holders=()) for each in found.endpoints}
+    return {endpoint.id: replace(endpoint, mounts=(), holders=()) for endpoint in found.endpoints}
 
 
 def rows(found: Machine, profile: Profile) -> dict[str, list[Row]]:
     """Return the rows of the plan by id, those of endpoints alone."""
-    ids = {each.id for each in found.endpoints}
+    ids = {endpoint.id for endpoint in found.endpoints}
     planned: dict[str, list[Row]] = {}
     for row in make_plan(found, profile).rows:
         if row.id in ids:
@@ -39,9 +39,9 @@ def rows(found: Machine, profile: Profile) -> dict[str, list[Row]]:
 
 def as_in_the_whole(found: Machine, whole: Machine, name: str, known: Sequence[Profile]) -> bool:
     """Whether a disk that was looked at by its name is as it is, and is planned, in the whole."""
-    ids = {each.id for each in found.endpoints}
-    serving = {each.adapter for each in found.endpoints}
-    among = tuple(each for each in whole.endpoints if each.id in ids)
+    ids = {endpoint.id for endpoint in found.endpoints}
+    serving = {endpoint.adapter for endpoint in found.endpoints}
+    among = tuple(endpoint for endpoint in whole.endpoints if endpoint.id in ids)
     same = among == found.endpoints and any(each.target == name for each in among)
     same &= found.adapters == whole.adapters and found.modules == whole.modules
     for of_found, of_whole in ((found.vectors, whole.vectors), (found.controls, whole.controls)):
@@ -61,8 +61,8 @@ def main(attributes: list[str]) -> tuple[int, ...]:
     whole = gather_machine(attributes, of=OF)
     endpoints, planned = bare(whole), [rows(whole, each) for each in known]
     alike = unlike = unknown = 0
-    hosts = [host.name for each in whole.adapters for host in each.hosts]
-    for name in [*(each.target for each in whole.endpoints), *hosts]:
+    hosts = [host.name for adapter in whole.adapters for host in adapter.hosts]
+    for name in [*(endpoint.target for endpoint in whole.endpoints), *hosts]:
         try:
             part = gather_machine(attributes, Scope([name], KnownMachine(whole)))
         except InsufficientFactsError:
@@ -79,8 +79,8 @@ def main(attributes: list[str]) -> tuple[int, ...]:
         if not same:
             print(name, file=sys.stderr)
     by_name = {
-        each.target: gather_machine(attributes, Scope([each.target]), of=OF)
-        for each in whole.endpoints
+        endpoint.target: gather_machine(attributes, Scope([endpoint.target]), of=OF)
+        for endpoint in whole.endpoints
     }
     other = [n for n, found in by_name.items() if not as_in_the_whole(found, whole, n, known)]
     print(*other, file=sys.stderr)

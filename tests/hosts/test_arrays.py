@@ -37,7 +37,7 @@ def test_budget_uses_make_and_port(surveyed: Survey) -> None:
     )
     machine = surveyed("fc_arrays").machine
     found = compute_budgets(machine, site, load_arrays(find_shipped("rules")))
-    depths = {each.target: found[each.id].depth for each in machine.endpoints}
+    depths = {endpoint.target: found[endpoint.id].depth for endpoint in machine.endpoints}
     assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
 
 

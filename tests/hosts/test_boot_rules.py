@@ -50,21 +50,21 @@ def tuned(machine: Machine) -> list[Endpoint]:
     The kernel takes that from the drive's page before it announces the disk.
     """
     return [
-        each
-        for each in machine.endpoints
-        if each.kind is not Kind.MAP
-        and each.device_node is not None
+        endpoint
+        for endpoint in machine.endpoints
+        if endpoint.kind is not Kind.MAP
+        and endpoint.device_node is not None
         and (
-            each.medium is Medium.NVME
-            or each.rotational is (each.medium is Medium.HDD)
-            or each.medium is Medium.UNKNOWN
+            endpoint.medium is Medium.NVME
+            or endpoint.rotational is (endpoint.medium is Medium.HDD)
+            or endpoint.medium is Medium.UNKNOWN
         )
     ]
 
 
 def maps(machine: Machine) -> list[Endpoint]:
     """The maps of device mapper."""
-    return [each for each in machine.endpoints if each.target.startswith("dm-")]
+    return [endpoint for endpoint in machine.endpoints if endpoint.target.startswith("dm-")]
 
 
 def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
@@ -387,10 +387,10 @@ def test_rules_start_no_process() -> None:
 def test_real_udev_agrees(name: str, surveyed: Survey, built: Callable[[Described], Path]) -> None:
     it, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
     root = built(ALL[name]())
-    for each in it.machine.endpoints:
-        if each.kind is Kind.DISK and each.device_node is not None:
-            done = event(it.root, each, rules)
-            said = real(root, format_rules(rules), each.target)
+    for endpoint in it.machine.endpoints:
+        if endpoint.kind is Kind.DISK and endpoint.device_node is not None:
+            done = event(it.root, endpoint, rules)
+            said = real(root, format_rules(rules), endpoint.target)
             assert re.search(r"rules:\d+ (?!ATTR )", said) is None, said
             wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", said))
             assert wrote == done.written, said

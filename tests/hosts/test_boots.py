@@ -45,7 +45,7 @@ def boot(tmp_path: Path) -> Gather:
 
 
 def disk(machine: Machine, wwid: str) -> Endpoint:
-    [found] = (each for each in machine.endpoints if each.id.startswith(f"{wwid}@"))
+    [found] = (endpoint for endpoint in machine.endpoints if endpoint.id.startswith(f"{wwid}@"))
     return found
 
 
@@ -61,16 +61,20 @@ def left_alone(machine: Machine, filed: Journal) -> set[str]:
 def written(root: Path, machine: Machine, excluded: Collection[str]) -> set[str]:
     """The disks that the rules for boot set anything on."""
     rules = compile_rules(PROFILE, Site(), excluded=excluded)
-    return {each.target for each in machine.endpoints if event(root, each, rules).written}
+    return {
+        endpoint.target for endpoint in machine.endpoints if event(root, endpoint, rules).written
+    }
 
 
 def test_ids_survive_renumbering(boot: Gather) -> None:
     _, one = boot(server())
     _, other = boot(server(7, names=LATER))
-    assert {each.target for each in one.endpoints} != {each.target for each in other.endpoints}
+    assert {endpoint.target for endpoint in one.endpoints} != {
+        endpoint.target for endpoint in other.endpoints
+    }
     assert set(list_targets(one)) == set(list_targets(other))
-    assert {each.id for each in one.vectors} == {each.id for each in other.vectors}
-    assert {each.id.partition("@")[2] for each in one.endpoints} == {
+    assert {vector.id for vector in one.vectors} == {vector.id for vector in other.vectors}
+    assert {endpoint.id.partition("@")[2] for endpoint in one.endpoints} == {
         "0000:01:00.0/sas-0x5000c500a1b2c3e1-lun-0",
         "0000:01:00.0/sas-0x5000c500a1b2c3d1-lun-0",
         "0000:02:00.0/scsi-0:4:0",
@@ -78,7 +82,7 @@ def test_ids_survive_renumbering(boot: Gather) -> None:
         "0000:04:00.0",
         "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.linux-iscsi:disk-lun-1",
     }
-    assert {each.id for each in one.controls} == {
+    assert {control.id for control in one.controls} == {
         "host-0@0000:01:00.0",
         "host-0@0000:02:00.0",
         "host-0@0000:00:1f.2",
@@ -141,14 +145,14 @@ def test_old_journal_converts_within_boot(boot: Gather, tmp_path: Path) -> None:
 
 def test_old_journal_converts_after_reboot(boot: Gather, tmp_path: Path) -> None:
     _, one = boot(server())
-    drives = [each for each in one.endpoints if build_former_id(each) != each.id]
+    drives = [endpoint for endpoint in one.endpoints if build_former_id(endpoint) != endpoint.id]
     path = tmp_path / "journal.json"
-    others = [build_former_id(each) for each in one.controls if "1f.2" not in each.id]
+    others = [build_former_id(control) for control in one.controls if "1f.2" not in control.id]
     excluded = (*map(build_former_id, drives), *others, "naa.gone@0000:09:00.0/0:0:0:0")
     journal.save(path, Journal(one.boot_id, excluded=excluded))
     _, other = boot(server(7, names=LATER))
     filed, _ = journal.load_with_current_ids(path, other)
-    lasting = {each.id for each in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
+    lasting = {drive.id for drive in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
     unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
     assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
     assert set(journal.find_unknown_ids(filed, RollbackRecords(), other)) == unknown
@@ -156,7 +160,12 @@ def test_old_journal_converts_after_reboot(boot: Gather, tmp_path: Path) -> None
 
 def test_old_target_names_still_resolve(boot: Gather) -> None:
     _, here = boot(server(3, names=LATER))
-    for each in here.endpoints:
-        for name in (each.target, f"/dev/{each.target}", each.id, build_former_id(each)):
-            assert find_named_targets(here, [name]) == {each.id}
+    for endpoint in here.endpoints:
+        for name in (
+            endpoint.target,
+            f"/dev/{endpoint.target}",
+            endpoint.id,
+            build_former_id(endpoint),
+        ):
+            assert find_named_targets(here, [name]) == {endpoint.id}
     assert without_attributes(here).endpoints[0].id == here.endpoints[0].id

@@ -109,5 +109,5 @@ def test_captured_host_answers_are_true(root: Path, request: pytest.FixtureReque
             assert row["value"] in {each.strip("[]") for each in offered}
     findings = told(root, "check", "--profile", "oltp")["findings"]
     # What was not captured cannot be read, and nothing worse than that may be said.
-    grave = {each["id"] for each in findings if each["severity"] != "info"}
+    grave = {finding["id"] for finding in findings if finding["severity"] != "info"}
     assert grave <= {"adapter-unread", "disk-unread"}

@@ -54,7 +54,8 @@ def checked(root: Path, *arguments: str, script: str = _CHECK) -> tuple[int, Fin
     findings = json.loads(document)["findings"]
     # An adapter has many counters.
     return int(code), {
-        (each["id"], each["facts"].get("counter", each["target"])): each for each in findings
+        (finding["id"], finding["facts"].get("counter", finding["target"])): finding
+        for finding in findings
     }
 
 

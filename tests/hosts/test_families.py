@@ -243,7 +243,7 @@ def test_missing_and_slow_links_show(surveyed: Survey) -> None:
 def test_mixed_map_has_both_adapters(surveyed: Survey) -> None:
     found = surveyed("fc_multipath")
     assert {adapter.family for adapter in found.machine.adapters} == {"qla2xxx", "lpfc"}
-    paths = [each for each in found.machine.endpoints if each.kind is Kind.PATH]
+    paths = [endpoint for endpoint in found.machine.endpoints if endpoint.kind is Kind.PATH]
     assert [path.family for path in paths] == ["qla2xxx", "lpfc"]
 
 

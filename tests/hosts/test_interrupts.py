@@ -125,7 +125,7 @@ def test_lone_vector_serves_data(built: Build) -> None:
 
 def test_resetting_controller_vector_is_admin(built: Build) -> None:
     machine = gather_in(built(interrupts.in_reset()))
-    assert [each.role for each in machine.vectors] == [Role.ADMIN]
+    assert [vector.role for vector in machine.vectors] == [Role.ADMIN]
     assert not affinities(planned(machine))
 
 
@@ -155,7 +155,7 @@ def test_polled_vectors_stay_put(built: Build) -> None:
 
 def test_excess_polled_queues_are_ignored(built: Build) -> None:
     machine = gather_in(built(interrupts.polled("2")))
-    assert [each.role for each in machine.vectors] == [Role.ADMIN, *[Role.DATA] * 3]
+    assert [vector.role for vector in machine.vectors] == [Role.ADMIN, *[Role.DATA] * 3]
 
 
 def test_managed_vectors_are_inferred(built: Build) -> None:

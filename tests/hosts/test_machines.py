@@ -247,8 +247,8 @@ def test_fully_stuck_adapter_is_abandoned(built: Build) -> None:
     hung = [each for each in found.values() if each.target.startswith("sdb")]
     assert len(hung) == 24
     reasons = [each.attributes["queue/nr_requests"] for each in hung]
-    assert all(isinstance(each, Missing) and each.errno == 110 for each in reasons)
-    assert any(isinstance(each, Missing) and each.text for each in reasons)
+    assert all(isinstance(reason, Missing) and reason.errno == 110 for reason in reasons)
+    assert any(isinstance(reason, Missing) and reason.text for reason in reasons)
     assert found["sdga"].attributes["queue/nr_requests"] == Attribute("256", writable=True)
 
 

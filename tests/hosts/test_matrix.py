@@ -62,7 +62,7 @@ def cells(_namespaces: None) -> Cells:
         build(everything(), Path(folder))
         inside = [sys.executable, "-m", "tests.hosts.matrix"]
         printed = run(Path(folder), [*OWN_CONFIGURATION, *OWN_DEVICES, *inside], timeout=900)
-    every = [Cell(**each) for each in json.loads(printed)]
+    every = [Cell(**load) for load in json.loads(printed)]
 
     def found(**fields: object) -> list[Cell]:
         return [

@@ -62,7 +62,7 @@ def do(root: Path, todo: Sequence[tuple[str, object]]) -> list[Ran]:
     script = 'todo=$1; shift; printf %s "$todo" | "$@"'
     words = [*OWN_CONFIGURATION, "sh", "-c", script, "sh", json.dumps(todo)]
     driver = [sys.executable, "-c", _DRIVER, READ_AHEAD, INTERRUPT]
-    return [Ran(*each) for each in json.loads(run(root, [*words, *driver]))]
+    return [Ran(*load) for load in json.loads(run(root, [*words, *driver]))]
 
 
 def unmeasured(words: list[str]) -> list[str]:

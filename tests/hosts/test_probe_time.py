@@ -66,7 +66,7 @@ def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
     assert len({row.target for row in plan.drift}) == LUNS
     verifying = Verification(make_context(), here, plan, ComparisonRequest())
     assert 60 < verifying.seconds <= 120
-    adapters = {each.target: each.adapter for each in server.endpoints}
+    adapters = {endpoint.target: endpoint.adapter for endpoint in server.endpoints}
     # Each has spinning disks and others, and there is time for one kind.
     left_out = Counter(adapters[target] for target in verifying.left_out)
     assert left_out == dict.fromkeys(set(adapters.values()), 1)

@@ -78,8 +78,8 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profile]:
 
 def said(machine: Machine, profile: Profile) -> dict[str, Said]:
     """Return what a profile plans and promises for each disk and its adapter, by the disk."""
-    adapters = {each.target: each for each in machine.adapters}
-    controls = {each.target: each.adapter for each in machine.controls}
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    controls = {control.target: control.adapter for control in machine.controls}
     rows: dict[str, set[tuple[str, object]]] = {}
     for row in make_plan(machine, profile).rows:
         # Interrupts are an adapter's, whatever is behind it; what is absent is not set.
@@ -87,12 +87,12 @@ def said(machine: Machine, profile: Profile) -> dict[str, Said]:
             of = controls.get(row.target, row.target)
             rows.setdefault(of, set()).add((row.setting, row.value))
     return {
-        each.target: frozenset(
-            rows.get(each.target, set())
-            | rows.get(each.adapter or "", set())
-            | {("objective", _goal(profile, each, adapters.get(each.adapter or "")))}
+        endpoint.target: frozenset(
+            rows.get(endpoint.target, set())
+            | rows.get(endpoint.adapter or "", set())
+            | {("objective", _goal(profile, endpoint, adapters.get(endpoint.adapter or "")))}
         )
-        for each in machine.endpoints
+        for endpoint in machine.endpoints
     }
 
 

@@ -139,8 +139,8 @@ def test_oltp_matches_table(surveyed: Survey, oltp: Profile, name: str) -> None:
     }
     settings = ("scheduler", "nr_requests", "queue_depth")
     found = {
-        each.target: tuple(cells.get((each.target, setting)) for setting in settings)
-        for each in machine.endpoints
+        endpoint.target: tuple(cells.get((endpoint.target, setting)) for setting in settings)
+        for endpoint in machine.endpoints
     }
     assert found == OLTP[name]
 

@@ -94,7 +94,7 @@ def _deep(machine: Machine, depth: int) -> Machine:
     """Return the machine with this depth of each LUN."""
     deep = {"device/queue_depth": Attribute(str(depth), False)}
     endpoints = tuple(
-        replace(each, attributes=each.attributes | deep) for each in machine.endpoints
+        replace(endpoint, attributes=endpoint.attributes | deep) for endpoint in machine.endpoints
     )
     return replace(machine, endpoints=endpoints)
 

@@ -86,7 +86,7 @@ def advice_on(found: Surveyed, library: Library, site: Site) -> tuple[Advice, ..
 
 
 def test_table_covers_vendor_rules() -> None:
-    assert {each.rule.name for each in load_vendors(find_shipped("rules"))} == set(RULES)
+    assert {vendor.rule.name for vendor in load_vendors(find_shipped("rules"))} == set(RULES)
     assert len(RULES) >= 30
 
 
@@ -120,7 +120,7 @@ def test_controller_advice_depends_on_transport(surveyed: Survey, library: Libra
 def test_advice_off_changes_nothing(surveyed: Survey, library: Library, name: str) -> None:
     machine, off = surveyed(name).machine, Site()
     assert advice_on(surveyed(name), library, off) == ()
-    vendors = {each.rule.name for each in load_vendors(library.shipped)}
+    vendors = {vendor.rule.name for vendor in load_vendors(library.shipped)}
     for profile in ("balanced", "latency", "oltp", "throughput"):
         plan = make_plan(machine, load_profile(profile, library, load_followed_rules(library, off)))
         assert plan == make_plan(machine, load_profile(profile, library))
@@ -137,7 +137,7 @@ def test_following_skips_uses_and_reductions(surveyed: Survey, library: Library,
     plan = make_plan(
         surveyed(name).machine, load_profile("oltp", library, load_followed_rules(library, site))
     )
-    bound = {each.rule.name for each in load_vendors(library.shipped) if each.use is not None}
+    bound = {vendor.rule.name for vendor in load_vendors(library.shipped) if vendor.use is not None}
     for row in plan.rows:
         assert row.rule not in bound
         if row.setting == "queue_depth" and row.state is State.DRIFT:

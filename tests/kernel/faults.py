@@ -252,7 +252,7 @@ class Machine:
             results.restored += self._restored
             if outcome == "refused":
                 results.refused.append(f"{self.name}: {fault}")
-            results.problems += [f"{self.name}: {fault}: {each}" for each in self._problems]
+            results.problems += [f"{self.name}: {fault}: {problem}" for problem in self._problems]
 
     # -- one fault --------------------------------------------------------------------------------
 
@@ -343,8 +343,8 @@ class Machine:
         sent = PassMaker(config, profile).make(encode(Order(PassReason.AUDIT)))
         report = decode_report(sent)
         rows = [
-            {"target": each.target, "setting": each.setting, "outcome": str(each.handled)}
-            for each in report.changes
+            {"target": change.target, "setting": change.setting, "outcome": str(change.handled)}
+            for change in report.changes
         ]
         if report.unreadable:  # it counts them, and names none
             rows += [
@@ -367,7 +367,7 @@ class Machine:
         root = self._world.root
         folders = ("etc", "elsewhere", *(("run", "state") if self._uninstalls else ()))
         files = (each for folder in folders for each in (root / folder).rglob("*"))
-        found = {str(each.relative_to(root)): each.read_bytes() for each in files if each.is_file()}
+        found = {str(file.relative_to(root)): file.read_bytes() for file in files if file.is_file()}
         found[_CONFIGURATION] = found[_CONFIGURATION].replace(_SHORT.encode(), _LONG.encode())
         return found
 

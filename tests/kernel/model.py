@@ -474,7 +474,7 @@ class _Watch:
         self._below = self._narrow()
 
     def _narrow(self) -> set[tuple[Disk, Disk]]:
-        maps = [each for each in self._kernel.disks if each.paths]
+        maps = [disk for disk in self._kernel.disks if disk.paths]
         return {(m, p) for m in maps for p in m.paths if p.sectors_kb < m.sectors_kb}
 
     def close(self) -> None:

@@ -407,7 +407,7 @@ def _devices(tree: Tree) -> Devices:
         disks=disks,
         places=places,
         maps={MAP: disks[MAP]},
-        servers=tuple({each.branch for each in places.values()}),
+        servers=tuple({place.branch for place in places.values()}),
         parallel=frozenset(),
         stack=Stack({MAP: below}, {}),
     )

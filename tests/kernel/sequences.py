@@ -686,14 +686,14 @@ class Session:
     def _check_report(self, report: PassReport) -> None:
         tried = (Handled.FAILED, Handled.WAITING)
         self.failed = {(e.target, e.setting) for e in report.changes if e.handled in tried}
-        keys = [each.key for each in report.changes]
+        keys = [change.key for change in report.changes]
         for key in {key for key in keys if keys.count(key) > 1}:
             self._violated("one_outcome", f"{key} is there twice")
-        for each in report.changes:
-            if each.handled is Handled.WRITTEN:
-                said = f"{each.target} {each.setting}: {each.outcome}"
-                self._check_value(each.target, each.setting, each.value, said)
-        told = {(each.target, each.setting) for each in report.changes}
+        for change in report.changes:
+            if change.handled is Handled.WRITTEN:
+                said = f"{change.target} {change.setting}: {change.outcome}"
+                self._check_value(change.target, change.setting, change.value, said)
+        told = {(change.target, change.setting) for change in report.changes}
         if report.error is None:
             self._check_told(told)
 

@@ -31,7 +31,7 @@ def require_lab() -> None:
 
 def require_room(folder: Path, wanted: int, purpose: str) -> None:
     """Raise LabError where the file system of ``folder`` has less than ``wanted`` bytes free."""
-    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     free = shutil.disk_usage(there).free
     if free < wanted:
         raise LabError(

@@ -254,7 +254,7 @@ def _read_counted(path: Path, random: Random) -> bool:
 
 
 def _ids() -> list[str]:
-    return [each.id for each in _data().machine.vectors]
+    return [vector.id for vector in _data().machine.vectors]
 
 
 def _claim() -> Claim:

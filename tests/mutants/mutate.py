@@ -31,7 +31,7 @@ class Source:
 
     def __init__(self, text: bytes) -> None:
         self.text = text
-        self._texts = sorted({each for each in _leaves(msgspec.json.decode(text)) if each} or {"x"})
+        self._texts = sorted({leaf for leaf in _leaves(msgspec.json.decode(text)) if leaf} or {"x"})
 
     def mutant(self, random: Random) -> bytes:
         """Return the document with a few mutations, or damaged as bytes."""

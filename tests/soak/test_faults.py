@@ -37,7 +37,7 @@ def test_no_failed_call_is_success() -> None:
         for name, calls, faults in pool.map(_faults, SCENARIOS, chunksize=1):
             counts[name] = {
                 "calls": calls,
-                "failures": dict(sorted(Counter(each.kind for each in faults).items())),
+                "failures": dict(sorted(Counter(fault.kind for fault in faults).items())),
             }
             starts = range(0, len(faults), _AT_ONCE)
             parts += [(name, faults[start : start + _AT_ONCE]) for start in starts]

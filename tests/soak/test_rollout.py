@@ -57,8 +57,8 @@ class Site:
     """The administrator's machine: an inventory and what Ansible says."""
 
     def __init__(self, folder: Path, hosts: list[FleetHost]) -> None:
-        self.hosts = {each.name: each for each in hosts}
-        self.disks = {each.name: each.ssh(_LOAD).strip() for each in hosts}
+        self.hosts = {host.name: host for host in hosts}
+        self.disks = {host.name: host.ssh(_LOAD).strip() for host in hosts}
         self.seconds: dict[str, float] = {}
         self.said = ""
         self._folder = folder

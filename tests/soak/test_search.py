@@ -66,8 +66,8 @@ def test_search_beats_alternatives() -> None:
     )
     for ways in found.values():
         ours = ways.pop("autotune")
-        assert all(ours["probes"] < each["probes"] for each in ways.values())
-        assert all(ours["right"] > each["right"] for each in ways.values())
+        assert all(ours["probes"] < way["probes"] for way in ways.values())
+        assert all(ours["right"] > way["right"] for way in ways.values())
 
 
 def _beside(noise: Noise) -> dict[str, dict[str, float]]:

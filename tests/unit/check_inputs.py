@@ -113,7 +113,7 @@ def adapters(machine: Machine, **overrides: Any) -> dict[str, Any]:
 
 
 def disks(machine: Machine, **overrides: Any) -> dict[str, Any]:
-    return {"disks": {each.target: disk_health(**overrides) for each in machine.endpoints}}
+    return {"disks": {endpoint.target: disk_health(**overrides) for endpoint in machine.endpoints}}
 
 
 def only(findings: list[Finding]) -> Finding:

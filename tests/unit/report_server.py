@@ -339,7 +339,7 @@ def all_disks(
             asked = replace(SWEEP, pattern=pattern, block_size=size)
             one = min(180_000, 1.6e9 / size)
             disks = made.endpoints[:count]
-            alone = [result(each, asked, figures(one, 120, 1, size), by) for each in disks]
+            alone = [result(disk, asked, figures(one, 120, 1, size), by) for disk in disks]
             most = min(count * one, 640_000, 6.5e9 / size)
             at_once = figures(most, count * 24 / most * 1e6, 2, size, cpu=3.0)
             told = evaluate_together(by.target, by.link, alone, replace(at_once, busy=0.5))
@@ -554,7 +554,7 @@ def _unsure(made: Machine) -> Record:
     known = proof(made, 1.0, 3, 2000)
     assert known.proof is not None
     changes = tuple(
-        replace(each, low=2e-9, ratio=1.3, high=4.8e8) for each in known.proof.verdict.changes
+        replace(change, low=2e-9, ratio=1.3, high=4.8e8) for change in known.proof.verdict.changes
     )
     verdict = replace(known.proof.verdict, changes=changes)
     return replace(known, proof=replace(known.proof, verdict=verdict, target=disk.target))

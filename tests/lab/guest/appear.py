@@ -75,7 +75,7 @@ class Bound(_Added):
     def __init__(self) -> None:
         disk = next(each for each in disks() if "virtio" in str((BLOCK / each).resolve()))
         parents = (BLOCK / disk).resolve().parents
-        self._adapter = next(each for each in parents if each.name.startswith("virtio"))
+        self._adapter = next(parent for parent in parents if parent.name.startswith("virtio"))
         self._driver = (self._adapter / "driver").resolve()
 
     def spoil(self) -> None:
@@ -93,7 +93,7 @@ class Reset:
     def __init__(self) -> None:
         self.disk = nvme_queues()[0]
         parents = (BLOCK / self.disk).resolve().parents
-        self._controller = next(each for each in parents if _NVME.match(each.name))
+        self._controller = next(parent for parent in parents if _NVME.match(parent.name))
 
     def spoil(self) -> None:
         """Leave it: the reset does it."""

@@ -48,14 +48,14 @@ class Fabric:
         """Return the disks behind one path."""
         host = self.host(path)
         return [
-            each for each in self.disks() if f"/{host}/" in str((BLOCK / each / "device").resolve())
+            disk for disk in self.disks() if f"/{host}/" in str((BLOCK / disk / "device").resolve())
         ]
 
     def host(self, path: int) -> str:
         """Return the SCSI host of a path's initiator."""
         wanted = f"0x{_name(_address('i', path)).replace(':', '')}"
         hosts = Path("/sys/class/fc_host").iterdir()
-        return next(each.name for each in hosts if cat(each / "port_name") == wanted)
+        return next(host.name for host in hosts if cat(host / "port_name") == wanted)
 
     def lose(self, path: int) -> None:
         """Take the target's link away, and wait until the kernel has given the path up."""

@@ -22,7 +22,9 @@ def found() -> list[tuple[str, str, str]]:
     """Return vendor, protocol and medium of the card's disks, as hbatune says."""
     document = hbatune("list", "--json").json
     endpoints = [each for each in document["endpoints"] if each["family"] == tri_mode.driver()]
-    return sorted((each["vendor"], each["protocol"], each["medium"]) for each in endpoints)
+    return sorted(
+        (endpoint["vendor"], endpoint["protocol"], endpoint["medium"]) for endpoint in endpoints
+    )
 
 
 def expected() -> list[tuple[str, str, str]]:

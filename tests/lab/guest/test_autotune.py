@@ -147,8 +147,8 @@ def _measure_nothing() -> None:
         rate, wait = 50.0 * asked.issued, 20_000.0
         shown = Figures(rate, 4e6, wait, wait, wait, wait, wait, 1.0, 1000, 1.0, (rate,))
         return [
-            ProbeResult(each.target, each.endpoint.id, asked, shown, "3.33", ())
-            for each in subjects
+            ProbeResult(subject.target, subject.endpoint.id, asked, shown, "3.33", ())
+            for subject in subjects
         ]
 
     run.probe_subjects = probe  # type: ignore[assignment]

@@ -95,7 +95,7 @@ def check() -> tuple[Done, dict[str, str]]:
     """Return what ``check`` did, and its findings above info as lines."""
     done = hbatune("check", "--json")
     findings = done.json["findings"]
-    told = {f"{each['id']} {each['target']}": each["evidence"] for each in findings}
+    told = {f"{finding['id']} {finding['target']}": finding["evidence"] for finding in findings}
     grave = [f"{e['id']} {e['target']}" for e in findings if e["severity"] != "info"]
     return done, {name: told[name] for name in grave}
 

@@ -88,7 +88,7 @@ def test_path_reports_access_and_preference(array: Fabric) -> None:
                 assert (found[disk]["access"], found[disk]["preferred"]) == said
         # Both LUNs by one adapter of two: the document has half of them on each (D4-4).
         findings = hbatune("check", "--json", *array.disks()).json["findings"]
-        [uneven] = [each for each in findings if each["id"] == "preferred-paths"]
+        [uneven] = [finding for finding in findings if finding["id"] == "preferred-paths"]
         assert (uneven["target"], uneven["source"]) == (array.host(first), "D4-4")
 
 
@@ -182,7 +182,7 @@ def test_access_change_preserves_unrelated_rules(array: Fabric) -> None:
             # The LUN's limit is for both paths now, and that is a rule that rests on the state.
             array.serve({0: OPTIMIZED, 1: OPTIMIZED})
             journal.until_all_set(array.disks(), "queue_depth")
-        written = [each for each in journal.entries if each.get("HBATUNE_SETTING")]
+        written = [entry for entry in journal.entries if entry.get("HBATUNE_SETTING")]
         assert {each["HBATUNE_SETTING"] for each in written} == {"queue_depth"}
         assert len(written) == len(array.disks())
         assert depths(array.disks()) == [EACH] * 4

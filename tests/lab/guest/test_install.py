@@ -103,7 +103,11 @@ def test_unit_passes_systemd_security(in_place: None) -> None:
 def test_sandbox_allows_apply_and_probe(in_place: None) -> None:
     """What the daemon does, done by the command line under the daemon's restrictions."""
     [disk] = scsi_disks("sym53c8xx")
-    [line] = [each for each in UNIT.read_text().splitlines() if each.startswith("ExecStart=")]
+    [line] = [
+        splitline
+        for splitline in UNIT.read_text().splitlines()
+        if splitline.startswith("ExecStart=")
+    ]
     command = line.removeprefix("ExecStart=").removesuffix(" daemon")
     work = (f"{command} apply --once --no-probe", f"{command} probe qd1 {disk} --runtime 1")
     with instead_of_the_daemon(*work):

@@ -116,7 +116,7 @@ def test_volume_gets_16_per_member() -> None:
 
 def test_cacheless_card_advice_is_reported() -> None:
     findings = hbatune("check", "--json").json["findings"]
-    of_card = [each for each in findings if each["source"].startswith("D4-")]
+    of_card = [finding for finding in findings if finding["source"].startswith("D4-")]
     assert any("no write cache" in str(each["evidence"]) for each in of_card)
     assert not any("battery" in str(each) for each in of_card)
 

@@ -44,7 +44,9 @@ def observed(name: str, tags: TagSet, paths: tuple[Disk, ...] = ()) -> Disk:
     text = cat(name, "queue/scheduler")
     offered = tuple(word.strip("[]") for word in text.split() if word.strip("[]") != "none")
     device = BLOCK / name / "device"
-    host = next((each for each in device.resolve().parents if re.match(r"host\d", each.name)), None)
+    host = next(
+        (parent for parent in device.resolve().parents if re.match(r"host\d", parent.name)), None
+    )
     wbt = (BLOCK / name / "queue/wbt_lat_usec").exists()
     disk = Disk(
         name,
@@ -207,7 +209,9 @@ def test_nvme_namespace_matches_model() -> None:
     name = nvme_queues()[0]
     kernel = model([name])
     controller = next(
-        each for each in (BLOCK / name).resolve().parents if re.fullmatch(r"nvme\d+", each.name)
+        parent
+        for parent in (BLOCK / name).resolve().parents
+        if re.fullmatch(r"nvme\d+", parent.name)
     )
     try:
         for seed in range(4):

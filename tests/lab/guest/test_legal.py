@@ -40,7 +40,7 @@ def tags(disk: str) -> int:
 def site_rules(*rules: dict[str, object]) -> Iterator[None]:
     """Have a site's own rules on top of the profile's."""
     _SITE.parent.mkdir(parents=True, exist_ok=True)
-    _SITE.write_text("".join(_RULE.format(**each) for each in rules))
+    _SITE.write_text("".join(_RULE.format(**rule) for rule in rules))
     try:
         yield
     finally:

@@ -75,7 +75,7 @@ def test_lowering_lun_raises_no_sibling(
         for _ in range(TOGETHER):
             put_back({f"{disk}/device/queue_depth": str(HIGH) for disk in disks})
             report = execute_chains([chain_to(LOW, disk) for disk in disks], means)
-            assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+            assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
             found.update(int(cat(disk, "device/queue_depth")) for disk in disks)
     assert found == {LOW: LUNS * TOGETHER}
 

@@ -64,7 +64,7 @@ def _packaged(*words: str) -> None:
 def _baselines() -> dict[tuple[str, str], object]:
     """Return what there was before hbatune, as its journal has it."""
     entries = json.loads(JOURNAL.read_text())["entries"]
-    return {(each["id"], each["setting"]): each["before"] for each in entries}
+    return {(entry["id"], entry["setting"]): entry["before"] for entry in entries}
 
 
 @pytest.fixture

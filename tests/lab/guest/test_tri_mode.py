@@ -84,8 +84,8 @@ def test_polled_vectors_are_not_moved() -> None:
         document = hbatune("list", "--json").json
         [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
         vectors = [each for each in document["vectors"] if each["adapter"] == card["target"]]
-        assert [each["role"] for each in vectors] == ["admin", "data", "data", "polled"]
-        assert [each["serves"] for each in vectors[1:3]] == ["0", "1"]
+        assert [vector["role"] for vector in vectors] == ["admin", "data", "data", "polled"]
+        assert [vector["serves"] for vector in vectors[1:3]] == ["0", "1"]
         polled = f"irq{vectors[-1]['irq']}"
         plan = hbatune("diff", "--profile", "oltp", "--json")
         assert not plan.rows(target=polled)

@@ -204,8 +204,8 @@ def _measure_nothing() -> None:
 
     def probe(subjects: list[Subject], workload: Workload, **options: object) -> list[ProbeResult]:
         return [
-            ProbeResult(each.target, each.endpoint.id, workload, figures, "3.33", ())
-            for each in subjects
+            ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", ())
+            for subject in subjects
         ]
 
     run.probe_subjects = probe  # type: ignore[assignment]

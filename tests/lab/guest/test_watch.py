@@ -159,7 +159,7 @@ def with_a_knee(disk: str, depth: int) -> None:
     The later one, of large writes, found it full at depth 1, which says nothing of a database.
     """
     endpoints = hbatune("list", "--json").json["endpoints"]
-    [id] = [each["id"] for each in endpoints if each["target"] == disk]
+    [id] = [endpoint["id"] for endpoint in endpoints if endpoint["target"] == disk]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     sweeps = (depth, Workload()), (1, Workload(Pattern.WRITE, 1 << 20))
     history.append(

@@ -75,7 +75,7 @@ def searched(disk: str, profile: str) -> tuple[Counter[str], list[Scores]]:
         word = found["schedulers"]["answer"]["word"]
         words[f"{word} {named['scheduler']}" if "scheduler" in named else word] += 1
         probes = found["schedulers"]["scores"]
-        scores.append([(each["candidate"], round(each["score"], 3)) for each in probes])
+        scores.append([(probe["candidate"], round(probe["score"], 3)) for probe in probes])
     return words, scores
 
 

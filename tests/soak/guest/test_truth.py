@@ -39,6 +39,6 @@ def test_iops_obey_depth_over_time(
             }
         )
     kept("the queue depth experiment, 20 ms an I/O", name="truth", points=points)
-    within = [each for each in points if min(each["depth"], each["queue_depth"]) <= DEPTH]
+    within = [point for point in points if min(point["depth"], point["queue_depth"]) <= DEPTH]
     off = [each for each in within if abs(each["share"] - 1) > MARGIN]
     assert not off, off

@@ -101,7 +101,9 @@ def compared(
         proof = _proving(pairs).compare(Delay(after), Representative(subject, (), ()), (), None)
         assert proof.outcome is None, proof.outcome
         words[str(proof.verdict.word)] += 1
-        ratios += [round(each.ratio, 4) for each in proof.verdict.changes if each.metric == "p99"]
+        ratios += [
+            round(change.ratio, 4) for change in proof.verdict.changes if change.metric == "p99"
+        ]
     return words, ratios
 
 

@@ -49,7 +49,7 @@ def steps(it: Disk, *made: Step, identity: tuple[tuple[str, str], ...] = ()) -> 
 
 
 def outcomes(results: list[WriteResult]) -> list[Outcome]:
-    return [each.outcome for each in results]
+    return [result.outcome for result in results]
 
 
 def test_replaced_drive_rejects_old_plan(tmp_path: Path, means: Means) -> None:

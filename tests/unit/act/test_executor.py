@@ -127,7 +127,7 @@ def steady(seconds: float) -> Callable[[Kernel, Chain, int], Written]:
 def test_fast_writes_grow_crew() -> None:
     kernel = Kernel(steady(0.02))
     report = run(kernel, 512)
-    assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+    assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
     assert kernel.most == MAX_WORKERS
     first = [number for when, number in kernel.at_once if when <= 0.041]
     assert max(first) == INITIAL_WORKERS + 1, "the usual number, and one for the first LUN"
@@ -203,7 +203,7 @@ def test_stuck_disks_stay_three() -> None:
     kernel = Kernel(hangs)
     report = run(kernel, 100)
     assert len(report.stuck) == 3
-    outcomes = Counter(each.outcome for each in report.results.values())
+    outcomes = Counter(result.outcome for result in report.results.values())
     assert outcomes == {Outcome.STUCK: 3, Outcome.CANCELLED: 200 - 3}
 
 
@@ -228,7 +228,7 @@ def locked(kernel: Kernel, chain: Chain, at: int) -> Written:
 def test_locking_adapter_gets_few_writes() -> None:
     kernel = Kernel(locked)
     report = run(kernel, 800, adapters=2)
-    assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+    assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
     late = kernel.beside["adapter0"][200:]
     assert sum(late) / len(late) < 3
     assert max(kernel.beside["adapter1"]) > INITIAL_WORKERS

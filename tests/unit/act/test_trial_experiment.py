@@ -137,7 +137,7 @@ def test_unwritable_journal_prevents_changes(bench: Bench, monkeypatch: pytest.M
 def test_unrequested_settings_are_restored(bench: Bench) -> None:
     with bench.of("queue_depth", "nomerges", "rq_affinity") as experiment:
         results = experiment.take({"queue_depth": 10, "nomerges": 2})
-        assert {each.outcome for each in results.values()} == {Outcome.WRITTEN}
+        assert {result.outcome for result in results.values()} == {Outcome.WRITTEN}
         results = experiment.take({"rq_affinity": 2})
         assert set(results) == {"rq_affinity"}
         assert bench.values(DEPTH, "queue/nomerges", "queue/rq_affinity") == ("64", "0", "2")

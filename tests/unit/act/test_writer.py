@@ -167,7 +167,7 @@ def test_sibling_write_relowers_depth(
 
     monkeypatch.setattr("hbatune.act.chain._store", store)
     report = lower_depths(luns, means)
-    assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+    assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
     assert [lun.value("device/queue_depth") for lun in luns] == ["20"] * 3
 
 

@@ -259,7 +259,7 @@ def test_later_events_are_batched(bench: Bench) -> None:
     bench.reports = answer
     statuses = bench.run(appear, lambda: None)
     assert bench.orders == [("start", None), ("event", ["sda"]), ("event", ["sdb", "sdc"])]
-    assert [each.last.reason for each in statuses if each.last] == ["start", "event", "event"]
+    assert [status.last.reason for status in statuses if status.last] == ["start", "event", "event"]
 
 
 def test_events_reuse_process_until_reload(bench: Bench) -> None:
@@ -398,8 +398,8 @@ def test_third_drift_stays_unrepaired(bench: Bench) -> None:
     bench.reports = answer
     statuses = bench.run(*[lambda: None] * 4)
     assert [reason for reason, _ in bench.orders] == ["start", *["audit"] * 4]
-    assert [len(each.open) for each in statuses] == [0, 0, 0, 1, 1]
-    assert [[each.setting for each in changes] for (changes,) in bench.told.of("left")] == [
+    assert [len(status.open) for status in statuses] == [0, 0, 0, 1, 1]
+    assert [[change.setting for change in changes] for (changes,) in bench.told.of("left")] == [
         ["scheduler"]
     ], "said once"
 
@@ -413,7 +413,7 @@ def test_failed_setting_stays_open(bench: Bench) -> None:
 
     bench.reports = answer
     statuses = bench.run(lambda: bench.source.put("sdb"), lambda: bench.source.put("sda"))
-    assert [len(each.open) for each in statuses] == [1, 1, 0]
+    assert [len(status.open) for status in statuses] == [1, 1, 0]
 
 
 @pytest.mark.parametrize(("crossings", "still_open"), [(1, 0), (5, 1)])
@@ -590,9 +590,9 @@ def test_failed_setting_retries_back_off(bench: Bench) -> None:
     [first], [second] = told[:2]
     assert (first.retry.tries, second.retry.tries) == (1, 2)
     assert second.retry.next - second.retry.since > first.retry.next - first.retry.since
-    waited = [each.open[0] for each in statuses if each.open and each.open[0].retry]
+    waited = [status.open[0] for status in statuses if status.open and status.open[0].retry]
     assert {each.handled for each in waited} == {Handled.FAILED, Handled.WAITING}
-    assert all(not each.well for each in statuses[:3])
+    assert all(not status.well for status in statuses[:3])
     assert statuses[-1].open == (), "and it came right"
 
 
@@ -616,9 +616,9 @@ def test_ramp_is_reported_once(bench: Bench) -> None:
     audited(bench)
     bench.reports = lambda order: seen(1, (replace(ramping, before=60 + len(bench.orders)),))
     statuses = bench.run(lambda: None, lambda: None)
-    assert all(each.well and each.open for each in statuses)
+    assert all(status.well and status.open for status in statuses)
     said = [report.changes for _, report in bench.told.of("passed") if report.changes]
-    assert [[each.before for each in changes] for changes in said] == [[61]]
+    assert [[change.before for change in changes] for changes in said] == [[61]]
 
 
 def test_new_disk_skips_failure_delay(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class Bench:
             counts = f"{ios} 0 {ios * 8} {ios * 5} 0 0 0 0 0 {self.ticks} {self.ticks}"
             self.diskstats.write_text(f"   8       0 sda {counts} 0 0 0 0 0 0\n")
             _, events = self.monitor.tick(STATUS)
-            found += [(each.change, each.alert.condition) for each in events]
+            found += [(event.change, event.alert.condition) for event in events]
         return found
 
 

@@ -67,11 +67,11 @@ def test_equal_texts_are_shared() -> None:
     assert found.subjects is not None
     ids = {id(each.id) for each in found.subjects.disks}
     assert {id(each) for each in found.places.disks.values()} == ids
-    assert {id(each) for each in found.levels} <= ids
-    assert {id(each.id) for each in found.changes} <= ids
+    assert {id(level) for level in found.levels} <= ids
+    assert {id(change.id) for change in found.changes} <= ids
     assert {id(each) for each in found.places.scsi} <= {id(each) for each in found.places.disks}
-    assert len({id(each.rule) for each in found.changes}) == 1
-    assert len({id(each.before) for each in found.changes}) == 1
+    assert len({id(change.rule) for change in found.changes}) == 1
+    assert len({id(change.before) for change in found.changes}) == 1
 
 
 def test_unchanged_disks_are_reused() -> None:

@@ -79,7 +79,7 @@ class Bench:
         return [disk.value(path) for disk in self.disks]
 
     def told(self, report: PassReport) -> dict[tuple[str, str], Handled]:
-        return {(each.target, each.setting): each.handled for each in report.changes}
+        return {(change.target, change.setting): change.handled for change in report.changes}
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def test_drift_policy_exempts_kernel_resets(
         (disk.path / "queue/read_ahead_kb").write_text("128")
         (disk.path / "queue/nomerges").write_text("2")
     report = bench.run(event("sda", cause=Cause.LOADED))
-    assert [(each.target, each.setting, each.origin) for each in report.changes] == [
+    assert [(change.target, change.setting, change.origin) for change in report.changes] == [
         ("sda", "read_ahead_kb", ChangeOrigin.RESET)
     ]
     assert bench.values("queue/read_ahead_kb") == ["512", "128"]
@@ -448,7 +448,7 @@ def test_administrator_depth_finally_wins(bench: Bench, tmp_path: Path) -> None:
         lun.set(depth, 0x10)
         order = history.order(PassReason.AUDIT, (), float(now))
         report = bench.run(order)
-        handled += [each.handled for each in report.changes]
+        handled += [change.handled for change in report.changes]
         history.record(order, report, float(now), 0.0)
     assert handled == [*[Handled.WRITTEN] * 3, Handled.LEFT]
 
@@ -546,7 +546,7 @@ class Looks:
     def _part(self, attributes: Sequence[str], scope: Scope, **_: object) -> Machine:
         self.seen.append(sorted(scope.disks))
         whole, only = self.bench.see(), make_selector(tuple(attributes))
-        named = (each for each in whole.endpoints if each.target in scope.disks)
+        named = (endpoint for endpoint in whole.endpoints if endpoint.target in scope.disks)
         return replace(
             whole, endpoints=tuple(replace(it, attributes=only(it.attributes)) for it in named)
         )
@@ -729,7 +729,9 @@ def array(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> SiteArray:
         "see",
         lambda: replace(
             see(),
-            endpoints=tuple(replace(each, protocol=Protocol.FC) for each in see().endpoints),
+            endpoints=tuple(
+                replace(endpoint, protocol=Protocol.FC) for endpoint in see().endpoints
+            ),
         ),
     )
     array = SiteArray("one", hosts=1, vendor=see().endpoints[0].vendor, port_limit=200)
@@ -760,7 +762,7 @@ def test_new_lun_shrinks_sibling_depths(
     bench.disks.append(late)
     report = looks.run(event("sdb"))
     assert bench.values("device/queue_depth") == ["100", "100"]
-    [told] = [each for each in report.changes if each.target == "sda"]
+    [told] = [change for change in report.changes if change.target == "sda"]
     assert (told.setting, told.origin) == ("queue_depth", ChangeOrigin.SHARE)
     assert bench.values("queue/nomerges") == ["2", "1"], "the event says nothing of what is there"
 

@@ -65,7 +65,7 @@ def test_literal_matches_exact_text_only(text: str) -> None:
 
 def test_shipped_profiles_compile_to_rules(site: SiteFolder) -> None:
     rules = compile_rules(site.load("oltp"), Site())
-    assert all(RULE.fullmatch(each) for each in lines(rules))
+    assert all(RULE.fullmatch(line) for line in lines(rules))
     ssd = ', ENV{.HBATUNE_MEDIUM}=="ssd", ENV{.HBATUNE_QUEUE_DEPTH}='
     assert part(rules, "sas-ssd-depth") == [
         f'ENV{{.HBATUNE_PROTOCOL}}=="sas|sas+volume"{ssd}""',
@@ -237,7 +237,7 @@ def test_raise_only_nomerges_deferred() -> None:
 )
 def test_site_exclusion_skips_device(name: str, lines: list[str], site: SiteFolder) -> None:
     rules = compile_rules(site.load(), Site(exclude=(name,)))
-    assert part(rules, "Excluded") == [f'{each}, GOTO="hbatune_end"' for each in lines]
+    assert part(rules, "Excluded") == [f'{line}, GOTO="hbatune_end"' for line in lines]
 
 
 def test_unseen_name_excludes_without_wwid(
@@ -281,9 +281,9 @@ def test_hostile_names_stay_quoted(one: str, two: str, three: str) -> None:
     )
     whole = format_rules(rules)
     assert all(each.isprintable() for each in whole.split("\n"))
-    assert all(RULE.fullmatch(each) for each in lines(rules)), whole
+    assert all(RULE.fullmatch(line) for line in lines(rules)), whole
     ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
-    substituted = [each for each in lines(rules) if "$" in ours.sub("", each)]
+    substituted = [line for line in lines(rules) if "$" in ours.sub("", line)]
     assert all("ATTRS{sas_device/$id/target_port_protocols}==" in each for each in substituted)
 
 

@@ -189,7 +189,7 @@ def test_unread_facts_are_unclean() -> None:
     )
     findings = run_checks(seen(sick, fares))
     assert not is_clean(findings)
-    told = {each.id: format_finding(each).evidence for each in findings}
+    told = {finding.id: format_finding(finding).evidence for finding in findings}
     assert told["adapter-unread"] == (
         "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
         " (Permission denied)"
@@ -243,11 +243,11 @@ def test_duplicate_names_are_reported() -> None:
     one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
     two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
     findings = found(seen(machine(one, two)), "same-name")
-    assert [(each.target, facts(each)["others"]) for each in findings] == [
+    assert [(finding.target, facts(finding)["others"]) for finding in findings] == [
         ("sda", ("sdb",)),
         ("sdb", ("sda",)),
     ]
-    assert {each.severity for each in findings} == {WARNING}
+    assert {finding.severity for finding in findings} == {WARNING}
     assert "maker's tool" in format_finding(findings[0]).advice
     paths = (replace(each, kind=Kind.PATH) for each in (one, two))
     assert found(seen(machine(*paths)), "same-name") == []
@@ -266,16 +266,16 @@ def test_nameless_disks_are_information() -> None:
     ]
     it = seen(machine(*bare, *make))
     findings = found(it, "no-name")
-    assert [each.target for each in findings] == ["sda", "sdb", "sdc", "sdd"]
-    assert {each.severity for each in findings} == {INFO}
+    assert [finding.target for finding in findings] == ["sda", "sdb", "sdc", "sdd"]
+    assert {finding.severity for finding in findings} == {INFO}
     assert found(it, "same-name") == []
 
 
 def test_unmatched_names_are_reported() -> None:
     site = Site(exclude=("sda", "sdz"), members={"naa.1": 4})
     findings = found(seen(machine(), site=site), "site-name")
-    assert [(facts(each)["key"], facts(each)["name"]) for each in findings] == [
+    assert [(facts(finding)["key"], facts(finding)["name"]) for finding in findings] == [
         ("exclude", "sdz"),
         ("members", "naa.1"),
     ]
-    assert {each.severity for each in findings} == {WARNING}
+    assert {finding.severity for finding in findings} == {WARNING}

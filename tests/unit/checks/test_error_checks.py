@@ -46,7 +46,7 @@ def test_unreadable_log_advises_root() -> None:
 def test_polling_errors_are_ignored(errors: int) -> None:
     polled = machine()
     fares = health(polled, **disks(polled, errors=errors, done=errors))
-    assert {each.id for each in run_checks(seen(polled, fares))} == {"drive-cache"}
+    assert {check.id for check in run_checks(seen(polled, fares))} == {"drive-cache"}
 
 
 @pytest.mark.parametrize(("log", "advice"), [(DENIED, "as root"), (ABSENT, "nothing")])
@@ -78,7 +78,7 @@ def test_unreadable_log_shows_count(log: Missing, advice: str) -> None:
 def test_failed_io_is_classified(fault: ErrorKind, id: str | None, severity: Severity) -> None:
     sick = machine()
     findings = run_checks(seen(sick, health(sick, **disks(sick, logged={fault: 5}))))
-    assert [each.id for each in findings] == [*([id] if id else []), "drive-cache"]
+    assert [finding.id for finding in findings] == [*([id] if id else []), "drive-cache"]
     assert findings[0].severity is severity
     assert ("5" in format_finding(findings[0]).evidence) is (id is not None)
 

@@ -71,11 +71,13 @@ def test_rise_shows_range_and_time() -> None:
 def test_link_errors_rise_at_adapter() -> None:
     now = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
     findings = found(looked(fares(errors=Errors(2, ABSENT, 0)), now), "counters-rising")
-    assert {(each.target, facts(each)["counter"], facts(each)["was"]) for each in findings} == {
+    assert {
+        (finding.target, facts(finding)["counter"], facts(finding)["was"]) for finding in findings
+    } == {
         (CARD.target, "correctable", 2),
         (CARD.target, "host0 invalid_crc_count", 0),
     }
-    assert {each.severity for each in findings} == {Severity.ADVICE}
+    assert {finding.severity for finding in findings} == {Severity.ADVICE}
 
 
 def test_old_timeouts_lose_severity() -> None:
@@ -108,7 +110,7 @@ def test_old_failures_lose_severity(
 
 def test_polling_errors_are_ignored() -> None:
     findings = run_checks(looked(fares(failed=1), fares(failed=9078)))
-    assert {each.id for each in findings} == {"drive-cache"}
+    assert {finding.id for finding in findings} == {"drive-cache"}
 
 
 @pytest.mark.parametrize(

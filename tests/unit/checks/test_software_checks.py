@@ -37,7 +37,9 @@ def test_unapproved_versions_are_reported() -> None:
     def ids(*approved: ApprovedVersions) -> list[tuple[str, Severity]]:
         what = seen(machine(), site=Site(approved=approved))
         return [
-            (each.id, each.severity) for each in run_checks(what) if each.id.endswith("-approved")
+            (check.id, check.severity)
+            for check in run_checks(what)
+            if check.id.endswith("-approved")
         ]
 
     assert ids() == []
@@ -83,7 +85,7 @@ def test_competing_setters_are_reported() -> None:
     fares = health(busy, udev_rules=rules, daemons={"irqbalance": True, "tuned": True})
     assert only(found(seen(busy, fares), "irqbalance-running")).severity is INFO
     findings = found(seen(busy, fares, profile=wants), "udev-rule")
-    assert [(facts(each)["setting"], each.severity) for each in findings] == [
+    assert [(facts(finding)["setting"], finding.severity) for finding in findings] == [
         ("scheduler", ADVICE),
         ("read_ahead_kb", INFO),
     ]
@@ -164,7 +166,9 @@ def test_iotune_gets_settings_notice() -> None:
 def test_missing_tools_are_information() -> None:
     bare = machine()
     fares = health(bare, tools={"fio": False, "bpftrace": False})
-    assert [each.id for each in run_checks(seen(bare, fares)) if each.target == MACHINE_TARGET] == [
+    assert [
+        check.id for check in run_checks(seen(bare, fares)) if check.target == MACHINE_TARGET
+    ] == [
         "fio-missing",
         "bpftrace-missing",
     ]
@@ -191,8 +195,8 @@ def test_unproven_daemon_is_unknown() -> None:
     findings = run_checks(
         seen(sick, health(sick, daemons={"irqbalance": unproven, "tuned": DENIED}))
     )
-    assert not [each for each in findings if each.id == "irqbalance-running"]
-    hidden, unknown = [each for each in findings if each.id == "processes-hidden"]
+    assert not [finding for finding in findings if finding.id == "irqbalance-running"]
+    hidden, unknown = [finding for finding in findings if finding.id == "processes-hidden"]
     assert format_finding(hidden).evidence == "not known whether they run: tuned"
     assert "as root" in format_finding(hidden).advice
     assert format_finding(unknown).evidence == (

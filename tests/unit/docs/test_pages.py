@@ -34,7 +34,12 @@ def test_documented_commands_parse(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [pytest.param(each, id=page.name) for page in pages() for each in configurations(page)]
+    "text",
+    [
+        pytest.param(configuration, id=page.name)
+        for page in pages()
+        for configuration in configurations(page)
+    ],
 )
 def test_documented_configurations_load(site: SiteFolder, text: str) -> None:
     if "[[run]]" in text:
@@ -47,8 +52,8 @@ def test_documented_configurations_load(site: SiteFolder, text: str) -> None:
         site.put("rules.d/own.toml", text)
         names = set(re.findall(r'^name = "(.*)"', text, re.MULTILINE))
         profile = load_profile("oltp", site.library)
-        rules = {each.name for each in profile.rules}
-        assert names <= rules | {each.name for each in profile.options}
+        rules = {rule.name for rule in profile.rules}
+        assert names <= rules | {option.name for option in profile.options}
     else:
         site.put("hbatune.toml", text)
         load_config(site.library)

@@ -29,7 +29,7 @@ def test_documented_configuration_loads(site: SiteFolder) -> None:
     site.put("rules.d/options.toml", options)
     assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
     profile = load_profile("oltp", site.library)
-    assert "deeper-nvme" in {each.name for each in profile.options}
+    assert "deeper-nvme" in {option.name for option in profile.options}
 
 
 def test_documented_watch_matches_defaults(site: SiteFolder) -> None:

@@ -29,7 +29,7 @@ def moved(id: str, *there: Endpoint) -> tuple[str, ...]:
 
 
 def entries(here: Machine, *filed: Entry) -> list[str]:
-    return [each.id for each in with_current_ids(Journal("b", filed), Renaming(here)).entries]
+    return [entry.id for entry in with_current_ids(Journal("b", filed), Renaming(here)).entries]
 
 
 def test_boot_numbered_ids_are_former() -> None:

@@ -175,9 +175,9 @@ def test_fabrics_route_uses_connection(address: str, expected: str) -> None:
 def test_hosts_rank_within_adapter() -> None:
     above = f"{ROOT}/0000:00:1f.2"
     hosts = [f"{above}/ata{n}/host{n}" for n in (11, 9, 10)]
-    branches: list[Branch] = [parse_branch(each) for each in hosts]
+    branches: list[Branch] = [parse_branch(host) for host in hosts]
     made = Routes([*branches, parse_branch(f"{PCI}/nvme/nvme4")], {})
-    ids = [made.of_host(each) for each in sorted(hosts, key=lambda each: int(each[-1]))]
+    ids = [made.of_host(host) for host in sorted(hosts, key=lambda each: int(each[-1]))]
     assert ids == [f"host-{rank}@0000:00:1f.2" for rank in (1, 2, 0)]
     assert made.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
 

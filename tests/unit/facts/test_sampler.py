@@ -35,7 +35,7 @@ def test_idle_disk_reuses_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         stats.write_text(text)
         samples.append(sampler.sample(0.0, 0.0).disks[found.id])
     assert samples[0] is samples[1]
-    assert [each.reads for each in samples] == [1500, 1500, 1501]
+    assert [sample.reads for sample in samples] == [1500, 1500, 1501]
 
 
 def test_update_replaces_named_disks(tmp_path: Path) -> None:

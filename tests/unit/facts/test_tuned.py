@@ -28,7 +28,7 @@ def put(folder: Path, name: str, text: str) -> Path:
 def writes() -> list[tuple[str, str]]:
     found = tuned.read_tuned_profile()
     assert isinstance(found, TunedProfile), found
-    return [(each.attribute, each.value) for each in found.writes]
+    return [(write.attribute, write.value) for write in found.writes]
 
 
 def test_profile_plugins_list_writes(etc: Path) -> None:
@@ -48,7 +48,7 @@ def test_profile_plugins_list_writes(etc: Path) -> None:
     ]
     found = tuned.read_tuned_profile()
     assert isinstance(found, TunedProfile)
-    assert (found.names, {each.file for each in found.writes}) == ("ours", {str(file)})
+    assert (found.names, {write.file for write in found.writes}) == ("ours", {str(file)})
 
 
 def test_profile_includes_and_site_override(etc: Path) -> None:

@@ -89,7 +89,7 @@ def test_different_adapters_separate_groups() -> None:
         for number in range(20, 24)
     ]
     found = audited(*map(host, range(8)), *others)
-    assert [(each.adapters, len(each.hosts)) for each in found.groups] == [
+    assert [(group.adapters, len(group.hosts)) for group in found.groups] == [
         (("HBA 9300-8i",), 8),
         (("MR 9560",), 4),
     ]
@@ -147,7 +147,7 @@ def test_groups_ignore_host_order() -> None:
         (f"db{number}", audit_host(host(number), f"{number}", "balanced")) for number in range(5)
     ]
     forwards, backwards = group_peers(hosts), group_peers(hosts[::-1])
-    assert {frozenset(each.hosts) for each in forwards} == {
-        frozenset(each.hosts) for each in backwards
+    assert {frozenset(forward.hosts) for forward in forwards} == {
+        frozenset(backward.hosts) for backward in backwards
     }
     assert find_outliers(forwards, hosts) == ()

@@ -32,10 +32,10 @@ def audited() -> Audit:
 def values(text: bytes) -> dict[tuple[str, str], float]:
     """Return the values by metric and host."""
     return {
-        (each.name, each.labels.get("host", "")): each.value
+        (sample.name, sample.labels.get("host", "")): sample.value
         for family in text_string_to_metric_families(text.decode())
-        for each in family.samples
-        if each.labels.get("severity", "warning") == "warning"
+        for sample in family.samples
+        if sample.labels.get("severity", "warning") == "warning"
     }
 
 
@@ -53,10 +53,10 @@ def test_metrics_report_drift_and_findings() -> None:
 
 def test_adapter_info_names_hardware() -> None:
     [first, *_] = [
-        each.labels
+        sample.labels
         for family in text_string_to_metric_families(format_metrics(audited(), NOW).decode())
-        for each in family.samples
-        if each.name == "hbatune_audit_adapter_info"
+        for sample in family.samples
+        if sample.name == "hbatune_audit_adapter_info"
     ]
     assert (first["product"], first["firmware"], first["link"]) == (
         *("HBA 9300-8i", "16.00.12.00"),

@@ -32,8 +32,12 @@ def another(number: int, **changed: Any) -> Snapshot:
 
 def told(differences: tuple[Difference, ...]) -> list[tuple[str, list[object], list[object]]]:
     return [
-        (each.what, [one.value for one in each.first], [one.value for one in each.second])
-        for each in differences
+        (
+            difference.what,
+            [one.value for one in difference.first],
+            [one.value for one in difference.second],
+        )
+        for difference in differences
     ]
 
 
@@ -140,7 +144,7 @@ def test_measurements_are_compared(tmp_path: Path, capsys: Capture) -> None:
         )
         for n, each in enumerate(hosts)
     ]
-    words = [word for each in histories for word in ("--history", each)]
+    words = [word for history in histories for word in ("--history", history)]
     assert main(["compare", *words, *snaps]) == 0
     out = capsys.readouterr().out
     assert "What was measured" in out

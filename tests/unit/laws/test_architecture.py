@@ -164,7 +164,10 @@ def opens_for_writing(tree: ast.AST) -> bool:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id != "open":
                 continue
-            modes = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "mode")]
+            modes = [
+                *node.args[1:2],
+                *(keyword.value for keyword in node.keywords if keyword.arg == "mode"),
+            ]
             if any(set(ast.unparse(mode)) & set("wax+") for mode in modes):
                 return True
     return False

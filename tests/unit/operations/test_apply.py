@@ -130,7 +130,7 @@ def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
     site.put("hbatune.toml", "[daemon\n")
     said = Recorder()
     done = roll_back_targets(Context(lock=make_context().lock, reporter=said))
-    failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
+    failed = [note.task for note in said.notes if isinstance(note, TaskFailed)]
     assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
     assert not done.finished
     assert not done.complete

@@ -226,7 +226,7 @@ def test_check_reports_unmet_advice(site: SiteFolder) -> None:
         advice[2], stance=Stance.CONFLICT, against="mine", planned=0, rule="nimble-rq-affinity"
     )
     looked = replace(seen(HOST), advice=(*advice, conflict))
-    found = [each for each in run_checks(looked) if each.id == "vendor-advice"]
+    found = [check for check in run_checks(looked) if check.id == "vendor-advice"]
     assert [(each.severity, facts(each)["rule"]) for each in found] == [
         (Severity.ADVICE, "nimble-rq-affinity"),
         (Severity.INFO, "nimble-rq-affinity"),

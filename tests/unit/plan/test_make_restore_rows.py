@@ -119,8 +119,8 @@ class Bench:
         return make.make_plan(machine(self.disk.endpoint()), profile(*effects), earlier=changes)
 
     def set_before(self) -> dict[Key, SetBefore]:
-        entries = (each for each in filed(self.means).entries if each.value is not None)
-        return {each.key: SetBefore(each.before, each.ours) for each in entries}
+        entries = (entry for entry in filed(self.means).entries if entry.value is not None)
+        return {entry.key: SetBefore(entry.before, entry.ours) for entry in entries}
 
     def apply(self, *effects: tuple[str, Effect]) -> dict[str, Outcome | None]:
         it = self.plan(*effects)
@@ -144,7 +144,7 @@ def test_profile_switch_reverts_old_values(bench: Bench) -> None:
     assert bench.now() == ("1", "2")
     assert bench.apply(AFFINITY) == {"nomerges": Outcome.WRITTEN, "rq_affinity": Outcome.KEPT}
     assert bench.now() == ("0", "2")
-    assert [each.setting for each in filed(bench.means).entries] == ["rq_affinity"]
+    assert [entry.setting for entry in filed(bench.means).entries] == ["rq_affinity"]
     assert bench.plan(AFFINITY).drift == ()
 
 

@@ -73,7 +73,7 @@ def test_links_resolve_to_disks() -> None:
     assert led.exclude == ("sda", "/dev/disk/by-id/later", "/dev/mapper/vg-root")
     assert led.array[0].targets == ("sda",)
     assert led.members == {"sda": 4}
-    assert [each.name for each in list_unmatched_names(HERE, led)] == list(site.exclude[1:])
+    assert [name.name for name in list_unmatched_names(HERE, led)] == list(site.exclude[1:])
 
 
 def test_boot_rules_include_linked_ids() -> None:

@@ -154,7 +154,7 @@ def test_shipped_rules_cite_existing_sources(site: SiteFolder, name: str) -> Non
     known = site.library.sources()
     assert profile.rules
     assert {rule.source for rule in profile.rules} <= set(known)
-    assert {each.source for each in profile.objectives} <= set(known)
+    assert {objective.source for objective in profile.objectives} <= set(known)
 
 
 @pytest.mark.parametrize("name", NAMES)

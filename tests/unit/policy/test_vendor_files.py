@@ -32,6 +32,6 @@ def test_exact_vendor_depth_is_refused(tmp_path: Path) -> None:
 
 def test_vendor_rules_unique_and_sourced() -> None:
     rules = load_vendors(find_shipped("rules"))
-    names = [each.rule.name for each in rules]
+    names = [rule.rule.name for rule in rules]
     assert len(names) == len(set(names))
-    assert all(each.rule.source.startswith("V-") for each in rules)
+    assert all(rule.rule.source.startswith("V-") for rule in rules)

@@ -107,7 +107,7 @@ def test_throughput_compares_with_link(stand) -> None:  # type: ignore[no-untype
 def test_documented_card_volume_shows_raid(stand) -> None:  # type: ignore[no-untyped-def]
     volume: dict[str, Any] = {"protocol": Protocol.VOLUME, "document": "57CE (D4)"}
     figures = stand(1.0, **volume).raid
-    assert {each.level: each.random_read for each in figures} == {
+    assert {figure.level: figure.random_read for figure in figures} == {
         0: 1_100_000,
         5: 1_070_000,
         10: 1_090_000,

@@ -126,9 +126,9 @@ def test_real_windows_sum_to_run(disk: Path) -> None:
     found = fio.measure(usable(), "sda", str(disk), SIZE, Workload(ramp=0.4, runtime=1.0))
     assert isinstance(found, Figures)
     assert len(found.windows) > 1
-    assert sum(each.seconds for each in found.windows) == pytest.approx(found.runtime)
-    assert sum(each.ios for each in found.windows) == found.ios
-    merged = merge_histograms(each.histogram for each in found.windows)
+    assert sum(window.seconds for window in found.windows) == pytest.approx(found.runtime)
+    assert sum(window.ios for window in found.windows) == found.ios
+    merged = merge_histograms(window.histogram for window in found.windows)
     assert merged.percentile(99) / 1000 == found.p99_us
 
 

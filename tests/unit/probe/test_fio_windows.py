@@ -26,12 +26,12 @@ def test_counts_cut_run_into_windows() -> None:
 def test_warm_up_is_excluded() -> None:
     warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
     found = select_counts([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
-    assert [each.ios for each in cut_windows(found)] == [50, 50]
+    assert [window.ios for window in cut_windows(found)] == [50, 50]
 
 
 def test_reset_counters_start_run() -> None:
     found = select_counts([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
-    assert [each.ios for each in cut_windows(found)] == [50, 50]
+    assert [window.ios for window in cut_windows(found)] == [50, 50]
 
 
 def test_late_counts_fill_short_runs() -> None:
@@ -47,7 +47,7 @@ def test_short_remainder_joins_last_window() -> None:
 
 
 def test_one_document_is_one_window() -> None:
-    assert [each.ios for each in cut_windows([count(2, 80)])] == [80]
+    assert [window.ios for window in cut_windows([count(2, 80)])] == [80]
     assert cut_windows([]) == ()
 
 

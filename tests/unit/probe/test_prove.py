@@ -190,7 +190,7 @@ def test_tolerated_cost_stays_applied() -> None:
     bench = Bench({"queue_depth": 1.03})
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert (proof.verdict.beyond, back) == ((), [])
-    assert all(each.ratio != 1 for each in proof.verdict.changes)
+    assert all(change.ratio != 1 for change in proof.verdict.changes)
 
 
 def test_pairs_run_in_random_order() -> None:

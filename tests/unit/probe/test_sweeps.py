@@ -15,11 +15,11 @@ MIX = reported.mix_sweep(HOST)
 
 
 def values(sweep: Sweep) -> list[int]:
-    return [sweep.swept.of(each.workload) for each in sweep.results]
+    return [sweep.swept.of(result.workload) for result in sweep.results]
 
 
 def moved(records: list[Record], seconds: float) -> list[Record]:
-    return [replace(each, time=each.time + seconds) for each in records]
+    return [replace(record, time=record.time + seconds) for record in records]
 
 
 def test_newest_sweep_comes_first() -> None:
@@ -69,7 +69,7 @@ def test_two_runs_form_no_sweep() -> None:
 @pytest.mark.parametrize("others", [BLOCK, MIX])
 def test_later_runs_stay_outside_sweep(others: list[Record]) -> None:
     depth = next(
-        each for each in find_sweeps([*DEPTH, *others]) if each.swept is SweptParameter.DEPTH
+        sweep for sweep in find_sweeps([*DEPTH, *others]) if sweep.swept is SweptParameter.DEPTH
     )
     assert values(depth) == list(reported.DEPTHS)
 
@@ -116,7 +116,7 @@ def test_mismatched_knee_record_is_ignored() -> None:
 
 
 def test_only_depth_sweeps_have_knees() -> None:
-    assert [each.knee for each in find_sweeps([*BLOCK, *MIX])] == [None, None]
+    assert [sweep.knee for sweep in find_sweeps([*BLOCK, *MIX])] == [None, None]
 
 
 def test_newest_lone_result_wins() -> None:

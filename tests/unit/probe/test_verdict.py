@@ -102,8 +102,8 @@ def test_eightfold_slowdown_survives_noise() -> None:
 def test_quiet_machine_proves_no_change() -> None:
     found = judged("quiet", 1)
     assert (found.word, found.more_seconds, found.beyond) == (Conclusion.UNCHANGED, None, ())
-    assert all(each.low <= each.ratio <= each.high for each in found.changes)
-    assert all(each.low > 0.9 and each.high < 1.1 for each in found.changes)
+    assert all(change.low <= change.ratio <= change.high for change in found.changes)
+    assert all(change.low > 0.9 and change.high < 1.1 for change in found.changes)
 
 
 @pytest.mark.usefixtures("fast")
@@ -142,7 +142,7 @@ def test_better_rate_exposes_worse_tail() -> None:
         for n in range(DEFAULT_PAIRS)
     ]
     found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    words = {each.metric: each.word for each in found.changes}
+    words = {change.metric: change.word for change in found.changes}
     assert words == {
         Metric.IOPS: Conclusion.IMPROVED,
         Metric.MEAN: Conclusion.IMPROVED,
@@ -158,7 +158,7 @@ def test_change_within_noise_is_inconclusive() -> None:
         (figures(1000 * x, 400 / x, 900 / x), figures(1100 * x, 363 / x, 810 / x)) for x in swing
     ]
     found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    assert all(each.chance is not None and each.chance <= 0.01 for each in found.changes)
+    assert all(change.chance is not None and change.chance <= 0.01 for change in found.changes)
     assert found.word is Conclusion.CANNOT_TELL
 
 
@@ -232,7 +232,7 @@ def test_blocks_detect_large_change() -> None:
         Design.BLOCKS,
         tuple(Metric),
     )
-    assert all(each.chance is None for each in found.changes)
+    assert all(change.chance is None for change in found.changes)
 
 
 def test_three_runs_form_no_block() -> None:

@@ -51,7 +51,7 @@ def test_sweeps_cover_all_values() -> None:
 
 
 def test_writing_workloads_are_marked() -> None:
-    assert {each.name for each in load_workloads(LIBRARY) if each.writes} == {
+    assert {workload.name for workload in load_workloads(LIBRARY) if workload.writes} == {
         *("four-corners", "interference", "mix-sweep", "qd1-writes", "oltp1", "oltp2", "oltp3"),
         *("oltp1-load", "oltp2-load", "oltp3-load", "block-sweep-writes"),
     }
@@ -61,7 +61,7 @@ def test_writing_workloads_are_marked() -> None:
 
 def test_jobs_sweep_varies_depth() -> None:
     runs = find_workload("jobs-sweep", LIBRARY).runs
-    assert [(each.jobs, each.depth) for each in runs] == [
+    assert [(run.jobs, run.depth) for run in runs] == [
         (jobs, depth) for jobs in (1, 2, 4, 8) for depth in (1, 2, 4, 8, 16, 32, 64)
     ]
 
@@ -137,7 +137,7 @@ def test_site_adds_workloads(tmp_path: Path) -> None:
 
 def test_site_workload_overrides_shipped(tmp_path: Path) -> None:
     library = site(tmp_path, "qd1", ORDERS)
-    assert [each.title for each in load_workloads(library) if each.name == "qd1"] == [
+    assert [workload.title for workload in load_workloads(library) if workload.name == "qd1"] == [
         "what our orders do at noon"
     ]
 

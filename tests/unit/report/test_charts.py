@@ -60,8 +60,8 @@ def test_chart_names_title_and_units() -> None:
 
 def test_points_follow_both_axes() -> None:
     marks = styled(chart(*FOUR), "mark")
-    across = [number(each, "cx") for each in marks]
-    down = [number(each, "cy") for each in marks]
+    across = [number(mark, "cx") for mark in marks]
+    down = [number(mark, "cy") for mark in marks]
     assert across == sorted(across)
     assert down == sorted(down, reverse=True)
     steps = [after - before for before, after in pairwise(across)]

@@ -155,7 +155,8 @@ def test_lun_depths_share_one_section(full: Parsed) -> None:
 def test_doubted_runs_are_counted() -> None:
     seen = reported.seen()
     records = tuple(
-        replace(each, proof=each.proof and replace(each.proof, doubted=3)) for each in seen.records
+        replace(record, proof=record.proof and replace(record.proof, doubted=3))
+        for record in seen.records
     )
     text = parsed(replace(seen, records=records)).text["before-after"]
     assert "3 runs broke Little's law" in text
@@ -243,10 +244,10 @@ def test_four_corners_preserve_depth_sweep() -> None:
 def test_distant_link_limit_is_text() -> None:
     seen = reported.seen()
     slow = []
-    for each in reported.corners(seen.machine):
-        assert each.result is not None
-        figures = replace(each.result.figures, bandwidth=each.result.figures.bandwidth / 10)
-        slow.append(replace(each, result=replace(each.result, figures=figures)))
+    for corner in reported.corners(seen.machine):
+        assert corner.result is not None
+        figures = replace(corner.result.figures, bandwidth=corner.result.figures.bandwidth / 10)
+        slow.append(replace(corner, result=replace(corner.result, figures=figures)))
     text = parsed(replace(seen, records=tuple(slow))).text["corners"]
     assert "The adapter's link carries 7.88 GB/s" in text
     assert "link: 7.88" not in text
@@ -300,11 +301,11 @@ def test_untrusted_joint_run_is_hollow() -> None:
 def test_single_joint_load_is_row() -> None:
     seen = reported.seen()
     [one] = [
-        each
-        for each in reported.all_disks(seen.machine)
-        if each.together is not None
-        and len(each.together.targets) == 4
-        and each.together.workload.block_size == 4096
+        disk
+        for disk in reported.all_disks(seen.machine)
+        if disk.together is not None
+        and len(disk.together.targets) == 4
+        and disk.together.workload.block_size == 4096
     ]
     text = parsed(replace(seen, records=(one,))).text["together"]
     assert "All disks at once" in text
@@ -391,7 +392,7 @@ def test_verdicts_come_first(full: Parsed) -> None:
 
 def test_stale_results_are_marked() -> None:
     seen = reported.seen()
-    newer = tuple(replace(each, driver_version="99.0") for each in seen.machine.adapters)
+    newer = tuple(replace(adapter, driver_version="99.0") for adapter in seen.machine.adapters)
     text = parsed(replace(seen, machine=replace(seen.machine, adapters=newer))).text
     for section in SECTIONS.keys() - {"changes", "adapters", "interrupts"}:
         assert "its driver was" in text[section]
@@ -447,12 +448,12 @@ def test_hostile_disk_name_stays_text() -> None:
     seen = reported.seen()
     records = tuple(
         replace(
-            each,
+            record,
             target=reported.HOSTILE,
-            result=each.result and replace(each.result, target=reported.HOSTILE),
-            proof=each.proof and replace(each.proof, target=reported.HOSTILE),
+            result=record.result and replace(record.result, target=reported.HOSTILE),
+            proof=record.proof and replace(record.proof, target=reported.HOSTILE),
         )
-        for each in seen.records
+        for record in seen.records
     )
     text = html(replace(seen, records=records))
     assert "<script" not in text

@@ -34,7 +34,7 @@ def rows(there: Endpoint, *wanted: tuple[str, int | str]) -> tuple[Row, ...]:
 
 
 def values(candidates: tuple[Candidate, ...]) -> list[dict[str, int | str]]:
-    return [each.values for each in candidates]
+    return [candidate.values for candidate in candidates]
 
 
 def test_alternatives_are_tried_alone() -> None:

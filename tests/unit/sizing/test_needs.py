@@ -37,7 +37,7 @@ def test_gen1_slots_double_pairs(needs: Find) -> None:
 def test_bandwidth_sets_pairs_and_links(needs: Find) -> None:
     found = needs(large(11.7))
     assert (raid(found, "57CE", 3, 0).pairs, raid(found, "57CE", 1, 0).pairs) == (1, 4)
-    links = {(each.gen, each.width): each for each in found.links}
+    links = {(link.gen, link.width): link for link in found.links}
     # The document's are two adapters: 11.7 GB/s on two links, 3.75 on two in Gen1 slots.
     assert (links[3, 8].links, links[3, 8].source) == (2, "D4-9")
     assert (links[1, 8].links, links[1, 8].each) == (7, 3.75 / 2)

@@ -115,7 +115,7 @@ def test_failover_path_gets_full_depth() -> None:
 
 
 def test_four_drives_give_depth_88(site: SiteFolder) -> None:
-    [vnx] = [each for each in site.library.arrays() if "VNX" in each.name]
+    [vnx] = [array for array in site.library.arrays() if "VNX" in array.name]
     alone = replace(ARRAY, port_limit=10_000, hosts=1, luns=1, hbas=1, model=vnx, data_drives=4)
     found = find_depth(alone)
     assert (found.depth, found.source) == (88, "D2-5")

@@ -199,7 +199,7 @@ def test_private_mounts_are_renamed() -> None:
     [told] = taken.machine.endpoints
     assert told.mounts[:2] == ("/", "[SWAP]")
     assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in told.mounts[2:])
-    assert tuple(each.point for each in taken.health.mounts) == told.mounts, "they still match"
+    assert tuple(mount.point for mount in taken.health.mounts) == told.mounts, "they still match"
     assert not re.search("jane|acme|billing", content(taken))
 
 

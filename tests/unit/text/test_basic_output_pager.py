@@ -118,7 +118,7 @@ def test_only_reporting_commands_are_paged(command: str) -> None:
     takes = {"list", "profiles", "explain", "diff", "check", "history", "status"}
     takes |= {"audit", "compare", "size"}
     parser = make_full_parser()
-    [commands] = [each for each in parser._actions if isinstance(each.choices, dict)]
+    [commands] = [action for action in parser._actions if isinstance(action.choices, dict)]
     assert isinstance(commands.choices, dict)
     options = commands.choices[command]._option_string_actions
     assert ("--no-pager" in options) is (command in takes)

@@ -47,7 +47,7 @@ def test_page_values_cite_sources() -> None:
     tables, _, sources = page().partition("## Sources")
     rows = [line for line in tables.splitlines() if line.startswith(("| `", "| p99"))]
     cells = [each.strip() for line in rows for each in line.strip("|").split("|")[1:]]
-    said = [each for each in cells if each not in ("", "as it is")]
+    said = [cell for cell in cells if cell not in ("", "as it is")]
     assert len(said) > 100
     cited = {each.rpartition("(")[2].rstrip(")") for each in said}
     listed = [line[2:] for line in sources.splitlines() if line.startswith("- ")]

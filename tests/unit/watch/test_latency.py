@@ -107,7 +107,7 @@ def clock() -> Iterator[float]:
 def test_last_intervals_are_published(tmp_path: Path) -> None:
     ticks, published = clock(), list[bytes]()
     runs = [line(**{"8388608_400": number}) + END for number in range(1, KEPT_INTERVALS + 3)]
-    lines = [each + b"\n" for run in runs for each in run.splitlines()]
+    lines = [splitline + b"\n" for run in runs for splitline in run.splitlines()]
     publish_intervals(lines, published.append, lambda: next(ticks))
     assert len(published) == KEPT_INTERVALS + 2
     file = tmp_path / "latency.json"

@@ -27,7 +27,7 @@ def test_subjects_get_objective_and_knee() -> None:
     nvme, ssd, raid, _ = found.disks
     assert (nvme.objective_ms, nvme.knee) == (2.0, 128)
     assert (ssd.objective_ms, ssd.knee) == (None, 48)
-    assert [each.by_busy_time for each in found.disks] == [False, True, False, False]
+    assert [disk.by_busy_time for disk in found.disks] == [False, True, False, False]
     assert raid.knee is None
 
 

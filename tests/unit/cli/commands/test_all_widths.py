@@ -207,7 +207,7 @@ def test_list_fits_any_width(show: Show) -> None:
     assert "/srv/pgsql/15/main/base" in text
     assert "[SWAP]" in text
     places = [re.search(rf"(^|TARGET +){name}( |$)", text, re.M) for name in ("sdb", "sdc", "sdk")]
-    assert [each.start() for each in places if each] == sorted(e.start() for e in places if e)
+    assert [place.start() for place in places if place] == sorted(e.start() for e in places if e)
     assert text.index(SAS) < text.index(NVME) < text.index("over several adapters")
     assert "lenovo\\n1" in text
 
@@ -270,10 +270,10 @@ def test_profiles_fit_any_width(show: Show) -> None:
 
 def test_history_fits_any_width(show: Show) -> None:
     records = [
-        replace(each, target=MAP if each.target == "sdd" else each.target)
-        for each in reported.seen().records
+        replace(record, target=MAP if record.target == "sdd" else record.target)
+        for record in reported.seen().records
     ]
-    single = next(each for each in records if each.result and not each.proof)
+    single = next(record for record in records if record.result and not record.proof)
     history.append(paths.HISTORY, [*records, replace(single, time=single.time + 9000)])
     text = show("history").text
     rate = format_digits(single.result.figures.iops) if single.result else ""
@@ -302,7 +302,7 @@ def test_report_fits_any_width(show: Show, tmp_path: Path) -> None:
 def test_probe_fits_any_width(show: Show) -> None:
     show("probe")
     records = [each.result for each in reported.depth_sweep(reported.host()) if each.result]
-    runs = [Measured(each.workload, replace(each, target=MAP), None) for each in records]
+    runs = [Measured(record.workload, replace(record, target=MAP), None) for record in records]
     runs[1] = Measured(runs[1].workload, runs[1].outcome, Doubt.TOO_FEW)
     runs.append(Measured(records[0].workload, Skipped(MAP, Skip.BUSY, f"by {'x' * 30}"), None))
     show(by=lambda: probe._show_runs(runs))

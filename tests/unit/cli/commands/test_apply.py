@@ -80,8 +80,8 @@ class Bench:
             if self.value(subject.target, setting) != {"nomerges": 0, "rq_affinity": 1}[setting]:
                 slower *= cost
         served = tuple(
-            Served(each.target, each.driver, each.driver_version, each.firmware)
-            for each in subject.adapters
+            Served(adapter.target, adapter.driver, adapter.driver_version, adapter.firmware)
+            for adapter in subject.adapters
         )
         figures = self.noise.run(1.0 if self.passes < len(self.probed) else slower)
         return [ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]

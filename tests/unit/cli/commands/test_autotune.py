@@ -125,10 +125,10 @@ class Bench:
         scheduler = parse_selected(self.disk.value("queue/scheduler"))
         waits = self.waits[scheduler] if asked.writer is not None else None
         windows = tuple(self.window(in_flight, rate, waits) for _ in range(4))
-        whole = sum(each.iops for each in windows) / 4
+        whole = sum(window.iops for window in windows) / 4
         wait = asked.issued / whole * 1e6 * self.factors.get(len(self.seen), 1.0)
         wait *= 0.5 if asked.issued >= self.unreached else 1.0
-        worst = sum(each.percentile_us(99) for each in windows) / 4
+        worst = sum(window.percentile_us(99) for window in windows) / 4
         figures = replace(
             FIGURES, iops=whole, mean_us=wait, p99_us=worst, windows=windows, runtime=2.0
         )
@@ -417,7 +417,9 @@ def test_equal_schedulers_never_win(
     assert "it writes to a file in" in said.err
     assert "of the reader (" in said.out
     assert "with 120 MB/s for the writer against 120" in said.out
-    [line] = [each for each in said.out.splitlines() if "beside a bulk writer" in each]
+    [line] = [
+        splitline for splitline in said.out.splitlines() if "beside a bulk writer" in splitline
+    ]
     assert "as good as what you have" in line or "cannot tell" in line
     assert re.search(r" none  .* scheduler kyber has -[1-4] % p99", line)
     assert untouched(bench)
@@ -526,7 +528,9 @@ def test_history_marks_stale_result(
     assert kept.search is not None
     assert kept.search.depth is not None
     probes = told["disks"][0]["depth"]["measured"]
-    assert [each.depth for each in kept.search.depth.probes] == [each["depth"] for each in probes]
+    assert [probe.depth for probe in kept.search.depth.probes] == [
+        probe["depth"] for probe in probes
+    ]
     assert kept.search.depth.word == told["disks"][0]["depth"]["answer"]["word"]
     assert kept.rule == rules["file"]
     [better] = kept.settings

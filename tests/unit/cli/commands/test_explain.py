@@ -161,7 +161,7 @@ def test_identical_disks_are_folded(
     assert headings("sdb") == ["sdb"]
     assert main(["explain", "0000:01:00.0", "nr_requests", "--profile", "oltp", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["explained"]
-    assert [each["target"] for each in told] == [each.target for each in disks], "JSON has each"
+    assert [each["target"] for each in told] == [disk.target for disk in disks], "JSON has each"
 
 
 def test_explain_shows_deciding_rule(see: See, capsys: pytest.CaptureFixture[str]) -> None:

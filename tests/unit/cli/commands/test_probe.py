@@ -70,7 +70,9 @@ class Bench:
         figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
         figures = msgspec.structs.replace(figures, busy=0.95 if asked.issued > 64 else 0.5)
         id, settings = subject.endpoint.id, subject.settings
-        self.depths.append({each.setting: each.value for each in settings}.get("queue_depth"))
+        self.depths.append(
+            {setting.setting: setting.value for setting in settings}.get("queue_depth")
+        )
         found = ProbeResult(subject.target, id, asked, figures, "3.33", (), blank=self.blank)
         return [msgspec.structs.replace(found, settings=settings)]
 
@@ -192,7 +194,7 @@ def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str
     out = " ".join(capsys.readouterr().out.split())
     assert "sda, 4K random reads in 8 jobs: past depth 8:" in out
     assert "sda: 1 job 1 deep do as much as 8 jobs, within 5 %" in out
-    knees = [each.knee.depth for each in history.load(paths.HISTORY).records if each.knee]
+    knees = [record.knee.depth for record in history.load(paths.HISTORY).records if record.knee]
     assert knees == [1, 2, 4, 8], "each number of jobs has its own"
 
 
@@ -222,17 +224,17 @@ def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     validate(found)
     *results, last = history.load(paths.HISTORY).records
-    assert [each.result.workload.depth for each in results if each.result] == [
+    assert [result.result.workload.depth for result in results if result.result] == [
         each.depth for each in bench.asked
     ]
-    assert {each.command for each in results} == {"probe depth-sweep"}
-    assert {each.profile for each in results} == {"oltp"}
-    assert len({each.time for each in (*results, last)}) == 1
+    assert {result.command for result in results} == {"probe depth-sweep"}
+    assert {result.profile for result in results} == {"oltp"}
+    assert len({result.time for result in (*results, last)}) == 1
     assert last.knee is not None
     assert last.knee.depth == found["knees"][0]["knee"]["depth"] == 1
     assert last.workload == bench.asked[-1]
-    [settings] = {each.result.settings for each in results if each.result}
-    assert {each.setting for each in settings} == {"scheduler", "nr_requests", "queue_depth"}
+    [settings] = {result.result.settings for result in results if result.result}
+    assert {setting.setting for setting in settings} == {"scheduler", "nr_requests", "queue_depth"}
 
 
 def test_result_shows_profile_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,7 +115,7 @@ class Bench:
     def together(
         self, target: str, subjects: Sequence[Subject], workload: Workload, names: Sequence[str]
     ) -> TogetherOutcome:
-        self.loaded.append([each.target for each in subjects])
+        self.loaded.append([subject.target for subject in subjects])
         return self.at_once
 
 
