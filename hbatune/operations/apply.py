@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,7 +18,15 @@ from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations import boot_files
-from hbatune.operations.context import Context, Event, EventNote, Phase, Task, TaskFailed
+from hbatune.operations.context import (
+    ComparisonRequest,
+    Context,
+    Event,
+    EventNote,
+    Phase,
+    Task,
+    TaskFailed,
+)
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
@@ -30,23 +37,6 @@ from hbatune.workers import WorkerPool
 if TYPE_CHECKING:
     # The measuring code is only imported if there are measurements.
     from hbatune.operations.verify import VerificationResult
-
-
-class ComparisonRequest(Struct, frozen=True, kw_only=True):
-    """The options for the comparison of changes.
-
-    ``thorough`` takes the time that the configuration allows. If a change cannot be switched, it
-    compares all runs before with all runs after. ``shared`` probes shared storage as well.
-    ``keep_worse`` keeps regressions. Probes write to a file in ``folder`` instead of its disk, and
-    with ``destructive`` to the empty disks among the user's ``names``.
-    """
-
-    thorough: bool = False
-    shared: bool = False
-    keep_worse: bool = False
-    folder: Path | None = None
-    destructive: bool = False
-    names: tuple[str, ...] = ()
 
 
 class ApplyRequest(Struct, frozen=True, kw_only=True):

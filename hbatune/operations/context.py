@@ -233,6 +233,23 @@ class OperationReporter:
         return nullcontext(lambda name: None)
 
 
+class ComparisonRequest(Struct, frozen=True, kw_only=True):
+    """The options for the comparison of changes.
+
+    ``thorough`` takes the time that the configuration allows. If a change cannot be switched, it
+    compares all runs before with all runs after. ``shared`` probes shared storage as well.
+    ``keep_worse`` keeps regressions. Probes write to a file in ``folder`` instead of its disk, and
+    with ``destructive`` to the empty disks among the user's ``names``.
+    """
+
+    thorough: bool = False
+    shared: bool = False
+    keep_worse: bool = False
+    folder: Path | None = None
+    destructive: bool = False
+    names: tuple[str, ...] = ()
+
+
 class Context(Struct, frozen=True, kw_only=True):
     """The caller of an operation: a command, or the daemon.
 

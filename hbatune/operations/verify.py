@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key, Means
 from hbatune.act.trial import Trial, Values, can_switch, read_affected_values
 from hbatune.errors import UsageError
-from hbatune.operations.context import ComparisonsAhead, Context, Phase
+from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Context, Phase
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.policy.config import ProbeConfig
@@ -49,10 +49,6 @@ from hbatune.probe.selection import (
 )
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from hbatune.probe.workloads import find_unexercised, follow_plan
-
-if TYPE_CHECKING:
-    # Not at run time: `probe` and `autotune` import this module without an apply.
-    from hbatune.operations.apply import ComparisonRequest
 
 RAMP_S = 0.2
 """Seconds at the start of each run that do not count, since settings have just changed."""

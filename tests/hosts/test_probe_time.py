@@ -11,7 +11,7 @@ from hbatune.act.rollback_record import RollbackRecords
 from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import choose_targets
-from hbatune.operations.apply import ComparisonRequest
+from hbatune.operations.context import ComparisonRequest
 from hbatune.operations.situation import Situation
 from hbatune.operations.verify import Verification
 from hbatune.policy.config import Config, ProbeConfig

@@ -11,7 +11,8 @@ from hbatune.agent.client import find_daemon
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.apply import ApplyRequest, ApplyResult, ComparisonRequest, apply_profile
+from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile
+from hbatune.operations.context import ComparisonRequest
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.text.leftovers import print_situation
