@@ -24,6 +24,7 @@ from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
 from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, Limit, LimitReason
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, find_setting, is_among
+from hbatune.text.limit_text import describe_limit
 
 BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
@@ -88,7 +89,7 @@ class WriteResult(Struct, frozen=True):
     outcome: Outcome
     errno: int | None = None
     found: Value | None = None
-    said: LimitReason | str | None = None
+    said: str | None = None
     effect: bool = False
 
 
@@ -148,9 +149,9 @@ def _report_interruption(step: Step, device: "_Device | None", error: Exception)
     facts = ("" if number else f" ({error or type(error).__name__})",)
     if device is not None and device.has_written:
         reason = LimitReason(Limit.FAILED_IN_WRITE, facts)
-        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=reason)
+        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=describe_limit(reason))
     reason = LimitReason(Limit.FAILED_BEFORE_WRITE, facts)
-    return WriteResult(step.setting, Outcome.REFUSED, number, said=reason)
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=describe_limit(reason))
 
 
 class _Device:
@@ -193,15 +194,15 @@ class _Device:
         for step in self._chain.steps:
             if replaced:
                 reason = LimitReason(Limit.DEVICE_REPLACED)
-                result = WriteResult(step.setting, Outcome.VANISHED, said=reason)
+                result = WriteResult(step.setting, Outcome.VANISHED, said=describe_limit(reason))
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
             elif causes := [n for n in find_setting(step.setting).hangs_on if n in failed]:
                 reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0],))
-                result = WriteResult(step.setting, Outcome.CANCELLED, said=reason)
+                result = WriteResult(step.setting, Outcome.CANCELLED, said=describe_limit(reason))
             elif moved:
-                result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
+                result = WriteResult(step.setting, Outcome.CONFLICT, said=describe_limit(moved))
             else:
                 result = self.do(step)
             if result.outcome not in DONE_OUTCOMES:
@@ -262,10 +263,11 @@ class _Device:
             return WriteResult(step.setting, outcome, found=current)
         for lost, value in self._conflicts.items():
             if is_among(lost, kind.resets):
-                reason = LimitReason(Limit.WOULD_RESET, (lost, value))
-                return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=reason)
+                text = describe_limit(LimitReason(Limit.WOULD_RESET, (lost, value)))
+                return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=text)
         if (illegal := self._find_violation(step, current)) is not None:
-            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=illegal)
+            text = describe_limit(illegal)
+            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=text)
         self._reset.update(kind.resets)
         return self._write(step, kind)
 
@@ -307,7 +309,7 @@ class _Device:
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
             if (objection := self._guard.objection(self._chain.id)) is not None:
-                return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
+                return WriteResult(step.setting, Outcome.CANCELLED, said=describe_limit(objection))
             refused = self._set(kind, step.value)
             current = self._reread_value(kind)
             if refused is not None or not is_above(current, step.value):
@@ -317,11 +319,13 @@ class _Device:
         if isinstance(current, Missing):
             return _report_unreadable(self._chain, step, current)
         if isinstance(refused, LimitReason | str):
-            return WriteResult(step.setting, Outcome.REFUSED, None, current, refused)
+            text = describe_limit(refused)
+            return WriteResult(step.setting, Outcome.REFUSED, None, current, text)
         if refused is not None:
             objection = self._guard.objection(self._chain.id) if refused == errno.EBUSY else None
             if objection is not None:
-                return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=objection)
+                text = describe_limit(objection)
+                return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=text)
             return WriteResult(step.setting, Outcome.REFUSED, refused, current)
         outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=current)

@@ -22,6 +22,7 @@ from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.setting import Attributes, Limit, LimitReason
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
 
@@ -323,7 +324,7 @@ def _report_unanswered(
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
             reason = LimitReason(Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED)
-            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=reason)
+            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=describe_limit(reason))
         case Unstarted():
             reason = LimitReason(Limit.WORKER_UNSTARTED)
-            return WriteResult(name, Outcome.REFUSED, event.errno, said=reason)
+            return WriteResult(name, Outcome.REFUSED, event.errno, said=describe_limit(reason))

@@ -29,6 +29,7 @@ from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings import table
 from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Process, find_this_process
 
 Values = Mapping[Key, Value]
@@ -168,7 +169,8 @@ class Trial:
         # Afterwards: a setting that must not be written may still have been reset by the others.
         for plan in plans:
             for name, reason in plan.refused.items():
-                report.results[plan.id, name] = WriteResult(name, Outcome.REFUSED, said=reason)
+                text = describe_limit(reason)
+                report.results[plan.id, name] = WriteResult(name, Outcome.REFUSED, said=text)
         results = report.results.items()
         failed = {key: result for key, result in results if result.outcome not in DONE_OUTCOMES}
         return failed | {key: self._conflicts[key] for key in keys if key in self._conflicts}
@@ -396,7 +398,8 @@ class Experiment:
         report = writer.execute_chains([plan.chain], self._means) if plan.chain else Report()
         self._note_written(report)
         for name, reason in plan.refused.items():
-            report.results[id, name] = WriteResult(name, Outcome.REFUSED, said=reason)
+            text = describe_limit(reason)
+            report.results[id, name] = WriteResult(name, Outcome.REFUSED, said=text)
         for name in goal:
             unchanged = WriteResult(name, Outcome.KEPT, found=current.get(name))
             report.results.setdefault((id, name), unchanged)

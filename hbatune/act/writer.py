@@ -30,6 +30,7 @@ from hbatune.settings import table
 from hbatune.settings.limits import find_scheduler
 from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
 from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Pool, WorkerPool, find_this_process
 
 
@@ -158,7 +159,7 @@ def write_plan(
         has_baselines = all((chain.id, step.setting) in recorded_keys for step in chain.steps)
         (restorable if has_baselines else skipped).append(chain)
     report = execute_chains(restorable, means)
-    reason = LimitReason(Limit.ORIGINAL_LOST) if begun.losses else None
+    reason = describe_limit(LimitReason(Limit.ORIGINAL_LOST)) if begun.losses else None
     for chain in skipped:
         outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
         for step in chain.steps:

@@ -35,7 +35,6 @@ from hbatune.probe.result import (
 from hbatune.probe.verdict import Verdict
 from hbatune.probe.workloads import Unexercised, is_like
 from hbatune.settings.setting import Value
-from hbatune.text.limit_text import describe_limit
 
 
 class Proof(Struct, frozen=True):
@@ -316,10 +315,6 @@ def _slim_record(record: Record) -> Record:
         result = _drop_windows(result)
     if proof is not None and proof.last is not None:
         proof = replace(proof, last=_drop_windows(proof.last))
-    if proof is not None and proof.written is not None and proof.written.said is not None:
-        # The file has a text, which earlier versions can read.
-        said = describe_limit(proof.written.said)
-        proof = replace(proof, written=replace(proof.written, said=said))
     if together is not None:
         together = replace(together, figures=replace(together.figures, windows=()))
     return replace(record, result=result, proof=proof, together=together)

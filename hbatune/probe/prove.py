@@ -25,7 +25,6 @@ from hbatune.probe.history import Proof
 from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
 from hbatune.probe.verdict import DEFAULT_PAIRS, evaluate_blocks, evaluate_pairs
 from hbatune.settings.table import find_group
-from hbatune.text.limit_text import describe_limit
 
 MAX_LOST_PAIRS = 2
 """Pairs that may fail before a comparison is stopped: one failure may be a passing load."""
@@ -107,10 +106,6 @@ class Proving(Struct):
         runs.end()
         if pairs:
             self.pair = (self.clock() - began) / len(pairs)
-        written = runs.written
-        if written is not None and written.said is not None:
-            # The history and JSON have a text, which earlier versions can read.
-            written = replace(written, said=describe_limit(written.said))
         return Proof(
             target=part.subject.target,
             id=part.subject.endpoint.id,
@@ -119,7 +114,7 @@ class Proving(Struct):
             verdict=evaluate_pairs(pairs, self.tolerance, self.pair),
             last=runs.last,
             outcome=runs.outcome,
-            written=written,
+            written=runs.written,
             left_out=left_out,
             doubted=runs.doubted,
         )
