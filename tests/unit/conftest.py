@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from hbatune.act import paths
 from tests.elsewhere import keep_state_in
 from tests.unit.site_folder import SiteFolder
 
@@ -21,3 +22,10 @@ def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def site(tmp_path: Path) -> SiteFolder:
     """Return an empty site folder."""
     return SiteFolder(tmp_path / "etc")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the files that `status` reads into an empty directory."""
+    for name in ("STATUS", "HISTORY", "DAEMON_LOCK", "DAEMON_LOCK_SPARE"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())

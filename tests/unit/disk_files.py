@@ -1,10 +1,7 @@
 """A block device as a directory of plain files, its plan and its journal."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from hbatune.act import journal
 from hbatune.act.chain import Chain, Step
@@ -56,25 +53,6 @@ class Disk:
             adapter=adapter,
             map=map,
         )
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Callable[..., Disk]:
-    def make_disk(name: str = "sda", **files: str) -> Disk:
-        return Disk(tmp_path / "sys", name, **files)
-
-    return make_disk
-
-
-@pytest.fixture
-def means(tmp_path: Path) -> Means:
-    return Means(
-        journal=tmp_path / "state/journal.json",
-        claims=tmp_path / "run/claims",
-        spent=tmp_path / "run/spent.json",
-        workers=4,
-        deadline=20.0,
-    )
 
 
 def planned(host: Machine, *effects: tuple[str, Exactly]) -> Plan:

@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.agent.orders import Handled, PassReason, PassReport, Retry, SettingChange
 from hbatune.agent.status import LastPass, Status, Times
 from hbatune.processes import read_clock_id
@@ -47,12 +45,6 @@ GOOD = good_status()
 
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATUS", "HISTORY", "DAEMON_LOCK", "DAEMON_LOCK_SPARE"):
-        monkeypatch.setattr(paths, name, tmp_path / name.lower())
 
 
 class By:

@@ -23,14 +23,11 @@ from tests.unit.disk_files import (
     SDA,
     Disk,
     by_setting,
-    disk,
     filed,
-    means,
     planned,
 )
 from tests.unit.machines import machine
 
-__all__ = ["disk", "means"]  # fixtures
 
 HOST = machine()
 BOOT = HOST.boot_id

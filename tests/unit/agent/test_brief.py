@@ -16,6 +16,8 @@ from hbatune.text.status_lines import show_status
 from hbatune.workers import Process, find_this_process
 from tests.unit.statuses import GOOD, RAMPING, Capture, current_times
 
+pytestmark = pytest.mark.usefixtures("state")
+
 
 @pytest.mark.parametrize("found", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
 def test_brief_matches_full_status(found: Status, capsys: Capture) -> None:

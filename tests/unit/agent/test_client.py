@@ -19,6 +19,8 @@ from hbatune.errors import LockedError
 from hbatune.workers import find_this_process
 from tests.unit.statuses import GOOD
 
+pytestmark = pytest.mark.usefixtures("state")
+
 
 @pytest.fixture
 def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:

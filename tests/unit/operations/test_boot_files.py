@@ -1,5 +1,7 @@
 """Tests of hbatune/operations/boot_files.py."""
 
+from pathlib import Path
+
 import pytest
 
 from hbatune.act import paths
@@ -11,6 +13,13 @@ from hbatune.operations import boot_files
 from hbatune.operations.boot_files import BootPolicy
 from hbatune.policy.config import Site
 from tests.unit.site_folder import SiteFolder
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paths, "MANIFEST", tmp_path / "state/installed.json")
+    monkeypatch.setattr(paths, "UDEV_RULES", tmp_path / "rules.d/89-hbatune.rules")
+    monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: None)
 
 
 def installed() -> None:

@@ -14,6 +14,8 @@ from hbatune.text.daemon_messages import JournalReporter
 from hbatune.watch.readings import Subjects
 from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, By, said
 
+pytestmark = pytest.mark.usefixtures("state")
+
 
 def test_written_value_is_logged() -> None:
     message, priority, fields = said(replace(LEFT, handled=Handled.WRITTEN))

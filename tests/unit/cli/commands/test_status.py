@@ -30,6 +30,8 @@ from tests.unit.statuses import (
     current_times,
 )
 
+pytestmark = pytest.mark.usefixtures("state")
+
 
 @pytest.mark.parametrize(
     ("found", "code", "words"),
