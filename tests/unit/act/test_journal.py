@@ -28,7 +28,6 @@ from tests.unit.disk_files import (
 )
 from tests.unit.machines import machine
 
-
 HOST = machine()
 BOOT = HOST.boot_id
 ENTRIES = (
