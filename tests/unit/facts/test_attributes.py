@@ -49,8 +49,11 @@ def hang(directory: Path) -> None:
 def test_read_strips_text_reports_mode(disk: Path) -> None:
     (disk / "size").write_text("  2048 \n")
     (disk / "size").chmod(0o444)
-    found = read_attributes(str(disk), ("size", "queue/nr_requests"))
-    assert found == {"size": Attribute("2048", False), "queue/nr_requests": Attribute("256", True)}
+    attributes = read_attributes(str(disk), ("size", "queue/nr_requests"))
+    assert attributes == {
+        "size": Attribute("2048", False),
+        "queue/nr_requests": Attribute("256", True),
+    }
 
 
 def test_glob_patterns_expand(disk: Path) -> None:
@@ -65,9 +68,9 @@ def test_glob_patterns_expand(disk: Path) -> None:
 def test_binary_page_becomes_hex(disk: Path) -> None:
     page = bytes(range(256)) * 40  # longer than one read
     (disk / "device" / "vpd_pg83").write_bytes(page)
-    found = read_attributes(str(disk), ("device/vpd_pg83",))["device/vpd_pg83"]
-    assert isinstance(found, Attribute)
-    assert bytes.fromhex(found.text) == page
+    attribute = read_attributes(str(disk), ("device/vpd_pg83",))["device/vpd_pg83"]
+    assert isinstance(attribute, Attribute)
+    assert bytes.fromhex(attribute.text) == page
 
 
 @given(st.binary(max_size=64))
@@ -76,39 +79,42 @@ def test_attribute_bytes_survive_json(data: bytes) -> None:
     name = f"hbatune-test-{os.getpid()}"
     (directory / name).write_bytes(data)
     try:
-        found = read_attributes(str(directory), (name,))
+        attributes = read_attributes(str(directory), (name,))
     finally:
         (directory / name).unlink()
-    assert msgspec.json.decode(msgspec.json.encode(found[name]), type=Attribute) == found[name]
+    assert (
+        msgspec.json.decode(msgspec.json.encode(attributes[name]), type=Attribute)
+        == attributes[name]
+    )
 
 
 def test_missing_and_unreadable_files_differ(disk: Path) -> None:
     (disk / "queue" / "wbt_lat_usec").mkdir()
     (disk / "size").write_text("1\n")
-    found = read_attributes(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
-    assert found["size/below"] == ABSENT
-    assert found["queue/nothing"] == ABSENT
-    assert found["queue/wbt_lat_usec"] == Missing(Reason.UNREADABLE, errno.EISDIR)
+    attributes = read_attributes(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
+    assert attributes["size/below"] == ABSENT
+    assert attributes["queue/nothing"] == ABSENT
+    assert attributes["queue/wbt_lat_usec"] == Missing(Reason.UNREADABLE, errno.EISDIR)
 
 
 def test_removed_device_is_vanished(tmp_path: Path) -> None:
-    found = read_attributes(str(tmp_path / "gone"), ("queue/nr_requests",))
-    assert found == {"queue/nr_requests": Missing(Reason.VANISHED, errno.ENOENT)}
+    attributes = read_attributes(str(tmp_path / "gone"), ("queue/nr_requests",))
+    assert attributes == {"queue/nr_requests": Missing(Reason.VANISHED, errno.ENOENT)}
 
 
 def test_removal_during_read_vanishes(disk: Path) -> None:
     os.mkfifo(disk / "first")
-    found: dict[str, Attribute | Missing] = {}
+    attributes: dict[str, Attribute | Missing] = {}
 
     def reader() -> None:
-        found.update(read_attributes(str(disk), ("first", "size")))
+        attributes.update(read_attributes(str(disk), ("first", "size")))
 
     thread = threading.Thread(target=reader)
     thread.start()
     with open(disk / "first", "wb"):  # the reader has opened it now, and waits for its end
         shutil.rmtree(disk)
     thread.join()
-    assert found == {
+    assert attributes == {
         "first": Attribute("", True),
         "size": Missing(Reason.VANISHED, errno.ENOENT),
     }
@@ -147,9 +153,9 @@ def test_long_file_reads_fully(disk: Path) -> None:
 def test_bad_state_skips_queue_read(tmp_path: Path, state: str) -> None:
     disk = make(tmp_path / "sda", state)
     hang(disk)
-    found = read_attributes(str(disk), ("queue/nr_requests", "mq/", "device/state"))
+    attributes = read_attributes(str(disk), ("queue/nr_requests", "mq/", "device/state"))
     why = Missing(Reason.UNREADABLE, text=f"device state is {state}")
-    assert found == {
+    assert attributes == {
         "device/state": Attribute(state, True),
         "queue/nr_requests": why,
         "mq/": why,
@@ -159,8 +165,8 @@ def test_bad_state_skips_queue_read(tmp_path: Path, state: str) -> None:
 def test_suspended_map_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "dm").mkdir()
     (tmp_path / "dm" / "suspended").write_text("1\n")
-    found = read_attributes(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
-    assert found == Missing(Reason.UNREADABLE, text="device state is suspended")
+    attribute = read_attributes(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
+    assert attribute == Missing(Reason.UNREADABLE, text="device state is suspended")
 
 
 def test_survey_matches_single_reads(tmp_path: Path) -> None:
@@ -174,9 +180,9 @@ def test_survey_matches_single_reads(tmp_path: Path) -> None:
         if number % 4 == 0:
             (disk / "queue/iosched/depth").write_text("48\n")
     wanted = ("queue/nr_requests", "queue/iosched/*", "queue/nothing")
-    found = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=10)
-    assert found == {str(disk): read_attributes(str(disk), wanted) for disk in disks}
-    has = [isinstance(found[str(disk)]["queue/nr_requests"], Attribute) for disk in disks]
+    surveyed = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=10)
+    assert surveyed == {str(disk): read_attributes(str(disk), wanted) for disk in disks}
+    has = [isinstance(surveyed[str(disk)]["queue/nr_requests"], Attribute) for disk in disks]
     assert has == [number % 3 != 0 for number in range(100)]
 
 
@@ -188,12 +194,12 @@ def test_hanging_disk_loses_queue(tmp_path: Path) -> None:
     disks = [make(tmp_path / "host0" / "a" / f"sd{n}") for n in range(10)]
     hang(disks[3])
     wanted = ("queue/nr_requests", "device/state")
-    found = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=3)
+    surveyed = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=3)
     state = Attribute("running", True)
-    assert found.pop(str(disks[3])) == {"device/state": state, "queue/nr_requests": TIMED_OUT}
-    assert len(found) == 9
-    for each in found.values():
-        assert each == {"device/state": state, "queue/nr_requests": Attribute("256", True)}
+    assert surveyed.pop(str(disks[3])) == {"device/state": state, "queue/nr_requests": TIMED_OUT}
+    assert len(surveyed) == 9
+    for attributes in surveyed.values():
+        assert attributes == {"device/state": state, "queue/nr_requests": Attribute("256", True)}
 
 
 def test_silent_disk_times_out(tmp_path: Path) -> None:
@@ -201,16 +207,16 @@ def test_silent_disk_times_out(tmp_path: Path) -> None:
     (disk / "device" / "state").unlink()
     os.mkfifo(disk / "device" / "state")
     wanted = ("device/state", "queue/nr_requests")
-    found = survey_requests({str(disk): wanted}, deadline=0.3)
-    assert found == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
+    surveyed = survey_requests({str(disk): wanted}, deadline=0.3)
+    assert surveyed == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
 
 
 def test_avoided_disk_reports_reason(tmp_path: Path) -> None:
     disk = make(tmp_path / "sda")
     hang(disk)
     wanted = {str(disk): ("queue/nr_requests", "device/state")}
-    found = survey_requests(wanted, deadline=10, avoid={str(disk): "a writer is at it"})
-    assert found[str(disk)] == {
+    surveyed = survey_requests(wanted, deadline=10, avoid={str(disk): "a writer is at it"})
+    assert surveyed[str(disk)] == {
         "device/state": Attribute("running", True),
         "queue/nr_requests": Missing(Reason.UNREADABLE, text="a writer is at it"),
     }
@@ -218,14 +224,14 @@ def test_avoided_disk_reports_reason(tmp_path: Path) -> None:
 
 def test_parsers_return_value_or_reason() -> None:
     texts = {"number": "12", "hex": "0x1f", "speed": "8.0 GT/s PCIe", "word": "Unknown"}
-    found: dict[str, Attribute | Missing] = {
+    attributes: dict[str, Attribute | Missing] = {
         name: Attribute(text, True) for name, text in texts.items()
     }
     unparsable = Missing(Reason.UNPARSABLE, text="Unknown")
-    assert parse_integer(found, "number") == 12
-    assert parse_integer(found, "hex", 16) == 31
-    assert parse_integer(found, "word") == unparsable
-    assert parse_integer(found, "nothing") == ABSENT
-    assert parse_leading_number(found, "speed") == 8.0
-    assert parse_leading_number(found, "word") == unparsable
-    assert parse_flag(found, "number") == Missing(Reason.UNPARSABLE, text="12")
+    assert parse_integer(attributes, "number") == 12
+    assert parse_integer(attributes, "hex", 16) == 31
+    assert parse_integer(attributes, "word") == unparsable
+    assert parse_integer(attributes, "nothing") == ABSENT
+    assert parse_leading_number(attributes, "speed") == 8.0
+    assert parse_leading_number(attributes, "word") == unparsable
+    assert parse_flag(attributes, "number") == Missing(Reason.UNPARSABLE, text="12")

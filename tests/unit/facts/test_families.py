@@ -70,11 +70,11 @@ def test_described_vectors_have_roles(name: str) -> None:
     """Of the described vectors none that is locked is admin, and not all are."""
     model = FAMILIES[name].interrupts
     for function in describe(name).functions:
-        known = [(model.expected([each.name]), each) for each in function.vectors]
-        for (role, managed), vector in known:
+        expectations = [(model.expected([vector.name]), vector) for vector in function.vectors]
+        for (role, managed), vector in expectations:
             assert role is not Role.UNKNOWN, vector
             assert managed is vector.locked, vector
-        assert not known or any(role is Role.DATA for (role, _), _ in known)
+        assert not expectations or any(role is Role.DATA for (role, _), _ in expectations)
 
 
 def test_shared_admin_vector_serves_data() -> None:

@@ -24,12 +24,12 @@ def drive(name: str, wwid: str, host: int, target: int, diskseq: int = 1) -> End
     )
 
 
-def moved(id: str, *there: Endpoint) -> tuple[str, ...]:
-    return Renaming(machine(*there)).that_lasts(id)
+def moved(id: str, *endpoints: Endpoint) -> tuple[str, ...]:
+    return Renaming(machine(*endpoints)).that_lasts(id)
 
 
-def entries(here: Machine, *filed: Entry) -> list[str]:
-    return [entry.id for entry in with_current_ids(Journal("b", filed), Renaming(here)).entries]
+def entries(host: Machine, *filed: Entry) -> list[str]:
+    return [entry.id for entry in with_current_ids(Journal("b", filed), Renaming(host)).entries]
 
 
 def test_boot_numbered_ids_are_former() -> None:
@@ -56,27 +56,27 @@ def test_boot_numbered_ids_are_former() -> None:
 
 
 def test_unique_name_identifies_former_disk() -> None:
-    one, other = drive("sda", "naa.5a", 7, 3), drive("sdb", "naa.5b", 7, 4)
-    assert moved("naa.5a@0000:01:00.0/0:0:1:0", one, other) == (one.id,)
-    assert moved("naa.5a@0000:09:00.0/0:0:1:0", one, other) == (one.id,)
-    twin = replace(other, id="naa.5a@0000:01:00.0/sas-0x54-lun-0")
-    assert moved("naa.5a@0000:01:00.0/0:0:1:0", one, twin) == ("naa.5a@0000:01:00.0/0:0:1:0",)
+    first, second = drive("sda", "naa.5a", 7, 3), drive("sdb", "naa.5b", 7, 4)
+    assert moved("naa.5a@0000:01:00.0/0:0:1:0", first, second) == (first.id,)
+    assert moved("naa.5a@0000:09:00.0/0:0:1:0", first, second) == (first.id,)
+    twin = replace(second, id="naa.5a@0000:01:00.0/sas-0x54-lun-0")
+    assert moved("naa.5a@0000:01:00.0/0:0:1:0", first, twin) == ("naa.5a@0000:01:00.0/0:0:1:0",)
     path = replace(twin, adapter="0000:02:00.0", id="naa.5a@0000:02:00.0/sas-0x54-lun-0")
-    assert moved("naa.5a@0000:02:00.0/0:0:1:0", one, path) == (path.id,)
+    assert moved("naa.5a@0000:02:00.0/0:0:1:0", first, path) == (path.id,)
 
 
 def test_nameless_disk_needs_same_adapter() -> None:
-    here = drive("sda", "unnamed", 7, 3)
-    assert moved("unnamed@0000:09:00.0/0:0:1:0", here) == ("unnamed@0000:09:00.0/0:0:1:0",)
-    assert moved("unnamed@0000:01:00.0/7:0:3:0", here) == (here.id,)
+    disk = drive("sda", "unnamed", 7, 3)
+    assert moved("unnamed@0000:09:00.0/0:0:1:0", disk) == ("unnamed@0000:09:00.0/0:0:1:0",)
+    assert moved("unnamed@0000:01:00.0/7:0:3:0", disk) == (disk.id,)
 
 
 def test_vector_and_controller_ids_renamed() -> None:
-    here = machine(
+    host = machine(
         controls=(control(target="nvme4", id="controller-0@0000:01:00.0"),),
         vectors=(vector(irq=90, id="msix-1@0000:01:00.0", names=("mpt3sas0-msix1",)),),
     )
-    renaming = Renaming(here)
+    renaming = Renaming(host)
     assert renaming.that_lasts("nvme0@0000:01:00.0") == ("controller-0@0000:01:00.0",)
     assert renaming.that_lasts("mpt3sas0-msix1@0000:01:00.0/irq34") == ("msix-1@0000:01:00.0",)
     assert renaming.that_lasts("mpt3sas0-msix9@0000:01:00.0/irq34") == (
@@ -86,30 +86,30 @@ def test_vector_and_controller_ids_renamed() -> None:
 
 def test_shared_id_excludes_both_disks() -> None:
     shared = "naa.5@0000:01:00.0/scsi-0:1:0"
-    one, two = endpoint(id=f"{shared}~0:0:1:0"), endpoint(target="sdb", id=f"{shared}~1:0:1:0")
-    assert moved(shared, one, two) == (one.id, two.id)
+    first, second = endpoint(id=f"{shared}~0:0:1:0"), endpoint(target="sdb", id=f"{shared}~1:0:1:0")
+    assert moved(shared, first, second) == (first.id, second.id)
     alone = endpoint(id=shared)
-    assert moved(one.id, alone) == (shared,)
+    assert moved(first.id, alone) == (shared,)
     reverted = (RevertedValue(shared, "nr_requests", 2048),)
     filed = with_current_ids(
-        Journal("b", excluded=(shared,), reverted=reverted), Renaming(machine(one, two))
+        Journal("b", excluded=(shared,), reverted=reverted), Renaming(machine(first, second))
     )
-    assert filed.excluded == (one.id, two.id)
-    assert [each.id for each in filed.reverted] == [one.id, two.id]
+    assert filed.excluded == (first.id, second.id)
+    assert [value.id for value in filed.reverted] == [first.id, second.id]
 
 
 def test_baseline_follows_disk_despite_name() -> None:
-    known, nameless = drive("sda", "naa.5a", 0, 1, 9), drive("sda", "unnamed", 0, 1, 9)
-    noted = Entry(known.id, "sda", None, "nr_requests", 64, 256, diskseq=9)
+    named_disk, nameless = drive("sda", "naa.5a", 0, 1, 9), drive("sda", "unnamed", 0, 1, 9)
+    noted = Entry(named_disk.id, "sda", None, "nr_requests", 64, 256, diskseq=9)
     assert entries(machine(nameless), noted) == [nameless.id]
-    assert entries(machine(known), replace(noted, id=nameless.id)) == [known.id]
+    assert entries(machine(named_disk), replace(noted, id=nameless.id)) == [named_disk.id]
 
 
 def test_baseline_ignores_different_disk() -> None:
     noted = Entry("naa.5a@0000:01:00.0/0:0:1:0", "sda", None, "nr_requests", 64, 256)
     assert entries(machine(drive("sda", "naa.5a", 7, 1)), noted) == [noted.id]
-    gone = replace(noted, id="naa.5b@0000:01:00.0/sas-0x51-lun-0", diskseq=9)
-    assert entries(machine(drive("sda", "naa.5a", 7, 1, 10)), gone) == [gone.id]
+    foreign_entry = replace(noted, id="naa.5b@0000:01:00.0/sas-0x51-lun-0", diskseq=9)
+    assert entries(machine(drive("sda", "naa.5a", 7, 1, 10)), foreign_entry) == [foreign_entry.id]
 
 
 @given(st.text())

@@ -64,7 +64,7 @@ _VAGUE = ("critical target", "I/O")
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("sense_text", "fault"),
     [
         ("Sense Key : Medium Error [current] ", ErrorKind.MEDIUM),
         ("Sense Key : Hardware Error [current] [descriptor] ", ErrorKind.HARDWARE),
@@ -78,8 +78,8 @@ _VAGUE = ("critical target", "I/O")
         ("FAILED Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK cmd_age=0s", ErrorKind.OTHER),
     ],
 )
-def test_scsi_sense_refines_next_error(said: str, fault: ErrorKind) -> None:
-    before = f"sd 0:0:0:0: [sda] tag#16 {said}"
+def test_scsi_sense_refines_next_error(sense_text: str, fault: ErrorKind) -> None:
+    before = f"sd 0:0:0:0: [sda] tag#16 {sense_text}"
     both = log(
         before, f"I/O error, dev sda, sector 8 {READ}", f"I/O error, dev sdb, sector 8 {READ}"
     )
@@ -156,9 +156,9 @@ def test_kernel_log_reads_kmsg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert read_kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 501}})
     file.unlink()
     file.mkdir()
-    found = read_kernel_log()
-    assert isinstance(found, Missing)
-    assert found.reason is Reason.UNREADABLE
+    kernel_log = read_kernel_log()
+    assert isinstance(kernel_log, Missing)
+    assert kernel_log.reason is Reason.UNREADABLE
 
 
 @pytest.fixture
@@ -166,10 +166,10 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have a log that this user may not read; return the file of what `journalctl` prints."""
     real = os.open
 
-    def denied(path: str, *rest: int) -> int:
+    def denied(path: str, *arguments: int) -> int:
         if path == "/dev/kmsg":
             raise PermissionError(errno.EPERM, "Operation not permitted")
-        return real(path, *rest)
+        return real(path, *arguments)
 
     program = tmp_path / "bin/journalctl"
     program.parent.mkdir()

@@ -10,12 +10,12 @@ from hbatune.facts.health import UdevRule
 from hbatune.facts.observe import parse_assignments, parse_gigabits
 
 
-def told(text: str) -> list[tuple[int, str, str | None]]:
+def list_assignments(text: str) -> list[tuple[int, str, str | None]]:
     return [(rule.line, rule.attribute, rule.value) for rule in parse_assignments("f", text)]
 
 
 def test_rule_assignments_differ_from_matches() -> None:
-    assert told(
+    assert list_assignments(
         '# ATTR{queue/scheduler}="none"\n'
         'KERNEL=="sd*", ATTR{queue/rotational}=="0", ATTR{queue/scheduler}="bfq"\n'
         'ATTR{queue/nr_requests}!="2", ATTR{queue/read_ahead_kb} := "64"\n'
@@ -24,13 +24,13 @@ def test_rule_assignments_differ_from_matches() -> None:
 
 def test_continued_rule_counts_once() -> None:
     text = '\nACTION=="add", \\\n# a word in between\n  ATTR{queue/scheduler}="none"'
-    assert told(text) == [(2, "queue/scheduler", "none")]
+    assert list_assignments(text) == [(2, "queue/scheduler", "none")]
 
 
 def test_shell_write_counts() -> None:
     text = """RUN+="/bin/sh -c 'echo 1024 > /sys/block/%k/queue/nr_requests'" """
-    assert told(text) == [(1, "queue/nr_requests", None)]
-    assert told('RUN+="/usr/bin/cat /sys/block/%k/queue/nr_requests"') == []
+    assert list_assignments(text) == [(1, "queue/nr_requests", None)]
+    assert list_assignments('RUN+="/usr/bin/cat /sys/block/%k/queue/nr_requests"') == []
 
 
 def test_rule_text_is_escaped() -> None:
@@ -73,8 +73,8 @@ def test_rules_file_overrides_namesake(tmp_path: Path, monkeypatch: pytest.Monke
     (folders[1] / "62-hbatune.rules").write_text('ATTR{queue/nomerges}="1"')
     (folders[1] / "README").write_text('ATTR{queue/nomerges}="0"')
     monkeypatch.setattr(observe, "_FOLDERS", tuple(map(str, folders)))
-    found = observe.read_udev_rules()
-    assert [(rule.attribute, rule.value) for rule in found] == [
+    rules = observe.read_udev_rules()
+    assert [(rule.attribute, rule.value) for rule in rules] == [
         ("queue/scheduler", "etc"),
         ("queue/nomerges", "2"),
     ]

@@ -19,12 +19,12 @@ PROFILES = [load_profile(name, installed_library()) for name in ("oltp", "throug
 def disks(draw: st.DrawFn, number: int) -> Endpoint:
     """A disk on one of two adapters, with any scheduler, requests and depth."""
     name = f"sd{chr(97 + number)}"
-    own = draw(st.sampled_from(["0000:01:00.0", "0000:02:00.0"]))
+    adapter_address = draw(st.sampled_from(["0000:01:00.0", "0000:02:00.0"]))
     scheduler = draw(st.sampled_from(["[none] mq-deadline", "none [mq-deadline]"]))
     return endpoint(
         target=name,
-        id=f"wwn-{number}@{own}/scsi-0:{number}:0",
-        adapter=own,
+        id=f"wwn-{number}@{adapter_address}/scsi-0:{number}:0",
+        adapter=adapter_address,
         address=f"0:0:{number}:0",
         protocol=draw(st.sampled_from([Protocol.SAS, Protocol.SATA, Protocol.FC])),
         medium=draw(st.sampled_from([Medium.SSD, Medium.HDD])),
@@ -39,48 +39,52 @@ def disks(draw: st.DrawFn, number: int) -> Endpoint:
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
     """A machine of up to eight disks, some of which are the paths of maps."""
-    found = [draw(disks(number)) for number in range(draw(st.integers(1, 8)))]
+    endpoints = [draw(disks(number)) for number in range(draw(st.integers(1, 8)))]
     maps = draw(st.lists(st.sampled_from([None, "dm-0", "dm-1"]), min_size=8, max_size=8))
     paths: dict[str, list[str]] = {}
-    for number, (disk, name) in enumerate(zip(found, maps, strict=False)):
+    for number, (disk, name) in enumerate(zip(endpoints, maps, strict=False)):
         if name is not None:
             paths.setdefault(name, []).append(disk.target)
-            found[number] = replace(disk, kind=Kind.PATH, map=name)
+            endpoints[number] = replace(disk, kind=Kind.PATH, map=name)
     joined = [
         endpoint(target=name, id=f"mpath-{name}", adapter=None, address=None, host=None)
         for name in paths
     ]
-    found += [replace(each, kind=Kind.MAP, paths=tuple(paths[each.target])) for each in joined]
+    endpoints += [
+        replace(endpoint, kind=Kind.MAP, paths=tuple(paths[endpoint.target])) for endpoint in joined
+    ]
     cards = (adapter(), adapter(target="0000:02:00.0", hosts=(host(name="host1"),)))
-    return machine(*found, adapters=cards, vectors=(vector(),))
+    return machine(*endpoints, adapters=cards, vectors=(vector(),))
 
 
-def together(whole: Machine, name: str) -> tuple[Endpoint, ...]:
-    """Return a disk with the map that it is in, and all paths of that."""
-    [named] = (each for each in whole.endpoints if each.target == name)
+def together(full_machine: Machine, name: str) -> tuple[Endpoint, ...]:
+    """Return a disk with its map and all paths of that map."""
+    [named] = (endpoint for endpoint in full_machine.endpoints if endpoint.target == name)
     above = named.target if named.kind is Kind.MAP else named.map
-    found = {name, above} | {
-        each.target for each in whole.endpoints if each.map and each.map == above
+    targets = {name, above} | {
+        endpoint.target
+        for endpoint in full_machine.endpoints
+        if endpoint.map and endpoint.map == above
     }
-    return tuple(each for each in whole.endpoints if each.target in found)
+    return tuple(endpoint for endpoint in full_machine.endpoints if endpoint.target in targets)
 
 
 def rows(plan: Plan, ids: frozenset[str]) -> dict[tuple[str, str], Row]:
     return {(row.id, row.setting): row for row in plan.rows if row.id in ids}
 
 
-@given(whole=machines(), data=st.data())
-def test_partial_plan_matches_full_plan(whole: Machine, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from([each.target for each in whole.endpoints]))
-    found = together(whole, name)
-    part = replace(whole, endpoints=found, vectors=())
-    ids = frozenset(each.id for each in found)
+@given(full_machine=machines(), data=st.data())
+def test_partial_plan_matches_full_plan(full_machine: Machine, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([endpoint.target for endpoint in full_machine.endpoints]))
+    related = together(full_machine, name)
+    part = replace(full_machine, endpoints=related, vectors=())
+    ids = frozenset(endpoint.id for endpoint in related)
     for profile in PROFILES:
-        planned = make_plan(whole, profile)
+        planned = make_plan(full_machine, profile)
         by_id: dict[str, list[Row]] = {}
         for row in planned.rows:
             by_id.setdefault(row.id, []).append(row)
-        bytes_of = sum_beyond_defaults(whole, by_id)
+        bytes_of = sum_beyond_defaults(full_machine, by_id)
         elsewhere = sum(count for id, count in bytes_of.items() if id not in ids)
         alone = make_plan(part, profile, limits=PlanLimits(elsewhere=elsewhere))
         assert rows(alone, ids) == rows(planned, ids)
@@ -90,13 +94,13 @@ def test_partial_plan_matches_full_plan(whole: Machine, data: st.DataObject) -> 
 
 def test_update_refreshes_machine() -> None:
     first, second = endpoint(), endpoint(target="sdb", host=host(name="host1"))
-    known = KnownMachine(machine(first, second))
-    assert known.of_host("host0") == {"sda"}
-    assert known.alike(first.id) == {"sda"}
+    known_machine = KnownMachine(machine(first, second))
+    assert known_machine.of_host("host0") == {"sda"}
+    assert known_machine.alike(first.id) == {"sda"}
     moved = replace(first, id="other", host=host(name="host1"))
-    known.update(machine(moved))
-    assert known.of_host("host0") == known.alike(first.id) == frozenset()
-    assert known.of_host("host1") == {"sda", "sdb"}
-    assert known.get("sda") == replace(moved, attributes={})
-    known.update(replace(machine(), endpoints=()), removed=["sdb"])
-    assert [each.target for each in known.machine.endpoints] == ["sda"]
+    known_machine.update(machine(moved))
+    assert known_machine.of_host("host0") == known_machine.alike(first.id) == frozenset()
+    assert known_machine.of_host("host1") == {"sda", "sdb"}
+    assert known_machine.get("sda") == replace(moved, attributes={})
+    known_machine.update(replace(machine(), endpoints=()), removed=["sdb"])
+    assert [endpoint.target for endpoint in known_machine.machine.endpoints] == ["sda"]

@@ -11,14 +11,14 @@ from tests.unit.machines import endpoint
 def lun(folder: Path, name: str, address: str, *, family: str = "mpt3sas", errors: int) -> Endpoint:
     """A LUN with so many errors counted."""
     files = {"device__ioerr_cnt": hex(errors), "device__queue_ramp_up_period": "2500"}
-    made = Disk(folder, name, **files)
+    disk = Disk(folder, name, **files)
     return endpoint(
-        target=name, id=name, family=family, address=address, sysfs=str(made.path), attributes={}
+        target=name, id=name, family=family, address=address, sysfs=str(disk.path), attributes={}
     )
 
 
 def test_ramps_sum_target_errors(tmp_path: Path) -> None:
-    found = find_ramps(
+    ramps = find_ramps(
         [
             lun(tmp_path, "sda", "0:0:1:0", errors=3),
             lun(tmp_path, "sdb", "0:0:1:1", errors=4),
@@ -28,9 +28,9 @@ def test_ramps_sum_target_errors(tmp_path: Path) -> None:
         ["sda"],
         deadline=10.0,
     )
-    assert found == {"sda": Ramp(7, 2.5), "sdb": Ramp(7, None), "sdc": Ramp(5, None)}
+    assert ramps == {"sda": Ramp(7, 2.5), "sdb": Ramp(7, None), "sdc": Ramp(5, None)}
 
 
 def test_unreadable_ramp_counts_zero(tmp_path: Path) -> None:
-    gone = endpoint(target="sda", id="sda", address="0:0:1:0", sysfs=str(tmp_path / "gone"))
-    assert find_ramps([gone], ["sda"], deadline=10.0) == {"sda": Ramp(0, None)}
+    removed_disk = endpoint(target="sda", id="sda", address="0:0:1:0", sysfs=str(tmp_path / "gone"))
+    assert find_ramps([removed_disk], ["sda"], deadline=10.0) == {"sda": Ramp(0, None)}

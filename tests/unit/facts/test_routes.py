@@ -20,7 +20,7 @@ PCI = f"{ROOT}/0000:00:03.0/0000:03:00.0"
 UNREADABLE = Missing(Reason.UNREADABLE, 5)
 
 
-def said(**texts: str) -> Attributes:
+def make_attributes(**texts: str) -> Attributes:
     return {name: Attribute(text, writable=False) for name, text in texts.items()}
 
 
@@ -35,24 +35,24 @@ def iscsi(boot: int) -> str:
 
 
 def route(
-    path: str, read: dict[str, Attributes] | None = None, others: tuple[str, ...] = ()
+    path: str, read: dict[str, Attributes] | None = None, other_paths: tuple[str, ...] = ()
 ) -> str:
-    found = parse_place(path)
-    branches = [found.branch, *(parse_branch(other) for other in others)]
-    known = read or {}
-    own = known.get(path, {})
-    return Routes(dict.fromkeys(branches), known).of_disk(path, found, own)
+    place = parse_place(path)
+    branches = [place.branch, *(parse_branch(other_path) for other_path in other_paths)]
+    attributes_by_path = read or {}
+    own_attributes = attributes_by_path.get(path, {})
+    return Routes(dict.fromkeys(branches), attributes_by_path).of_disk(path, place, own_attributes)
 
 
 def end_device(path: str) -> str:
-    found = parse_place(path).branch.end_device
-    assert found is not None
-    return f"{found}/sas_device/{found.rpartition('/')[2]}"
+    device_path = parse_place(path).branch.end_device
+    assert device_path is not None
+    return f"{device_path}/sas_device/{device_path.rpartition('/')[2]}"
 
 
 @pytest.mark.parametrize("boot", [0, 7])
 def test_sas_route_uses_drive_address(boot: int) -> None:
-    read = {end_device(sas(boot)): said(sas_address="0x5000c500a1b2c3d5")}
+    read = {end_device(sas(boot)): make_attributes(sas_address="0x5000c500a1b2c3d5")}
     assert route(sas(boot), read) == "0000:03:00.0/sas-0x5000c500a1b2c3d5-lun-2"
 
 
@@ -67,7 +67,7 @@ def test_addressless_sas_route_uses_place(
 @pytest.mark.parametrize("boot", [1, 5])
 def test_fc_route_uses_array_port(boot: int) -> None:
     path = f"{PCI}/host{boot}/rport-{boot}:0-9/target{boot}:0:3/{boot}:0:3:12/block/sde"
-    name = said(**{find_port_name_file(parse_place(path)): "0x500601613b240f3a"})
+    name = make_attributes(**{find_port_name_file(parse_place(path)): "0x500601613b240f3a"})
     assert route(path, {path: name}) == "0000:03:00.0/fc-0x500601613b240f3a-lun-12"
     assert route(path) == "0000:03:00.0/scsi-0:3:12"
 
@@ -75,11 +75,13 @@ def test_fc_route_uses_array_port(boot: int) -> None:
 def test_npiv_route_names_virtual_port() -> None:
     host = f"{PCI}/host5/vport-5:0-0/host6"
     path = f"{host}/rport-6:0-1/target6:0:0/6:0:0:1/block/sdf"
-    name = said(**{find_port_name_file(parse_place(path)): "0x5006016"})
-    own = {f"{host}/fc_host/host6": said(port_name="0x2101")}
-    others = (f"{PCI}/host5",)
-    assert route(path, {path: name} | own, others).endswith("/vport-0x2101-fc-0x5006016-lun-1")
-    assert route(path, {path: name}, others).endswith("/host-1-fc-0x5006016-lun-1")
+    name = make_attributes(**{find_port_name_file(parse_place(path)): "0x5006016"})
+    host_attributes = {f"{host}/fc_host/host6": make_attributes(port_name="0x2101")}
+    other_paths = (f"{PCI}/host5",)
+    assert route(path, {path: name} | host_attributes, other_paths).endswith(
+        "/vport-0x2101-fc-0x5006016-lun-1"
+    )
+    assert route(path, {path: name}, other_paths).endswith("/host-1-fc-0x5006016-lun-1")
 
 
 @pytest.mark.parametrize("boot", [1, 9])
@@ -91,28 +93,30 @@ def test_iscsi_route_uses_portal(boot: int) -> None:
     connection = f"{session}/connection{number}:0/iscsi_connection/connection{number}:0"
     of_session = f"{session}/iscsi_session/session{number}"
     read = {
-        of_session: said(targetname="iqn.2003-01.org.x:disk", ifacename="default"),
-        connection: said(persistent_address="10.0.0.1", persistent_port="3260"),
+        of_session: make_attributes(targetname="iqn.2003-01.org.x:disk", ifacename="default"),
+        connection: make_attributes(persistent_address="10.0.0.1", persistent_port="3260"),
     }
     assert set(list_route_attributes([parse_place(path).branch])) == set(read)
-    whole = "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.x:disk-lun-7"
-    assert route(path, read) == whole
-    over = read | {of_session: said(targetname="iqn.2003-01.org.x:disk", ifacename="eth1")}
-    assert route(path, over) == whole.replace("ip-", "iface-eth1-ip-", 1)
+    portal_route = "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.x:disk-lun-7"
+    assert route(path, read) == portal_route
+    over = read | {
+        of_session: make_attributes(targetname="iqn.2003-01.org.x:disk", ifacename="eth1")
+    }
+    assert route(path, over) == portal_route.replace("ip-", "iface-eth1-ip-", 1)
     assert route(path, {of_session: read[of_session]}) == "iscsi/iscsi-iqn.2003-01.org.x:disk-lun-7"
-    other = (f"/sys/devices/platform/host{boot + 1}/session99",)
-    assert route(path, {}, other) == "iscsi/host-0-scsi-0:0:7"
+    other_paths = (f"/sys/devices/platform/host{boot + 1}/session99",)
+    assert route(path, {}, other_paths) == "iscsi/host-0-scsi-0:0:7"
 
 
 def test_ata_route_uses_port_number() -> None:
     above = f"{ROOT}/0000:00:1f.2"
-    others = (f"{above}/ata8/host9", f"{above}/ata6/host7")
+    other_paths = (f"{above}/ata8/host9", f"{above}/ata6/host7")
     for target, more in (("0:0:0", ""), ("0:1:0", "-scsi-0:1:0")):
         bus = target.rpartition(":")[0]
         path = f"{above}/ata7/host8/target8:{bus}/8:{target}/block/sdb"
-        read = {f"{above}/ata7/ata_port/ata7": said(port_no="3")}
-        assert route(path, read, others) == f"0000:00:1f.2/ata-3{more}"
-        assert route(path, {}, others) == f"0000:00:1f.2/host-1-scsi-{target}"
+        read = {f"{above}/ata7/ata_port/ata7": make_attributes(port_no="3")}
+        assert route(path, read, other_paths) == f"0000:00:1f.2/ata-3{more}"
+        assert route(path, {}, other_paths) == f"0000:00:1f.2/host-1-scsi-{target}"
 
 
 @pytest.mark.parametrize(
@@ -164,11 +168,15 @@ FABRIC = "/sys/devices/virtual/nvme-fabrics/ctl"
 )
 def test_fabrics_route_uses_connection(address: str, expected: str) -> None:
     for number in (1, 6):
-        here = f"{FABRIC}/nvme{number}"
-        read = {here: said(transport="tcp", address=address, subsysnqn="nqn.2014-08.x")}
-        assert route(f"{here}/nvme0c{number}n1", read) == f"nvme-tcp/{expected}"
-        made = Routes([parse_branch(here)], read)
-        assert made.of_controller(here) == f"controller-0@nvme-tcp/{expected}"
+        controller_path = f"{FABRIC}/nvme{number}"
+        read = {
+            controller_path: make_attributes(
+                transport="tcp", address=address, subsysnqn="nqn.2014-08.x"
+            )
+        }
+        assert route(f"{controller_path}/nvme0c{number}n1", read) == f"nvme-tcp/{expected}"
+        routes = Routes([parse_branch(controller_path)], read)
+        assert routes.of_controller(controller_path) == f"controller-0@nvme-tcp/{expected}"
     assert route(f"{FABRIC}/nvme1/nvme0c1n1") == "nvme-fabrics"
 
 
@@ -176,15 +184,19 @@ def test_hosts_rank_within_adapter() -> None:
     above = f"{ROOT}/0000:00:1f.2"
     hosts = [f"{above}/ata{n}/host{n}" for n in (11, 9, 10)]
     branches: list[Branch] = [parse_branch(host) for host in hosts]
-    made = Routes([*branches, parse_branch(f"{PCI}/nvme/nvme4")], {})
-    ids = [made.of_host(host) for host in sorted(hosts, key=lambda each: int(each[-1]))]
+    routes = Routes([*branches, parse_branch(f"{PCI}/nvme/nvme4")], {})
+    ids = [routes.of_host(host) for host in sorted(hosts, key=lambda path: int(path[-1]))]
     assert ids == [f"host-{rank}@0000:00:1f.2" for rank in (1, 2, 0)]
-    assert made.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
+    assert routes.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
 
 
 def test_hostile_subsystem_name_preserves_id() -> None:
-    here = f"{FABRIC}/nvme1"
-    read = {here: said(transport="tcp", address="traddr=a", subsysnqn="nqn@x/y ~\x1b\n")}
-    found = route(f"{here}/nvme1n1", read)
-    assert re.fullmatch(r"nvme-tcp/a/[^@/~]+", found)
-    assert found.isprintable()
+    controller_path = f"{FABRIC}/nvme1"
+    read = {
+        controller_path: make_attributes(
+            transport="tcp", address="traddr=a", subsysnqn="nqn@x/y ~\x1b\n"
+        )
+    }
+    disk_route = route(f"{controller_path}/nvme1n1", read)
+    assert re.fullmatch(r"nvme-tcp/a/[^@/~]+", disk_route)
+    assert disk_route.isprintable()

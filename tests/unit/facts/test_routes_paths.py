@@ -69,16 +69,16 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS)
 def test_path_determines_adapter(path: str) -> None:
-    found = parse_place(path)
+    place = parse_place(path)
     former = build_former_id(endpoint(id="name@now", sysfs=path)).removeprefix("name@")
-    assert (found.branch.adapter, found.branch.transport, former) == PATHS[path]
+    assert (place.branch.adapter, place.branch.transport, former) == PATHS[path]
 
 
 def test_scsi_address_parts() -> None:
-    found = parse_place(f"{PCI}/host0/target0:2:7/0:2:7:1/block/sda")
-    assert (found.address, found.channel, found.target) == ("0:2:7:1", 2, "target0:2:7")
-    assert found.branch.pci == PCI
-    assert found.branch.host == f"{PCI}/host0"
+    place = parse_place(f"{PCI}/host0/target0:2:7/0:2:7:1/block/sda")
+    assert (place.address, place.channel, place.target) == ("0:2:7:1", 2, "target0:2:7")
+    assert place.branch.pci == PCI
+    assert place.branch.host == f"{PCI}/host0"
 
 
 def test_head_and_virtual_paths() -> None:
@@ -155,18 +155,18 @@ PATTERNS = {
 @given(FOLDERS)
 def test_branch_matches_regex_model(folders: list[str]) -> None:
     path = "/" + "/".join(folders)
-    found = parse_branch(path)
+    branch = parse_branch(path)
     on = (
-        each.name
-        for each in TRANSPORTS
-        for folder in each.folders
+        transport.name
+        for transport in TRANSPORTS
+        for folder in transport.folders
         if re.search(f"/{re.escape(folder).replace(chr(92) + '#', '[0-9][0-9:-]*')}(?:/|$)", path)
     )
-    assert found.transport == next(on, None)
+    assert branch.transport == next(on, None)
     for field, pattern in PATTERNS.items():
         wanted = re.match(pattern, path)
-        if field != "pci" or found.transport != "usb":
-            assert getattr(found, field) == (wanted and wanted[0]), field
+        if field != "pci" or branch.transport != "usb":
+            assert getattr(branch, field) == (wanted and wanted[0]), field
     assert is_head(path) == bool(re.search(r"/virtual/nvme-subsystem/[^/]+/[^/]+$", path))
 
 

@@ -11,14 +11,14 @@ from tests.unit.machines import endpoint, machine
 
 def test_counters_follow_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "_BLOCK", str(tmp_path))
-    found = endpoint()
-    (tmp_path / found.target / "device").mkdir(parents=True)
-    counter = tmp_path / found.target / "device/ioerr_cnt"
+    disk = endpoint()
+    (tmp_path / disk.target / "device").mkdir(parents=True)
+    counter = tmp_path / disk.target / "device/ioerr_cnt"
     counter.write_text("0x1\n")
-    sampler = Sampler(find_sampled_places(machine(found, adapters=())), every=60)
+    sampler = Sampler(find_sampled_places(machine(disk, adapters=())), every=60)
     counts = []
-    for now in (0.0, 10.0, 59.0, 60.0, 70.0):
-        counts.append(sampler.sample(now, now).counters[found.id]["errors"])
+    for time_s in (0.0, 10.0, 59.0, 60.0, 70.0):
+        counts.append(sampler.sample(time_s, time_s).counters[disk.id]["errors"])
         counter.write_text("0x1f\n")
     assert counts == [1, 1, 1, 31, 31]
 
@@ -27,13 +27,13 @@ def test_idle_disk_reuses_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Thousands of them would otherwise take their memory twice."""
     stats = tmp_path / "diskstats"
     monkeypatch.setattr(sampler_module, "_DISKSTATS", str(stats))
-    found = endpoint(address=None)
-    sampler = Sampler(find_sampled_places(machine(found, adapters=())))
-    line = f"8 0 {found.target} 1500 20 12000 3000 500 3 4000 1500 7 2000 4507\n"
+    disk = endpoint(address=None)
+    sampler = Sampler(find_sampled_places(machine(disk, adapters=())))
+    line = f"8 0 {disk.target} 1500 20 12000 3000 500 3 4000 1500 7 2000 4507\n"
     samples = []
     for text in (line, line, line.replace("1500 20", "1501 20")):
         stats.write_text(text)
-        samples.append(sampler.sample(0.0, 0.0).disks[found.id])
+        samples.append(sampler.sample(0.0, 0.0).disks[disk.id])
     assert samples[0] is samples[1]
     assert [sample.reads for sample in samples] == [1500, 1500, 1501]
 

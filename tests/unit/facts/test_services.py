@@ -20,7 +20,7 @@ def proc(tmp_path: Path) -> Path:
     return proc_of(tmp_path / "proc")
 
 
-def found(proc: Path) -> ProvenService | Missing | None:
+def find_irqbalance(proc: Path) -> ProvenService | Missing | None:
     return find_services(["irqbalance"], proc)["irqbalance"]
 
 
@@ -35,7 +35,7 @@ def found(proc: Path) -> ProvenService | Missing | None:
 )
 def test_systemd_unit_proves_service(proc: Path, cgroup: str) -> None:
     process(proc, 812, "irqbalance", cgroup=cgroup, arguments=("irqbalance", "-f"))
-    assert found(proc) == ProvenService(812, ("irqbalance", "-f", ""), ("",))
+    assert find_irqbalance(proc) == ProvenService(812, ("irqbalance", "-f", ""), ("",))
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_systemd_unit_proves_service(proc: Path, cgroup: str) -> None:
 )
 def test_user_process_is_ignored(proc: Path, uids: tuple[str, ...]) -> None:
     process(proc, 400, "irqbalance", uids=uids)
-    assert found(proc) is None
+    assert find_irqbalance(proc) is None
 
 
 @pytest.mark.parametrize("cgroup", [f"0::{DOCKER}\n", f"0::{DOCKER}{UNIT}\n", f"0::{UNIT}\n"])
 def test_container_process_is_ignored(proc: Path, cgroup: str) -> None:
     process(proc, 400, "irqbalance", pids=(400, 7), cgroup=cgroup)
-    assert found(proc) is None
+    assert find_irqbalance(proc) is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_container_process_is_ignored(proc: Path, cgroup: str) -> None:
 )
 def test_root_outside_unit_is_unproven(proc: Path, cgroup: str) -> None:
     process(proc, 400, "irqbalance", cgroup=cgroup)
-    unproven = found(proc)
+    unproven = find_irqbalance(proc)
     assert isinstance(unproven, Missing)
     assert unproven.text == "process 400 is not part of irqbalance.service"
 
@@ -77,7 +77,7 @@ def test_root_outside_unit_is_unproven(proc: Path, cgroup: str) -> None:
 def test_proven_process_takes_precedence(proc: Path, first: int, second: int) -> None:
     process(proc, first, "irqbalance", cgroup="0::/\n")
     process(proc, second, "irqbalance", arguments=("irqbalance", "--foreground"))
-    service = found(proc)
+    service = find_irqbalance(proc)
     assert isinstance(service, ProvenService)
     assert service.pid == second
 
@@ -92,13 +92,15 @@ def test_services_need_matching_units(proc: Path) -> None:
 
 def test_hidden_processes_mean_unknown(tmp_path: Path) -> None:
     process(tmp_path, 700, "bash")
-    assert found(tmp_path) == HIDDEN_PROCESSES
+    assert find_irqbalance(tmp_path) == HIDDEN_PROCESSES
     process(tmp_path, 812, "irqbalance")
-    assert isinstance(found(tmp_path), ProvenService), "systemd alone is hidden (hidepid=4)"
+    assert isinstance(find_irqbalance(tmp_path), ProvenService), (
+        "systemd alone is hidden (hidepid=4)"
+    )
 
 
 def test_unreadable_proc_means_unknown(tmp_path: Path) -> None:
-    missing = found(tmp_path / "none")
+    missing = find_irqbalance(tmp_path / "none")
     assert missing == Missing(Reason.UNREADABLE, errno.ENOENT, "No such file or directory")
 
 
@@ -127,7 +129,7 @@ def test_ending_process_is_ignored(proc: Path, refuse: Refuse, name: str) -> Non
     process(proc, 812, "irqbalance")
     for number in (errno.ENOENT, errno.ESRCH):
         refuse("812", name, number)
-        assert found(proc) is None
+        assert find_irqbalance(proc) is None
 
 
 @pytest.mark.parametrize("name", ["comm", "", "status", "cgroup", "cmdline"])
@@ -135,13 +137,13 @@ def test_unreadable_process_means_unknown(proc: Path, refuse: Refuse, name: str)
     process(proc, 812, "irqbalance")
     for number in (errno.EACCES, errno.EIO):
         refuse("812", name, number)
-        assert found(proc) == HIDDEN_PROCESSES
+        assert find_irqbalance(proc) == HIDDEN_PROCESSES
 
 
 def test_environment_may_be_denied(proc: Path, refuse: Refuse) -> None:
     process(proc, 812, "irqbalance", environment=("IRQBALANCE_BANNED_CPULIST=0",))
     refuse("812", "environ", errno.EACCES)
-    service = found(proc)
+    service = find_irqbalance(proc)
     assert isinstance(service, ProvenService)
     assert service.environment is None
 
@@ -153,11 +155,11 @@ def test_unproven_processes_stay_unread(proc: Path, name: str) -> None:
         folder = process(proc, pid, "irqbalance", uids=uids, cgroup="0::/\n")
         (folder / name).unlink()
         os.mkfifo(folder / name)
-    assert isinstance(found(proc), Missing)
+    assert isinstance(find_irqbalance(proc), Missing)
 
 
 def test_huge_files_are_truncated(proc: Path) -> None:
     process(proc, 812, "irqbalance", arguments=("irqbalance", "x" * (3 << 20)))
-    service = found(proc)
+    service = find_irqbalance(proc)
     assert isinstance(service, ProvenService)
     assert len("".join(service.arguments)) < 2 << 20

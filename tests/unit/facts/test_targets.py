@@ -24,7 +24,7 @@ MACHINE = replace(machine(DISK, adapters=(adapter(), EMPTY)), vectors=(DATA, LIN
 @pytest.mark.parametrize("name", ["0000:00:02.0", "host7"])
 def test_diskless_adapter_is_target(name: str) -> None:
     chosen = choose_targets(MACHINE, [name])
-    assert [each.target for each in chosen.adapters] == ["0000:00:02.0"]
+    assert [adapter.target for adapter in chosen.adapters] == ["0000:00:02.0"]
     assert (chosen.endpoints, chosen.vectors) == ((), ())
 
 
@@ -51,10 +51,10 @@ def test_map_selects_paths_and_adapters() -> None:
         for letter, where in (("a", "0000:01:00.0"), ("b", "0000:02:00.0"))
     ]
     joined = endpoint(target="dm-0", id="m", adapter=None, kind=Kind.MAP, paths=("sda", "sdb"))
-    there = (adapter(), adapter(target="0000:02:00.0"), EMPTY)
-    chosen = choose_targets(machine(*paths, joined, adapters=there), ["dm-0"])
+    adapters = (adapter(), adapter(target="0000:02:00.0"), EMPTY)
+    chosen = choose_targets(machine(*paths, joined, adapters=adapters), ["dm-0"])
     assert chosen.ids == frozenset({"a", "b", "m"})
-    assert [each.target for each in chosen.adapters] == ["0000:01:00.0", "0000:02:00.0"]
+    assert [adapter.target for adapter in chosen.adapters] == ["0000:01:00.0", "0000:02:00.0"]
 
 
 @pytest.mark.parametrize(

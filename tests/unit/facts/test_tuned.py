@@ -26,9 +26,9 @@ def put(folder: Path, name: str, text: str) -> Path:
 
 
 def writes() -> list[tuple[str, str]]:
-    found = tuned.read_tuned_profile()
-    assert isinstance(found, TunedProfile), found
-    return [(write.attribute, write.value) for write in found.writes]
+    profile = tuned.read_tuned_profile()
+    assert isinstance(profile, TunedProfile), profile
+    return [(write.attribute, write.value) for write in profile.writes]
 
 
 def test_profile_plugins_list_writes(etc: Path) -> None:
@@ -46,9 +46,9 @@ def test_profile_plugins_list_writes(etc: Path) -> None:
         ("queue/scheduler", "none"),
         ("queue/nr_requests", "64"),
     ]
-    found = tuned.read_tuned_profile()
-    assert isinstance(found, TunedProfile)
-    assert (found.names, {write.file for write in found.writes}) == ("ours", {str(file)})
+    profile = tuned.read_tuned_profile()
+    assert isinstance(profile, TunedProfile)
+    assert (profile.names, {write.file for write in profile.writes}) == ("ours", {str(file)})
 
 
 def test_profile_includes_and_site_override(etc: Path) -> None:
@@ -68,10 +68,10 @@ def test_profile_includes_and_site_override(etc: Path) -> None:
 )
 def test_incomplete_profile_is_unreadable(etc: Path, text: str) -> None:
     put(etc, "ours", text)
-    found = tuned.read_tuned_profile()
-    assert isinstance(found, Missing)
-    assert found.reason is Reason.UNREADABLE
-    assert found.text
+    profile = tuned.read_tuned_profile()
+    assert isinstance(profile, Missing)
+    assert profile.reason is Reason.UNREADABLE
+    assert profile.text
 
 
 def test_missing_profile_is_absent(etc: Path) -> None:

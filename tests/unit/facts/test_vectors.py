@@ -16,16 +16,16 @@ def test_unreadable_interrupts_yield_no_vectors(
 ) -> None:
     (tmp_path / "irq").write_text("17")
 
-    def found() -> int:
+    def count_vectors() -> int:
         model, queues = family_named("mpt3sas").interrupts, Missing(Reason.ABSENT)
         return len(
             read_vectors("a", model, str(tmp_path), (), {}, hw_queues=queues, modes_tell=True)
         )
 
-    assert found() == 1
+    assert count_vectors() == 1
 
     def refuse(path: str) -> list[str]:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("os.listdir", refuse)
-    assert found() == 0
+    assert count_vectors() == 0

@@ -14,14 +14,16 @@ from tests.unit.snapshots import snapshot
 
 def audited(*snapshots: Snapshot) -> Audit:
     return audit_fleet(
-        audit_host(each, f"{each.machine.hostname}.snap", "balanced") for each in snapshots
+        audit_host(host_snapshot, f"{host_snapshot.machine.hostname}.snap", "balanced")
+        for host_snapshot in snapshots
     )
 
 
 def odd(*snapshots: Snapshot) -> list[tuple[str, str, tuple[object, ...], tuple[object, ...]]]:
-    found = audited(*snapshots).odd
+    outliers = audited(*snapshots).odd
     return [
-        (each.host, each.what, tuple(one.value for one in each.found), each.usual) for each in found
+        (outlier.host, outlier.what, tuple(value.value for value in outlier.found), outlier.usual)
+        for outlier in outliers
     ]
 
 
@@ -38,16 +40,16 @@ def test_odd_hosts_show_difference() -> None:
 
 def test_single_odd_adapter_suffices() -> None:
     def two(number: int, **second: object) -> Snapshot:
-        found = host(number)
+        base = host(number)
         more = factory.adapter(target="0000:81:00.0", **second)
-        adapters = (*found.machine.adapters, more)
-        seen = factory.machine(adapters=adapters, hostname=f"db{number}")
-        return snapshot(seen)
+        adapters = (*base.machine.adapters, more)
+        changed = factory.machine(adapters=adapters, hostname=f"db{number}")
+        return snapshot(changed)
 
     narrow = two(9, link=factory.link(width=1))
-    found = audited(*map(two, range(6)), narrow).odd
-    assert [(each.host, each.what) for each in found] == [("db9", "link width")]
-    assert [(each.value, each.targets) for each in found[0].found] == [
+    outliers = audited(*map(two, range(6)), narrow).odd
+    assert [(outlier.host, outlier.what) for outlier in outliers] == [("db9", "link width")]
+    assert [(value.value, value.targets) for value in outliers[0].found] == [
         (1, ("0000:81:00.0",)),
         (8, ("0000:01:00.0",)),
     ]
@@ -59,41 +61,41 @@ def test_partial_rollout_has_no_outliers() -> None:
 
 
 def test_odd_hosts_limited_to_tenth() -> None:
-    def fleet(others: int) -> list[Snapshot]:
-        new = (host(50 + each, adapter={"firmware": "17.00"}) for each in range(others))
-        return [*map(host, range(40 - others)), *new]
+    def fleet(upgraded: int) -> list[Snapshot]:
+        new = (host(50 + number, adapter={"firmware": "17.00"}) for number in range(upgraded))
+        return [*map(host, range(40 - upgraded)), *new]
 
     assert len(odd(*fleet(4))) == 4
     assert odd(*fleet(5)) == []
 
 
 def test_majority_needs_two_thirds() -> None:
-    def fleet(agreeing: int, others: int) -> list[Snapshot]:
-        each = (host(50 + n, adapter={"firmware": f"17.{n}"}) for n in range(others))
-        return [*map(host, range(agreeing)), *each]
+    def fleet(agreeing: int, outlier_count: int) -> list[Snapshot]:
+        outliers = (host(50 + n, adapter={"firmware": f"17.{n}"}) for n in range(outlier_count))
+        return [*map(host, range(agreeing)), *outliers]
 
     assert len(odd(*fleet(8, 4))) == 4
     assert odd(*fleet(7, 4)) == []
 
 
 def test_two_hosts_have_no_outlier() -> None:
-    other = host(2, adapter={"firmware": "17.00"})
-    assert odd(host(1), other) == []
-    assert [each[0] for each in odd(host(0), host(1), other)] == ["db2"]
+    upgraded_host = host(2, adapter={"firmware": "17.00"})
+    assert odd(host(1), upgraded_host) == []
+    assert [outlier[0] for outlier in odd(host(0), host(1), upgraded_host)] == ["db2"]
 
 
 def test_different_adapters_separate_groups() -> None:
     raid = factory.adapter(family="megaraid_sas", product="MR 9560", firmware="5.1")
-    others = [
+    raid_hosts = [
         host(number, adapter={"family": raid.family, "product": raid.product, "firmware": "5.1"})
         for number in range(20, 24)
     ]
-    found = audited(*map(host, range(8)), *others)
-    assert [(group.adapters, len(group.hosts)) for group in found.groups] == [
+    audit = audited(*map(host, range(8)), *raid_hosts)
+    assert [(group.adapters, len(group.hosts)) for group in audit.groups] == [
         (("HBA 9300-8i",), 8),
         (("MR 9560",), 4),
     ]
-    assert found.odd == ()
+    assert audit.odd == ()
 
 
 def test_lost_adapter_is_named() -> None:
@@ -103,14 +105,14 @@ def test_lost_adapter_is_named() -> None:
         adapters = (factory.adapter(), second)
         return snapshot(factory.machine(adapters=adapters, hostname=f"db{number}"))
 
-    other = factory.adapter(family="qla2xxx", product="QLE2742")
-    stranger = snapshot(factory.machine(adapters=(other,), hostname="san1"))
-    found = audited(*map(two, range(6)), host(9), stranger)
-    assert [(each.host, each.group, each.lacks) for each in found.lone] == [
+    fc_adapter = factory.adapter(family="qla2xxx", product="QLE2742")
+    stranger = snapshot(factory.machine(adapters=(fc_adapter,), hostname="san1"))
+    audit = audited(*map(two, range(6)), host(9), stranger)
+    assert [(lone_host.host, lone_host.group, lone_host.lacks) for lone_host in audit.lone] == [
         ("db9", 1, ("MR 9560",)),
         ("san1", None, ()),
     ]
-    assert describe_nearest(found.lone[0]) == "group 1 is nearest: it lacks MR 9560"
+    assert describe_nearest(audit.lone[0]) == "group 1 is nearest: it lacks MR 9560"
     assert audited(*map(two, range(6))).lone == ()
 
 
@@ -134,10 +136,12 @@ def test_unread_setting_is_outlier(depth: Attribute | Missing, outliers: list[ob
 
 def test_missing_disk_is_odd() -> None:
     def disks(number: int, count: int) -> Snapshot:
-        found = tuple(factory.endpoint(target=f"sd{chr(97 + each)}") for each in range(count))
-        return snapshot(factory.machine(*found, hostname=f"db{number}"))
+        endpoints = tuple(
+            factory.endpoint(target=f"sd{chr(97 + position)}") for position in range(count)
+        )
+        return snapshot(factory.machine(*endpoints, hostname=f"db{number}"))
 
-    assert odd(*(disks(each, 4) for each in range(5)), disks(9, 3)) == [
+    assert odd(*(disks(number, 4) for number in range(5)), disks(9, 3)) == [
         ("db9", "disks", (3,), (4,))
     ]
 

@@ -23,7 +23,10 @@ NOW = 1_800_000_600.0
 def audited() -> Audit:
     narrow = host(9, adapter={"link": factory.link(width=4)})
     named = replace(narrow, machine=replace(narrow.machine, hostname='db"9\\\n'))
-    hosts = [audit_host(each, f"{n}.snap", "oltp") for n, each in enumerate([*map(host, range(4))])]
+    hosts = [
+        audit_host(host_snapshot, f"{n}.snap", "oltp")
+        for n, host_snapshot in enumerate([*map(host, range(4))])
+    ]
     return audit_fleet(
         [*hosts, audit_host(named, "9.snap", "oltp"), UnusableSnapshot("x.snap", "empty")]
     )
@@ -40,15 +43,15 @@ def values(text: bytes) -> dict[tuple[str, str], float]:
 
 
 def test_metrics_report_drift_and_findings() -> None:
-    found = values(format_metrics(audited(), NOW))
-    assert found["hbatune_audit_drift_settings", "db1"] == 2
-    assert found["hbatune_audit_odd_facts", "db1"] == 0
-    assert found["hbatune_audit_odd_facts", 'db"9\\\n'] == 1
-    assert found["hbatune_audit_findings", "db1"] == 0
-    assert found["hbatune_audit_findings", 'db"9\\\n'] == 1
-    assert found["hbatune_audit_snapshot_timestamp_seconds", "db1"] == 1_800_000_000
-    assert found["hbatune_audit_unusable_files", ""] == 1
-    assert found["hbatune_audit_timestamp_seconds", ""] == NOW
+    metrics = values(format_metrics(audited(), NOW))
+    assert metrics["hbatune_audit_drift_settings", "db1"] == 2
+    assert metrics["hbatune_audit_odd_facts", "db1"] == 0
+    assert metrics["hbatune_audit_odd_facts", 'db"9\\\n'] == 1
+    assert metrics["hbatune_audit_findings", "db1"] == 0
+    assert metrics["hbatune_audit_findings", 'db"9\\\n'] == 1
+    assert metrics["hbatune_audit_snapshot_timestamp_seconds", "db1"] == 1_800_000_000
+    assert metrics["hbatune_audit_unusable_files", ""] == 1
+    assert metrics["hbatune_audit_timestamp_seconds", ""] == NOW
 
 
 def test_adapter_info_names_hardware() -> None:
@@ -71,7 +74,7 @@ def test_audit_writes_metrics_file(tmp_path: Path) -> None:
         assert main(["audit", "--profile", "oltp", "--metrics", str(file), str(tmp_path)]) == 1
     assert values(file.read_bytes())["hbatune_audit_drift_settings", "db0"] == 2
     assert file.stat().st_mode & 0o444 == 0o444
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
         "db0.snap",
         "db1.snap",
         "hbatune-audit.prom",
@@ -86,9 +89,9 @@ def test_shipped_queries_use_exposed_metrics(file: str) -> None:
         re.findall(r"^# TYPE (\S+)", format_metrics(audited(), NOW).decode(), re.MULTILINE)
     )
     text = (find_shipped("metrics") / file).read_text()
-    asked = set(re.findall(r"\b(?:\w+:)?hbatune_[a-z0-9_]+(?::\w+)*", text))
-    assert asked
-    assert asked <= exposed | recorded
+    queried = set(re.findall(r"\b(?:\w+:)?hbatune_[a-z0-9_]+(?::\w+)*", text))
+    assert queried
+    assert queried <= exposed | recorded
 
 
 def test_dashboard_is_consistent() -> None:
@@ -102,8 +105,8 @@ def test_dashboard_is_consistent() -> None:
         for y in range(panel["gridPos"]["h"])
     ]
     assert len(set(cells)) == len(cells)  # none lies on another
-    known = {variable["name"] for variable in dashboard["templating"]["list"]}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= known
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables
 
 
 @pytest.mark.programs

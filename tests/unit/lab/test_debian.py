@@ -32,9 +32,9 @@ def test_apt_mirrors_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_security_archive_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = "deb http://mirror/debian bookworm main"
-    apt_that_knows(tmp_path, f"Debian|bookworm|{known}", monkeypatch=monkeypatch)
-    assert archives() == [known, SECURITY]
+    archive = "deb http://mirror/debian bookworm main"
+    apt_that_knows(tmp_path, f"Debian|bookworm|{archive}", monkeypatch=monkeypatch)
+    assert archives() == [archive, SECURITY]
 
 
 def test_foreign_release_uses_debian_archives(
@@ -50,7 +50,7 @@ def test_foreign_release_uses_debian_archives(
 
 
 def test_trixie_root_uses_trixie_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = "deb http://mirror/debian trixie main"
-    apt_that_knows(tmp_path, f"Debian|trixie|{known}", monkeypatch=monkeypatch)
-    assert archives("trixie") == [known, SECURITY.replace("bookworm", "trixie")]
+    archive = "deb http://mirror/debian trixie main"
+    apt_that_knows(tmp_path, f"Debian|trixie|{archive}", monkeypatch=monkeypatch)
+    assert archives("trixie") == [archive, SECURITY.replace("bookworm", "trixie")]
     assert all(" bookworm" in line for line in archives("bookworm"))

@@ -59,25 +59,25 @@ def _ended(source: Recording, folder: Path) -> GuestRun:
 
 
 def test_guest_waits_for_free_place(tmp_path: Path) -> None:
-    one, other = Recording([READY, DONE]), Recording([READY, DONE])
+    first_source, second_source = Recording([READY, DONE]), Recording([READY, DONE])
     place, switched_on, may_end = Semaphore(1), Event(), Event()
-    seen: list[bool] = []
+    kills: list[bool] = []
 
     def start() -> None:
         switched_on.set()
         assert may_end.wait(10)
 
-    one.start = start  # type: ignore[method-assign]
-    other.start = lambda: seen.append(one.killed)  # type: ignore[method-assign]
-    first, second = (GuestRun(each, tmp_path, place) for each in (one, other))
+    first_source.start = start  # type: ignore[method-assign]
+    second_source.start = lambda: kills.append(first_source.killed)  # type: ignore[method-assign]
+    first, second = (GuestRun(source, tmp_path, place) for source in (first_source, second_source))
     first.start()
     assert switched_on.wait(10)
     second.start()
-    assert seen == []
+    assert kills == []
     may_end.set()
     for run in (first, second):
         run.finish(10)
-    assert seen == [True]
+    assert kills == [True]
 
 
 def _result(test: str, outcome: str, text: str = "") -> Said:
@@ -104,8 +104,8 @@ def test_results_match_unparametrized_name(tmp_path: Path) -> None:
     ]
     source = Recording([READY, {"event": "collected", "tests": names}, *results, DONE])
     run = _ended(source, tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == ["passed", "failed"]
-    assert [one.outcome for one in run.results(TWO)] == ["passed"]
+    assert [result.outcome for result in run.results(ONE)] == ["passed", "failed"]
+    assert [result.outcome for result in run.results(TWO)] == ["passed"]
     assert source.killed
 
 
@@ -115,7 +115,7 @@ def test_tests_resume_after_reboot(tmp_path: Path) -> None:
     again = [READY, collected, begin, _result(ONE, "passed"), DONE]
     source = Recording([READY, collected, begin, {"event": "rebooting"}, *again])
     run = _ended(source, tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == ["passed"]
+    assert [result.outcome for result in run.results(ONE)] == ["passed"]
     assert source.boots == 2
 
 
@@ -123,7 +123,7 @@ def test_panic_fails_unfinished_tests(tmp_path: Path) -> None:
     begin = {"event": "begin", "test": TWO, "deadline": 180}
     collected: Said = {"event": "collected", "tests": [ONE, TWO]}
     run = _ended(Recording([READY, collected, _result(ONE, "passed"), begin]), tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == ["passed"]
+    assert [result.outcome for result in run.results(ONE)] == ["passed"]
     (lost,) = run.results(TWO)
     assert lost.outcome == "failed"
     assert TWO in lost.text
@@ -139,7 +139,7 @@ def test_only_emulator_panic_is_retried(
     begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
     again = [{"event": "panicked"}, READY, collected, begin, _result(ONE, "passed"), DONE]
     run = _ended(Recording([READY, collected, begin, *again], int(by_the_emulator)), tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == [outcome]
+    assert [result.outcome for result in run.results(ONE)] == [outcome]
     assert run.panics == int(by_the_emulator)
 
 
@@ -148,18 +148,18 @@ def test_repeated_panic_fails_test(tmp_path: Path) -> None:
     begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
     once = [{"event": "panicked"}, READY, collected, begin]
     run = _ended(Recording([READY, collected, begin, *once * 5], 5), tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == ["failed"]
+    assert [result.outcome for result in run.results(ONE)] == ["failed"]
 
 
 def test_silent_guest_fails_all_tests(tmp_path: Path) -> None:
     run = _ended(Recording([]), tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == ["failed"]
+    assert [result.outcome for result in run.results(ONE)] == ["failed"]
 
 
 def test_forgotten_test_fails(tmp_path: Path) -> None:
     run = _ended(Recording([READY, {"event": "collected", "tests": [ONE]}, DONE]), tmp_path)
-    assert [one.outcome for one in run.results(ONE)] == ["failed"]
-    assert [one.outcome for one in run.results(TWO)] == ["failed"]
+    assert [result.outcome for result in run.results(ONE)] == ["failed"]
+    assert [result.outcome for result in run.results(TWO)] == ["failed"]
 
 
 def test_import_error_fails_with_reason(tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_artifacts_are_unpacked(tmp_path: Path) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("figures.json"))
-    whole = packed.getvalue()
+    archive = packed.getvalue()
     parts: list[Said] = [
         {"event": "artifacts", "data": base64.b64encode(part).decode()}
-        for part in (whole[:10], whole[10:])
+        for part in (archive[:10], archive[10:])
     ]
     _ended(Recording([READY, {"event": "collected", "tests": []}, *parts, DONE]), tmp_path)
     assert (tmp_path / "figures.json").exists()
@@ -212,13 +212,13 @@ def test_guest_files_stay_unimported(
     monkeypatch.setenv("HBATUNE_LAB_KERNELS", named)
     checkout = Path(__file__).resolve().parents[3]
     monkeypatch.setenv("PYTHONPATH", str(checkout))
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "--strict-markers"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert [line for line in said.splitlines() if "::" in line] == [
-        f"guest/{each}" for each in expected
+    assert [line for line in output.splitlines() if "::" in line] == [
+        f"guest/{path}" for path in expected
     ]

@@ -52,7 +52,7 @@ def test_unscheduled_requests_shrink_shared_tags(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "text", "found"),
+    ("scheduler", "text", "expected"),
     [
         ("mq-deadline", "2048", None),
         ("mq-deadline", "2049", errno.EINVAL),
@@ -62,11 +62,11 @@ def test_unscheduled_requests_shrink_shared_tags(kernel: Kernel) -> None:
     ],
 )
 def test_scheduler_or_tags_cap_requests(
-    kernel: Kernel, scheduler: str, text: str, found: int | None
+    kernel: Kernel, scheduler: str, text: str, expected: int | None
 ) -> None:
     disk, _ = luns(kernel)
     kernel.write(disk, "queue/scheduler", scheduler)
-    assert kernel.write(disk, "queue/nr_requests", text) == found
+    assert kernel.write(disk, "queue/nr_requests", text) == expected
 
 
 def test_minimum_is_four_requests(kernel: Kernel) -> None:

@@ -68,9 +68,9 @@ def test_ctrl_c_reports_interrupt(
 
     monkeypatch.setattr(lab, "require_lab", interrupted)
     assert lab.main(["image"]) == 128 + signal.SIGINT
-    said = capsys.readouterr().err
-    assert "interrupted" in said
-    assert "panicked" not in said
+    errors = capsys.readouterr().err
+    assert "interrupted" in errors
+    assert "panicked" not in errors
 
 
 def test_killed_machine_stays_off() -> None:

@@ -18,11 +18,15 @@ from tests.lab.topology import Topology, adapters
     ],
 )
 def test_every_disk_has_separate_file(topology: Topology, drives: int) -> None:
-    words = list(adapters(topology, Path("disk.img")))
-    given = [re.search(r"\bid=(\w+)", word)[1] for word in words if word.startswith("if=none")]  # type: ignore[index]
-    used = [found[1] for word in words if (found := re.search(r"\bdrive=(\w+)", word))]
-    assert len(given) == drives
-    assert sorted(given) == sorted(set(used))
+    arguments = list(adapters(topology, Path("disk.img")))
+    drive_ids = [
+        re.search(r"\bid=(\w+)", argument)[1]  # type: ignore[index]
+        for argument in arguments
+        if argument.startswith("if=none")
+    ]
+    used = [match[1] for argument in arguments if (match := re.search(r"\bdrive=(\w+)", argument))]
+    assert len(drive_ids) == drives
+    assert sorted(drive_ids) == sorted(set(used))
     assert len(used) == len(set(used))
 
 

@@ -51,13 +51,13 @@ _IO = {"os", "io", "pathlib", "shutil", "socket", "subprocess", "tempfile", "asy
 @cache
 def modules() -> dict[str, ast.Module]:
     """Return every module of hbatune by its name below the package."""
-    found = {}
+    trees = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(part for part in parts if part != "__init__")
         if name:
-            found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
 
 
 def room(module: str) -> str:
@@ -76,7 +76,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def own(tree: ast.AST) -> Iterator[str]:
+def list_imported_rooms(tree: ast.AST) -> Iterator[str]:
     """Yield the rooms of hbatune that a module imports from."""
     for name in imported(tree):
         below = name.removeprefix("hbatune.")
@@ -93,17 +93,17 @@ def test_rooms_import_downwards_only(lower: str) -> None:
     for name, tree in modules().items():
         if room(name) != lower:
             continue
-        for other in set(own(tree)):
-            if ROOMS.index(other) > ROOMS.index(lower) and not {
-                (name, other),
-                (lower, other),
+        for imported_room in set(list_imported_rooms(tree)):
+            if ROOMS.index(imported_room) > ROOMS.index(lower) and not {
+                (name, imported_room),
+                (lower, imported_room),
             } & set(UPWARDS):
-                pytest.fail(f"{name} imports from {other}, which is a higher room")
+                pytest.fail(f"{name} imports from {imported_room}, which is a higher room")
 
 
 def test_module_imports_are_acyclic() -> None:
     """Imports in functions included; only those for type checkers may form a circle."""
-    known = {f"hbatune.{name}" for name in modules()}
+    own_modules = {f"hbatune.{name}" for name in modules()}
     graph = {}
     for name, tree in modules().items():
         path = PACKAGE / f"{name.replace('.', '/')}.py"
@@ -115,7 +115,7 @@ def test_module_imports_are_acyclic() -> None:
             if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
             for inner in imported(node)
         }
-        graph[f"hbatune.{name}"] = (set(imported(tree)) - for_types) & known
+        graph[f"hbatune.{name}"] = (set(imported(tree)) - for_types) & own_modules
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
@@ -174,34 +174,38 @@ def opens_for_writing(tree: ast.AST) -> bool:
 
 
 def test_only_act_writes_kernel_files() -> None:
-    found = {name for name, tree in modules().items() if opens_for_writing(tree)}
-    assert {name for name in found if room(name) != "act"} == set(OPENS)
+    writers = {name for name, tree in modules().items() if opens_for_writing(tree)}
+    assert {name for name in writers if room(name) != "act"} == set(OPENS)
 
 
 def test_only_facts_names_sysfs() -> None:
     for name, tree in modules().items():
-        prose = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        prose = {
+            id(statement.value) for statement in ast.walk(tree) if isinstance(statement, ast.Expr)
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                known = id(node) in prose or room(name) == "facts"
-                assert known or not node.value.startswith("/sys"), f"{name}: {node.value}"
+                allowed = id(node) in prose or room(name) == "facts"
+                assert allowed or not node.value.startswith("/sys"), f"{name}: {node.value}"
 
 
 def test_device_folder_access_is_limited() -> None:
-    found = set()
+    module_names = set()
     for name, tree in modules().items():
         uses = any(
             isinstance(node, ast.Attribute) and node.attr == "sysfs" for node in ast.walk(tree)
         )
         if uses and "os" in imported(tree) and room(name) not in ("facts", "act"):
-            found.add(name)
-    assert found <= set(LOOKS)
+            module_names.add(name)
+    assert module_names <= set(LOOKS)
 
 
 def test_plan_and_search_avoid_io() -> None:
     for name, tree in modules().items():
         if room(name) in ("plan", "search"):
-            assert not _IO & {each.partition(".")[0] for each in imported(tree)}, name
+            assert not _IO & {
+                imported_name.partition(".")[0] for imported_name in imported(tree)
+            }, name
             assert not opens_for_writing(tree), name
 
 
@@ -216,7 +220,14 @@ def test_act_and_operations_take_paths() -> None:
     """Where hbatune's own files are is decided by the command or daemon that makes the context."""
     for name, tree in modules().items():
         if room(name) in ("act", "operations") and name != "act.paths":
-            found = set(imported(tree))
-            assert "hbatune.act.paths" not in found or "hbatune.act.paths.Paths" in found, name
-            fixed = {each.rpartition(".")[2] for each in found if each.startswith(_PATHS)}
-            assert {(name, each) for each in fixed - {"Paths"}} <= _NAMES_ALONE
+            imported_names = set(imported(tree))
+            assert (
+                "hbatune.act.paths" not in imported_names
+                or "hbatune.act.paths.Paths" in imported_names
+            ), name
+            fixed = {
+                imported_name.rpartition(".")[2]
+                for imported_name in imported_names
+                if imported_name.startswith(_PATHS)
+            }
+            assert {(name, path_name) for path_name in fixed - {"Paths"}} <= _NAMES_ALONE

@@ -110,17 +110,17 @@ def test_every_command_has_budget() -> None:
 
 @pytest.mark.parametrize("command", MAX_LINES)
 def test_command_obeys_import_budget(command: str) -> None:
-    found = imported(command)
-    assert f"hbatune.cli.commands.{command}" in found
-    assert count_lines(found) <= MAX_LINES[command], sorted(found)
+    imported_modules = imported(command)
+    assert f"hbatune.cli.commands.{command}" in imported_modules
+    assert count_lines(imported_modules) <= MAX_LINES[command], sorted(imported_modules)
     if command in LOOKING:
-        assert not found & HEAVY
+        assert not imported_modules & HEAVY
     if command == "apply":
-        assert not found & MEASURING
+        assert not imported_modules & MEASURING
     if command == "daemon":
-        assert not found & UNUSED
+        assert not imported_modules & UNUSED
     if command == "status":
-        assert not found & NOT_FOR_STATUS
+        assert not imported_modules & NOT_FOR_STATUS
 
 
 @pytest.mark.parametrize("command", ["status", "daemon"])
@@ -142,22 +142,22 @@ assert main(["status"]) == 0
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
-    told, found = done.stdout.decode().rsplit("\n", 2)[:2]
-    assert "12 endpoints" in told
-    assert count_lines(found.split()) <= MAX_LINES["status"] + 900, found
-    assert not set(found.split()) & NOT_FOR_STATUS
+    report, module_line = done.stdout.decode().rsplit("\n", 2)[:2]
+    assert "12 endpoints" in report
+    assert count_lines(module_line.split()) <= MAX_LINES["status"] + 900, module_line
+    assert not set(module_line.split()) & NOT_FOR_STATUS
 
 
 def test_status_lines_import_no_planning() -> None:
     words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
-    found = set(done.stdout.decode().split())
-    assert count_lines(found) <= 9000, sorted(found)
+    module_names = set(done.stdout.decode().split())
+    assert count_lines(module_names) <= 9000, sorted(module_names)
     rooms = ("operations", "probe.history", "plan.make", "act.journal", "facts.machine")
-    assert not found & {f"hbatune.{room}" for room in rooms}
+    assert not module_names & {f"hbatune.{room}" for room in rooms}
 
 
-IMPORTED = "import sys; print(*sorted(each for each in sys.modules if each.startswith('hbatune')))"
+IMPORTED = "import sys; print(*sorted(name for name in sys.modules if name.startswith('hbatune')))"
 
 
 def imported_by(*arguments: str) -> set[str]:
@@ -176,5 +176,5 @@ def test_version_imports_little() -> None:
 
 
 def test_command_imports_no_sibling() -> None:
-    commands = {each for each in imported_by("diff", "--help") if "cli.commands." in each}
+    commands = {module for module in imported_by("diff", "--help") if "cli.commands." in module}
     assert commands == {"hbatune.cli.commands.diff"}

@@ -14,13 +14,13 @@ _HEADER = re.compile(rf"{_TAG}: (\S+)")
 
 
 def annotated(name: str) -> str | None:
-    """Return the licence of a file by REUSE.toml: the last table whose path fits counts."""
-    found = None
+    """Return a file's licence by REUSE.toml. The last table with a matching path counts."""
+    licence = None
     for table in tomllib.loads((CHECKOUT / "REUSE.toml").read_text())["annotations"]:
         paths = [table["path"]] if isinstance(table["path"], str) else table["path"]
         if any(fnmatchcase(name, path) for path in paths):
-            found = table[_TAG]
-    return found
+            licence = table[_TAG]
+    return licence
 
 
 def files() -> list[str]:
@@ -38,8 +38,8 @@ def test_headers_match_licence_table() -> None:
             head = (CHECKOUT / name).read_text()[:1000]
         except UnicodeDecodeError:
             continue
-        said = _HEADER.search(head)
-        assert said is None or said[1] == annotated(name), name
+        header = _HEADER.search(head)
+        assert header is None or header[1] == annotated(name), name
 
 
 def test_licence_texts_match_use() -> None:

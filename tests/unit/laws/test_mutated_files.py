@@ -15,9 +15,9 @@ _PARTS = 10
 
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_mutated_files_crash_no_reader(tmp_path: Path, part: int) -> None:
-    each = MUTANTS // _PARTS
-    counts, wrong = counted(range(part * each, (part + 1) * each), tmp_path)
+    part_size = MUTANTS // _PARTS
+    counts, wrong = counted(range(part * part_size, (part + 1) * part_size), tmp_path)
     assert not wrong, "\n\n".join(f"seed {seed}, {kind}: {text}" for seed, kind, text in wrong[:5])
     # Mutants that all are refused, or of a kind that never comes, would show nothing.
     assert {f"{kind}, taken" for kind in KINDS} <= counts.keys()
-    assert min(counts["snapshot, taken"], counts["snapshot, refused"]) > each // 20
+    assert min(counts["snapshot, taken"], counts["snapshot, refused"]) > part_size // 20

@@ -17,24 +17,24 @@ def texts() -> Iterator[tuple[Path, ast.JoinedStr]]:
 
 
 def nouns() -> set[str]:
-    """Return the plural of each noun that anything is counted in."""
-    found = set()
+    """Return the plural of each noun that format_count is called with."""
+    plurals = set()
     for folder in ("cli", "text", "report"):
         for path in (PACKAGE / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 match node:
-                    case ast.Call(func=ast.Name("format_count"), args=[_, *words]) if all(
-                        isinstance(word, ast.Constant) for word in words
+                    case ast.Call(func=ast.Name("format_count"), args=[_, *arguments]) if all(
+                        isinstance(argument, ast.Constant) for argument in arguments
                     ):
-                        [*_, last] = [ast.literal_eval(word) for word in words]
-                        found.add(last if len(words) == 2 else f"{last}s")
-    return found
+                        [*_, last] = [ast.literal_eval(argument) for argument in arguments]
+                        plurals.add(last if len(arguments) == 2 else f"{last}s")
+    return plurals
 
 
 def test_counted_nouns_use_quantity() -> None:
-    known = nouns()
-    assert {"adapters", "values", "passes", "endpoints"} <= known
-    counted = re.compile(rf"^ ({'|'.join(sorted(known))})\b")
+    plurals = nouns()
+    assert {"adapters", "values", "passes", "endpoints"} <= plurals
+    counted = re.compile(rf"^ ({'|'.join(sorted(plurals))})\b")
     for path, text in texts():
         for before, after in zip(text.values, text.values[1:], strict=False):
             match before, after:

@@ -14,9 +14,9 @@ SEQUENCES = 500
 @pytest.mark.parametrize("first", range(0, SEQUENCES, 50))
 def test_random_sequences_violate_no_invariant(first: int) -> None:
     for seed in range(first, first + 50):
-        made = sequence(seed)
-        found = list(asserted(violations(made)))
-        assert not found, "\n".join(described(made, found))
+        steps = sequence(seed)
+        broken = list(asserted(violations(steps)))
+        assert not broken, "\n".join(described(steps, broken))
 
 
 def test_seed_repeats_sequence() -> None:

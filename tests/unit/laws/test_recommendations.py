@@ -69,9 +69,9 @@ def test_all_recommendations_are_covered(site: SiteFolder, cited: set[str]) -> N
 def test_carrier_cites_recommendation(advice: str) -> None:
     module, _, name = CARRIED[advice].partition(":")
     if name:
-        found = importlib.import_module(module)
-        assert hasattr(found, name)
-        path = Path(found.__file__ or "")
+        carrier = importlib.import_module(module)
+        assert hasattr(carrier, name)
+        path = Path(carrier.__file__ or "")
     else:
         path = CHECKOUT / module
     assert re.search(rf"\b{advice}\b", path.read_text(encoding="utf-8"))

@@ -44,12 +44,12 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with one interrupt that is not where the active profile wants it."""
     site.put("profiles/placing.toml", PLACING)
     site.put("hbatune.toml", 'profile = "placing"\n')
-    there = vector(irq=30, affinity=Attribute("4-5", True))
-    seen = machine(endpoint(), vectors=(there,))
+    interrupt = vector(irq=30, affinity=Attribute("4-5", True))
+    host = machine(endpoint(), vectors=(interrupt,))
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
-        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: seen)
+        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: host)
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
 
 
@@ -128,9 +128,9 @@ class Recorder(OperationReporter):
 @pytest.mark.usefixtures("placing")
 def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
     site.put("hbatune.toml", "[daemon\n")
-    said = Recorder()
-    done = roll_back_targets(Context(lock=make_context().lock, reporter=said))
-    failed = [note.task for note in said.notes if isinstance(note, TaskFailed)]
+    reporter = Recorder()
+    done = roll_back_targets(Context(lock=make_context().lock, reporter=reporter))
+    failed = [note.task for note in reporter.notes if isinstance(note, TaskFailed)]
     assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
     assert not done.finished
     assert not done.complete

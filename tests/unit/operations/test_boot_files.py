@@ -43,8 +43,8 @@ def test_apply_regenerates_rules(site: SiteFolder) -> None:
 
 def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
     installed()
-    gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
-    policy = BootPolicy(site.load(), Site(), Journal("boot"), rolled_back=(gone,))
+    rolled_back_id = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
+    policy = BootPolicy(site.load(), Site(), Journal("boot"), rolled_back=(rolled_back_id,))
     assert boot_files.refresh_rules(make_context(), policy)
     named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
     assert named in paths.UDEV_RULES.read_text()
@@ -58,9 +58,9 @@ def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixt
     )
     assert not boot_files.withdraw_rules(make_context())
     assert paths.UDEV_RULES.read_text() == "mine\n"
-    said = capsys.readouterr().err
-    assert "udev's rules are as they were" in said
-    assert "it tunes disks still" in said
+    errors = capsys.readouterr().err
+    assert "udev's rules are as they were" in errors
+    assert "it tunes disks still" in errors
 
 
 def test_apply_recreates_withdrawn_rules(site: SiteFolder) -> None:

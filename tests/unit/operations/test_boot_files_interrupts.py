@@ -104,10 +104,10 @@ def test_script_folder_may_contain_policy(folder: Path) -> None:
     script.touch()
     scripts = folder / "scripts"
     scripts.mkdir()
-    there = Irqbalance(1, str(scripts))
-    assert not there.asks(script)
+    irqbalance = Irqbalance(1, str(scripts))
+    assert not irqbalance.asks(script)
     (scripts / "50-hbatune").symlink_to(script)
-    assert there.asks(script)
+    assert irqbalance.asks(script)
     assert Irqbalance(1, str(script)).asks(script)
     assert not Irqbalance(1, None).asks(script)
 
@@ -158,8 +158,8 @@ def test_script_bans_only_placed_interrupts(folder: Path) -> None:
         return done.returncode, done.stdout
 
     assert answer("27") == answer("130") == (0, "ban=true\n")
-    for other in ("2", "7", "13", "271", ".*", ""):
-        assert answer(other) == (1, "")
+    for interrupt in ("2", "7", "13", "271", ".*", ""):
+        assert answer(interrupt) == (1, "")
     paths.IRQS.unlink()
     assert answer("27") == (1, "")
 
@@ -178,8 +178,8 @@ def test_rollback_removes_script(folder: Path) -> None:
 
 def test_only_list_change_signals_irqbalance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    there = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
-    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: there)
+    irqbalance = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: irqbalance)
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
         assert interrupts.ban_interrupts([27], Paths()) is None
@@ -198,9 +198,9 @@ def test_foreign_policy_is_reported(
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: Irqbalance(812, "/etc/mine"))
     host = machine(vectors=(vector(),))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
-    said = capsys.readouterr().err
-    assert "process 812" in said
-    assert f"--policyscript={paths.IRQ_POLICY}, which is /etc/mine now" in said
+    errors = capsys.readouterr().err
+    assert "process 812" in errors
+    assert f"--policyscript={paths.IRQ_POLICY}, which is /etc/mine now" in errors
     release_interrupts(make_context(), host, None)
     assert not capsys.readouterr().err
 
@@ -245,8 +245,8 @@ def test_ended_irqbalance_causes_no_error(
     monkeypatch.setattr(os, "pidfd_open", lambda pid: os.dup(pidfd))
     ended.kill()
     ended.wait()
-    there = Irqbalance(ended.pid, str(paths.IRQ_POLICY))
-    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: there)
+    irqbalance = Irqbalance(ended.pid, str(paths.IRQ_POLICY))
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: irqbalance)
     host = machine(vectors=(vector(),))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     os.close(pidfd)
@@ -254,14 +254,14 @@ def test_ended_irqbalance_causes_no_error(
 
 
 def test_placed_interrupts_reserved_until_rollback(folder: Path) -> None:
-    free, other = vector(irq=30), vector(irq=31)
+    free, named = vector(irq=30), vector(irq=31)
     managed = vector(irq=32, managed=True)
     admin = vector(irq=33, role=Role.ADMIN)
-    host = machine(vectors=(free, other, managed, admin))
+    host = machine(vectors=(free, named, managed, admin))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE, only={free.id}).rows, {free.id})
     assert interrupts.read_placed(Paths()) == {30}
     reserve_interrupts(
-        make_context(), host, make_plan(host, PLACE, only={other.id}).rows, {other.id}
+        make_context(), host, make_plan(host, PLACE, only={named.id}).rows, {named.id}
     )
     assert interrupts.read_placed(Paths()) == {30, 31}
     release_interrupts(make_context(), host, {free.id})
@@ -323,7 +323,7 @@ def test_running_settings_override_file(folder: Path, proc: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "value", "limit"),
+    ("environment", "value", "limit"),
     [
         ({"IRQBALANCE_BANNED_CPULIST": "0-2"}, "3", "CPUs 0-2 are banned in irqbalance's settings"),
         ({"IRQBALANCE_BANNED_CPUS": "00000003"}, "2", "CPUs 0-1 are banned"),
@@ -336,9 +336,11 @@ def test_running_settings_override_file(folder: Path, proc: Path) -> None:
         ({}, "0", "one CPU of 0-3, which are near the adapter"),
     ],
 )
-def test_banned_cpus_get_no_vectors(said: dict[str, str], value: str | None, limit: str) -> None:
+def test_banned_cpus_get_no_vectors(
+    environment: dict[str, str], value: str | None, limit: str
+) -> None:
     online = (0, 1, 2, 3)
-    cpus = Processors(online=online, balanced=_list_balanced(said, online))
+    cpus = Processors(online=online, balanced=_list_balanced(environment, online))
     host = replace(
         machine(vectors=(vector(),)), processors=cpus, local_cpus={"0000:01:00.0": online}
     )
@@ -413,8 +415,8 @@ def test_command_and_daemon_reserve_alike(
 
 @pytest.mark.parametrize("tried", [True, False])
 def test_drifting_interrupt_released_after_attempt(folder: Path, tried: bool) -> None:
-    there = vector(irq=30, affinity=Attribute("4-5", True))
-    host = machine(vectors=(there,))
+    interrupt = vector(irq=30, affinity=Attribute("4-5", True))
+    host = machine(vectors=(interrupt,))
     rows = make_plan(host, PLACE).rows
     assert [row.state for row in rows] == [State.DRIFT]
     reserve_interrupts(make_context(), host, rows)

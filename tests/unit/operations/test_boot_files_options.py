@@ -41,8 +41,8 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     see(monkeypatch, restricted(DATA))
 
 
-def see(monkeypatch: pytest.MonkeyPatch, it: Machine) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: it)
+def see(monkeypatch: pytest.MonkeyPatch, host: Machine) -> None:
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: host)
 
 
 def write(*targets: str) -> tuple[Row, ...]:
@@ -51,7 +51,7 @@ def write(*targets: str) -> tuple[Row, ...]:
     )
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+def list_option_states(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
     main(["diff", "--profile", "oltp", "--json", *words])
     rows = json.loads(capsys.readouterr().out)["rows"]
     return {row["setting"]: row["state"] for row in rows if "." in row["setting"]}
@@ -60,8 +60,8 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
 def test_options_are_shown_on_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert shown(capsys) == {}
-    assert shown(capsys, "--module-options") == {
+    assert list_option_states(capsys) == {}
+    assert list_option_states(capsys, "--module-options") == {
         "mpt3sas.msix_disable": "drift",
         "mpt3sas.max_queue_depth": "drift",
         "mpt3sas.max_msix_vectors": "ok",
@@ -82,10 +82,10 @@ def test_written_options_are_pending(
     assert "options mpt3sas max_queue_depth=-1\n" in content
     assert "options mpt3sas msix_disable=0\n" in content
     assert "max_msix_vectors" not in content
-    said = capsys.readouterr().err
-    assert "loaded next" in said
-    assert "where the initramfs holds mpt3sas, rebuild that: `update-initramfs -u`" in said
-    assert set(shown(capsys, "--module-options").values()) == {"pending", "ok"}
+    errors = capsys.readouterr().err
+    assert "loaded next" in errors
+    assert "where the initramfs holds mpt3sas, rebuild that: `update-initramfs -u`" in errors
+    assert set(list_option_states(capsys, "--module-options").values()) == {"pending", "ok"}
 
 
 def test_snapshot_includes_pending_options(
@@ -100,10 +100,10 @@ def test_snapshot_includes_pending_options(
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0
     capsys.readouterr()
-    here = shown(capsys, "--module-options")
+    states = list_option_states(capsys, "--module-options")
     paths.MODPROBE.unlink()
-    assert shown(capsys, "--module-options", "--snapshot", file) == here
-    assert "pending" in here.values()
+    assert list_option_states(capsys, "--module-options", "--snapshot", file) == states
+    assert "pending" in states.values()
 
 
 def test_options_need_the_switch() -> None:
@@ -144,8 +144,8 @@ def test_rollback_removes_option_file(
     capsys.readouterr()
     assert remove_options(make_context(), restricted(ROOT))
     assert not paths.MODPROBE.exists()
-    said = capsys.readouterr().err
-    assert "is gone" in said
-    assert "rebuild that, `update-initramfs -u`" in said
+    errors = capsys.readouterr().err
+    assert "is gone" in errors
+    assert "rebuild that, `update-initramfs -u`" in errors
     assert remove_options(make_context(), restricted(ROOT))
     assert capsys.readouterr().err == ""

@@ -39,8 +39,8 @@ def test_image_install_uninstall_round_trip(
     wanted = image / "etc/systemd/system/multi-user.target.wants/hbatune.service"
     assert wanted.readlink() == UNIT
     assert (image / "etc/hbatune/hbatune.toml").read_text() == 'profile = "oltp"\n'
-    said = capsys.readouterr().out
-    assert "89-hbatune.rules is placed" in said
+    output = capsys.readouterr().out
+    assert "89-hbatune.rules is placed" in output
     assert main(["install", "--root", str(image)]) == 0
     assert "in place already" in capsys.readouterr().out
     assert main(["uninstall", "--root", str(image)]) == 0
@@ -72,15 +72,17 @@ def test_dry_run_places_nothing(image: Path, capsys: pytest.CaptureFixture[str])
     before = tree(image)
     assert main(["install", "--root", str(image), "--profile", "oltp", "--dry-run"]) == 0
     assert tree(image) == before
-    said = capsys.readouterr().out
-    assert f"+++ {join_root(image, UNIT)}\n" in said
-    assert "+Type=notify\n" in said
-    assert f"{image}/etc/systemd/system/multi-user.target.wants/hbatune.service → {UNIT}\n" in said
+    output = capsys.readouterr().out
+    assert f"+++ {join_root(image, UNIT)}\n" in output
+    assert "+Type=notify\n" in output
+    assert (
+        f"{image}/etc/systemd/system/multi-user.target.wants/hbatune.service → {UNIT}\n" in output
+    )
     main(["install", "--root", str(image), "--profile", "oltp"])
-    there = tree(image)
+    installed_files = tree(image)
     capsys.readouterr()
     assert main(["uninstall", "--root", str(image), "--dry-run"]) == 0
-    assert tree(image) == there
+    assert tree(image) == installed_files
     assert f"{join_root(image, RULES)} would go\n" in capsys.readouterr().out
 
 
@@ -122,7 +124,7 @@ def test_uninstall_preserves_site_configuration(image: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--root", "{image}"], "no profile is active"),
         (["--root", "{image}/nowhere", "--profile", "oltp"], "is no folder"),
@@ -131,11 +133,11 @@ def test_uninstall_preserves_site_configuration(image: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_refused(
-    words: list[str], said: str, image: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(image)
-    assert main(["install", *(word.format(image=image) for word in words)]) == 2
-    assert said in capsys.readouterr().err
+    assert main(["install", *(argument.format(image=image) for argument in arguments)]) == 2
+    assert message in capsys.readouterr().err
     assert tree(image) == before
 
 
@@ -158,17 +160,17 @@ def script(path: Path, text: str = "#!/bin/sh\n") -> Path:
 def refused(
     image: Path, named: Path, capsys: pytest.CaptureFixture[str], *, mended: bool = True
 ) -> None:
-    """Installing names a path that is not root's alone, and whether it is to be mended.
+    """Assert that install refuses a path and changes nothing.
 
-    It changes nothing.
+    ``mended`` tells whether the message advises a correction.
     """
     before = tree(image)
     capsys.readouterr()
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"hbatune: {named} ")
-    assert (f"{named}, after a look at what is there" in said) == mended
-    assert "a place that root alone can write" in said
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"hbatune: {named} ")
+    assert (f"{named}, after a look at what is there" in errors) == mended
+    assert "a place that root alone can write" in errors
     assert tree(image) == before
 
 

@@ -23,8 +23,8 @@ FAILED = ToolResult(("systemctl", "restart", "hbatune.service"), 1, "Job failed.
 
 
 @pytest.fixture(autouse=True)
-def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
-    """What systemd and udev were told; every path of hbatune's lies in a folder of the test."""
+def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
+    """Record the calls to systemd and udev. Every path of hbatune lies in a folder of the test."""
     for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
@@ -33,45 +33,45 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
     monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)
     # The checkout that the tests run in may lie anywhere.
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", lambda *_: None)
-    said: list[str] = []
+    calls: list[str] = []
     for name in ("reload_rules", "reload_units", "disable"):
-        monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
-    monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
+        monkeypatch.setattr(f"hbatune.act.system.{name}", _note(calls, name))
+    monkeypatch.setattr("hbatune.act.system.enable", _enable(calls))
     for module in ("operations.situation", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: HERE)
-    return said
+    return calls
 
 
-def _note(said: list[str], name: str) -> Callable[[], None]:
-    return lambda: said.append(name)
+def _note(calls: list[str], name: str) -> Callable[[], None]:
+    return lambda: calls.append(name)
 
 
-def _enable(said: list[str]) -> Callable[..., ToolResult]:
+def _enable(calls: list[str]) -> Callable[..., ToolResult]:
     def enable(*, restart: bool) -> ToolResult:
-        said.append("restarted" if restart else "reloaded")
+        calls.append("restarted" if restart else "reloaded")
         return ToolResult(("systemctl",), 0, "")
 
     return enable
 
 
-def test_install_starts_or_reloads_daemon(told: list[str]) -> None:
+def test_install_starts_or_reloads_daemon(system_calls: list[str]) -> None:
     assert main(["install", "--profile", "oltp"]) == 0
-    assert told == ["reload_rules", "restarted"]
+    assert system_calls == ["reload_rules", "restarted"]
     assert main(["install", "--profile", "balanced"]) == 0
-    assert told[2:] == ["reload_rules", "reloaded"]
+    assert system_calls[2:] == ["reload_rules", "reloaded"]
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
 def test_invalid_exclusion_stops_install(
-    told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
+    system_calls: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.put("hbatune.toml", '[site]\nexclude = ["/dev/disk/by-id/wwn-0x1", "sda"]\n')
     assert main(["install", "--profile", "oltp"]) == 2
-    said = capsys.readouterr().err
-    assert "exclude: '/dev/disk/by-id/wwn-0x1'" in said
-    assert "'sda'" not in said
+    errors = capsys.readouterr().err
+    assert "exclude: '/dev/disk/by-id/wwn-0x1'" in errors
+    assert "'sda'" not in errors
     assert not paths.UDEV_RULES.exists()
-    assert told == []
+    assert system_calls == []
     site.put("hbatune.toml", '[site]\nexclude = ["WWN-0x5000C500SDA"]\n')
     assert main(["install", "--profile", "oltp"]) == 0
 
@@ -123,20 +123,22 @@ def test_writable_folder_gets_no_unit(
     monkeypatch.setattr("sys.argv", [str(command)])
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", REQUIRE)
     assert main(["install", "--profile", "oltp"]) == 2
-    said = capsys.readouterr().err
-    assert f"on the way to {command}) is not root's alone" in said
-    assert "has mode 1777" in said
-    assert "chmod" not in said, "what is everybody's stays so"
+    errors = capsys.readouterr().err
+    assert f"on the way to {command}) is not root's alone" in errors
+    assert "has mode 1777" in errors
+    assert "chmod" not in errors, "what is everybody's stays so"
     assert not paths.UDEV_RULES.exists()
     assert not paths.MANIFEST.exists()
 
 
-def test_uninstall_leaves_nothing(told: list[str], tmp_path: Path, site: SiteFolder) -> None:
+def test_uninstall_leaves_nothing(
+    system_calls: list[str], tmp_path: Path, site: SiteFolder
+) -> None:
     main(["install", "--profile", "oltp"])
     paths.HISTORY.write_text("[]")
-    del told[:]
+    del system_calls[:]
     assert main(["uninstall"]) == 0
-    assert told == ["disable", "reload_rules", "reload_units", "reload_rules"]
+    assert system_calls == ["disable", "reload_rules", "reload_units", "reload_rules"]
     top = {"etc", "run", "var", "var/lib"}  # which every machine has
     machine = tmp_path / "machine"
     assert {str(path.relative_to(machine)) for path in machine.rglob("*")} <= top
@@ -149,8 +151,8 @@ def test_uninstall_fails_if_udev_hangs(
     hung = ToolResult(("udevadm", "control", "--reload"), 124, "it did not end within 120 s")
     monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: hung)
     assert main(["uninstall"]) == 1
-    said = " ".join(capsys.readouterr().err.split())
-    assert "`udevadm control --reload` failed: it did not end within 120 s; `ps -eo pid" in said
+    errors = " ".join(capsys.readouterr().err.split())
+    assert "`udevadm control --reload` failed: it did not end within 120 s; `ps -eo pid" in errors
     assert not paths.STATE.exists()
 
 
@@ -169,14 +171,14 @@ def test_failed_restore_preserves_state(
 
 
 def test_keep_values_conflicts_with_rollback(
-    told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
+    system_calls: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["install", "--profile", "oltp"])
-    del told[:]
+    del system_calls[:]
     site.put("hbatune.toml", "[daemon]\nrollback_on_stop = true\n")
     assert main(["uninstall", "--keep-values"]) == 2
     assert "rollback_on_stop" in capsys.readouterr().err
-    assert told == []
+    assert system_calls == []
     assert paths.UDEV_RULES.exists()
 
 

@@ -28,21 +28,21 @@ SOURCE = "autotune of sda on 2026-11-22, kernel 6.1, driver mpt3sas, firmware 16
     ["XS400ME70084", "A*", "[ab]c?", 'a"b\\c', "x\ny = 1", "a\x7f\x00b", "'''", "", "µ \u2028"],
 )
 def test_measured_rule_matches_only_model(site: SiteFolder, model: str) -> None:
-    there = endpoint(model=model)
-    when = make_disk_criteria(there)
+    disk = endpoint(model=model)
+    when = make_disk_criteria(disk)
     site.put(f"rules.d/{make_rule_file_name(when)}", format_rules(when, RULES, SOURCE))
-    found = [each for each in site.load().rules if each.name.startswith("autotune-")]
-    assert [(each.setting, each.effect) for each in found] == [
+    rules = [rule for rule in site.load().rules if rule.name.startswith("autotune-")]
+    assert [(rule.setting, rule.effect) for rule in rules] == [
         ("queue_depth", Exactly(96)),
         ("scheduler", Exactly("kyber")),
     ]
-    assert {each.source for each in found} == {f"site: {SOURCE}"}
-    assert {each.origin for each in found} == {Origin.SITE}
-    assert found[1].because == RULES[1].because
-    other = endpoint(model=f"another{model}")
-    for rule in found:
-        assert is_match(rule.when, build_traits(there, None))
-        assert is_match(rule.when, build_traits(other, None)) is (model == "")
+    assert {rule.source for rule in rules} == {f"site: {SOURCE}"}
+    assert {rule.origin for rule in rules} == {Origin.SITE}
+    assert rules[1].because == RULES[1].because
+    other_disk = endpoint(model=f"another{model}")
+    for rule in rules:
+        assert is_match(rule.when, build_traits(disk, None))
+        assert is_match(rule.when, build_traits(other_disk, None)) is (model == "")
         assert not is_match(rule.when, build_traits(endpoint(model=model, family="mpi3mr"), None))
 
 

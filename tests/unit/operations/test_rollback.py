@@ -27,20 +27,21 @@ APPLY = ("apply", "--profile", "test", "--no-probe")
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Disk:
     """A disk whose nomerges the profile sets."""
-    made = Disk(tmp_path / "sys", "sda")
+    disk_files = Disk(tmp_path / "sys", "sda")
     site.put("profiles/test.toml", NOMERGES_PROFILE)
     for module in ("operations.situation", "policy.chosen"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
         monkeypatch.setattr(
-            f"hbatune.operations.{module}.gather_machine", lambda *a, **k: machine(made.endpoint())
+            f"hbatune.operations.{module}.gather_machine",
+            lambda *a, **k: machine(disk_files.endpoint()),
         )
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     for name in ("reload_rules", "reload_units", "disable", "announce"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", lambda *units: None)
     monkeypatch.setattr("hbatune.operations.install.find_marked_disks", list)
-    return made
+    return disk_files
 
 
 @contextmanager
@@ -126,10 +127,10 @@ def test_rollback_during_apply_cancels_writes(
 def test_target_rollback_covers_one_disk(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    other = Disk(tmp_path / "sys", "sdb")
-    here = machine(disk.endpoint(), other.endpoint())
+    second_disk = Disk(tmp_path / "sys", "sdb")
+    host = machine(disk.endpoint(), second_disk.endpoint())
     for module in ("situation", "rollback"):
-        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: here)
+        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: host)
     paths.ROLLBACKS.mkdir(parents=True)
     (paths.ROLLBACKS / "targets-1").write_text("{")
     assert main([*APPLY]) == 0, "it lifts the damaged record"
@@ -227,5 +228,5 @@ def test_unreadable_rules_permit_rollback(
     monkeypatch.setattr(Path, "is_symlink", is_symlink)
     assert main(["rollback"]) == 1
     assert disk.value("queue/nomerges") == "0"
-    said = capsys.readouterr().err
-    assert all(f"{each.path} cannot be read" in said for each in placed)
+    errors = capsys.readouterr().err
+    assert all(f"{piece.path} cannot be read" in errors for piece in placed)

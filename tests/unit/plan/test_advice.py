@@ -46,30 +46,30 @@ HOST = machine(LUN, adapters=(CARD,))
 NAMED = EarlierChanges(targets_named=True)
 
 
-def told(site: SiteFolder, wants: Site = ADVISE, it: Endpoint = LUN) -> dict[str, Advice]:
-    host = machine(it, adapters=(CARD,))
+def index_advice(site: SiteFolder, wants: Site = ADVISE, disk: Endpoint = LUN) -> dict[str, Advice]:
+    host = machine(disk, adapters=(CARD,))
     plan = make_plan(
         host, load_profile("oltp", site.library, load_followed_rules(site.library, wants))
     )
-    found = find_advice(host, load_enabled_rules(site.library, wants), plan, uses=wants.uses)
-    return {each.rule: each for each in found}
+    advice = find_advice(host, load_enabled_rules(site.library, wants), plan, uses=wants.uses)
+    return {entry.rule: entry for entry in advice}
 
 
 def test_silent_site_gets_no_advice(site: SiteFolder) -> None:
     assert load_enabled_rules(site.library, Site()) == ()
     assert load_followed_rules(site.library, Site()) == ()
-    assert told(site, Site()) == {}
+    assert index_advice(site, Site()) == {}
 
 
 def test_advice_reports_plan_stance(site: SiteFolder) -> None:
-    found = told(site)
-    assert {name: each.stance for name, each in found.items()} == {
+    advice = index_advice(site)
+    assert {name: entry.stance for name, entry in advice.items()} == {
         "nimble-scheduler": Stance.AGREES,
         "nimble-add-random": Stance.AGREES,
         "nimble-rq-affinity": Stance.OPEN,
         "nimble-depth-lpfc": Stance.OPEN,
     }
-    affinity = found["nimble-rq-affinity"]
+    affinity = advice["nimble-rq-affinity"]
     assert (affinity.current, affinity.advised, affinity.planned) == (1, 2, 1)
     assert "wrong way round" in str(affinity.note)
 
@@ -80,19 +80,22 @@ def test_contrary_site_rule_is_conflict(site: SiteFolder) -> None:
         '[[rule]]\nname = "mine"\nsetting = "rq_affinity"\nvalue = 0\n'
         'because = "we measured it"\nsource = "site"\n',
     )
-    found = told(site)["nimble-rq-affinity"]
-    assert (found.stance, found.against, found.planned) == (Stance.CONFLICT, "mine", 0)
+    advice = index_advice(site)["nimble-rq-affinity"]
+    assert (advice.stance, advice.against, advice.planned) == (Stance.CONFLICT, "mine", 0)
 
 
 def test_sufficient_depth_agrees(site: SiteFolder) -> None:
     deep = {**LUN.attributes, **attributes(device__queue_depth="128")}
-    assert told(site, it=replace(LUN, attributes=deep))["nimble-depth-lpfc"].stance is Stance.AGREES
+    assert (
+        index_advice(site, disk=replace(LUN, attributes=deep))["nimble-depth-lpfc"].stance
+        is Stance.AGREES
+    )
 
 
 def test_unsettable_advice_is_fixed(site: SiteFolder) -> None:
     full = attributes(queue__nr_requests="8000", mq__0__nr_tags="8000")
-    found = told(site, it=replace(LUN, attributes={**LUN.attributes, **full}))
-    requests = found["nimble-nr-requests"]
+    advice = index_advice(site, disk=replace(LUN, attributes={**LUN.attributes, **full}))
+    requests = advice["nimble-nr-requests"]
     assert (requests.stance, requests.value) == (Stance.FIXED, 8000)
     assert "never lowered with scheduler none" in describe_limit(requests.limit)
 
@@ -121,10 +124,12 @@ def test_site_budget_outranks_vendor_depth(site: SiteFolder) -> None:
         array=(SiteArray(name="san", vendor="Nimble", hosts=100, port_limit=1000),),
     )
     profile = load_profile("oltp", site.library, load_followed_rules(site.library, facts))
-    own = make_site_rules(HOST, facts, ARRAYS, "hbatune.toml")
+    site_rules = make_site_rules(HOST, facts, ARRAYS, "hbatune.toml")
     rows = {
         row.setting: row
-        for row in make_plan(HOST, profile, limits=PlanLimits(site_rules=own), earlier=NAMED).rows
+        for row in make_plan(
+            HOST, profile, limits=PlanLimits(site_rules=site_rules), earlier=NAMED
+        ).rows
     }
     assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (10, "site-array-san")
 
@@ -141,17 +146,17 @@ def test_site_budget_outranks_vendor_depth(site: SiteFolder) -> None:
 def test_vendor_port_limit_feeds_budget(vendor: str, model: str, limit: int, source: str) -> None:
     lun = replace(LUN, vendor=vendor, model=model)
     described = (SiteArray(name="san", vendor=vendor, hosts=100),)
-    found = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=described), ARRAYS)
-    port = found[lun.id].port
+    budgets = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=described), ARRAYS)
+    port = budgets[lun.id].port
     assert port is not None
     assert (port.limit, port.source, port.depth) == (limit, source, max(1, limit // 100))
-    for other in (Vendors.OFF, Vendors.ADVISE):
-        found = compute_budgets(machine(lun), Site(vendors=other, array=described), ARRAYS)
-        assert lun.id not in found or found[lun.id].port is None
+    for vendors in (Vendors.OFF, Vendors.ADVISE):
+        budgets = compute_budgets(machine(lun), Site(vendors=vendors, array=described), ARRAYS)
+        assert lun.id not in budgets or budgets[lun.id].port is None
     # The site's own figure goes before the vendor's, and no array that is not described gets one.
-    own = (SiteArray(name="san", vendor=vendor, hosts=10, port_limit=300),)
-    found = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=own), ARRAYS)
-    assert found[lun.id].port == replace(port, limit=300, hosts=10, known=None, source=None)
+    own_array = (SiteArray(name="san", vendor=vendor, hosts=10, port_limit=300),)
+    budgets = compute_budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=own_array), ARRAYS)
+    assert budgets[lun.id].port == replace(port, limit=300, hosts=10, known=None, source=None)
     assert compute_budgets(machine(lun), FOLLOW, ARRAYS) == {}
 
 
@@ -160,8 +165,8 @@ def test_use_advice_covers_declared_disks(site: SiteFolder) -> None:
     two = endpoint(target="sdb", medium=Medium.SSD)
     host = machine(endpoint(), two)
     plan = make_plan(host, load_profile("oltp", site.library))
-    found = find_advice(host, load_enabled_rules(site.library, wants), plan, uses=wants.uses)
-    assert [(each.target, each.rule, each.stance) for each in found] == [
+    advice = find_advice(host, load_enabled_rules(site.library, wants), plan, uses=wants.uses)
+    assert [(entry.target, entry.rule, entry.stance) for entry in advice] == [
         ("sdb", "asm-scheduler-ssd", Stance.CONFLICT)
     ]
     followed = load_followed_rules(site.library, replace(wants, vendors=Vendors.FOLLOW))
@@ -182,17 +187,17 @@ def test_diff_shows_vendor_advice(asking: SiteFolder, capsys: pytest.CaptureFixt
     main(["diff", "--profile", "oltp", "--json"])
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    assert {each["rule"]: each["stance"] for each in document["advice"]} == {
+    assert {entry["rule"]: entry["stance"] for entry in document["advice"]} == {
         "nimble-scheduler": "agrees",
         "nimble-add-random": "agrees",
         "nimble-rq-affinity": "open",
         "nimble-depth-lpfc": "open",
     }
     assert main(["diff", "--profile", "oltp"]) == 0
-    said = capsys.readouterr().out
-    assert "What vendors advise" in said
-    assert "rq_affinity" in said
-    assert "add_random" not in said
+    output = capsys.readouterr().out
+    assert "What vendors advise" in output
+    assert "rq_affinity" in output
+    assert "add_random" not in output
     main(["diff", "--profile", "oltp", "--all"])
     assert "add_random" in capsys.readouterr().out
     asking.put("hbatune.toml", "")
@@ -204,14 +209,14 @@ def test_explain_shows_advice_without_rule(
     asking: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", "sda", "rq_affinity", "--profile", "oltp"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "advice set it to 2: open; HPE: HPE's own udev rule has it" in said
-    assert "99-nimble-tune.rules" in said  # the source is cited
+    output = " ".join(capsys.readouterr().out.split())
+    assert "advice set it to 2: open; HPE: HPE's own udev rule has it" in output
+    assert "99-nimble-tune.rules" in output  # the source is cited
     assert main(["explain", "sda", "--profile", "oltp", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    by_setting = {each["setting"]: each["advice"] for each in document["explained"]}
-    assert [each["rule"] for each in by_setting["rq_affinity"]] == ["nimble-rq-affinity"]
+    by_setting = {entry["setting"]: entry["advice"] for entry in document["explained"]}
+    assert [entry["rule"] for entry in by_setting["rq_affinity"]] == ["nimble-rq-affinity"]
 
 
 def test_bad_vendors_value_exits_2(asking: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,18 +226,18 @@ def test_bad_vendors_value_exits_2(asking: SiteFolder, capsys: pytest.CaptureFix
 
 
 def test_check_reports_unmet_advice(site: SiteFolder) -> None:
-    advice = tuple(told(site).values())
+    advice = tuple(index_advice(site).values())
     conflict = replace(
         advice[2], stance=Stance.CONFLICT, against="mine", planned=0, rule="nimble-rq-affinity"
     )
-    looked = replace(seen(HOST), advice=(*advice, conflict))
-    found = [check for check in run_checks(looked) if check.id == "vendor-advice"]
-    assert [(each.severity, facts(each)["rule"]) for each in found] == [
+    inputs = replace(seen(HOST), advice=(*advice, conflict))
+    findings = [check for check in run_checks(inputs) if check.id == "vendor-advice"]
+    assert [(finding.severity, facts(finding)["rule"]) for finding in findings] == [
         (Severity.ADVICE, "nimble-rq-affinity"),
         (Severity.INFO, "nimble-rq-affinity"),
         (Severity.INFO, "nimble-depth-lpfc"),
     ]
-    assert {each.source for each in found} == {"V-nimble-rules", "V-nimble-fc"}
-    assert "rule mine of the profile wants 0" in format_finding(found[0]).evidence
-    assert "outweighs mine" in format_finding(found[0]).advice
-    assert 'vendors = "follow"' in format_finding(found[1]).advice
+    assert {finding.source for finding in findings} == {"V-nimble-rules", "V-nimble-fc"}
+    assert "rule mine of the profile wants 0" in format_finding(findings[0]).evidence
+    assert "outweighs mine" in format_finding(findings[0]).advice
+    assert 'vendors = "follow"' in format_finding(findings[1]).advice

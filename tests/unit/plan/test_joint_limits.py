@@ -21,21 +21,21 @@ AT_LEAST_128: Wish = ("queue_depth", AtLeast(128))
 
 
 def path(target: str, depth: int | None = 32, cap: int = 1000, **overrides: Any) -> Endpoint:
-    found: dict[str, Attribute | Missing] = (
+    disk_attributes: dict[str, Attribute | Missing] = (
         attributes(device__queue_depth=str(depth))
         if depth is not None
         else {"device/queue_depth": Missing(Reason.UNREADABLE)}
     )
-    made = {"kind": Kind.PATH, "map": "dm-0", "depth_cap": cap, "attributes": found}
-    return endpoint(target=target, **{**made, **overrides})
+    fields = {"kind": Kind.PATH, "map": "dm-0", "depth_cap": cap, "attributes": disk_attributes}
+    return endpoint(target=target, **{**fields, **overrides})
 
 
 def rows(*paths: Endpoint, wishes: tuple[Wish, ...] = (AT_LEAST_128,), **how: Any) -> list[Row]:
     return list(make.make_plan(machine(*paths), profile(*wishes), **how).rows)
 
 
-def values(found: list[Row]) -> list[tuple[object, State]]:
-    return [(row.value, row.state) for row in found]
+def values(planned_rows: list[Row]) -> list[tuple[object, State]]:
+    return [(row.value, row.state) for row in planned_rows]
 
 
 @pytest.mark.parametrize(
@@ -58,94 +58,96 @@ def test_paths_rise_to_common_maximum(
     second: tuple[int, int],
     expected: tuple[tuple[int, State], tuple[int, State]],
 ) -> None:
-    found = rows(path("sda", *first), path("sdb", *second))
-    assert values(found) == list(expected)
+    planned_rows = rows(path("sda", *first), path("sdb", *second))
+    assert values(planned_rows) == list(expected)
     if expected[0][0] != expected[1][0]:
-        assert all("none is lowered" in describe_limit(row.limit) for row in found)
-    for row in found:
+        assert all("none is lowered" in describe_limit(row.limit) for row in planned_rows)
+    for row in planned_rows:
         assert row.value == row.wanted or row.limit
 
 
 def test_limit_names_deciding_path() -> None:
-    found = rows(path("sda"), path("sdb", cap=64))
-    assert "sdb takes 64 at most" in describe_limit(found[0].limit)
-    found = rows(path("sda", 254), path("sdb"))
-    assert "sda is at 254" in describe_limit(found[1].limit)
+    planned_rows = rows(path("sda"), path("sdb", cap=64))
+    assert "sdb takes 64 at most" in describe_limit(planned_rows[0].limit)
+    planned_rows = rows(path("sda", 254), path("sdb"))
+    assert "sda is at 254" in describe_limit(planned_rows[1].limit)
 
 
 def test_unequal_budgets_take_smallest() -> None:
     paths = [path("sda", 64), path("sdb", 64)]
-    for each in paths:
-        assert each.protocol is Protocol.SAS
+    for disk in paths:
+        assert disk.protocol is Protocol.SAS
     site = {
-        each.id: Rule(
+        disk.id: Rule(
             "b", Match(), "queue_depth", Exactly(depth), "because", "D0-2", "hbatune.toml"
         )
-        for each, depth in zip(paths, (40, 25), strict=True)
+        for disk, depth in zip(paths, (40, 25), strict=True)
     }
-    found = rows(*paths, wishes=(AT_LEAST_128,), limits=PlanLimits(site_rules=site))
-    assert values(found) == [(25, State.DRIFT), (25, State.DRIFT)]
-    assert found[0].wanted == 40
-    assert "sdb takes 25" in describe_limit(found[0].limit)
+    planned_rows = rows(*paths, wishes=(AT_LEAST_128,), limits=PlanLimits(site_rules=site))
+    assert values(planned_rows) == [(25, State.DRIFT), (25, State.DRIFT)]
+    assert planned_rows[0].wanted == 40
+    assert "sdb takes 25" in describe_limit(planned_rows[0].limit)
 
 
 def test_fixed_sibling_stops_path_change() -> None:
     stuck: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("32", False)}
-    found = rows(path("sda", 32), path("sdb", attributes=stuck))
-    assert values(found) == [(32, State.OK), (None, State.FIXED)]
-    assert "sdb" in describe_limit(found[0].limit)
+    planned_rows = rows(path("sda", 32), path("sdb", attributes=stuck))
+    assert values(planned_rows) == [(32, State.OK), (None, State.FIXED)]
+    assert "sdb" in describe_limit(planned_rows[0].limit)
 
 
 def test_selected_path_never_changes_alone() -> None:
-    one, two = path("sda"), path("sdb")
-    alone = rows(one, two, only={one.id})
+    first, second = path("sda"), path("sdb")
+    alone = rows(first, second, only={first.id})
     assert [(row.target, row.value, row.state) for row in alone] == [("sda", 32, State.OK)]
-    excluded = rows(one, two, limits=PlanLimits(excluded={two.id: LimitReason(Limit.EXCLUDED)}))
+    excluded = rows(
+        first, second, limits=PlanLimits(excluded={second.id: LimitReason(Limit.EXCLUDED)})
+    )
     assert values(excluded) == [(32, State.OK), (None, State.EXCLUDED)]
 
 
 def test_path_follows_sibling_within_plan() -> None:
-    one, two = path("sda", 32), path("sdb", 64)
-    found = rows(one, two, only={one.id})
-    assert values(found) == [(64, State.DRIFT)]
+    first, second = path("sda", 32), path("sdb", 64)
+    planned_rows = rows(first, second, only={first.id})
+    assert values(planned_rows) == [(64, State.DRIFT)]
 
 
 def test_path_ignores_sibling_beyond_plan() -> None:
-    one, two = path("sda", 32), path("sdb", 500)
-    assert values(rows(one, two, only={one.id})) == [(32, State.OK)]
+    first, second = path("sda", 32), path("sdb", 500)
+    assert values(rows(first, second, only={first.id})) == [(32, State.OK)]
 
 
 def test_unreadable_path_limits_no_sibling() -> None:
-    found = rows(path("sda"), path("sdb"), path("sdc", None))
-    assert values(found)[:2] == [(128, State.DRIFT), (128, State.DRIFT)]
+    planned_rows = rows(path("sda"), path("sdb"), path("sdc", None))
+    assert values(planned_rows)[:2] == [(128, State.DRIFT), (128, State.DRIFT)]
 
 
 def test_unmapped_disks_are_independent() -> None:
     lone: dict[str, Any] = {"kind": Kind.DISK, "map": None}
-    found = rows(path("sda", cap=1000, **lone), path("sdb", cap=64, **lone))
-    assert [row.value for row in found] == [128, 64]
+    planned_rows = rows(path("sda", cap=1000, **lone), path("sdb", cap=64, **lone))
+    assert [row.value for row in planned_rows] == [128, 64]
 
 
 def hidden(target: str, tags: int, scheduler: str = "[none] mq-deadline") -> Endpoint:
-    found = attributes(queue__scheduler=scheduler, queue__nr_requests=str(tags))
-    return path(target, map="nvme0n1", tags=tags, attributes=found)
+    disk_attributes = attributes(queue__scheduler=scheduler, queue__nr_requests=str(tags))
+    return path(target, map="nvme0n1", tags=tags, attributes=disk_attributes)
 
 
 NVME: tuple[Wish, ...] = (("scheduler", Exactly("none")), ("nr_requests", Exactly(2048)))
 
 
 def test_hidden_paths_preserve_different_tags() -> None:
-    found = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
-    requests = [row for row in found if row.setting == "nr_requests"]
+    planned_rows = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
+    requests = [row for row in planned_rows if row.setting == "nr_requests"]
     assert values(requests) == [(1023, State.OK), (127, State.OK)]
     assert all("differs from the other paths" in describe_limit(row.limit) for row in requests)
 
 
 def test_hidden_path_preserves_sibling_scheduler() -> None:
-    one = hidden("nvme0c0n1", 1023, "[mq-deadline] none")
-    two = hidden("nvme0c1n1", 1023, "[mq-deadline] none")
-    found = rows(one, two, wishes=NVME, only={one.id})
-    assert [(row.setting, row.value) for row in found] == [
+    first = hidden("nvme0c0n1", 1023, "[mq-deadline] none")
+    second = hidden("nvme0c1n1", 1023, "[mq-deadline] none")
+    planned_rows = rows(first, second, wishes=NVME, only={first.id})
+    assert [(row.setting, row.value) for row in planned_rows] == [
         ("scheduler", "mq-deadline"),
         ("nr_requests", 1023),
     ]
@@ -156,13 +158,13 @@ def test_requests_follow_preserved_sibling_scheduler() -> None:
     third = path(
         "nvme0c2n1", map="nvme0n1", attributes=attributes(queue__scheduler="[mq-deadline] none")
     )
-    found = rows(
+    planned_rows = rows(
         *both,
         third,
         wishes=NVME,
         limits=PlanLimits(excluded={third.id: LimitReason(Limit.EXCLUDED)}),
     )
-    assert [(row.setting, row.value) for row in found][:4] == [
+    assert [(row.setting, row.value) for row in planned_rows][:4] == [
         ("scheduler", "mq-deadline"),
         ("nr_requests", 2048),
     ] * 2
@@ -173,9 +175,9 @@ depths = st.tuples(st.integers(1, 500), st.integers(1, 500)).map(sorted)
 
 @given(st.lists(depths, min_size=2, max_size=5), st.integers(1, 600))
 def test_planned_path_depths_are_legal(paths: list[list[int]], wanted: int) -> None:
-    made = [path(f"sd{chr(97 + n)}", depth, cap) for n, (depth, cap) in enumerate(paths)]
-    found = [row.value for row in rows(*made, wishes=(("queue_depth", AtLeast(wanted)),))]
-    numbers = [value for value in found if isinstance(value, int)]
+    disks = [path(f"sd{chr(97 + n)}", depth, cap) for n, (depth, cap) in enumerate(paths)]
+    depths = [row.value for row in rows(*disks, wishes=(("queue_depth", AtLeast(wanted)),))]
+    numbers = [value for value in depths if isinstance(value, int)]
     assert len(numbers) == len(paths)
     for value, (depth, cap) in zip(numbers, paths, strict=True):
         assert depth <= value <= cap

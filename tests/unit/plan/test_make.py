@@ -30,8 +30,8 @@ def queue(
     )
 
 
-def rows(made: Endpoint, *effects: tuple[str, Effect]) -> dict[str, Row]:
-    return {row.setting: row for row in make.make_plan(machine(made), profile(*effects)).rows}
+def rows(disk: Endpoint, *effects: tuple[str, Effect]) -> dict[str, Row]:
+    return {row.setting: row for row in make.make_plan(machine(disk), profile(*effects)).rows}
 
 
 NONE = ("scheduler", Exactly("none"))
@@ -60,8 +60,8 @@ def test_requests_fit_planned_scheduler(
     value: int,
     limit: str | None,
 ) -> None:
-    found = rows(endpoint(attributes=queue(scheduler, current), tags=tags), *effects)
-    row = found["nr_requests"]
+    rows_by_setting = rows(endpoint(attributes=queue(scheduler, current), tags=tags), *effects)
+    row = rows_by_setting["nr_requests"]
     assert (row.wanted, row.value) == (2048, value)
     assert (limit or "") in describe_limit(row.limit)
     assert (row.limit is None) == (limit is None)
@@ -71,8 +71,8 @@ def test_requests_fit_planned_scheduler(
 @pytest.mark.parametrize("switched", [True, False])
 def test_requests_never_drop_without_scheduler(switched: bool) -> None:
     before = "[mq-deadline] none" if switched else "[none] mq-deadline"
-    made = endpoint(attributes=queue(before, "192"), tags=192)
-    row = rows(made, NONE, ("nr_requests", Exactly(64)))["nr_requests"]
+    disk = endpoint(attributes=queue(before, "192"), tags=192)
+    row = rows(disk, NONE, ("nr_requests", Exactly(64)))["nr_requests"]
     assert row.value == 192
     assert "never lowered" in describe_limit(row.limit)
 
@@ -101,8 +101,8 @@ def test_unread_limit_makes_setting_unreadable() -> None:
         (endpoint(attributes=queue(depth="32"), depth_cap=unread), ("queue_depth", AtLeast(64))),
         (endpoint(attributes={**queue("none"), "mq/0/nr_tags": unread}), REQUESTS),
     )
-    for made, wish in limits:
-        row = rows(made, wish)[wish[0]]
+    for disk, wish in limits:
+        row = rows(disk, wish)[wish[0]]
         assert (row.state, row.value) == (State.UNREADABLE, None)
 
 
@@ -121,8 +121,8 @@ def test_unselectable_scheduler_is_fixed() -> None:
     ],
 )
 def test_unreadable_setting_is_not_planned(missing: Attribute | Missing, state: State) -> None:
-    found: dict[str, Attribute | Missing] = {"queue/nr_requests": missing}
-    row = rows(endpoint(attributes=found), REQUESTS)["nr_requests"]
+    unread: dict[str, Attribute | Missing] = {"queue/nr_requests": missing}
+    row = rows(endpoint(attributes=unread), REQUESTS)["nr_requests"]
     assert (row.state, row.current, row.value) == (state, None, None)
 
 
@@ -134,32 +134,32 @@ def test_unknown_zoned_endpoints_excluded() -> None:
 
 
 def test_reverted_value_stays_reverted() -> None:
-    made = endpoint(attributes=queue())
-    tried = EarlierChanges(reverted={RevertedValue(made.id, "nr_requests", 2048)})
+    disk = endpoint(attributes=queue())
+    tried = EarlierChanges(reverted={RevertedValue(disk.id, "nr_requests", 2048)})
     effects = (DEADLINE, REQUESTS)
-    found = {
-        r.setting: r for r in make.make_plan(machine(made), profile(*effects), earlier=tried).rows
+    rows_by_setting = {
+        r.setting: r for r in make.make_plan(machine(disk), profile(*effects), earlier=tried).rows
     }
-    reverted = found["nr_requests"]
+    reverted = rows_by_setting["nr_requests"]
     assert (reverted.state, reverted.limit) == (State.EXCLUDED, LimitReason(Limit.REVERTED))
-    assert found["scheduler"].state is State.DRIFT
-    other = (DEADLINE, ("nr_requests", Exactly(1024)))
-    rows = make.make_plan(machine(made), profile(*other), earlier=tried).rows
+    assert rows_by_setting["scheduler"].state is State.DRIFT
+    lower_effects = (DEADLINE, ("nr_requests", Exactly(1024)))
+    rows = make.make_plan(machine(disk), profile(*lower_effects), earlier=tried).rows
     assert {row.state for row in rows} == {State.DRIFT}
 
 
 def test_excluded_endpoint_states_reason() -> None:
-    made = endpoint(attributes=queue())
+    disk = endpoint(attributes=queue())
     reason = LimitReason(Limit.EXCLUDED)
-    limits = PlanLimits(excluded={made.id: reason})
-    planned = make.make_plan(machine(made), profile(DEADLINE), limits=limits)
+    limits = PlanLimits(excluded={disk.id: reason})
+    planned = make.make_plan(machine(disk), profile(DEADLINE), limits=limits)
     assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, reason)]
     assert not planned.drift
 
 
 def test_last_rule_or_leave_decides() -> None:
-    found = rows(endpoint(attributes=queue()), DEADLINE, ("scheduler", Leave()), REQUESTS)
-    assert set(found) == {"nr_requests"}
+    rows_by_setting = rows(endpoint(attributes=queue()), DEADLINE, ("scheduler", Leave()), REQUESTS)
+    assert set(rows_by_setting) == {"nr_requests"}
     later = rows(endpoint(attributes=queue()), DEADLINE, NONE)["scheduler"]
     assert (later.value, later.rule) == ("none", "rule-1")
 
@@ -176,27 +176,31 @@ def test_rows_follow_write_order() -> None:
 
 
 def test_mapped_max_sectors_is_fixed() -> None:
-    found = attributes(queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="32767")
+    disk_attributes = attributes(queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="32767")
     wish = ("max_sectors_kb", Exactly(512))
-    path = rows(endpoint(kind=Kind.PATH, map="dm-0", attributes=found), wish)["max_sectors_kb"]
-    disk = rows(endpoint(attributes=found), wish)["max_sectors_kb"]
+    path = rows(endpoint(kind=Kind.PATH, map="dm-0", attributes=disk_attributes), wish)[
+        "max_sectors_kb"
+    ]
+    disk = rows(endpoint(attributes=disk_attributes), wish)["max_sectors_kb"]
     assert (path.state, disk.state) == (State.FIXED, State.DRIFT)
 
 
 def test_read_ahead_uses_full_pages() -> None:
-    found = attributes(queue__read_ahead_kb="128")
-    row = rows(endpoint(attributes=found), ("read_ahead_kb", Exactly(130)))["read_ahead_kb"]
+    disk_attributes = attributes(queue__read_ahead_kb="128")
+    row = rows(endpoint(attributes=disk_attributes), ("read_ahead_kb", Exactly(130)))[
+        "read_ahead_kb"
+    ]
     assert (row.value, row.state) == (128, State.OK)
 
 
 def test_request_memory_is_summed() -> None:
-    made = [
+    disks = [
         endpoint(target=f"sd{letter}", family="lpfc", attributes=queue(), hw_queues=4, tags=1000)
         for letter in "abc"
     ]
-    planned = make.make_plan(machine(*made), profile(DEADLINE, REQUESTS))
+    planned = make.make_plan(machine(*disks), profile(DEADLINE, REQUESTS))
     assert planned.memory.added == 3 * 2048 * 4 * REQUEST_BYTES
-    without = make.make_plan(machine(*made), profile(NONE, REQUESTS))
+    without = make.make_plan(machine(*disks), profile(NONE, REQUESTS))
     assert without.memory.added == 0
 
 
@@ -218,9 +222,9 @@ def test_shared_tags_cost_memory_once() -> None:
     )
     assert {row.value for row in shared.drift} == {2048}
     assert shared.memory.added == 0
-    own = [msgspec.structs.replace(lun, family="qla2xxx") for lun in luns]
+    unshared_luns = [msgspec.structs.replace(lun, family="qla2xxx") for lun in luns]
     unshared = make.make_plan(
-        machine(*own), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
+        machine(*unshared_luns), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
     )
     assert not unshared.memory.affordable
 
@@ -239,16 +243,16 @@ def test_memory_total_includes_unselected_disks() -> None:
     late = endpoint(
         target="late", family="lpfc", attributes=queue("none [mq-deadline]", "256"), hw_queues=4
     )
-    made = make.make_plan(
+    plan = make.make_plan(
         machine(*tuned, late),
         profile(REQUESTS),
         only={late.id},
         limits=PlanLimits(memory_share=0.03),
     )
-    assert made.memory.added == (2048 - 256) * 4 * REQUEST_BYTES
-    assert made.memory.total == 101 * 2048 * 4 * REQUEST_BYTES
-    assert not made.memory.affordable
-    assert without_requests(made).drift == ()
+    assert plan.memory.added == (2048 - 256) * 4 * REQUEST_BYTES
+    assert plan.memory.total == 101 * 2048 * 4 * REQUEST_BYTES
+    assert not plan.memory.affordable
+    assert without_requests(plan).drift == ()
 
 
 @given(
@@ -271,20 +275,20 @@ def test_plan_never_exceeds_kernel_limits(
     at_least: int,
     switch: str,
 ) -> None:
-    made = endpoint(attributes=queue(scheduler, str(current), str(depth)), tags=tags, depth_cap=cap)
-    found = rows(
-        made,
+    disk = endpoint(attributes=queue(scheduler, str(current), str(depth)), tags=tags, depth_cap=cap)
+    rows_by_setting = rows(
+        disk,
         ("scheduler", Exactly(switch)),
         ("nr_requests", Exactly(wanted)),
         ("queue_depth", AtLeast(at_least)),
     )
-    requests, queue_depth = found["nr_requests"], found["queue_depth"]
+    requests, queue_depth = rows_by_setting["nr_requests"], rows_by_setting["queue_depth"]
     if requests.state is State.DRIFT:
         assert isinstance(requests.value, int)
-        assert requests.value <= (tags if found["scheduler"].value == "none" else 2048)
+        assert requests.value <= (tags if rows_by_setting["scheduler"].value == "none" else 2048)
     if queue_depth.state is State.DRIFT:
         assert isinstance(queue_depth.value, int)
         assert depth < queue_depth.value <= cap
-    for row in found.values():
+    for row in rows_by_setting.values():
         if row.value is not None and row.value != row.wanted:
             assert row.limit

@@ -13,8 +13,8 @@ from tests.unit.profiles import profile
 
 
 def rows(family: str, **overrides: object) -> list[Row]:
-    it = adapter(target="0000:01:00.0", family=family, controller=None, **overrides)
-    plan = make_plan(machine(adapters=(it,)), profile(("coalescing", Exactly(0))))
+    card = adapter(target="0000:01:00.0", family=family, controller=None, **overrides)
+    plan = make_plan(machine(adapters=(card,)), profile(("coalescing", Exactly(0))))
     return list(plan.rows)
 
 
@@ -41,19 +41,19 @@ def test_adapter_without_interrupts_is_omitted() -> None:
 
 
 def test_only_named_adapter_planned() -> None:
-    it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
+    card = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
     wanted = profile(("coalescing", Exactly(0)))
-    there = machine(adapters=(it,))
-    assert make_plan(there, wanted, only={"sda@0000:02:00.0-0:0:0:0"}).rows == ()
-    assert len(make_plan(there, wanted, only={"0000:01:00.0"}).rows) == 1
+    host = machine(adapters=(card,))
+    assert make_plan(host, wanted, only={"sda@0000:02:00.0-0:0:0:0"}).rows == ()
+    assert len(make_plan(host, wanted, only={"0000:01:00.0"}).rows) == 1
 
 
 def test_row_shows_only_unfolded(capsys: pytest.CaptureFixture[str]) -> None:
-    it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
-    found = rows("mpi3mr")
-    show_rows(found, machine(adapters=(it,)), unfold=False)
+    card = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
+    planned_rows = rows("mpi3mr")
+    show_rows(planned_rows, machine(adapters=(card,)), unfold=False)
     assert capsys.readouterr().out == ""
-    show_rows(found, machine(adapters=(it,)), unfold=True)
+    show_rows(planned_rows, machine(adapters=(card,)), unfold=True)
     assert "no lever" in capsys.readouterr().out
 
 

@@ -25,43 +25,43 @@ def wish(setting: str, effect: Effect, origin: Origin = Origin.SHIPPED) -> Profi
 
 
 def lun(depth: str, **overrides: Any) -> Endpoint:
-    made = attributes(
+    lun_attributes = attributes(
         queue__scheduler="[mq-deadline] none", queue__nr_requests="256", device__queue_depth=depth
     )
     serving = host(can_queue=1000, cmd_per_lun=32)
-    return endpoint(family="iscsi_tcp", host=serving, attributes=made, **overrides)
+    return endpoint(family="iscsi_tcp", host=serving, attributes=lun_attributes, **overrides)
 
 
-def row(it: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> Row:
-    host, earlier = replace(machine(it), modules=modules), EarlierChanges(**changes)
-    [found] = make_plan(host, profile, earlier=earlier).rows
-    return found
+def row(disk: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> Row:
+    host, earlier = replace(machine(disk), modules=modules), EarlierChanges(**changes)
+    [planned_row] = make_plan(host, profile, earlier=earlier).rows
+    return planned_row
 
 
 RAISED = wish(DEPTH, AtLeast(64))
 
 
 def test_lowered_depth_stays_until_named() -> None:
-    it = lun("8")
-    found = row(it, RAISED)
-    assert (found.state, found.value) == (State.EXCLUDED, None)
-    assert describe_limit(found.limit) == (
+    disk = lun("8")
+    planned_row = row(disk, RAISED)
+    assert (planned_row.state, planned_row.value) == (State.EXCLUDED, None)
+    assert describe_limit(planned_row.limit) == (
         "below the driver's own 32: an administrator's decision, until `apply sda` names it"
     )
-    assert row(it, RAISED, targets_named=True).value == 64
+    assert row(disk, RAISED, targets_named=True).value == 64
     assert row(lun("32"), RAISED).value == 64, "the driver's own is nobody's decision"
 
 
 def test_exact_site_rule_overrides() -> None:
-    it = lun("8")
-    assert row(it, wish(DEPTH, Exactly(16), Origin.SITE)).value == 16
-    assert row(it, wish(DEPTH, AtLeast(16), Origin.SITE)).state is State.EXCLUDED
-    assert row(it, wish(DEPTH, Exactly(16))).state is State.EXCLUDED
+    disk = lun("8")
+    assert row(disk, wish(DEPTH, Exactly(16), Origin.SITE)).value == 16
+    assert row(disk, wish(DEPTH, AtLeast(16), Origin.SITE)).state is State.EXCLUDED
+    assert row(disk, wish(DEPTH, Exactly(16))).state is State.EXCLUDED
 
 
 def test_hbatune_lowered_depth_is_raised() -> None:
-    it = lun("8")
-    assert row(it, RAISED, set_by_us=lambda id, name: (id, name) == (it.id, DEPTH)).value == 64
+    disk = lun("8")
+    assert row(disk, RAISED, set_by_us=lambda id, name: (id, name) == (disk.id, DEPTH)).value == 64
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,16 @@ def test_udev_rule_value_is_raised(
     texts: dict[str, str] | None,
     state: str,
 ) -> None:
-    made = attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="64")
-    it = endpoint(attributes=made)
-    here = "hbatune.operations.situation"
-    monkeypatch.setattr(f"{here}.gather_machine", lambda *a, **k: machine(it))
-    monkeypatch.setattr(f"{here}.installed_library", lambda: site.library)
+    disk_attributes = attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="64")
+    disk = endpoint(attributes=disk_attributes)
+    module = "hbatune.operations.situation"
+    monkeypatch.setattr(f"{module}.gather_machine", lambda *a, **k: machine(disk))
+    monkeypatch.setattr(f"{module}.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    found = {} if texts is None else {it.id: SavedTexts(texts, "")}
-    monkeypatch.setattr(f"{here}.read_saved_texts", lambda endpoints: found)
+    saved_texts = {} if texts is None else {disk.id: SavedTexts(texts, "")}
+    monkeypatch.setattr(f"{module}.read_saved_texts", lambda endpoints: saved_texts)
     rows = {
-        each.setting: each
-        for each in read_situation(SituationRequest(profile="balanced")).plan().rows
+        row.setting: row for row in read_situation(SituationRequest(profile="balanced")).plan().rows
     }
     assert rows[REQUESTS].state == state
 
@@ -106,11 +105,11 @@ def test_unknown_default_permits_raise() -> None:
 
 
 def test_module_option_sets_default() -> None:
-    it = replace(lun("16"), family="lpfc")
+    disk = replace(lun("16"), family="lpfc")
     module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("64", False)})
-    assert row(it, RAISED, module).state is State.EXCLUDED
+    assert row(disk, RAISED, module).state is State.EXCLUDED
     module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("16", False)})
-    assert row(it, RAISED, module).value == 64
+    assert row(disk, RAISED, module).value == 64
 
 
 @pytest.mark.parametrize(
@@ -123,32 +122,35 @@ def test_module_option_sets_default() -> None:
     ],
 )
 def test_low_nr_requests_stays(scheduler: str, current: str, tags: int, state: State) -> None:
-    made = attributes(queue__scheduler=scheduler, queue__nr_requests=current)
-    it = endpoint(attributes=made, tags=tags)
-    assert row(it, wish(REQUESTS, Exactly(2048))).state is state
+    disk_attributes = attributes(queue__scheduler=scheduler, queue__nr_requests=current)
+    disk = endpoint(attributes=disk_attributes, tags=tags)
+    assert row(disk, wish(REQUESTS, Exactly(2048))).state is state
 
 
 def test_scheduler_change_discards_requests() -> None:
-    made = attributes(queue__scheduler="[kyber] mq-deadline none", queue__nr_requests="64")
+    disk_attributes = attributes(
+        queue__scheduler="[kyber] mq-deadline none", queue__nr_requests="64"
+    )
     rules = tuple(
         Rule(name, Match(), name, Exactly(value), "because", "D0-1", "x.toml")
         for name, value in (("scheduler", "mq-deadline"), (REQUESTS, 2048))
     )
     both = replace(wish(REQUESTS, Exactly(2048)), rules=rules)
-    found = {
-        each.setting: each for each in make_plan(machine(endpoint(attributes=made)), both).rows
+    rows = {
+        row.setting: row
+        for row in make_plan(machine(endpoint(attributes=disk_attributes)), both).rows
     }
-    assert found[REQUESTS].value == 2048
+    assert rows[REQUESTS].value == 2048
 
 
 def test_disabled_ncq_stays_off() -> None:
-    it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
-    found = row(it, RAISED)
-    assert found.state is State.EXCLUDED
-    assert "native command queuing is off" in describe_limit(found.limit)
-    assert row(it, RAISED, targets_named=True).value == 64
+    disk = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
+    planned_row = row(disk, RAISED)
+    assert planned_row.state is State.EXCLUDED
+    assert "native command queuing is off" in describe_limit(planned_row.limit)
+    assert row(disk, RAISED, targets_named=True).value == 64
     # Of a drive that does not say what it can, nobody knows whose decision it was.
-    silent = row(replace(it, ncq_depth=None), RAISED)
+    silent = row(replace(disk, ncq_depth=None), RAISED)
     assert silent.state is State.EXCLUDED
     assert "the drive queues nothing, or somebody" in describe_limit(silent.limit)
 
@@ -179,8 +181,8 @@ def test_command_line_disables_ncq(line: str, port: int, off: bool) -> None:
     ],
 )
 def test_only_offered_schedulers_are_planned(text: str, wanted: str, state: State) -> None:
-    it = endpoint(attributes=attributes(queue__scheduler=text))
-    found = row(it, wish("scheduler", Exactly(wanted)))
-    assert found.state is state
+    disk = endpoint(attributes=attributes(queue__scheduler=text))
+    planned_row = row(disk, wish("scheduler", Exactly(wanted)))
+    assert planned_row.state is state
     if state is State.FIXED:
-        assert describe_limit(found.limit) == "this kernel offers none, kyber here"
+        assert describe_limit(planned_row.limit) == "this kernel offers none, kyber here"

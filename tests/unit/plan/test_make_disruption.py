@@ -16,8 +16,8 @@ from tests.unit.profiles import profile
 
 
 def host(text: str, sysfs: str = "/sys/class/scsi_host/host0") -> Machine:
-    """A host of a Fibre Channel card whose `zio` reads so."""
-    it = control(
+    """Return a host with a Fibre Channel card whose `zio` contains ``text``."""
+    scsi_host = control(
         target="host0",
         id="host0@0000:01:00.0",
         adapter="0000:01:00.0",
@@ -26,19 +26,19 @@ def host(text: str, sysfs: str = "/sys/class/scsi_host/host0") -> Machine:
         attributes={"zio": Attribute(text, True)},
     )
     card = adapter(target="0000:01:00.0", family="qla2xxx", controller=None)
-    return machine(adapters=(card,), controls=(it,))
+    return machine(adapters=(card,), controls=(scsi_host,))
 
 
 def row(text: str, wanted: int, *, disrupt: bool = False) -> Row:
     limits = PlanLimits(disrupt=disrupt)
-    [found] = make_plan(host(text), profile(("zio", Exactly(wanted))), limits=limits).rows
-    return found
+    [planned_row] = make_plan(host(text), profile(("zio", Exactly(wanted))), limits=limits).rows
+    return planned_row
 
 
 def test_reset_requires_allow_reset() -> None:
-    left = row("Mode 6", 0)
-    assert (left.state, left.current, left.value) == (State.EXCLUDED, 1, None)
-    assert "--allow-reset" in describe_limit(left.limit)
+    planned_row = row("Mode 6", 0)
+    assert (planned_row.state, planned_row.current, planned_row.value) == (State.EXCLUDED, 1, None)
+    assert "--allow-reset" in describe_limit(planned_row.limit)
     assert (row("Mode 6", 0, disrupt=True).state, row("Mode 6", 0, disrupt=True).value) == (
         State.DRIFT,
         0,
@@ -55,7 +55,7 @@ def test_unparsable_value_is_unreadable() -> None:
 
 def test_rollback_refuses_disruptive_restore(tmp_path: Path) -> None:
     (tmp_path / "zio").write_text("Mode 6\n")
-    there = host("Mode 6", str(tmp_path))
+    fc_host = host("Mode 6", str(tmp_path))
     means = Means(
         tmp_path / "journal.json",
         tmp_path / "writers",
@@ -64,12 +64,12 @@ def test_rollback_refuses_disruptive_restore(tmp_path: Path) -> None:
         deadline=20.0,
     )
     entry = Entry("host0@0000:01:00.0", "host0", "0000:01:00.0", "zio", 0, 1)
-    filed = Journal(there.boot_id, entries=(entry,))
+    filed = Journal(fc_host.boot_id, entries=(entry,))
     journal.save(means.journal, filed)
-    [left] = restore_values(there, filed, means)
-    assert (left.outcome, left.current, left.before) == (Outcome.REFUSED, 1, 0)
-    assert "--allow-reset" in describe_limit(left.limit)
+    [restored] = restore_values(fc_host, filed, means)
+    assert (restored.outcome, restored.current, restored.before) == (Outcome.REFUSED, 1, 0)
+    assert "--allow-reset" in describe_limit(restored.limit)
     assert (tmp_path / "zio").read_text() == "Mode 6\n"
-    assert journal.load(means.journal, there.boot_id)[0].entries == (entry,)
-    restore_values(there, filed, means, disrupt=True)
+    assert journal.load(means.journal, fc_host.boot_id)[0].entries == (entry,)
+    restore_values(fc_host, filed, means, disrupt=True)
     assert (tmp_path / "zio").read_text().startswith("0")

@@ -49,11 +49,11 @@ def limited(disk: Endpoint, rule: Rule = DEEPER) -> Row:
 
 def test_match_rules_prefers_site_rule() -> None:
     disk = lun()
-    found = machine(disk)
+    host = machine(disk)
     matcher = Matcher(profile(("queue_depth", AtLeast(64))))
     site_rule = replace(EXACT, origin=Origin.SITE, name="site")
-    [plain] = match_rules(found, matcher, {})
-    [by_site] = match_rules(found, matcher, {disk.id: site_rule})
+    [plain] = match_rules(host, matcher, {})
+    [by_site] = match_rules(host, matcher, {disk.id: site_rule})
     assert (plain.rules["queue_depth"].name, by_site.rules["queue_depth"].name) == (
         "rule-0",
         "site",
@@ -89,8 +89,8 @@ def test_exclude_reverted_compares_value() -> None:
 def test_keep_decision_until_named() -> None:
     disk = replace(lun(depth="1"), protocol=Protocol.SATA, ncq_depth=32)
     row, path = limited(disk), matched(disk)
-    kept = keep_decision(row, DEEPER, path, None, EarlierChanges())
-    assert (kept.state, kept.limit) == (
+    decided = keep_decision(row, DEEPER, path, None, EarlierChanges())
+    assert (decided.state, decided.limit) == (
         State.EXCLUDED,
         LimitReason(Limit.NCQ_OFF, ("sda",)),
     )

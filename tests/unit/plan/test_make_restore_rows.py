@@ -32,13 +32,13 @@ def row(
     set_before: SetBefore | None = None,
     excluded: LimitReason | None = None,
 ) -> Row | None:
-    """The row of a LUN's depth, which an earlier profile has set or not."""
+    """Return the row of a LUN's depth. ``set_before`` is an earlier profile's change."""
     lun = endpoint(attributes=attributes(device__queue_depth=str(depth)))
-    known: Mapping[Key, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
-    changes = EarlierChanges(set_before=known)
+    values_before: Mapping[Key, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
+    changes = EarlierChanges(set_before=values_before)
     limits = PlanLimits(excluded={lun.id: excluded} if excluded else {})
-    made = make.make_plan(machine(lun), profile(*effects), limits=limits, earlier=changes)
-    return next((each for each in made.rows if each.setting == DEPTH), None)
+    plan = make.make_plan(machine(lun), profile(*effects), limits=limits, earlier=changes)
+    return next((planned_row for planned_row in plan.rows if planned_row.setting == DEPTH), None)
 
 
 @pytest.mark.parametrize(
@@ -50,46 +50,54 @@ def row(
     ],
 )
 def test_depth_rises_from_baseline(before: int, at_least: int, value: int) -> None:
-    found = row(254, (DEPTH, AtLeast(at_least)), set_before=earlier(before, 254))
-    assert found is not None
-    assert found.value == value
-    assert found.state is (State.OK if value == 254 else State.DRIFT)
+    planned_row = row(254, (DEPTH, AtLeast(at_least)), set_before=earlier(before, 254))
+    assert planned_row is not None
+    assert planned_row.value == value
+    assert planned_row.state is (State.OK if value == 254 else State.DRIFT)
 
 
 def test_foreign_depth_counts_as_current() -> None:
-    found = row(250, (DEPTH, AtLeast(128)), set_before=earlier(32, 254))
-    assert found is not None
-    assert (found.state, found.value) == (State.OK, 250)
+    planned_row = row(250, (DEPTH, AtLeast(128)), set_before=earlier(32, 254))
+    assert planned_row is not None
+    assert (planned_row.state, planned_row.value) == (State.OK, 250)
 
 
 @pytest.mark.parametrize("effects", [(), ((DEPTH, Leave()),)], ids=["no rule", "left"])
 def test_unwanted_value_reverts_to_baseline(effects: tuple[tuple[str, Effect], ...]) -> None:
-    found = row(128, *effects, set_before=earlier(32, 128))
-    assert found is not None
-    assert (found.rule, found.state, found.value) == (BASELINE_RULE, State.DRIFT, 32)
+    planned_row = row(128, *effects, set_before=earlier(32, 128))
+    assert planned_row is not None
+    assert (planned_row.rule, planned_row.state, planned_row.value) == (
+        BASELINE_RULE,
+        State.DRIFT,
+        32,
+    )
     assert row(32, *effects, set_before=earlier(32, 128)) is None, "it is back"
 
 
 def test_excluded_value_reverts_first() -> None:
-    asked = (DEPTH, Exactly(64))
-    found = row(64, asked, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))
-    assert found is not None
-    assert (found.rule, found.value) == (BASELINE_RULE, 32)
-    after = row(32, asked, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))
+    effect = (DEPTH, Exactly(64))
+    planned_row = row(64, effect, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))
+    assert planned_row is not None
+    assert (planned_row.rule, planned_row.value) == (BASELINE_RULE, 32)
+    after = row(32, effect, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))
     assert after is not None
     assert after.state is State.EXCLUDED
 
 
 def test_foreign_change_is_no_drift() -> None:
-    found = row(77, set_before=earlier(32, 128))
-    assert found is not None
-    assert (found.state, found.value, found.taken_over) == (State.EXCLUDED, None, True)
-    assert "changed since" in describe_limit(found.limit)
+    planned_row = row(77, set_before=earlier(32, 128))
+    assert planned_row is not None
+    assert (planned_row.state, planned_row.value, planned_row.taken_over) == (
+        State.EXCLUDED,
+        None,
+        True,
+    )
+    assert "changed since" in describe_limit(planned_row.limit)
 
 
 def test_tag_set_is_not_shrunk() -> None:
-    found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="975")
-    lun = endpoint(attributes=found, tags=975)
+    lun_attributes = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="975")
+    lun = endpoint(attributes=lun_attributes, tags=975)
     changes = EarlierChanges(set_before={(lun.id, "nr_requests"): earlier(256, 975)})
     [stays] = make.make_plan(machine(lun), profile(), earlier=changes).rows
     assert (stays.state, stays.value) == (State.FIXED, None)
@@ -123,11 +131,11 @@ class Bench:
         return {entry.key: SetBefore(entry.before, entry.ours) for entry in entries}
 
     def apply(self, *effects: tuple[str, Effect]) -> dict[str, Outcome | None]:
-        it = self.plan(*effects)
-        rows = write_plan(machine(self.disk.endpoint()), it, filed(self.means), self.means)
-        return {each.setting: each.outcome for each in rows}
+        plan = self.plan(*effects)
+        rows = write_plan(machine(self.disk.endpoint()), plan, filed(self.means), self.means)
+        return {row.setting: row.outcome for row in rows}
 
-    def now(self) -> tuple[str, str]:
+    def read_values(self) -> tuple[str, str]:
         return self.disk.value("queue/nomerges"), self.disk.value("queue/rq_affinity")
 
 
@@ -141,9 +149,9 @@ NOMERGES, AFFINITY = ("nomerges", Exactly(1)), ("rq_affinity", Exactly(2))
 
 def test_profile_switch_reverts_old_values(bench: Bench) -> None:
     bench.apply(NOMERGES, AFFINITY)
-    assert bench.now() == ("1", "2")
+    assert bench.read_values() == ("1", "2")
     assert bench.apply(AFFINITY) == {"nomerges": Outcome.WRITTEN, "rq_affinity": Outcome.KEPT}
-    assert bench.now() == ("0", "2")
+    assert bench.read_values() == ("0", "2")
     assert [entry.setting for entry in filed(bench.means).entries] == ["rq_affinity"]
     assert bench.plan(AFFINITY).drift == ()
 
@@ -152,7 +160,7 @@ def test_foreign_change_conflicts_once(bench: Bench) -> None:
     bench.apply(NOMERGES)
     (bench.disk.path / "queue/nomerges").write_text("2")
     assert bench.apply() == {"nomerges": Outcome.CONFLICT}
-    assert bench.now()[0] == "2"
+    assert bench.read_values()[0] == "2"
     assert bench.apply() == {}, "it is the administrator's from now on"
     [entry] = filed(bench.means).entries
     assert (entry.before, entry.value) == (0, None), "a rollback still knows what was there"
@@ -161,9 +169,9 @@ def test_foreign_change_conflicts_once(bench: Bench) -> None:
 def test_killed_run_owns_both_values(bench: Bench) -> None:
     """Between the baselines and the writes the journal knows both values that may be there."""
     bench.apply(NOMERGES)
-    known = filed(bench.means)
-    again = journal.Entry(known.entries[0].id, "sda", None, "nomerges", 1, 2)
-    begun = known.begun(journal.Run("apply", None, None, 0.0), [again])  # type: ignore[arg-type]
+    record = filed(bench.means)
+    again = journal.Entry(record.entries[0].id, "sda", None, "nomerges", 1, 2)
+    begun = record.begun(journal.Run("apply", None, None, 0.0), [again])  # type: ignore[arg-type]
     [entry] = begun.entries
     assert (entry.before, entry.ours(1), entry.ours(2), entry.ours(0)) == (0, True, True, False)
 

@@ -34,20 +34,20 @@ def profile(*rules: OptionRule) -> Profile:
 def loaded(
     *endpoints: Endpoint, adapters: tuple[Adapter, ...] | None = None, **parameters: str
 ) -> Machine:
-    found: dict[str, Attribute | Missing] = {
+    module_parameters: dict[str, Attribute | Missing] = {
         name: Attribute(text, False) for name, text in parameters.items()
     }
-    it = machine(*(endpoints or (DATA,)), adapters=adapters)
-    return replace(it, modules=(Module("mpt3sas", found),))
+    host = machine(*(endpoints or (DATA,)), adapters=adapters)
+    return replace(host, modules=(Module("mpt3sas", module_parameters),))
 
 
 def row(
-    it: Machine,
+    host: Machine,
     effect: Effect,
     rendered: RenderedOptions | None = None,
     option: str = "max_queue_depth",
 ) -> Row:
-    [planned] = plan_options(it, profile(rule(option, effect)), rendered or {})
+    [planned] = plan_options(host, profile(rule(option, effect)), rendered or {})
     return planned.row
 
 
@@ -74,10 +74,10 @@ def test_unused_unwritten_option_is_drift(
     text: str, effect: Effect, written_down: str | None, state: State, value: int
 ) -> None:
     rendered = {("mpt3sas", "max_queue_depth"): written_down} if written_down else {}
-    found = row(loaded(max_queue_depth=text), effect, rendered)
-    assert (found.state, found.value) == (state, value)
-    assert (found.target, found.setting) == ("mpt3sas", "mpt3sas.max_queue_depth")
-    assert found.value == found.wanted or found.limit
+    planned_row = row(loaded(max_queue_depth=text), effect, rendered)
+    assert (planned_row.state, planned_row.value) == (state, value)
+    assert (planned_row.target, planned_row.setting) == ("mpt3sas", "mpt3sas.max_queue_depth")
+    assert planned_row.value == planned_row.wanted or planned_row.limit
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_unused_unwritten_option_is_drift(
     ],
 )
 def test_unreadable_option_is_not_planned(missing: Missing, state: State) -> None:
-    it = replace(machine(), modules=(Module("mpt3sas", {"max_queue_depth": missing}),))
-    assert row(it, Exactly(-1)).state is state
+    host = replace(machine(), modules=(Module("mpt3sas", {"max_queue_depth": missing}),))
+    assert row(host, Exactly(-1)).state is state
     assert row(machine(), Exactly(-1)).state is State.ABSENT
 
 
 def test_module_without_adapter_is_skipped() -> None:
-    it = loaded(max_queue_depth="1000")
-    assert not plan_options(it, profile(rule("msix_vectors", Exactly(0), "megaraid_sas")), {})
+    host = loaded(max_queue_depth="1000")
+    assert not plan_options(host, profile(rule("msix_vectors", Exactly(0), "megaraid_sas")), {})
 
 
 def test_last_option_rule_wins() -> None:
@@ -106,10 +106,10 @@ def test_last_option_rule_wins() -> None:
 
 def test_shared_option_has_single_row() -> None:
     two = (adapter(), adapter(target="0000:02:00.0"))
-    found = row(loaded(adapters=two, max_queue_depth="1"), Exactly(-1))
-    assert found.adapter is None
-    one = row(loaded(max_queue_depth="1"), Exactly(-1))
-    assert one.adapter == "0000:01:00.0"
+    shared = row(loaded(adapters=two, max_queue_depth="1"), Exactly(-1))
+    assert shared.adapter is None
+    single = row(loaded(max_queue_depth="1"), Exactly(-1))
+    assert single.adapter == "0000:01:00.0"
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_shared_option_has_single_row() -> None:
     ],
 )
 def test_root_adapter_option_needs_naming(names: tuple[str, ...], state: State) -> None:
-    it = loaded(ROOT, max_queue_depth="1000")
+    host = loaded(ROOT, max_queue_depth="1000")
     options = profile(rule("max_queue_depth", Exactly(-1)))
-    [planned] = plan_options(it, options, {}, named=names)
+    [planned] = plan_options(host, options, {}, named=names)
     assert planned.row.state is state
-    assert find_root_modules(it) == {"mpt3sas"}
+    assert find_root_modules(host) == {"mpt3sas"}
     if state is State.EXCLUDED:
         assert planned.row.value is None
         assert "0000:01:00.0" in describe_limit(planned.row.limit)
@@ -134,17 +134,17 @@ def test_root_adapter_option_needs_naming(names: tuple[str, ...], state: State) 
 
 def test_sibling_adapter_cannot_release_root() -> None:
     two = (adapter(), adapter(target="0000:02:00.0", hosts=()))
-    it = loaded(ROOT, adapters=two, max_queue_depth="1000")
+    host = loaded(ROOT, adapters=two, max_queue_depth="1000")
     options = profile(rule("max_queue_depth", Exactly(-1)))
-    [planned] = plan_options(it, options, {}, named=("0000:02:00.0",))
+    [planned] = plan_options(host, options, {}, named=("0000:02:00.0",))
     assert planned.row.state is State.EXCLUDED
 
 
 @pytest.mark.parametrize("name", ["0000:01:00.0", "sda", "host0"])
 def test_excluded_target_blocks_module_options(name: str) -> None:
     options = profile(rule("max_queue_depth", Exactly(-1)))
-    it = loaded(max_queue_depth="1000")
-    [planned] = plan_options(it, options, {}, named=("0000:01:00.0",), excluded=(name,))
+    host = loaded(max_queue_depth="1000")
+    [planned] = plan_options(host, options, {}, named=("0000:01:00.0",), excluded=(name,))
     assert planned.row.state is State.EXCLUDED
 
 
@@ -154,25 +154,25 @@ def test_file_preserves_options_in_use() -> None:
         rule("perf_mode", Exactly(2)),
         rule("max_msix_vectors", Exactly(-1)),
     )
-    it = loaded(max_queue_depth="1000", perf_mode="2", max_msix_vectors="-1")
+    host = loaded(max_queue_depth="1000", perf_mode="2", max_msix_vectors="-1")
     rendered = {("mpt3sas", "perf_mode"): "2"}
-    planned = plan_options(it, profile(*rules), rendered)
-    kept = {(line.option, line.value) for line in make_option_lines(planned, rendered)}
-    assert kept == {("max_queue_depth", -1), ("perf_mode", "2")}
-    elsewhere = plan_options(it, profile(*rules), rendered, only={"0000:09:00.0"})
+    planned = plan_options(host, profile(*rules), rendered)
+    option_lines = {(line.option, line.value) for line in make_option_lines(planned, rendered)}
+    assert option_lines == {("max_queue_depth", -1), ("perf_mode", "2")}
+    elsewhere = plan_options(host, profile(*rules), rendered, only={"0000:09:00.0"})
     assert [line.option for line in make_option_lines(elsewhere, rendered)] == ["perf_mode"]
-    assert not any(each.asked for each in elsewhere)
+    assert not any(option_row.asked for option_row in elsewhere)
 
 
 def test_unrequested_used_option_leaves_file() -> None:
     rendered = {("mpt3sas", "perf_mode"): "2"}
-    it = loaded(perf_mode="2")
-    assert not make_option_lines(plan_options(it, profile(), rendered), rendered)
+    host = loaded(perf_mode="2")
+    assert not make_option_lines(plan_options(host, profile(), rendered), rendered)
 
 
-def outcome(found: Row, now: dict[str, str], errno: int | None = None) -> Any:
-    rendered = {("mpt3sas", name): text for name, text in now.items()}
-    [done] = set_outcomes([found], rendered, errno)
+def outcome(planned_row: Row, current_texts: dict[str, str], errno: int | None = None) -> Any:
+    rendered = {("mpt3sas", name): text for name, text in current_texts.items()}
+    [done] = set_outcomes([planned_row], rendered, errno)
     return done.state, done.outcome, done.errno
 
 

@@ -21,7 +21,7 @@ ARRAYS = load_arrays(find_shipped("rules"))
 
 
 def lun(target: str = "sda", depth: int = 64, **overrides: Any) -> Endpoint:
-    made = {
+    fields = {
         "target": target,
         "family": "lpfc",
         "protocol": Protocol.FC,
@@ -31,22 +31,22 @@ def lun(target: str = "sda", depth: int = 64, **overrides: Any) -> Endpoint:
         "port": "0x500601613b240f3a",
         "attributes": attributes(device__queue_depth=str(depth)),
     }
-    return endpoint(**{**made, **overrides})
+    return endpoint(**{**fields, **overrides})
 
 
 def array(**overrides: Any) -> Site:
     return Site(array=(SiteArray(**{"name": "db", "hosts": 1, **overrides}),))
 
 
-def budget_of(it: Machine, site: Site, target: str = "sda") -> DepthBudget:
-    found = compute_budgets(it, site, ARRAYS)
-    return next(found[each.id] for each in it.endpoints if each.target == target)
+def budget_of(host: Machine, site: Site, target: str = "sda") -> DepthBudget:
+    budgets = compute_budgets(host, site, ARRAYS)
+    return next(budgets[lun_path.id] for lun_path in host.endpoints if lun_path.target == target)
 
 
-def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
+def depth_row(site: SiteFolder, host: Machine, facts: Site, profile: str = "oltp") -> Row | None:
     loaded = load_profile(profile, site.library)
-    rules = make_site_rules(it, facts, ARRAYS, "hbatune.toml")
-    rows = make.make_plan(it, loaded, limits=make.PlanLimits(site_rules=rules)).rows
+    rules = make_site_rules(host, facts, ARRAYS, "hbatune.toml")
+    rows = make.make_plan(host, loaded, limits=make.PlanLimits(site_rules=rules)).rows
     return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)
 
 
@@ -68,8 +68,8 @@ def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp")
 def test_array_limit_follows_document(
     vendor: str, model: str, drives: int | None, depth: int
 ) -> None:
-    it = machine(lun(vendor=vendor, model=model))
-    assert budget_of(it, array(data_drives=drives)).depth == depth
+    host = machine(lun(vendor=vendor, model=model))
+    assert budget_of(host, array(data_drives=drives)).depth == depth
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_clariion_drives_are_not_guessed() -> None:
 def test_hosts_and_luns_share_port() -> None:
     luns = [lun(f"sd{letter}") for letter in "abcde"]
     elsewhere = lun("sdf", port="0x500601623b240f3a")
-    found = budget_of(machine(*luns, elsewhere), array(hosts=4, port_limit=1600))
-    assert found.port is not None
-    assert (found.port.limit, found.port.hosts, found.port.luns) == (1600, 4, 5)
-    assert (found.depth, found.source) == (80, "D2-4")
+    budget = budget_of(machine(*luns, elsewhere), array(hosts=4, port_limit=1600))
+    assert budget.port is not None
+    assert (budget.port.limit, budget.port.hosts, budget.port.luns) == (1600, 4, 5)
+    assert (budget.depth, budget.source) == (80, "D2-4")
 
 
 def test_adapters_share_named_port() -> None:
@@ -124,33 +124,35 @@ def test_serving_paths_share_lun_limit() -> None:
 
 def test_unmapped_path_counts_for_lun() -> None:
     name = "naa.600601601bb0"
-    there = lun("sda", id=f"{name}@a/rport-1", port="1", kind=Kind.PATH, map="dm-0")
-    there = replace(there, access="active/optimized")
+    mapped_path = lun("sda", id=f"{name}@a/rport-1", port="1", kind=Kind.PATH, map="dm-0")
+    mapped_path = replace(mapped_path, access="active/optimized")
     new = lun("sdb", id=f"{name}@a/rport-2", port="2")
-    for each in ("sda", "sdb"):
-        assert budget_of(machine(there, new), array(data_drives=4), each).depth == 44
-    other = lun("sdb", id="naa.600601601bb1@a/rport-2", port="2")
-    assert budget_of(machine(there, other), array(data_drives=4)).depth == 88
+    for target in ("sda", "sdb"):
+        assert budget_of(machine(mapped_path, new), array(data_drives=4), target).depth == 44
+    other_lun = lun("sdb", id="naa.600601601bb1@a/rport-2", port="2")
+    assert budget_of(machine(mapped_path, other_lun), array(data_drives=4)).depth == 88
 
 
 def test_depth_stays_within_driver_maximum() -> None:
-    found = budget_of(machine(lun(vendor="ACME")), array(port_limit=4096))
-    assert (found.depth, found.source) == (256, "D2-2")
+    budget = budget_of(machine(lun(vendor="ACME")), array(port_limit=4096))
+    assert (budget.depth, budget.source) == (256, "D2-2")
 
 
 def test_last_fitting_array_counts() -> None:
     general = SiteArray(name="all", hosts=1, vendor="D*", port_limit=200)
     special = SiteArray(name="one", hosts=1, targets=("sdb",), port_limit=100)
-    found = compute_budgets(machine(lun("sda"), lun("sdb")), Site(array=(general, special)), ARRAYS)
-    assert sorted((each.array, each.depth) for each in found.values()) == [
+    budgets = compute_budgets(
+        machine(lun("sda"), lun("sdb")), Site(array=(general, special)), ARRAYS
+    )
+    assert sorted((budget.array, budget.depth) for budget in budgets.values()) == [
         ("all", 200),
         ("one", 100),
     ]
 
 
 def test_only_shared_luns_have_budgets() -> None:
-    it = machine(lun(protocol=Protocol.SAS), lun("dm-0", kind=Kind.MAP))
-    assert not compute_budgets(it, array(port_limit=100), ARRAYS)
+    host = machine(lun(protocol=Protocol.SAS), lun("dm-0", kind=Kind.MAP))
+    assert not compute_budgets(host, array(port_limit=100), ARRAYS)
 
 
 def test_missing_site_facts_preserve_depth(site: SiteFolder) -> None:
@@ -168,10 +170,10 @@ def test_only_port_limit_raises_depth(site: SiteFolder) -> None:
     raised = depth_row(site, machine(lun()), array(port_limit=2048, data_drives=4))
     assert raised is not None
     assert (raised.value, raised.state, raised.source) == (88, State.DRIFT, "D2-5")
-    kept = depth_row(site, machine(lun()), array(data_drives=4))
-    assert kept is not None
-    assert (kept.wanted, kept.value, kept.state) == (88, 64, State.OK)
-    assert kept.limit
+    current = depth_row(site, machine(lun()), array(data_drives=4))
+    assert current is not None
+    assert (current.wanted, current.value, current.state) == (88, 64, State.OK)
+    assert current.limit
     lowered = depth_row(site, machine(lun(depth=128)), array(data_drives=4))
     assert lowered is not None
     assert (lowered.value, lowered.state) == (88, State.DRIFT)
@@ -228,15 +230,15 @@ def test_ipr_array_depth_counts_drives(
 
 
 def test_plain_drive_ignores_members(site: SiteFolder) -> None:
-    it = machine(replace(volume(), protocol=Protocol.SAS), adapters=ipr(8.0))
-    row = depth_row(site, it, Site(members={"sda": 5}))
+    host = machine(replace(volume(), protocol=Protocol.SAS), adapters=ipr(8.0))
+    row = depth_row(site, host, Site(members={"sda": 5}))
     assert row is not None
     assert row.value == 16
 
 
 def test_array_members_never_lower_depth(site: SiteFolder) -> None:
-    it = machine(volume(depth=200), adapters=ipr(8.0))
-    row = depth_row(site, it, Site(members={"sda": 2}))
+    host = machine(volume(depth=200), adapters=ipr(8.0))
+    row = depth_row(site, host, Site(members={"sda": 2}))
     assert row is not None
     assert (row.value, row.state) == (200, State.OK)
 
@@ -250,8 +252,8 @@ def test_array_members_never_lower_depth(site: SiteFolder) -> None:
 def test_total_depth_stays_within_share(
     limit: int, hosts: int, luns: int, counting: LimitScope
 ) -> None:
-    it = machine(*(lun(f"sd{chr(97 + n)}") for n in range(luns)))
-    found = compute_budgets(it, array(hosts=hosts, port_limit=limit, counting=counting), ARRAYS)
-    together = sum(each.depth for each in found.values())
+    host = machine(*(lun(f"sd{chr(97 + n)}") for n in range(luns)))
+    budgets = compute_budgets(host, array(hosts=hosts, port_limit=limit, counting=counting), ARRAYS)
+    together = sum(budget.depth for budget in budgets.values())
     share = limit // hosts * (luns if counting is LimitScope.LUN else 1)
     assert together <= max(share, luns)  # a depth of 1 is the least there is

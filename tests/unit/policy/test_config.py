@@ -37,7 +37,7 @@ def test_approved_versions_name_family(site: SiteFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[[site.approved]]\nfirmware = ['1']", "table [site]: key `family`: found none"),
         ("[[site.approved]]\nfamily = 'x'\nfirmwares = ['1']", 'unknown key "firmwares"'),
@@ -55,11 +55,11 @@ def test_approved_versions_name_family(site: SiteFolder) -> None:
         ("profile = '../x'", "key `profile`"),
     ],
 )
-def test_config_error_names_place(site: SiteFolder, text: str, said: str) -> None:
+def test_config_error_names_place(site: SiteFolder, text: str, message: str) -> None:
     path = site.put("hbatune.toml", text)
     with pytest.raises(PolicyError) as caught:
         load_config(site.library)
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.message.startswith(f"{path}: ")
 
 
@@ -95,15 +95,15 @@ def test_site_arrays_and_members_load(site: SiteFolder) -> None:
         '[[site.array]]\nname = "db"\nhosts = 4\nport_limit = 1600\ncounting = "lun"\n'
         'vendor = "DGC"\n[site.members]\n"wwn-0x1" = 5\n',
     )
-    found = load_config(site.library).site
-    assert [(a.name, a.hosts, a.port_limit, a.counting) for a in found.array] == [
+    config_site = load_config(site.library).site
+    assert [(a.name, a.hosts, a.port_limit, a.counting) for a in config_site.array] == [
         ("db", 4, 1600, LimitScope.LUN)
     ]
-    assert found.members == {"wwn-0x1": 5}
+    assert config_site.members == {"wwn-0x1": 5}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[[site.array]]\nname = "db"\nhosts = 0', "found 0, expected an integer from 1 to 4096"),
         ('[[site.array]]\nname = "db"', "key `hosts`: found none"),
@@ -115,11 +115,11 @@ def test_site_arrays_and_members_load(site: SiteFolder) -> None:
         ('[[site.array]]\nname = "db"\nhosts = 1\nlimit = 1', 'unknown key "limit"'),
     ],
 )
-def test_site_fact_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
+def test_site_fact_error_is_reported(site: SiteFolder, text: str, message: str) -> None:
     site.put("hbatune.toml", text)
     with pytest.raises(PolicyError) as raised:
         load_config(site.library)
-    assert said in raised.value.message
+    assert message in raised.value.message
 
 
 @pytest.mark.parametrize(

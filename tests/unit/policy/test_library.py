@@ -29,9 +29,9 @@ def decided(profile: Profile) -> object:
 
 def test_only_complete_profiles_are_selectable(site: SiteFolder) -> None:
     listed = list_profiles(site.library)
-    assert [each.name for each in listed] == ["balanced", "latency", "oltp", "throughput"]
-    assert {each.origin for each in listed} == {Origin.SHIPPED}
-    assert all(each.title for each in listed)
+    assert [listing.name for listing in listed] == ["balanced", "latency", "oltp", "throughput"]
+    assert {listing.origin for listing in listed} == {Origin.SHIPPED}
+    assert all(listing.title for listing in listed)
     with pytest.raises(PolicyError, match="has no title, so it is a part"):
         site.load("base")
 
@@ -41,7 +41,7 @@ def test_later_rules_d_file_wins(site: SiteFolder) -> None:
     for number in reversed(range(10, 40)):
         site.put(f"rules.d/{number}.toml", rule("mine", 100 + number))
     assert decided(site.load()) == Exactly(139)
-    names = [each.file[-7:-5] for each in site.load().rules[-30:]]
+    names = [rule.file[-7:-5] for rule in site.load().rules[-30:]]
     assert names == [str(number) for number in range(10, 40)]
 
 
@@ -54,7 +54,7 @@ def test_site_profile_replaces_shipped(site: SiteFolder) -> None:
     path = site.put("profiles/oltp.toml", 'title = "ours"\n' + rule("mine", 512))
     profile = site.load()
     assert (profile.title, profile.origin, len(profile.rules)) == ("ours", Origin.SITE, 1)
-    listed = {each.name: each for each in list_profiles(site.library)}
+    listed = {listing.name: listing for listing in list_profiles(site.library)}
     assert (listed["oltp"].origin, listed["oltp"].file) == (Origin.SITE, str(path))
 
 

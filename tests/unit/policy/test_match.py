@@ -34,11 +34,11 @@ def when(**keys: Any) -> Match:
 
 
 def profile(*rules: tuple[str, Match, str, int], objectives: tuple[Objective, ...] = ()) -> Profile:
-    made = tuple(
+    profile_rules = tuple(
         Rule(name, match, setting, Exactly(value), "why", "site", "x.toml")
         for name, match, setting, value in rules
     )
-    return Profile("p", "P", Origin.SITE, made, objectives, ProbeSpec(), ())
+    return Profile("p", "P", Origin.SITE, profile_rules, objectives, ProbeSpec(), ())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_generation_follows_running_link(speed: float, gen: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("it", "layer"),
+    ("disk", "layer"),
     [
         (endpoint(), Multipath.NONE),
         (endpoint(target="dm-3", kind=Kind.MAP), Multipath.DM),
@@ -100,8 +100,8 @@ def test_generation_follows_running_link(speed: float, gen: int) -> None:
         (endpoint(kind=Kind.PATH, map=None), Multipath.DM),
     ],
 )
-def test_multipath_layers_differ(it: Endpoint, layer: Multipath) -> None:
-    assert build_traits(it, adapter()).multipath is layer
+def test_multipath_layers_differ(disk: Endpoint, layer: Multipath) -> None:
+    assert build_traits(disk, adapter()).multipath is layer
 
 
 def test_last_rule_wins_per_setting() -> None:
@@ -130,17 +130,17 @@ def test_differing_endpoints_match_separately() -> None:
 
 
 def test_identical_luns_match_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    matched_traits = []
 
-    def counted(match: Match, it: Traits) -> bool:
-        asked.append(it)
-        return is_match(match, it)
+    def counted(match: Match, traits: Traits) -> bool:
+        matched_traits.append(traits)
+        return is_match(match, traits)
 
     monkeypatch.setattr("hbatune.policy.match.is_match", counted)
     matcher = Matcher(profile(("a", when(), "nr_requests", 1)))
     for number in range(4096):
         assert matcher.winners(endpoint(target=f"sd{number}"), adapter())
-    assert len(asked) == 1
+    assert len(matched_traits) == 1
 
 
 def test_last_matching_objective_wins() -> None:
@@ -149,25 +149,33 @@ def test_last_matching_objective_wins() -> None:
         Objective(2.0, "sas", "site", when(protocol=["sas"])),
         Objective(1.0, "nvme", "site", when(protocol=["nvme"])),
     )
-    some = profile(objectives=wanted)
-    assert find_objective(some, build_traits(endpoint(), None)) == wanted[1]
-    assert find_objective(some, build_traits(endpoint(protocol=Protocol.FC), None)) == wanted[0]
+    goal_profile = profile(objectives=wanted)
+    assert find_objective(goal_profile, build_traits(endpoint(), None)) == wanted[1]
+    assert (
+        find_objective(goal_profile, build_traits(endpoint(protocol=Protocol.FC), None))
+        == wanted[0]
+    )
     assert find_objective(profile(), build_traits(endpoint(medium=Medium.HDD), None)) is None
 
 
 def test_near_rules_name_unmet_conditions() -> None:
-    made = profile(
+    near_profile = profile(
         ("far", when(protocol=["nvme"], medium=["hdd"]), "scheduler", 1),
         ("near", when(protocol=["sas"], medium=["hdd"]), "scheduler", 1),
         ("there", when(protocol=["sas"]), "nr_requests", 1),
         ("other", when(medium=["hdd"]), "queue_depth", 1),
         ("of an interrupt", when(family=["nvme"]), "irq_affinity", 1),
     )
-    found = find_near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD))
-    assert [(each.rule.name, each.unmet) for each in found] == [
+    near_rules = find_near_rules(near_profile.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD))
+    assert [(near_rule.rule.name, near_rule.unmet) for near_rule in near_rules] == [
         ("near", ("medium",)),
         ("other", ("medium",)),
     ]
     assert (
-        len(find_near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), limit=1)) == 1
+        len(
+            find_near_rules(
+                near_profile.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), limit=1
+            )
+        )
+        == 1
     )

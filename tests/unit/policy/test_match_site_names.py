@@ -78,7 +78,7 @@ def test_links_resolve_to_disks() -> None:
 
 def test_boot_rules_include_linked_ids() -> None:
     above = endpoint(target="dm-0", id="mpath-x", kind=Kind.MAP, adapter=None, paths=("sda",))
-    here = machine(replace(SDA, kind=Kind.PATH, map="dm-0"), NVME, above)
+    host = machine(replace(SDA, kind=Kind.PATH, map="dm-0"), NVME, above)
     of = {
         "/dev/disk/by-id/a": (SDA.id,),
         "/dev/mapper/m": ("mpath-x", SDA.id),
@@ -87,7 +87,7 @@ def test_boot_rules_include_linked_ids() -> None:
         "/dev/disk/by-id/later": (),
     }
     for name, ids in of.items():
-        assert expand_site_for_udev(here, Site(exclude=(name,)), follow).exclude == (name, *ids)
+        assert expand_site_for_udev(host, Site(exclude=(name,)), follow).exclude == (name, *ids)
 
 
 def test_unmatched_names_show_key() -> None:

@@ -188,16 +188,18 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("good", "bad", "said"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_rule_error_names_place(site: SiteFolder, good: str, bad: str, said: list[str]) -> None:
+@pytest.mark.parametrize(("good", "bad", "fragments"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_rule_error_names_place(
+    site: SiteFolder, good: str, bad: str, fragments: list[str]
+) -> None:
     assert good in RULE
     path = site.put("rules.d/x.toml", RULE.replace(good, bad, 1))
     with pytest.raises(PolicyError) as caught:
         site.load()
-    told = f"{caught.value.message}\n{caught.value.hint}"
-    assert told.startswith(f"{path}: ")
-    for words in said:
-        assert words in told
+    message = f"{caught.value.message}\n{caught.value.hint}"
+    assert message.startswith(f"{path}: ")
+    for fragment in fragments:
+        assert fragment in message
     assert caught.value.exit_code == 2
 
 
@@ -234,7 +236,7 @@ def test_site_rule_may_cite_documents(site: SiteFolder, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("depth = 0", "line 3: table [probe]: key `depth`: found 0, expected an integer from 1"),
         ('pattern = "write"', 'key `pattern`: found "write", expected randread or read'),
@@ -242,26 +244,26 @@ def test_site_rule_may_cite_documents(site: SiteFolder, source: str) -> None:
         ("runtime = 3", 'unknown key "runtime", expected pattern, block_size or depth'),
     ],
 )
-def test_probe_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
+def test_probe_error_is_reported(site: SiteFolder, text: str, message: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\n[probe]\n{text}\n')
     with pytest.raises(PolicyError) as caught:
         site.load("mine")
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("p99_ms = 0\n", "objective number 1: key `p99_ms`: found 0, expected a number above 0"),
         ("p99_ms = nan\n", "key `p99_ms`: found nan"),
         ('p99_ms = 1\nsource = "D9-1"\nbecause = "x"', 'key `source`: found "D9-1"'),
     ],
 )
-def test_objective_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
+def test_objective_error_is_reported(site: SiteFolder, text: str, message: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\n[[objective]]\n{text}\n')
     with pytest.raises(PolicyError) as caught:
         site.load("mine")
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_error_text_is_printable(site: SiteFolder) -> None:
@@ -313,7 +315,7 @@ def test_only_controller_rules_match_transport(
     rule = rule.replace('"nr_requests"\nvalue = 1024', f'"{setting}"\nvalue = 600')
     site.put("rules.d/x.toml", rule)
     if fine:
-        [mine] = [each for each in site.load().rules if each.name == "mine"]
+        [mine] = [rule for rule in site.load().rules if rule.name == "mine"]
         tcp = adapter(
             family="nvme", controller="nvme0", product="ACME Array", transport="tcp", pci=None
         )
@@ -326,7 +328,7 @@ def test_only_controller_rules_match_transport(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("p99 = 2", "line 3: table [tolerance]: key `p99`: found 2, expected a number"),
         ("mean = 0", "key `mean`: found 0, expected a number above 0"),
@@ -334,11 +336,11 @@ def test_only_controller_rules_match_transport(
         ("p95 = 0.1", 'unknown key "p95", expected iops, mean or p99'),
     ],
 )
-def test_tolerance_error_is_reported(site: SiteFolder, text: str, said: str) -> None:
+def test_tolerance_error_is_reported(site: SiteFolder, text: str, message: str) -> None:
     site.put("profiles/mine.toml", f'title = "mine"\n[tolerance]\n{text}\n')
     with pytest.raises(PolicyError) as caught:
         site.load("mine")
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_profile_tolerance_overrides_included(site: SiteFolder) -> None:

@@ -32,12 +32,12 @@ def test_site_can_request_option(
     site: SiteFolder, text: str, effect: Exactly | AtLeast | AtMost
 ) -> None:
     site.put("rules.d/own.toml", option(text))
-    found = site.load().options[-1]
-    assert (found.setting, found.effect) == ("mpt3sas.perf_mode", effect)
+    loaded_option = site.load().options[-1]
+    assert (loaded_option.setting, loaded_option.effect) == ("mpt3sas.perf_mode", effect)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (option("value = 3"), 'line 7: option "own": key `value`: found 3, expected an integer'),
         (option("value = 'a b'"), "expected a number or a word"),
@@ -49,21 +49,21 @@ def test_site_can_request_option(
         (option("leave = true"), 'unknown key "leave"'),
     ],
 )
-def test_option_error_names_place(site: SiteFolder, text: str, said: str) -> None:
+def test_option_error_names_place(site: SiteFolder, text: str, message: str) -> None:
     site.put("rules.d/own.toml", text)
     with pytest.raises(PolicyError) as raised:
         site.load()
-    assert said in raised.value.message
+    assert message in raised.value.message
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_shipped_options_are_cited_and_legal(site: SiteFolder, name: str) -> None:
-    found = site.load(name).options
-    assert {each.source for each in found} == {"D0-3", "D4-2", "D4-3"}
-    for each in found:
-        declared = known_options()[each.module][each.option]
-        assert describe_allowed(declared, each.effect.value) is None
-    assert len({each.setting for each in found}) == len(found)
+    options = site.load(name).options
+    assert {option.source for option in options} == {"D0-3", "D4-2", "D4-3"}
+    for option in options:
+        declared = known_options()[option.module][option.option]
+        assert describe_allowed(declared, option.effect.value) is None
+    assert len({option.setting for option in options}) == len(options)
 
 
 def test_balanced_requests_no_option(site: SiteFolder) -> None:

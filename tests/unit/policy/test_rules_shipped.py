@@ -96,8 +96,8 @@ NAMED = ("scheduler", "nr_requests", "queue_depth")
 """Settings of which the documents say what to do; a rule for another one changes no test."""
 
 
-def wants(profile: Profile, it: Endpoint, behind: Adapter | None) -> dict[str, Effect]:
-    won = Matcher(profile).winners(it, behind)
+def wants(profile: Profile, disk: Endpoint, behind: Adapter | None) -> dict[str, Effect]:
+    won = Matcher(profile).winners(disk, behind)
     return {setting: rule.effect for setting, rule in won.items() if setting in NAMED}
 
 
@@ -107,38 +107,38 @@ def row(*effects: Effect | None) -> dict[str, Effect]:
 
 @pytest.mark.parametrize("name", OLTP)
 def test_oltp_matches_documents(site: SiteFolder, name: str) -> None:
-    it, behind, *effects = OLTP[name]
-    assert wants(site.load("oltp"), it, behind) == row(*effects)
+    disk, behind, *effects = OLTP[name]
+    assert wants(site.load("oltp"), disk, behind) == row(*effects)
 
 
 @pytest.mark.parametrize("name", OLTP)
 def test_latency_is_shallower_than_oltp(site: SiteFolder, name: str) -> None:
-    it, behind, scheduler, requests, depth = OLTP[name]
-    if requests == MOST and it.protocol is not Protocol.NVME:
+    disk, behind, scheduler, requests, depth = OLTP[name]
+    if requests == MOST and disk.protocol is not Protocol.NVME:
         requests = LEAVE
     shallower = {AtLeast(128): AtLeast(64)}
-    if it.protocol is Protocol.SAS and it.family != "ipr":
+    if disk.protocol is Protocol.SAS and disk.family != "ipr":
         shallower[AtLeast(64)] = AtLeast(32)
     depth = shallower.get(depth, depth) if isinstance(depth, AtLeast) else depth
-    assert wants(site.load("latency"), it, behind) == row(scheduler, requests, depth)
+    assert wants(site.load("latency"), disk, behind) == row(scheduler, requests, depth)
 
 
 @pytest.mark.parametrize("name", OLTP)
 def test_balanced_sets_scheduler_and_requests(site: SiteFolder, name: str) -> None:
-    it, behind, *effects = OLTP[name]
-    assert wants(site.load("balanced"), it, behind) == row(*effects[:2])
+    disk, behind, *effects = OLTP[name]
+    assert wants(site.load("balanced"), disk, behind) == row(*effects[:2])
 
 
 @pytest.mark.parametrize("name", OLTP)
 def test_throughput_is_deeper_than_oltp(site: SiteFolder, name: str) -> None:
-    it, behind, scheduler, requests, depth = OLTP[name]
+    disk, behind, scheduler, requests, depth = OLTP[name]
     deeper = {AtLeast(128): AtLeast(256)}
-    if it.protocol is Protocol.SAS and it.family != "ipr":
+    if disk.protocol is Protocol.SAS and disk.family != "ipr":
         deeper[AtLeast(64)] = AtLeast(96)
     depth = deeper.get(depth, depth) if isinstance(depth, AtLeast) else depth
-    if it.protocol is Protocol.SATA:
+    if disk.protocol is Protocol.SATA:
         requests = LEAVE
-    assert wants(site.load("throughput"), it, behind) == row(scheduler, requests, depth)
+    assert wants(site.load("throughput"), disk, behind) == row(scheduler, requests, depth)
 
 
 def test_ipr_overrides_sas_ssd_depth(site: SiteFolder) -> None:
@@ -151,10 +151,10 @@ def test_ipr_overrides_sas_ssd_depth(site: SiteFolder) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_rules_cite_existing_sources(site: SiteFolder, name: str) -> None:
     profile = site.load(name)
-    known = site.library.sources()
+    sources = site.library.sources()
     assert profile.rules
-    assert {rule.source for rule in profile.rules} <= set(known)
-    assert {objective.source for objective in profile.objectives} <= set(known)
+    assert {rule.source for rule in profile.rules} <= set(sources)
+    assert {objective.source for objective in profile.objectives} <= set(sources)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -171,20 +171,20 @@ def test_rule_names_are_unique(site: SiteFolder, name: str) -> None:
 
 def test_shipped_files_belong_to_profiles(site: SiteFolder) -> None:
     used = {file for listed in list_profiles(site.library) for file in site.load(listed.name).files}
-    there = {str(path) for path in find_shipped("rules").glob("*.toml")}
-    others = {
+    shipped_files = {str(path) for path in find_shipped("rules").glob("*.toml")}
+    common_files = {
         str(find_shipped("rules") / name)
         for name in ("sources.toml", "arrays.toml", "yardsticks.toml", "sizing.toml")
     }
-    assert there - used == others
+    assert shipped_files - used == common_files
 
 
 def test_sources_cover_all_recommendations(site: SiteFolder) -> None:
     counts = {"D0": 15, "D1": 5, "D2": 7, "D3": 9, "D4": 12}
-    known = site.library.sources()
+    sources = site.library.sources()
     advice = {f"{document}-{n}" for document, most in counts.items() for n in range(1, most + 1)}
-    assert {name for name in known if name.startswith("D")} == advice
-    for source in known.values():
+    assert {name for name in sources if name.startswith("D")} == advice
+    for source in sources.values():
         assert source.id.startswith(f"{source.document}-")
         assert source.title
         assert source.says.endswith(".")
@@ -211,8 +211,13 @@ SPINNING = {
 
 
 def goals(profile: Profile, of: dict[str, Endpoint]) -> dict[str, float | None]:
-    found = {name: find_objective(profile, build_traits(it, adapter())) for name, it in of.items()}
-    return {name: None if each is None else each.p99_ms for name, each in found.items()}
+    objectives = {
+        name: find_objective(profile, build_traits(disk, adapter())) for name, disk in of.items()
+    }
+    return {
+        name: None if objective is None else objective.p99_ms
+        for name, objective in objectives.items()
+    }
 
 
 def test_ssd_objectives_match_documents(site: SiteFolder) -> None:

@@ -13,7 +13,7 @@ from tests.unit.site_folder import SiteFolder
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"title = '\xff'\n", "line 1: not valid UTF-8"),
         (b"\n\n# \xe9\n", "line 3: not valid UTF-8"),
@@ -25,11 +25,11 @@ from tests.unit.site_folder import SiteFolder
         (b"\x00", "not valid TOML"),
     ],
 )
-def test_unusable_text_is_refused(site: SiteFolder, content: bytes, said: str) -> None:
+def test_unusable_text_is_refused(site: SiteFolder, content: bytes, message: str) -> None:
     path = site.put("rules.d/x.toml", content)
     with pytest.raises(PolicyError) as caught:
         site.load()
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.message.startswith(f"{path}: ")
 
 
@@ -49,16 +49,16 @@ def test_pipe_is_refused_immediately(site: SiteFolder) -> None:
 def test_device_is_refused_unopened(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.root / "rules.d").mkdir()
     (site.root / "rules.d" / "x.toml").symlink_to("/dev/zero")
-    real, asked = os.open, list[str]()
+    real, opened = os.open, list[str]()
 
-    def noted(path: str, *rest: int, **more: int) -> int:
-        asked.append(str(path))
-        return real(path, *rest, **more)
+    def noted(path: str, *arguments: int, **more: int) -> int:
+        opened.append(str(path))
+        return real(path, *arguments, **more)
 
     monkeypatch.setattr(os, "open", noted)
     with pytest.raises(PolicyError, match="not a regular file"):
         site.load()
-    assert not [path for path in asked if path.endswith("x.toml")]
+    assert not [path for path in opened if path.endswith("x.toml")]
 
 
 def test_huge_file_is_refused_early(site: SiteFolder) -> None:
@@ -160,9 +160,9 @@ def test_random_text_never_crashes_loader(fuzzed: SiteFolder, profile: bytes, ru
     fuzzed.put("profiles/mine.toml", profile)
     fuzzed.put("rules.d/x.toml", rules)
     for name in ("mine", "oltp"):
-        told = ""
+        message = ""
         try:
             fuzzed.load(name)
         except PolicyError as error:
-            told = error.message
-        assert told.isprintable()
+            message = error.message
+        assert message.isprintable()

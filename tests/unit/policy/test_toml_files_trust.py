@@ -23,10 +23,10 @@ def guarded(site: SiteFolder, tmp_path: Path) -> Library:
     return msgspec.structs.replace(site.library, owner=os.getuid(), top=tmp_path)
 
 
-def refused(library: Library, path: Path, said: str) -> None:
+def refused(library: Library, path: Path, message: str) -> None:
     with pytest.raises(PolicyError) as caught:
         load_profile("oltp", library)
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.message.startswith(f"{path}: ")
 
 
@@ -43,8 +43,10 @@ def test_writable_file_is_refused(guarded: Library, name: str, mode: int) -> Non
 
 
 def test_foreign_file_is_refused(guarded: Library) -> None:
-    other = msgspec.structs.replace(guarded, owner=os.getuid() + 1)
-    refused(other, other.site / "rules.d/x.toml", f"belongs to uid {os.getuid()}")
+    foreign_library = msgspec.structs.replace(guarded, owner=os.getuid() + 1)
+    refused(
+        foreign_library, foreign_library.site / "rules.d/x.toml", f"belongs to uid {os.getuid()}"
+    )
 
 
 def test_link_target_folder_is_checked(guarded: Library, tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_image_links_resolve_inside_image(tmp_path: Path) -> None:
     (tmp_path / "opt/bin/run").symlink_to("tool")
     way = resolve_links(Path("/usr/bin/run"), tmp_path)
     assert way.end == tmp_path / "opt/bin/tool"
-    assert way.folders == tuple(tmp_path / each for each in ("", "usr", "opt", "opt/bin"))
+    assert way.folders == tuple(tmp_path / folder for folder in ("", "usr", "opt", "opt/bin"))
 
 
 def test_circular_links_terminate(tmp_path: Path) -> None:

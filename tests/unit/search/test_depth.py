@@ -52,23 +52,23 @@ def searched(device: Servers, search: DepthSearch) -> tuple[DepthAnswer, list[in
     """Return the answer of a search and the depths of its probes."""
     while (probe := choose_next_probe(search)) is not None:
         search = add_measurement(search, device.measure(probe.depth))
-    return answer_depth(search), [each.depth for each in search.measured]
+    return answer_depth(search), [measurement.depth for measurement in search.measured]
 
 
 def test_quiet_search_needs_six_probes() -> None:
-    found, _ = count(QUIET, range(8), IOS, DEVICES)
-    assert found.right >= 0.90 * found.runs
-    assert found.missed <= 0.02 * found.runs
-    assert found.probes <= 6 * found.runs
-    assert found.most_probes <= MAX_PROBES
+    counts, _ = count(QUIET, range(8), IOS, DEVICES)
+    assert counts.right >= 0.90 * counts.runs
+    assert counts.missed <= 0.02 * counts.runs
+    assert counts.probes <= 6 * counts.runs
+    assert counts.most_probes <= MAX_PROBES
 
 
 def test_noisy_search_matches_sweep() -> None:
-    found, _ = count(NOISY, range(8), IOS, DEVICES)
-    assert found.told_right / found.told >= found.sweep_right / found.runs
-    assert found.told_missed / found.told <= found.sweep_missed / found.runs
-    assert found.told >= 0.75 * found.runs
-    assert found.most_probes <= MAX_PROBES
+    counts, _ = count(NOISY, range(8), IOS, DEVICES)
+    assert counts.told_right / counts.told >= counts.sweep_right / counts.runs
+    assert counts.told_missed / counts.told <= counts.sweep_missed / counts.runs
+    assert counts.told >= 0.75 * counts.runs
+    assert counts.most_probes <= MAX_PROBES
 
 
 def test_seed_repeats_the_search() -> None:
@@ -194,8 +194,8 @@ def test_any_search_ends_with_answer(
     while (probe := choose_next_probe(search)) is not None:
         assert 1 <= probe.depth <= deepest
         assert MIN_PROBE_S <= probe.seconds <= MAX_PROBE_S
-        made = Measurement(probe.depth, data.draw(figure), data.draw(figure), 0.1, 0.1)
-        search = add_measurement(search, made)
+        measurement = Measurement(probe.depth, data.draw(figure), data.draw(figure), 0.1, 0.1)
+        search = add_measurement(search, measurement)
         assert len(search.measured) <= MAX_PROBES
     answer = answer_depth(search)
     assert 1 <= answer.depth <= deepest
@@ -220,8 +220,8 @@ def test_repeated_probes_are_averaged() -> None:
 
 def test_curve_interpolates_logarithmically() -> None:
     curve = estimate_curve([Measurement(4, 100.0, 10.0), Measurement(16, 400.0, 1000.0)])
-    found = curve.at(8)
-    assert (math.exp(found.iops), math.exp(found.p99)) == pytest.approx((200.0, 100.0))
+    point = curve.at(8)
+    assert (math.exp(point.iops), math.exp(point.p99)) == pytest.approx((200.0, 100.0))
 
 
 def test_errors_come_from_windows() -> None:
@@ -229,13 +229,13 @@ def test_errors_come_from_windows() -> None:
         return Window(1.0, ios, ios * 4096, Histogram({p99_us * 1000: ios}), 0.1, 0.1)
 
     def result(*windows: Window) -> ProbeResult:
-        whole = replace(figures(1000.0, 90.0, 200.0), windows=windows)
-        return ProbeResult("sda", "id", Workload(depth=4, jobs=2), whole, "3.33", ())
+        measured = replace(figures(1000.0, 90.0, 200.0), windows=windows)
+        return ProbeResult("sda", "id", Workload(depth=4, jobs=2), measured, "3.33", ())
 
-    found = make_measurement(result(window(900, 100), window(1100, 400), window(0, 1)))
-    assert (found.depth, found.iops, found.p99_us) == (8, 1000.0, 200.0)
-    assert found.iops_error == pytest.approx(math.log(1100 / 900) / 2)
-    assert found.p99_error == pytest.approx(math.log(4) / 2)
+    measurement = make_measurement(result(window(900, 100), window(1100, 400), window(0, 1)))
+    assert (measurement.depth, measurement.iops, measurement.p99_us) == (8, 1000.0, 200.0)
+    assert measurement.iops_error == pytest.approx(math.log(1100 / 900) / 2)
+    assert measurement.p99_error == pytest.approx(math.log(4) / 2)
     assert make_measurement(result()).iops_error == 0.0
 
 

@@ -31,16 +31,16 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def better_by(gap: float, best: int) -> tuple[float, ...]:
-    return tuple(1.0 if each == best else 1.0 - gap for each in range(8))
+    return tuple(1.0 if candidate == best else 1.0 - gap for candidate in range(8))
 
 
 def test_clearly_better_candidate_wins() -> None:
     right, words = 0, Counter[TournamentConclusion]()
     for seed in range(60):
         best = seed % 8
-        found, probes, answer = play(better_by(0.10, best), (best + 3) % 8, 0.05, seed, drift=0.1)
+        winner, probes, answer = play(better_by(0.10, best), (best + 3) % 8, 0.05, seed, drift=0.1)
         assert probes <= MAX_ROUND_PROBES
-        right += found == best
+        right += winner == best
         words[answer.word] += 1
         if answer.word is TournamentConclusion.BEST:
             assert answer.leader == best
@@ -82,8 +82,8 @@ def test_dominant_noise_is_inconclusive() -> None:
 
 def test_drift_favours_no_candidate() -> None:
     # Without noise, half of everything is lost on the way: whoever is probed first would win.
-    found = [play(better_by(0.01, seed % 8), 0, 0.0, seed, drift=0.5)[0] for seed in range(16)]
-    assert found == [seed % 8 for seed in range(16)]
+    winners = [play(better_by(0.01, seed % 8), 0, 0.0, seed, drift=0.5)[0] for seed in range(16)]
+    assert winners == [seed % 8 for seed in range(16)]
 
 
 def test_weak_candidates_drop_out() -> None:
@@ -159,7 +159,7 @@ def test_score_without_logarithm_is_refused(score: float) -> None:
 def test_any_tournament_ends(candidates: int, seed: int, data: st.DataObject) -> None:
     current = data.draw(st.integers(0, candidates - 1))
     scores = tuple(data.draw(st.floats(0.001, 1000)) for _ in range(candidates))
-    found, probes, answer = play(scores, current, data.draw(st.floats(0, 1)), seed)
-    assert found == answer.leader
+    winner, probes, answer = play(scores, current, data.draw(st.floats(0, 1)), seed)
+    assert winner == answer.leader
     assert probes <= MAX_ROUND_PROBES
     assert answer.probes <= MAX_ROUND_PROBES + 2 * rules.COMPARISON_PAIRS[-1]

@@ -19,18 +19,18 @@ from tests.unit.profiles import profile
 
 
 def disk(**texts: str) -> Endpoint:
-    found = {
+    defaults = {
         "queue__scheduler": "[none] mq-deadline kyber",
         "queue__nr_requests": "960",
         "queue__rq_affinity": "1",
         "queue__nomerges": "0",
     }
-    return endpoint(attributes=attributes(**{**found, **texts}), tags=960)
+    return endpoint(attributes=attributes(**{**defaults, **texts}), tags=960)
 
 
-def rows(there: Endpoint, *wanted: tuple[str, int | str]) -> tuple[Row, ...]:
+def rows(lun: Endpoint, *wanted: tuple[str, int | str]) -> tuple[Row, ...]:
     effects = [(name, Exactly(value)) for name, value in wanted]
-    return make_plan(machine(there), profile(*effects)).rows
+    return make_plan(machine(lun), profile(*effects)).rows
 
 
 def values(candidates: tuple[Candidate, ...]) -> list[dict[str, int | str]]:
@@ -48,18 +48,18 @@ def test_alternatives_are_tried_alone() -> None:
 
 
 def test_profile_forms_one_candidate() -> None:
-    there = disk()
-    wanted = rows(there, ("rq_affinity", 2), ("nomerges", 1))
-    assert values(list_read_candidates(there, wanted))[1] == {"rq_affinity": 2, "nomerges": 1}
-    alone = list_read_candidates(there, rows(there, ("rq_affinity", 2)))
+    lun = disk()
+    wanted = rows(lun, ("rq_affinity", 2), ("nomerges", 1))
+    assert values(list_read_candidates(lun, wanted))[1] == {"rq_affinity": 2, "nomerges": 1}
+    alone = list_read_candidates(lun, rows(lun, ("rq_affinity", 2)))
     assert values(alone).count({"rq_affinity": 2}) == 1
 
 
 def test_unwritable_setting_is_excluded() -> None:
-    there = disk()
-    locked = {**there.attributes, "queue/rq_affinity": Attribute("1", False)}
-    found = values(list_read_candidates(replace(there, attributes=locked), ()))
-    assert found == [{}, {"nomerges": 1}, {"nomerges": 2}]
+    lun = disk()
+    locked = {**lun.attributes, "queue/rq_affinity": Attribute("1", False)}
+    candidates = values(list_read_candidates(replace(lun, attributes=locked), ()))
+    assert candidates == [{}, {"nomerges": 1}, {"nomerges": 2}]
 
 
 def test_unparsable_setting_is_no_candidate() -> None:
@@ -79,8 +79,8 @@ def test_kernel_schedulers_are_candidates() -> None:
 
 
 def test_scheduler_adds_request_candidates() -> None:
-    there = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
-    assert values(list_write_candidates(there, ())) == [
+    lun = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
+    assert values(list_write_candidates(lun, ())) == [
         {},
         {"scheduler": "none"},
         {"nr_requests": 64},
@@ -89,10 +89,10 @@ def test_scheduler_adds_request_candidates() -> None:
 
 
 def test_profile_scheduler_includes_requests() -> None:
-    there = disk()
-    wanted = rows(there, ("scheduler", "mq-deadline"), ("nr_requests", 2048))
+    lun = disk()
+    wanted = rows(lun, ("scheduler", "mq-deadline"), ("nr_requests", 2048))
     expected = {"scheduler": "mq-deadline", "nr_requests": 2048}
-    assert values(list_write_candidates(there, wanted))[1] == expected
+    assert values(list_write_candidates(lun, wanted))[1] == expected
 
 
 def test_unrestorable_requests_fix_scheduler() -> None:
@@ -101,8 +101,8 @@ def test_unrestorable_requests_fix_scheduler() -> None:
 
 
 def test_candidates_fit_tournament() -> None:
-    there = disk(queue__scheduler="none [mq-deadline] kyber bfq a b c d")
-    assert len(list_write_candidates(there, ())) <= MAX_CANDIDATES
+    lun = disk(queue__scheduler="none [mq-deadline] kyber bfq a b c d")
+    assert len(list_write_candidates(lun, ())) <= MAX_CANDIDATES
 
 
 @pytest.mark.parametrize(("p99", "score"), [(1000.0, 5000.0), (2000.0, 5000.0), (4000.0, 2500.0)])

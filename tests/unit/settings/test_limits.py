@@ -42,13 +42,13 @@ def test_cores_precede_siblings() -> None:
 
 
 def test_isolated_cpus_are_skipped() -> None:
-    kept = processors(isolated=(0, 1), nohz_full=(2,))
-    assert list(spread_vectors(vectors(3), kept, LOCAL).values()) == [3, 4, 5]
+    cpus = processors(isolated=(0, 1), nohz_full=(2,))
+    assert list(spread_vectors(vectors(3), cpus, LOCAL).values()) == [3, 4, 5]
 
 
 def test_near_isolation_uses_far_cpus() -> None:
-    kept = processors(isolated=tuple(range(8)))
-    assert list(spread_vectors(vectors(2), kept, LOCAL).values()) == [8, 9]
+    cpus = processors(isolated=tuple(range(8)))
+    assert list(spread_vectors(vectors(2), cpus, LOCAL).values()) == [8, 9]
 
 
 def test_full_isolation_places_nothing() -> None:
@@ -56,13 +56,13 @@ def test_full_isolation_places_nothing() -> None:
 
 
 def test_managed_vectors_are_not_placed() -> None:
-    others = [
+    unplaced = [
         vector(irq=1, adapter="a", managed=True),
         vector(irq=2, adapter="a", role=Role.ADMIN),
         vector(irq=3, adapter="a", role=Role.LINE),
         vector(irq=4, adapter="a", role=Role.UNKNOWN),
     ]
-    placed = spread_vectors([*others, *vectors(1)], processors(), LOCAL)
+    placed = spread_vectors([*unplaced, *vectors(1)], processors(), LOCAL)
     assert placed == {vectors(1)[0].id: 0}
 
 
@@ -75,24 +75,26 @@ def test_spread_is_even_and_stable(
     counts: Mapping[str, int], isolated: set[int], current: list[int]
 ) -> None:
     cpus = processors(isolated=tuple(sorted(isolated)))
-    there = [v for n, (name, c) in enumerate(counts.items()) for v in vectors(c, name, 100 * n)]
-    placed = spread_vectors(there, cpus, LOCAL)
+    all_vectors = [
+        v for n, (name, c) in enumerate(counts.items()) for v in vectors(c, name, 100 * n)
+    ]
+    placed = spread_vectors(all_vectors, cpus, LOCAL)
     usable = set(cpus.online) - isolated
     assert set(placed.values()) <= usable
-    assert len(placed) == (len(there) if usable else 0)
+    assert len(placed) == (len(all_vectors) if usable else 0)
     for name in counts:
         near = set(LOCAL[name]) & usable
-        mine = [placed[v.id] for v in there if v.adapter == name and v.id in placed]
+        mine = [placed[v.id] for v in all_vectors if v.adapter == name and v.id in placed]
         if near:
             assert set(mine) <= near
     if all(set(near) & usable for near in LOCAL.values()):
         for name in counts:
-            load = Counter(placed[v.id] for v in there if v.adapter == name)
+            load = Counter(placed[v.id] for v in all_vectors if v.adapter == name)
             near = set(LOCAL[name]) & usable
             assert max(load[cpu] for cpu in near) - min(load[cpu] for cpu in near) <= 1
     moved = [
         replace(v, affinity=Attribute(str(cpu), True))
-        for v, cpu in zip(there, current, strict=False)
+        for v, cpu in zip(all_vectors, current, strict=False)
     ]
     assert spread_vectors(reversed(moved), cpus, LOCAL) == placed
     assert all(map(is_free, moved))

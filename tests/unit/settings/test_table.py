@@ -104,10 +104,10 @@ def test_text_tunable_is_read() -> None:
     ],
 )
 def test_disk_rules_are_checked(name: str, value: object, fine: bool) -> None:
-    said = SETTINGS[name].format.check(value)
-    assert (said is None) is fine
+    complaint = SETTINGS[name].format.check(value)
+    assert (complaint is None) is fine
     if not fine:
-        assert said == SETTINGS[name].format.allowed
+        assert complaint == SETTINGS[name].format.allowed
 
 
 def test_scheduler_precedes_read_ahead() -> None:
@@ -118,9 +118,9 @@ def test_scheduler_precedes_read_ahead() -> None:
 
 
 def test_reset_settings_follow_cause() -> None:
-    for found in SETTINGS.values():
-        for name in found.resets:
-            assert find_setting(name + "x" if name.endswith("/") else name).order > found.order
+    for setting in SETTINGS.values():
+        for name in setting.resets:
+            assert find_setting(name + "x" if name.endswith("/") else name).order > setting.order
 
 
 def test_scheduler_switch_disturbs_requests() -> None:
@@ -133,9 +133,9 @@ def test_scheduler_switch_disturbs_requests() -> None:
 
 @given(st.integers(min_value=-(2**40), max_value=2**40))
 def test_number_survives_round_trip(number: int) -> None:
-    for found in SETTINGS.values():
-        if found.format.allowed.startswith("an integer") and found.name != "io_timeout":
-            assert found.format.parse(f"{found.format.encode(number)}\n".strip()) == number
+    for setting in SETTINGS.values():
+        if setting.format.allowed.startswith("an integer") and setting.name != "io_timeout":
+            assert setting.format.parse(f"{setting.format.encode(number)}\n".strip()) == number
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_adapter_rules_are_checked(name: str, value: object, fine: bool) -> None
 
 @given(st.integers(2, 256), st.integers(1, 255))
 def test_coalescing_survives_round_trip(completions: int, time: int) -> None:
-    found = SETTINGS["coalescing"]
+    setting = SETTINGS["coalescing"]
     value = f"{completions}/{time * 100}"
-    assert found.format.parse(found.format.encode(value)) == value
+    assert setting.format.parse(setting.format.encode(value)) == value
 
 
 @pytest.mark.parametrize("number", [0, 0x0100, 0x0007])
@@ -207,10 +207,10 @@ def test_unit_suffix_is_dropped() -> None:
     ],
 )
 def test_time_rules_are_checked(name: str, value: object, fine: bool) -> None:
-    said = SETTINGS[name].format.check(value)
-    assert (said is None) is fine
+    complaint = SETTINGS[name].format.check(value)
+    assert (complaint is None) is fine
     if not fine:
-        assert said == SETTINGS[name].format.allowed
+        assert complaint == SETTINGS[name].format.allowed
 
 
 # As 6.1 and 6.12 show what was written, by the length of their ticks; and what a module's option of
@@ -222,8 +222,12 @@ def test_endless_timeout_is_normalised(text: str) -> None:
 
 
 def test_endless_reconnect_is_off() -> None:
-    found = SETTINGS["ctrl_loss_tmo"]
-    assert (found.format.parse("off"), found.format.parse("600"), found.format.encode(-1)) == (
+    setting = SETTINGS["ctrl_loss_tmo"]
+    assert (
+        setting.format.parse("off"),
+        setting.format.parse("600"),
+        setting.format.encode(-1),
+    ) == (
         -1,
         600,
         "-1",
@@ -232,8 +236,8 @@ def test_endless_reconnect_is_off() -> None:
 
 @pytest.mark.parametrize("text", ["100000", "any", "auto"])
 def test_latency_tolerance_survives_round_trip(text: str) -> None:
-    found = SETTINGS["pm_qos_latency_tolerance_us"]
-    assert found.format.encode(found.format.parse(text)) == text
+    setting = SETTINGS["pm_qos_latency_tolerance_us"]
+    assert setting.format.encode(setting.format.parse(text)) == text
 
 
 def limited(name: str, wanted: int, **files: str) -> LegalValue | FixedSetting:

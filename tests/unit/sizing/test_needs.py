@@ -16,28 +16,30 @@ def large(gb_per_s: float, reads: int = 100) -> WantedLoad:
     return make_load(None, gb_per_s, None, reads, None)
 
 
-def raid(found: Needs, card: str, gen: int, level: int) -> RaidNeed:
-    [one] = [e for e in found.raid if (e.card, e.gen, e.level) == (f"{card} (D4)", gen, level)]
-    return one
+def raid(load_needs: Needs, card: str, gen: int, level: int) -> RaidNeed:
+    [need] = [
+        e for e in load_needs.raid if (e.card, e.gen, e.level) == (f"{card} (D4)", gen, level)
+    ]
+    return need
 
 
-def medium(found: Needs, name: str) -> MediumNeed:
-    [one] = [each for each in found.media if each.medium == name]
-    return one
+def medium(load_needs: Needs, name: str) -> MediumNeed:
+    [need] = [need for need in load_needs.media if need.medium == name]
+    return need
 
 
 def test_gen1_slots_double_pairs(needs: Find) -> None:
-    found = needs(random(1_100_000))
-    assert raid(found, "57CE", 3, 0).pairs == 1
-    assert raid(found, "57CE", 3, 0).used == pytest.approx(1)
-    assert raid(found, "57CE", 1, 0).pairs == 2
+    load_needs = needs(random(1_100_000))
+    assert raid(load_needs, "57CE", 3, 0).pairs == 1
+    assert raid(load_needs, "57CE", 3, 0).used == pytest.approx(1)
+    assert raid(load_needs, "57CE", 1, 0).pairs == 2
     assert raid(needs(random(1_100_001)), "57CE", 3, 0).pairs == 2
 
 
 def test_bandwidth_sets_pairs_and_links(needs: Find) -> None:
-    found = needs(large(11.7))
-    assert (raid(found, "57CE", 3, 0).pairs, raid(found, "57CE", 1, 0).pairs) == (1, 4)
-    links = {(link.gen, link.width): link for link in found.links}
+    load_needs = needs(large(11.7))
+    assert (raid(load_needs, "57CE", 3, 0).pairs, raid(load_needs, "57CE", 1, 0).pairs) == (1, 4)
+    links = {(link.gen, link.width): link for link in load_needs.links}
     # The document's are two adapters: 11.7 GB/s on two links, 3.75 on two in Gen1 slots.
     assert (links[3, 8].links, links[3, 8].source) == (2, "D4-9")
     assert (links[1, 8].links, links[1, 8].each) == (7, 3.75 / 2)
@@ -45,11 +47,11 @@ def test_bandwidth_sets_pairs_and_links(needs: Find) -> None:
 
 
 def test_raid_writes_match_document(needs: Find) -> None:
-    found = needs(random(150_000, reads=0))
+    load_needs = needs(random(150_000, reads=0))
     for level, most in ((0, 184_000), (5, 158_000), (10, 192_000), (6, 150_000)):
-        assert raid(found, "57CE", 3, level).used == pytest.approx(150_000 / most)
-    assert raid(found, "57CE", 3, 6).pairs == 1
-    assert raid(found, "57B4", 1, 0).used < raid(found, "57CE", 1, 0).used
+        assert raid(load_needs, "57CE", 3, level).used == pytest.approx(150_000 / most)
+    assert raid(load_needs, "57CE", 3, 6).pairs == 1
+    assert raid(load_needs, "57B4", 1, 0).used < raid(load_needs, "57CE", 1, 0).used
 
 
 def test_gen3_pair_takes_26_drives(needs: Find) -> None:
@@ -63,8 +65,8 @@ def test_gen3_pair_takes_26_drives(needs: Find) -> None:
 
 
 def test_raid_6_needs_cache(needs: Find) -> None:
-    found = needs(random(100_000))
-    assert [(e.card, e.level) for e in found.raid if not e.advised] == [("57B4 (D4)", 6)]
+    load_needs = needs(random(100_000))
+    assert [(e.card, e.level) for e in load_needs.raid if not e.advised] == [("57B4 (D4)", 6)]
 
 
 def test_busy_nvme_needs_two_paths(needs: Find) -> None:
@@ -76,9 +78,9 @@ def test_busy_nvme_needs_two_paths(needs: Find) -> None:
 
 def test_peak_drive_stays_within_knee(needs: Find) -> None:
     """200,000 I/Os of 0.56 ms each are 112 in flight: at the knee of 64 to 128 (D0-12)."""
-    found = medium(needs(random(200_000)), "nvme")
-    assert (found.drives, found.knee) == (1, (64, 128))
-    assert found.in_flight == pytest.approx(112)
+    nvme_need = medium(needs(random(200_000)), "nvme")
+    assert (nvme_need.drives, nvme_need.knee) == (1, (64, 128))
+    assert nvme_need.in_flight == pytest.approx(112)
 
 
 def test_headroom_reduces_capacity(needs: Find) -> None:
@@ -96,8 +98,8 @@ def test_mix_costs_at_most_quarter(needs: Find) -> None:
 
 
 def test_p99_is_judged_with_headroom(needs: Find) -> None:
-    found = needs(random(1000, p99=2.0), 0.3)
-    assert {each.medium: each.met for each in found.media} == {
+    load_needs = needs(random(1000, p99=2.0), 0.3)
+    assert {need.medium: need.met for need in load_needs.media} == {
         "nvme": True,
         "sas ssd": True,
         "sata ssd": False,
@@ -107,9 +109,9 @@ def test_p99_is_judged_with_headroom(needs: Find) -> None:
 
 
 def test_undocumented_load_has_no_number(needs: Find) -> None:
-    found = needs(random(1000, block=32_768))
-    assert medium(found, "sas ssd").drives is None
-    assert medium(found, "nvme").sources == ("D3-1",)
+    load_needs = needs(random(1000, block=32_768))
+    assert medium(load_needs, "sas ssd").drives is None
+    assert medium(load_needs, "nvme").sources == ("D3-1",)
     assert medium(needs(large(3.4)), "nvme").drives == 2
 
 

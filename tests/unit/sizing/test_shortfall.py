@@ -20,69 +20,74 @@ from tests.unit.sizing.load_needs import Find, random
 
 
 def machine(drives: int, **link: object) -> Machine:
-    made = (
+    disks = (
         factory.endpoint(target=f"sd{chr(97 + n)}", storage=Storage.LOCAL) for n in range(drives)
     )
-    return factory.machine(*made, adapters=(factory.adapter(link=factory.link(**link)),))
+    return factory.machine(*disks, adapters=(factory.adapter(link=factory.link(**link)),))
 
 
-def held(
-    found: tuple[ResourceComparison, ...],
+def index_by_resource(
+    comparisons: tuple[ResourceComparison, ...],
 ) -> dict[Resource, tuple[float, float | None, bool | None]]:
-    return {each.what: (each.has, each.needs, each.enough) for each in found}
+    return {
+        comparison.what: (comparison.has, comparison.needs, comparison.enough)
+        for comparison in comparisons
+    }
 
 
 def test_drives_and_links_are_counted(needs: Find) -> None:
     wanted = needs(random(240_000))
-    few = held(compare_host(wanted, machine(1)))
+    few = index_by_resource(compare_host(wanted, machine(1)))
     assert few[Resource.DRIVES] == (1, 2, False)
-    assert held(compare_host(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
+    assert index_by_resource(compare_host(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
     assert can_carry(compare_host(wanted, machine(1))) is False
     assert can_carry(compare_host(wanted, machine(2))) is True
 
 
 def test_slow_link_limits_throughput(needs: Find) -> None:
     wanted = needs(random(120_000))
-    found = compare_host(wanted, machine(2, speed=2.5, width=1))
-    by_kind = held(found)
+    comparisons = compare_host(wanted, machine(2, speed=2.5, width=1))
+    by_kind = index_by_resource(comparisons)
     assert by_kind[Resource.LINK][2] is False
     assert by_kind[Resource.THROUGHPUT][2] is False
-    assert can_carry(found) is False
+    assert can_carry(comparisons) is False
     slow_enough = compare_host(wanted, machine(2, width=4))
-    assert held(slow_enough)[Resource.LINK][2] is False
+    assert index_by_resource(slow_enough)[Resource.LINK][2] is False
     assert can_carry(slow_enough) is True
 
 
 def test_one_path_is_too_little(needs: Find) -> None:
     def drives(adapters: int) -> tuple[ResourceComparison, ...]:
-        made = (
+        disks = (
             factory.endpoint(
                 target=f"nvme{n}n1", protocol=Protocol.NVME, adapter=f"a{n % adapters}"
             )
             for n in range(2)
         )
-        here = (factory.adapter(target=f"a{n}") for n in range(adapters))
-        return compare_host(needs(random(200_000)), factory.machine(*made, adapters=tuple(here)))
+        cards = (factory.adapter(target=f"a{n}") for n in range(adapters))
+        return compare_host(needs(random(200_000)), factory.machine(*disks, adapters=tuple(cards)))
 
-    assert held(drives(1))[Resource.DRIVES] == (2, 1, True)
-    assert held(drives(1))[Resource.PATHS] == (1, 2, False)
+    assert index_by_resource(drives(1))[Resource.DRIVES] == (2, 1, True)
+    assert index_by_resource(drives(1))[Resource.PATHS] == (1, 2, False)
     assert can_carry(drives(1)) is False
     assert can_carry(drives(2)) is True
 
 
 def test_missed_p99_is_too_little(needs: Find) -> None:
     wanted = needs(random(1000, p99=1.0))
-    found = compare_host(wanted, machine(8))
-    assert held(found)[Resource.DRIVES] == (8, 1, False)
+    comparisons = compare_host(wanted, machine(8))
+    assert index_by_resource(comparisons)[Resource.DRIVES] == (8, 1, False)
 
 
 def test_card_pairs_are_counted(needs: Find) -> None:
     card = factory.adapter(family="ipr", document="57CE (D4)")
     volume = factory.endpoint(protocol=Protocol.VOLUME, medium=Medium.UNKNOWN)
-    here = factory.machine(volume, adapters=(card, replace(card, target="0000:02:00.0")))
-    found = compare_host(needs(random(1_000_000)), here)
-    assert held(found)[Resource.PAIRS] == (1.0, 1, True)
-    assert held(compare_host(needs(random(2_000_000)), here))[Resource.PAIRS][2] is False
+    host = factory.machine(volume, adapters=(card, replace(card, target="0000:02:00.0")))
+    comparisons = compare_host(needs(random(1_000_000)), host)
+    assert index_by_resource(comparisons)[Resource.PAIRS] == (1.0, 1, True)
+    assert (
+        index_by_resource(compare_host(needs(random(2_000_000)), host))[Resource.PAIRS][2] is False
+    )
 
 
 def test_unknown_hardware_stays_unjudged(needs: Find) -> None:
@@ -98,8 +103,13 @@ ARRAY = SharedArray(
 
 def test_hosts_share_port_limit() -> None:
     """1600 of a port, 8 hosts, 10 LUNs by two adapters: 10 each, and the port is full."""
-    found = find_depth(ARRAY)
-    assert (found.depth, found.source, found.in_flight, found.at_port) == (10, "D2-4", 20, 1600)
+    array_depth = find_depth(ARRAY)
+    assert (array_depth.depth, array_depth.source, array_depth.in_flight, array_depth.at_port) == (
+        10,
+        "D2-4",
+        20,
+        1600,
+    )
 
 
 def test_separate_fabrics_share_no_port() -> None:
@@ -107,9 +117,9 @@ def test_separate_fabrics_share_no_port() -> None:
 
 
 def test_failover_path_gets_full_depth() -> None:
-    one = replace(ARRAY, selector=Selector.FAILOVER)
-    assert find_depth(one).depth == 20
-    lun = replace(one, port_limit=None, lun_limit=88)
+    failover_array = replace(ARRAY, selector=Selector.FAILOVER)
+    assert find_depth(failover_array).depth == 20
+    lun = replace(failover_array, port_limit=None, lun_limit=88)
     assert find_depth(lun).depth == 88
     assert find_depth(replace(lun, selector=Selector.ROUND_ROBIN)).depth == 44
 
@@ -117,8 +127,8 @@ def test_failover_path_gets_full_depth() -> None:
 def test_four_drives_give_depth_88(site: SiteFolder) -> None:
     [vnx] = [array for array in site.library.arrays() if "VNX" in array.name]
     alone = replace(ARRAY, port_limit=10_000, hosts=1, luns=1, hbas=1, model=vnx, data_drives=4)
-    found = find_depth(alone)
-    assert (found.depth, found.source) == (88, "D2-5")
+    array_depth = find_depth(alone)
+    assert (array_depth.depth, array_depth.source) == (88, "D2-5")
     by_paper = find_depth(replace(ARRAY, port_limit=None, model=vnx, data_drives=4))
     assert (by_paper.depth, by_paper.port_source) == (10, "V-emc-port")
 
@@ -137,5 +147,5 @@ def test_host_luns_are_counted() -> None:
     ]
     on_map = factory.endpoint(target="dm-0", id="m", kind=Kind.MAP, adapter=None)
     adapters = tuple(factory.adapter(target=f"a{n}") for n in range(2))
-    here = factory.machine(*paths, on_map, adapters=adapters)
-    assert (count_array_luns(here), count_array_adapters(here)) == (2, 2)
+    host = factory.machine(*paths, on_map, adapters=adapters)
+    assert (count_array_luns(host), count_array_adapters(host)) == (2, 2)
