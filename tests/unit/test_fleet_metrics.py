@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.cli import main
 from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
-from hbatune.fleet.hosts import UnusableSnapshot, audit_host
+from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
 from hbatune.shipped import find_shipped
 from tests.unit import factory
 from tests.unit.fleets import host, save
@@ -25,7 +25,11 @@ def audited() -> Audit:
     named = replace(narrow, machine=replace(narrow.machine, hostname='db"9\\\n'))
     hosts = [audit_host(each, f"{n}.snap", "oltp") for n, each in enumerate([*map(host, range(4))])]
     return audit_fleet(
-        [*hosts, audit_host(named, "9.snap", "oltp"), UnusableSnapshot("x.snap", "empty")]
+        [
+            *hosts,
+            audit_host(named, "9.snap", "oltp"),
+            UnusableSnapshot("x.snap", ReadFailure.INVALID, "empty"),
+        ]
     )
 
 
