@@ -213,6 +213,15 @@ class LostError(JournalError):
     """Original values of this boot are lost."""
 
     def __init__(self, losses: Iterable[Loss]) -> None:
+        super().__init__(
+            f"{self.describe(losses)}: original values are lost",
+            hint="`hbatune rollback` restores the values that are still recorded; a reboot "
+            "restores all",
+        )
+
+    @staticmethod
+    def describe(losses: Iterable[Loss]) -> str:
+        """Return the files of the losses, with the damaged lines."""
         evidence: list[str] = []
         for loss in losses:
             numbers = ", ".join(map(str, loss.lines))
@@ -224,11 +233,7 @@ class LostError(JournalError):
                 lines = f"line {numbers} is" if len(loss.lines) == 1 else f"lines {numbers} are"
                 about = f" ({loss.about})" if loss.about else ""
                 evidence.append(f"{loss.file}: {lines} damaged{about}")
-        super().__init__(
-            f"{', '.join(evidence)}: original values are lost",
-            hint="`hbatune rollback` restores the values that are still recorded; a reboot "
-            "restores all",
-        )
+        return ", ".join(evidence)
 
 
 class _SetEntry(Struct, frozen=True):

@@ -122,9 +122,11 @@ def run_pass(
             raise rollback_record.UnreadableRecordError(records.damaged)
         if records.covers_all or _is_superseded(profile, last):
             return None
-        if lost_files := last.journal.recover(records):
-            files = ", ".join(map(str, lost_files))
-            error = JournalError(f"{files}: the daemon has written the journal again from memory")
+        if lost := last.journal.recover(records):
+            losses_text = LostError.describe(lost)
+            error = JournalError(
+                f"{losses_text}: the daemon has written the journal again from memory"
+            )
             context.note(TaskFailed(Task.READ_JOURNAL, error))
         stuck = lock.settle_claims(paths.claims, patience=context.patience)
         means = ScanMeans(paths, tuple(stuck), worker_pool)

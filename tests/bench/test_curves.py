@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.bench.diff_command import DIFF, DRIFT
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import Figure, figure, ratio
-from tests.bench.test_diff import DIFF, DRIFT
 from tests.hosts.machines import many
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build

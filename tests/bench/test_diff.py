@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.diff_command import DIFF, DRIFT
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import compared, save
 from tests.hosts.machines import many
@@ -19,8 +20,6 @@ from tools.benchmarks_page import RESULTS
 LUNS = 4096
 ADAPTERS = 16
 ROUNDS = 9
-DRIFT = 1
-DIFF = ("diff", "--profile", "oltp", "--json")
 
 
 @pytest.fixture

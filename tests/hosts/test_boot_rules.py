@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
+from hbatune.boot.compile import compile_rules, format_rules
 from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import list_endpoint_names
@@ -22,7 +22,6 @@ from hbatune.facts.udev import SEEN_PROPERTY
 from hbatune.plan import make
 from hbatune.plan.rows import RevertedValue, Row, State
 from hbatune.policy.config import Site
-from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import (
     AtLeast,
     Effect,
@@ -36,18 +35,13 @@ from hbatune.policy.profile import (
     Rule,
 )
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import find_shipped
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
 from tests.hosts.udev import Event, has_udev, real
+from tests.hosts.udev_events import event, shipped_profile
 
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 Survey = Callable[[str], Surveyed]
-
-
-def shipped_profile(name: str) -> Profile:
-    """A profile as it ships, without any site's rules."""
-    return load_profile(name, Library(find_shipped("rules"), Path("/nowhere")))
 
 
 def tuned(machine: Machine) -> list[Endpoint]:
@@ -71,16 +65,6 @@ def tuned(machine: Machine) -> list[Endpoint]:
 def maps(machine: Machine) -> list[Endpoint]:
     """The maps of device mapper."""
     return [each for each in machine.endpoints if each.target.startswith("dm-")]
-
-
-def event(root: Path, endpoint: Endpoint, rules: CompiledRules, **environment: str) -> Event:
-    """The disk as it appears, the map as it is activated."""
-    known = {"ACTION": "add", "DEVTYPE": "disk", **environment}
-    if endpoint.kind is Kind.MAP:
-        known |= {"ACTION": "change", "DM_ACTIVATION": "1", "DM_UUID": "mpath-1", **environment}
-    if endpoint.kind is Kind.PATH:
-        known["DM_MULTIPATH_DEVICE_PATH"] = "1"
-    return Event(root, endpoint.target, known).run(rules)
 
 
 def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:

@@ -20,8 +20,8 @@ from hbatune.policy.config import Config, Site
 from hbatune.settings.table import list_attributes
 from tests.hosts.boots import server
 from tests.hosts.namespace import gather_in
-from tests.hosts.test_boot_rules import event, shipped_profile
 from tests.hosts.tree import Described, build
+from tests.hosts.udev_events import event, shipped_profile
 
 Gather = Callable[[Described], tuple[Path, Machine]]
 

@@ -8,10 +8,11 @@ from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row, State
-from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from hbatune.policy.profile import AtLeast, Effect, Exactly
 from hbatune.text.limit_text import describe_limit
 from tests.hosts.conftest import NAMED, Surveyed
 from tests.hosts.families import MACHINES, describe
+from tests.hosts.wished_profiles import wishes
 
 Survey = Callable[[str], Surveyed]
 
@@ -180,12 +181,6 @@ def test_depth_caps_follow_drivers(surveyed: Survey) -> None:
     }
     assert caps == {"mptspi": 64, "arcmsr": 128, "ibmvscsi": 64}
     assert surveyed("libsas").endpoints["sdb"].depth_cap == 31
-
-
-def wishes(setting: str, effect: Effect) -> Profile:
-    """Return a profile that wants one thing of every endpoint, as a site's rule may."""
-    rule = Rule("wish", Match(), setting, effect, "because", "site", "site.toml")
-    return Profile("test", "A test", Origin.SITE, (rule,), (), ProbeSpec(), ("site.toml",))
 
 
 def planned(found: Surveyed, effect: Effect) -> dict[str, Row]:

@@ -14,7 +14,7 @@ from hbatune.plan.rows import State
 from hbatune.policy.profile import Exactly
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
-from tests.hosts.test_families import wishes
+from tests.hosts.wished_profiles import wishes
 from tools.capabilities import COLUMNS, Access, capabilities
 
 Survey = Callable[[str], Surveyed]

@@ -17,7 +17,7 @@ from hbatune.shipped import find_shipped
 from hbatune.text.limit_text import describe_limit
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
-from tests.hosts.test_families import wishes
+from tests.hosts.wished_profiles import wishes
 
 Survey = Callable[[str], Surveyed]
 

@@ -41,7 +41,7 @@ from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies
 from hbatune.workers import find_this_process
 from tests.mutants.mutate import Source
-from tests.unit import reported
+from tests.unit import report_server as reported
 
 _RECORDED = Path(__file__).parent / "recorded"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from tests.elsewhere import keep_state_in
-from tests.unit.policy_site import SiteFolder
+from tests.unit.site_folder import SiteFolder
 
 settings.register_profile("untimed", deadline=None)  # a loaded machine proves nothing
 settings.load_profile("untimed")

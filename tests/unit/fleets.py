@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.snapshot.file import Snapshot, encode_snapshot
-from tests.unit import factory
+from tests.unit import machines as factory
 from tests.unit.snapshots import snapshot
 
 

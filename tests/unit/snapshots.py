@@ -4,7 +4,7 @@ from hbatune.facts.model import Machine
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Profile
 from hbatune.snapshot.file import HostPolicy, Snapshot
-from tests.unit.checks import health
+from tests.unit.check_inputs import health
 
 
 def snapshot(

@@ -1,13 +1,18 @@
 """Statuses of a daemon that works, for tests of its readers."""
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from hbatune.agent.orders import PassReason
+from hbatune.act import paths
+from hbatune.agent.orders import Handled, PassReason, PassReport, Retry, SettingChange
 from hbatune.agent.status import LastPass, Status, Times
 from hbatune.processes import read_clock_id
+from hbatune.text.daemon_messages import JournalReporter
 from hbatune.workers import find_this_process
 
 
@@ -25,3 +30,51 @@ def good_status() -> Status:
         find_this_process(), 1000.0, "oltp", 12, last=last, passes=4, written=9, ready=True
     )
     return replace(made, times=current_times())
+
+
+LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
+
+
+WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
+
+
+RAMPING = SettingChange(
+    "sda", "id-sda", "queue_depth", 60, 64, "depth", Handled.RAMPING, step_seconds=120.0
+)
+
+
+GOOD = good_status()
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STATUS", "HISTORY", "DAEMON_LOCK", "DAEMON_LOCK_SPARE"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+
+
+class By:
+    """Remembers what it was told."""
+
+    watchdog: float | None = None
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, int, Mapping[str, str]]] = []
+        self.states: list[str] = []
+
+    def notify(self, state: str) -> None:
+        self.states.append(state)
+
+    def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
+        self.entries.append((message, priority, fields))
+
+
+def said(
+    changed: SettingChange, reason: PassReason = PassReason.START
+) -> tuple[str, int, Mapping[str, str]]:
+    by = By()
+    JournalReporter(by).passed(reason, PassReport("oltp", 1, (changed,)))
+    [entry] = by.entries
+    return entry

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hbatune import children
-from hbatune.act import system
 from hbatune.agent.child import start_server
 from hbatune.workers import find_process
 
@@ -71,18 +70,6 @@ def test_unkillable_pass_is_reaped_later(unkillable: pytest.MonkeyPatch) -> None
     assert find_process(server.pid).alive()
     unkillable.undo()
     assert reaped(server.pid)
-
-
-def test_hung_udev_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "udevadm"
-    tool.write_text("#!/bin/sh\nexec sleep 1000\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(system, "_is_udev_running", lambda: True)
-    monkeypatch.setattr(system, "SETTLE_S", 0.2)
-    ran = system.announce(["/sys/class/block/sda"])
-    assert ran is not None
-    assert (ran.finished, ran.said) == (False, "it did not end within 0.2 s")
 
 
 def test_programs_start_with_deadline() -> None:

@@ -21,8 +21,8 @@ from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Exactly
 from hbatune.text.limit_text import describe_limit
-from tests.unit.factory import adapter, control, machine
-from tests.unit.test_plan import profile
+from tests.unit.machines import adapter, control, machine
+from tests.unit.profiles import profile
 
 COALESCING = 0x08
 DO_NOT_RETRY = 0x4000

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import Done, configure, hbatune
+from tests.lab.guest.kill_points import Counter, boundaries
 from tests.lab.guest.known import PROFILES
-from tests.lab.guest.test_killed import Counter, boundaries
 from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.12",)

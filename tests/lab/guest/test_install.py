@@ -18,22 +18,11 @@ from tests.lab.guest.boot import (
 )
 from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
+from tests.lab.guest.machine_state import measure_files
 from tests.lab.guest.service import is_active
 from tests.lab.guest.values import cat, everything
 
 KERNELS = ("6.1",)
-_LOOKED_AT = ("/etc", "/usr/lib/systemd", "/usr/lib/udev", "/var/lib", "/run/systemd/system")
-_OTHERS = ("/etc/mtab", "/var/lib/systemd", "/var/lib/dbus")
-
-
-def files() -> dict[str, int]:
-    """Every path where hbatune may leave something, with its size."""
-    found = {}
-    for top in _LOOKED_AT:
-        for path in Path(top).rglob("*"):
-            if not str(path).startswith(_OTHERS):
-                found[str(path)] = path.lstat().st_size if not path.is_dir() else 0
-    return found
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,7 @@ class Before:
 def before(virtual_disks_wanted: None) -> Iterator[Before]:
     hbatune("uninstall")  # whatever other tests have left
     with idle_daemon():
-        yield Before(files(), everything())
+        yield Before(measure_files(), everything())
         hbatune("uninstall")
 
 
@@ -78,15 +67,15 @@ def test_read_only_etc_installs_nothing(before: Before) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Read-only file system; nothing was placed" in done.stderr
-    assert {p: s for p, s in files().items() if "/var/lib/hbatune" not in p} == before.files
+    assert {p: s for p, s in measure_files().items() if "/var/lib/hbatune" not in p} == before.files
 
 
 def test_dry_run_installs_nothing() -> None:
-    there = files()
+    there = measure_files()
     done = installed("install", "--profile", "oltp", "--dry-run")
     assert done.code == 0, done.err
     assert f"+++ {RULES}" in done.out
-    assert files() == there
+    assert measure_files() == there
 
 
 def test_install_starts_daemon(in_place: None) -> None:
@@ -98,11 +87,11 @@ def test_install_starts_daemon(in_place: None) -> None:
 
 
 def test_second_install_changes_nothing(in_place: None) -> None:
-    there = files()
+    there = measure_files()
     again = installed("install")
     assert again.code == 0
     assert "in place already" in again.out
-    assert files() == there
+    assert measure_files() == there
 
 
 def test_unit_passes_systemd_security(in_place: None) -> None:
@@ -136,7 +125,7 @@ def test_uninstall_leaves_nothing(before: Before, in_place: None) -> None:
     back = hbatune("uninstall")
     assert back.code == 0, back.out + back.err
     assert everything() == before.values
-    assert files() == before.files
+    assert measure_files() == before.files
     assert not Path("/run/hbatune").exists()
     assert systemctl("is-active", "hbatune.service") == "inactive"
     with loaded_scsi_debug(**LUN) as [disk]:

@@ -17,10 +17,13 @@ from tests.lab.guest import reboots
 from tests.lab.guest.boot import LUN, UNIT
 from tests.lab.guest.command import CONFIGURATION, JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug
+from tests.lab.guest.machine_state import (
+    by_place,
+    list_files,
+    look_at_a_tuned_machine,
+    measure_files,
+)
 from tests.lab.guest.service import QUICK, QUIET, Journal, daemon, is_active, systemctl
-from tests.lab.guest.test_boots import by_place, look_at_a_tuned_machine
-from tests.lab.guest.test_boots import files as named_files
-from tests.lab.guest.test_install import files
 from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.12",)
@@ -85,7 +88,7 @@ def package() -> Iterator[Path]:
 @pytest.mark.usefixtures("virtual_disks_wanted")
 @pytest.mark.deadline(900)
 def test_package_installs_and_leaves_nothing(package: Path) -> None:
-    before, there = everything(), files()
+    before, there = everything(), measure_files()
     dpkg("--install", str(package))
     assert everything() == before, "a package changes nothing by itself"
     where = installed("list", "--json")
@@ -110,7 +113,7 @@ def test_package_installs_and_leaves_nothing(package: Path) -> None:
     assert everything() == before
     assert systemctl("is-active", "hbatune.service", check=False) == "inactive"
     Path("/etc/hbatune/hbatune.toml").unlink(missing_ok=True)
-    left = {name for name in files() if name not in there and "/var/lib/dpkg" not in name}
+    left = {name for name in measure_files() if name not in there and "/var/lib/dpkg" not in name}
     assert not {name for name in left if "hbatune" in name and name != "/etc/hbatune"}
     assert not list(Path("/usr/lib/hbatune").rglob("*"))
 
@@ -122,7 +125,7 @@ def test_package_upgrade_survives_reboot(
     package, kept = _built(), reboots.kept()
     if not kept:
         hbatune("uninstall")
-        before, there = by_place(), named_files()
+        before, there = by_place(), list_files()
         reboots.boot_as_a_server()
         dpkg("--install", str(package))
         configure(f"{QUIET}rollback_on_stop = true\n")
@@ -149,4 +152,4 @@ def test_package_upgrade_survives_reboot(
     assert by_place() == kept["before"]
     assert CONFIGURATION.exists()
     dpkg("--purge", "hbatune")
-    assert named_files() == kept["there"]
+    assert list_files() == kept["there"]

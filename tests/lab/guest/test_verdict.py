@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import Done, hbatune
+from tests.lab.guest.kill_points import Counter, boundaries
 from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, neighbour, profile
-from tests.lab.guest.test_killed import Counter, boundaries
 from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.1",)

@@ -1,0 +1,25 @@
+"""Events of disks and maps, as the udev rules see them."""
+
+from pathlib import Path
+
+from hbatune.boot.compile import CompiledRules
+from hbatune.facts.model import Endpoint, Kind
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import Profile
+from hbatune.shipped import find_shipped
+from tests.hosts.udev import Event
+
+
+def shipped_profile(name: str) -> Profile:
+    """A profile as it ships, without any site's rules."""
+    return load_profile(name, Library(find_shipped("rules"), Path("/nowhere")))
+
+
+def event(root: Path, endpoint: Endpoint, rules: CompiledRules, **environment: str) -> Event:
+    """The disk as it appears, the map as it is activated."""
+    known = {"ACTION": "add", "DEVTYPE": "disk", **environment}
+    if endpoint.kind is Kind.MAP:
+        known |= {"ACTION": "change", "DM_ACTIVATION": "1", "DM_UUID": "mpath-1", **environment}
+    if endpoint.kind is Kind.PATH:
+        known["DM_MULTIPATH_DEVICE_PATH"] = "1"
+    return Event(root, endpoint.target, known).run(rules)

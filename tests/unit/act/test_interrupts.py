@@ -1,0 +1,43 @@
+"""A vector that a write has shown to be managed is not planned again."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hbatune.act.interrupts import remember_immovable, with_immovable
+from hbatune.plan.make import make_plan
+from hbatune.plan.rows import State
+from hbatune.policy.profile import Exactly
+from tests.unit.machines import adapter, machine, vector
+from tests.unit.profiles import profile
+
+PLACE = profile(("irq_affinity", Exactly("0")))
+VECTORS = (vector(irq=30, inferred=True), vector(irq=31, inferred=True))
+HOST = replace(machine(adapters=(adapter(),)), vectors=VECTORS)
+
+
+def test_refused_interrupt_stays_fixed(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "locked.json"
+    plan = make_plan(with_immovable(HOST, file), PLACE)
+    first, second = plan.rows
+    assert (first.state, second.state) == (State.DRIFT, State.DRIFT)
+    remember_immovable(file, plan, [replace(first, state=State.FIXED), second])
+    remember_immovable(file, plan, [])
+    states = {row.target: row.state for row in make_plan(with_immovable(HOST, file), PLACE).rows}
+    assert states == {"irq30": State.FIXED, "irq31": State.DRIFT}
+    remember_immovable(file, plan, [replace(second, state=State.FIXED)])
+    assert {row.state for row in make_plan(with_immovable(HOST, file), PLACE).rows} == {State.FIXED}
+
+
+def test_fixed_rows_are_not_stored(tmp_path: Path) -> None:
+    file = tmp_path / "locked.json"
+    plan = make_plan(HOST, PLACE)
+    known = [replace(row, setting="queue_depth", state=State.FIXED) for row in plan.rows]
+    remember_immovable(file, plan, [*plan.rows, *known])
+    assert not file.exists()
+
+
+def test_invalid_record_fixes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "locked.json"
+    file.write_bytes(b"{")
+    assert with_immovable(HOST, file) == HOST

@@ -1,0 +1,269 @@
+"""The record of a rollback: written first, on a full disk too, and obeyed until it is lifted."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from hbatune.act import files, journal, paths, rollback_record
+from hbatune.act.executor import Means
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.paths import Paths
+from hbatune.act.restore import restore_values
+from hbatune.act.rollback_record import RecordError, RollbackRecords
+from hbatune.act.writer import UnfinishedError, write_plan
+from hbatune.plan.rows import Outcome
+from hbatune.policy.profile import Exactly
+from hbatune.text.limit_text import describe_limit
+from tests.unit.disk_files import Disk, filed, planned
+from tests.unit.machines import machine
+
+A, B = "naa.a@0000:01:00.0/0:0:0:0", "naa.b@0000:01:00.0/0:0:1:0"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    state, run = tmp_path / "state", tmp_path / "run"
+    for name, path in (
+        ("STATE", state),
+        ("ROLLBACKS", state / "rollbacks"),
+        ("ROLLBACKS_NOW", run / "rollbacks"),
+        ("HANDS_OFF", state / "hands-off"),
+        ("HANDS_OFF_NOW", run / "hands-off"),
+        ("HANDS_OFF_TARGETS", state / "hands-off.json"),
+    ):
+        monkeypatch.setattr(paths, name, path)
+    return state
+
+
+def full(*args: object, **kwargs: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def lift(named: list[str] | None) -> None:
+    rollback_record.lift(rollback_record.load(Paths()), named, Paths())
+
+
+def test_no_record_covers_nothing() -> None:
+    assert rollback_record.load(Paths()) == RollbackRecords()
+    assert not rollback_record.load(Paths()).covers(A)
+
+
+def test_apply_lifts_global_rollback() -> None:
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all
+    assert rollback_record.load(Paths()).covers(A)
+    assert paths.HANDS_OFF.exists(), "the compiled udev rules test for it"
+    lift(None)
+    assert rollback_record.load(Paths()) == RollbackRecords()
+    assert not paths.HANDS_OFF.exists()
+    assert not paths.HANDS_OFF_NOW.exists()
+
+
+def test_named_apply_lifts_one_target() -> None:
+    rollback_record.record_everything(Paths())
+    lift([A])
+    records = rollback_record.load(Paths())
+    assert (records.covers(A), records.covers(B), records.covers_all) == (False, True, False)
+    assert paths.HANDS_OFF.exists()
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all, "what was lifted is rolled back again"
+
+
+def test_target_lift_needs_name() -> None:
+    rollback_record.record_targets([A], Paths())
+    lift(None)
+    assert rollback_record.load(Paths()).covers(A)
+    assert not rollback_record.load(Paths()).covers(B)
+    lift([A])
+    assert rollback_record.load(Paths()) == RollbackRecords()
+
+
+def test_later_rollback_survives_lift() -> None:
+    rollback_record.record_everything(Paths())
+    began = rollback_record.load(Paths())
+    assert not rollback_record.has_later(began, Paths())
+    rollback_record.record_everything(Paths())
+    rollback_record.record_targets([B], Paths())
+    assert rollback_record.has_later(began, Paths())
+    rollback_record.lift(began, None, Paths())
+    assert rollback_record.load(Paths()).covers(A)
+    assert rollback_record.load(Paths()).ids == (B,)
+    assert paths.HANDS_OFF.exists()
+
+
+def test_guard_objects_to_later_rollbacks() -> None:
+    rollback_record.record_everything(Paths())
+    guard = rollback_record.load(Paths()).guard(Paths(), named=False)
+    assert guard.objection(A) is None
+    rollback_record.record_targets([B], Paths())
+    assert guard.objection(A) is None
+    assert describe_limit(guard.objection(B)) == "a rollback was recorded during this run"
+
+
+def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = RollbackRecords().guard(Paths(), named=False)
+
+    def fail(path: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "listdir", fail)
+    assert "cannot be read: Input/output error" in describe_limit(guard.objection(A))
+    assert rollback_record.load(Paths()).covers_all
+
+
+def test_damaged_record_covers_everything() -> None:
+    rollback_record.record_targets([A], Paths())
+    (record,) = paths.ROLLBACKS.iterdir()
+    for folder in (paths.ROLLBACKS, paths.ROLLBACKS_NOW):
+        (folder / record.name).write_text("{")
+    rollback_record.record_targets([B], Paths())
+    records = rollback_record.load(Paths())
+    assert (records.covers_all, records.damaged) == (True, (record.name,))
+    assert records.ids == (B,), "the damaged one is no rollback of everything on disk"
+    assert not paths.HANDS_OFF.exists()
+
+
+def test_full_disk_accepts_global_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_make_temporary", full)
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all
+    (record,) = paths.ROLLBACKS.iterdir()
+    assert record.stat().st_size == 0, "it takes no block"
+
+
+def test_unwritable_state_is_reported(folder: Path) -> None:
+    folder.parent.mkdir(exist_ok=True)
+    folder.write_text("no folder")
+    with pytest.raises(RecordError, match="cannot be recorded"):
+        rollback_record.record_everything(Paths())
+    folder.unlink()
+    assert rollback_record.load(Paths()).covers_all
+
+
+def test_full_disk_accepts_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    rollback_record.reserve_space(paths.STATE, [A, B])
+    monkeypatch.setattr(files, "_make_temporary", full)
+    rollback_record.record_targets([A, B], Paths())
+    assert rollback_record.load(Paths()).ids == (A, B)
+
+
+def test_run_folder_failure_preserves_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "run").write_text("no folder")
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all
+
+
+def test_earlier_version_records_are_honoured() -> None:
+    paths.STATE.mkdir()
+    paths.HANDS_OFF.touch()
+    paths.HANDS_OFF_TARGETS.write_text(f'{{"ids": ["{B}"], "lifted": ["{A}"]}}')
+    records = rollback_record.load(Paths())
+    assert (records.covers(A), records.covers(B), records.covers("c")) == (False, True, True)
+    lift(None)
+    assert rollback_record.load(Paths()).ids == (B,)
+    assert not paths.HANDS_OFF.exists()
+    assert not paths.HANDS_OFF_TARGETS.exists()
+
+
+def test_reserve_allows_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal"
+    files.replace(path, b"before")
+    files.reserve_space(path, 10)
+    monkeypatch.setattr(files, "_make_temporary", full)
+    with pytest.raises(OSError, match="No space"):
+        files.replace(path, b"longer than the block that is kept" * 200)
+    assert path.read_bytes() == b"before"
+    files.replace(path, b"after", mode=0o640)
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"after", 0o640)
+    with pytest.raises(OSError, match="No space"):
+        files.replace(path, b"more")
+    assert path.read_bytes() == b"after"
+
+
+def test_small_growth_retains_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal"
+    files.reserve_space(path, 10)
+    monkeypatch.setattr(files, "_make_temporary", full)
+    files.reserve_space(path, 20)
+    with pytest.raises(OSError, match="No space"):
+        files.reserve_space(path, 8000)
+
+
+# -- apply and rollback while the disk fills up ---------------------------------------------------
+
+
+class Bench:
+    """A disk whose nomerges an apply sets."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.disk = Disk(tmp_path / "sys", "sda")
+        self.means = Means(
+            paths.STATE / "journal.json", tmp_path / "run/writers", tmp_path / "spent.json", 1, 20.0
+        )
+
+    def apply(self) -> list[Outcome | None]:
+        host = machine(self.disk.endpoint())
+        plan = planned(host, ("nomerges", Exactly(1)))
+        return [row.outcome for row in write_plan(host, plan, filed(self.means), self.means)]
+
+    def rollback(self) -> list[Outcome | None]:
+        host = machine(self.disk.endpoint())
+        return [row.outcome for row in restore_values(host, filed(self.means), self.means)]
+
+
+def test_rollback_works_on_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+    bench.apply()
+    monkeypatch.setattr(files, "_make_temporary", full)
+    assert bench.rollback() == [Outcome.WRITTEN]
+    assert bench.disk.value("queue/nomerges") == "0"
+    assert not bench.means.journal.exists()
+
+
+def test_apply_finishes_on_filling_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = journal.save
+
+    def save(path: Path, what: Journal, **options: Any) -> bytes:
+        data = real(path, what, **options)
+        monkeypatch.setattr(files, "_make_temporary", full)
+        return data
+
+    monkeypatch.setattr(journal, "save", save)
+    bench = Bench(tmp_path)
+    assert bench.apply() == [Outcome.WRITTEN]
+    assert filed(bench.means).run is None
+
+
+def test_unfinished_journal_preserves_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = journal.save
+
+    def save(path: Path, what: Journal, **options: Any) -> bytes:
+        if what.run is None:
+            raise journal.JournalError("the journal cannot be written: Input/output error")
+        return real(path, what, **options)
+
+    monkeypatch.setattr(journal, "save", save)
+    bench = Bench(tmp_path)
+    with pytest.raises(UnfinishedError) as caught:
+        bench.apply()
+    assert [row.outcome for row in caught.value.rows] == [Outcome.WRITTEN]
+    entries = filed(bench.means).entries
+    assert [(entry.setting, entry.before) for entry in entries] == [("nomerges", 0)]
+
+
+def test_missing_reserve_prevents_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    bench = Bench(tmp_path)
+    with pytest.raises(journal.JournalError, match="No space"):
+        bench.apply()
+    assert bench.disk.value("queue/nomerges") == "0"
+
+
+def test_old_journal_exclusions_are_honoured(tmp_path: Path) -> None:
+    old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
+    assert journal.update_record_ids(old, RollbackRecords(), machine()).covers(A)

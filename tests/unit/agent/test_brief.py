@@ -1,0 +1,72 @@
+"""Tests of hbatune/agent/brief.py."""
+
+import json
+import os
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import paths
+from hbatune.agent import status
+from hbatune.agent.brief import read_brief
+from hbatune.agent.status import DaemonHealth, DaemonState, Status
+from hbatune.cli import main
+from hbatune.text.status_lines import show_status
+from hbatune.workers import Process, find_this_process
+from tests.unit.statuses import GOOD, RAMPING, Capture, current_times
+
+
+@pytest.mark.parametrize("found", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
+def test_brief_matches_full_status(found: Status, capsys: Capture) -> None:
+    status.save(paths.STATUS, found)
+    assert main(["status"]) == 0
+    told = capsys.readouterr().out
+    assert read_brief(paths.STATUS) is not None
+    show_status(found, DaemonHealth(DaemonState.OK), ())
+    assert told == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        replace(GOOD, open=(RAMPING,)),
+        replace(GOOD, error="the disk is full"),
+        replace(GOOD, mistake="no such profile"),
+        replace(GOOD, profile=None),
+        replace(GOOD, profile="\x1b[31m"),
+        replace(GOOD, rolled_back=True),
+        replace(GOOD, unreadable=2),
+        replace(GOOD, ready=False),
+        replace(GOOD, since=1e300),
+        replace(GOOD, passes=True),
+        replace(GOOD, schema="hbatune.status/2"),
+        replace(GOOD, process=Process(2**22, 1)),
+        replace(GOOD, process=replace(find_this_process(), start_time=1)),
+        replace(GOOD, times=None),
+        replace(GOOD, times=current_times(clock="another")),
+        replace(GOOD, times=current_times(saved=1e15)),
+        replace(GOOD, abandoned=1),
+    ],
+)
+def test_eventful_status_skips_brief(found: Status) -> None:
+    status.save(paths.STATUS, found)
+    assert read_brief(paths.STATUS) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 60_000, "\xff", "1" * 99_999])
+def test_damaged_status_skips_brief(text: str) -> None:
+    paths.STATUS.write_text(text)
+    assert read_brief(paths.STATUS) is None
+
+
+def test_brief_status_skips_pipe() -> None:
+    os.mkfifo(paths.STATUS)
+    assert read_brief(paths.STATUS) is None
+
+
+def test_unknown_field_skips_brief() -> None:
+    """It may be something to tell."""
+    fields = {**json.loads(msgspec.json.encode(GOOD)), "new": None}
+    paths.STATUS.write_text(json.dumps(fields))
+    assert read_brief(paths.STATUS) is None

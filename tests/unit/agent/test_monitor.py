@@ -1,0 +1,142 @@
+"""The watch as the daemon keeps it: what it watches, when, and where its metrics go."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import paths
+from hbatune.agent.monitor import NEVER, MetricsMonitor
+from hbatune.agent.orders import PassReport
+from hbatune.agent.status import Status
+from hbatune.facts import sampler
+from hbatune.facts.sampler import find_sampled_places
+from hbatune.policy.config import Config, MetricsConfig, WatchConfig
+from hbatune.watch.alerts import AlertChange, AlertCondition
+from hbatune.watch.subjects import find_subjects
+from hbatune.workers import find_this_process
+from tests.unit.machines import endpoint, machine
+
+DISK = endpoint(address=None)
+SEEN = PassReport(
+    "test", 1, subjects=find_subjects(machine(DISK)), places=find_sampled_places(machine(DISK))
+)
+STATUS = Status(find_this_process(), 0.0, "test")
+BUSY = replace(WatchConfig(), interval_seconds=1.0, window_seconds=2.0, counters_seconds=1.0)
+
+
+class Bench:
+    """A clock, and a disk that is as busy as the test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 0.0
+        self.ticks = 0
+        self.diskstats = folder / "diskstats"
+        self.config = Config(watch=BUSY)
+        self.monitor = MetricsMonitor(clock=lambda: self.now)
+
+    def go(self, seconds: int, share: float) -> list[tuple[AlertChange, AlertCondition]]:
+        """Let the disk be busy for a share of so many seconds; return what became of alerts."""
+        found = []
+        for _ in range(seconds):
+            self.now += 1.0
+            self.ticks += round(share * 1000)
+            ios = round(self.now * 100)
+            counts = f"{ios} 0 {ios * 8} {ios * 5} 0 0 0 0 0 {self.ticks} {self.ticks}"
+            self.diskstats.write_text(f"   8       0 sda {counts} 0 0 0 0 0 0\n")
+            _, events = self.monitor.tick(STATUS)
+            found += [(each.change, each.alert.condition) for each in events]
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(tmp_path)
+    monkeypatch.setattr(sampler, "_DISKSTATS", str(made.diskstats))
+    monkeypatch.setattr(paths, "LATENCY", tmp_path / "latency.json")
+    return made
+
+
+def test_idle_monitor_never_fires(bench: Bench) -> None:
+    assert bench.monitor.due == NEVER
+    bench.monitor.watch(SEEN, bench.config)
+    assert bench.monitor.due == 0.0
+    bench.monitor.stop_watching()
+    assert bench.monitor.due == NEVER
+    bench.monitor.watch(PassReport("test", 1), bench.config)
+    assert bench.monitor.due == NEVER
+
+
+def test_alert_fires_and_clears_once(bench: Bench) -> None:
+    bench.monitor.watch(SEEN, bench.config)
+    events = bench.go(4, 1.0)
+    bench.monitor.watch(SEEN, bench.config)
+    events += bench.go(4, 1.0)
+    events += bench.go(6, 0.1)
+    busy = [change for change, condition in events if condition is AlertCondition.UTILISATION]
+    assert busy == [AlertChange.RAISED, AlertChange.CLEARED]
+
+
+def test_inherited_alert_is_not_repeated(bench: Bench) -> None:
+    bench.monitor.watch(SEEN, bench.config)
+    bench.go(6, 1.0)
+    state, _ = bench.monitor.tick(STATUS)
+    again = Bench(bench.diskstats.parent)
+    again.now = bench.now
+    again.ticks = bench.ticks
+    again.monitor = MetricsMonitor(state.alerts, clock=lambda: again.now)
+    again.monitor.watch(SEEN, again.config)
+    assert again.go(6, 1.0) == []
+    assert again.go(6, 0.1) == [(AlertChange.CLEARED, AlertCondition.UTILISATION)]
+
+
+def test_missed_intervals_are_skipped(bench: Bench) -> None:
+    bench.monitor.watch(SEEN, bench.config)
+    bench.go(1, 0.0)
+    assert bench.monitor.due == 1.0
+    bench.now = 60.0
+    bench.monitor.tick(STATUS)
+    assert bench.monitor.due == 60.0
+
+
+def test_textfile_receives_metrics(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
+    bench.monitor.watch(SEEN, config)
+    bench.go(2, 0.5)
+    [file] = folder.iterdir()
+    assert "hbatune_endpoint_utilisation_ratio{" in file.read_text()
+    assert bench.monitor.problem is None
+
+
+def test_removed_metrics_folder_is_reported(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
+    bench.monitor.watch(SEEN, config)
+    folder.rmdir()
+    bench.go(2, 0.5)
+    assert bench.monitor.problem is not None
+    assert "metrics cannot be written" in bench.monitor.problem
+    folder.mkdir()
+    bench.go(1, 0.5)
+    assert bench.monitor.problem is None
+
+
+def test_unserved_metrics_are_reported(bench: Bench, tmp_path: Path) -> None:
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(tmp_path / "none")))
+    bench.monitor.watch(SEEN, config)
+    assert bench.monitor.problem is not None
+    bench.go(2, 0.5)
+
+
+def test_metrics_socket_follows_configuration(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    config = replace(bench.config, metrics=MetricsConfig(listen=f"unix:{path}"))
+    bench.monitor.watch(SEEN, config)
+    assert bench.monitor.fileno() is not None
+    assert path.exists()
+    bench.monitor.watch(SEEN, bench.config)
+    assert bench.monitor.fileno() is None
+    assert not path.exists()

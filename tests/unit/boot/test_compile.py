@@ -1,0 +1,303 @@
+"""A profile as udev rules: exact or left to the daemon, and nobody's name becomes more than text.
+
+That they agree with the plan is shown on described machines (tests/hosts/test_boot_rules.py).
+"""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.act import paths
+from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
+from hbatune.boot.conditions import build_condition
+from hbatune.boot.lines import escape_glob, make_globs_below
+from hbatune.plan.rows import RevertedValue
+from hbatune.policy.config import LimitScope, Site, SiteArray
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Profile, Rule
+from hbatune.settings.table import parse_saved_values
+from tests.unit.hostile_names import hostile
+from tests.unit.profiles import profile
+from tests.unit.site_folder import SiteFolder
+
+# What udev reads as one part of a rule: no other form leaves the quotation marks.
+PART = r'[A-Z]+(\{([A-Za-z0-9_./-]|\$id/)+\})?(==|!=|=)"[ !#-\[\]-~]*"'
+RULE = re.compile(rf"{PART}(, {PART})*")
+
+
+def ruled(effect: Effect, setting: str = "nomerges", **when: Any) -> Profile:
+    """A profile of one rule."""
+    made = profile((setting, effect))
+    [rule] = made.rules
+    return msgspec.structs.replace(
+        made, rules=(msgspec.structs.replace(rule, when=msgspec.convert(when, Match)),)
+    )
+
+
+def lines(rules: CompiledRules) -> list[str]:
+    """The rules without what is said about them."""
+    return [each for each in format_rules(rules).split("\n") if each and not each.startswith("#")]
+
+
+def part(rules: CompiledRules, title: str) -> list[str]:
+    """The lines of the section whose title begins so."""
+    [section] = [each for each in rules.sections if each.title.startswith(title)]
+    whole = format_rules(msgspec.structs.replace(rules, sections=(section,), left=()))
+    return [each for each in whole.split("\n") if each and not each.startswith("#")]
+
+
+@given(st.integers(1, 5000), st.integers(0, 12000))
+def test_below_globs_match_smaller_numbers(number: int, value: int) -> None:
+    fits = any(fnmatchcase(str(value), glob) for glob in make_globs_below(number).split("|"))
+    assert fits == (value < number)
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="|\\"), max_size=12))
+def test_literal_matches_exact_text_only(text: str) -> None:
+    assert fnmatchcase(text, escape_glob(text))
+    assert not fnmatchcase(f"{text}x", escape_glob(text))
+    assert not fnmatchcase(text.replace("*", "y").replace("?", "y") + "y", escape_glob(text))
+
+
+def test_shipped_profiles_compile_to_rules(site: SiteFolder) -> None:
+    rules = compile_rules(site.load("oltp"), Site())
+    assert all(RULE.fullmatch(each) for each in lines(rules))
+    ssd = ', ENV{.HBATUNE_MEDIUM}=="ssd", ENV{.HBATUNE_QUEUE_DEPTH}='
+    assert part(rules, "sas-ssd-depth") == [
+        f'ENV{{.HBATUNE_PROTOCOL}}=="sas|sas+volume"{ssd}""',
+        f'ENV{{.HBATUNE_PROTOCOL}}=="sas"{ssd}"64"',
+    ]
+    assert part(rules, "fabric-scheduler") == [
+        'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_SCHEDULER}="", '
+        'ENV{.HBATUNE_SCHEDULER_LEFT}="0"'
+    ]
+    assert part(rules, "Only as a disk appears") == [
+        'ACTION!="add", GOTO="hbatune_end"',
+        'ENV{.HBATUNE_KNOWN}=="1", GOTO="hbatune_end"',
+        'ENV{HBATUNE_SEEN}="$env{DISKSEQ}"',
+        'ENV{HBATUNE_SEEN}=="", ENV{HBATUNE_SEEN}="unnumbered"',
+    ]
+
+
+def test_writes_are_ordered_after_saves(site: SiteFolder) -> None:
+    whole = lines(compile_rules(site.load("throughput"), Site()))
+    written = [each for each in whole if re.search(r', ATTR\{[^}]+\}="', each)]
+    paths = [re.findall(r'ATTR\{([^}]+)\}="', each)[-1] for each in written]
+    order = ["queue/scheduler", "device/queue_depth", "queue/nr_requests"]
+    assert paths == sorted(paths, key=order.index)
+    saving = [number for number, each in enumerate(whole) if '="$attr{' in each]
+    assert max(saving) < min(map(whole.index, written))
+
+
+def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
+    whole = lines(compile_rules(site.load("oltp"), Site()))
+    save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
+    assert any(each.endswith(save) and "NR_REQUESTS" in each for each in whole)
+    assert parse_saved_values({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
+        "nr_requests": 256,
+        "queue/iosched/async_depth": 256,
+    }
+
+
+def test_saved_values_survive_every_event(site: SiteFolder) -> None:
+    for name in ("oltp", "balanced"):
+        whole = lines(compile_rules(site.load(name), Site()))
+        kept = whole.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
+        assert kept < whole.index('ACTION!="add", GOTO="hbatune_end"')
+        assert whole.index('IMPORT{db}=="HBATUNE_SEEN"') < kept
+
+
+def test_rules_skip_initramfs(site: SiteFolder) -> None:
+    whole = lines(compile_rules(site.load(), Site()))
+    assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in whole[:6]
+
+
+def test_depth_is_only_raised(site: SiteFolder) -> None:
+    rules = compile_rules(ruled(Exactly(64), "queue_depth"), Site())
+    [line] = [each for each in lines(rules) if each.endswith('ATTR{device/queue_depth}="64"')]
+    assert 'ATTR{device/queue_depth}=="[0-9]|[1-5][0-9]|6[0-3]"' in line
+
+
+def test_read_ahead_is_written_last() -> None:
+    made = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
+    whole = lines(compile_rules(made, Site()))
+    assert 'ATTR{queue/read_ahead_kb}="128"' in whole[-2]
+    assert 'ENV{.HBATUNE_RESET_READ_AHEAD_KB}=="1"' in whole[-2]
+
+
+@pytest.mark.parametrize(
+    ("when", "exact"),
+    [
+        ({"protocol": ["sata"], "medium": ["ssd"]}, True),
+        ({"protocol": ["sas", "volume"]}, True),
+        ({"protocol": ["sas"], "medium": ["ssd"]}, False),  # behind MegaRAID perhaps a volume
+        ({"tri_mode": True}, True),
+        ({"vendor": ["SEAGATE"], "model": ["ST*", "HU?"]}, True),
+        ({"vendor": ["*"]}, True),
+        ({"kind": ["disk"], "multipath": ["none"]}, True),
+        ({"family": ["mpt3sas"]}, False),  # a driver without a family may be any
+        ({"link": {"gen": [3]}}, False),
+        ({"model": ["ST[0-9]*"]}, False),
+        ({"model": ["A|B"]}, False),
+        ({"model": ["ends in a blank "]}, False),
+        ({"model": ["back\\slash"]}, False),
+        ({"model": ['quo"te']}, False),
+        ({"model": ["Größe"]}, False),
+        ({"model": ["{new}line\n"]}, False),
+    ],
+)
+def test_conditions_report_exactness(when: dict[str, Any], exact: bool) -> None:
+    assert build_condition(msgspec.convert(when, Match)).exact is exact
+    left = dict(compile_rules(ruled(Exactly(2), **when), Site()).left)
+    assert ("nomerges (rule-0)" in left) is not exact
+
+
+@pytest.mark.parametrize("when", [{"kind": ["path"]}, {"kind": ["map"], "multipath": ["nvme"]}])
+def test_map_paths_need_daemon(when: dict[str, Any]) -> None:
+    rules = compile_rules(ruled(Exactly(2), **when), Site())
+    assert rules.settings == ()
+    assert rules.left == (("nomerges (rule-0)", "is for maps and their paths"),)
+
+
+@pytest.mark.parametrize("when", [{"kind": ["map"]}, {"multipath": ["dm"]}])
+def test_only_pure_map_rules_compile(when: dict[str, Any]) -> None:
+    alone = compile_rules(ruled(Exactly(2), kind=["map"], multipath=["dm"]), Site())
+    assert (alone.settings, alone.left) == (("nomerges",), ())
+    rules = compile_rules(ruled(Exactly(2), **when), Site())
+    assert rules.settings == ("nomerges",)
+    assert rules.left == (("nomerges (rule-0)", "is for more than dm-multipath maps"),)
+
+
+def test_inexact_condition_clears_setting() -> None:
+    made = profile(("nomerges", Exactly(2)))
+    [first] = made.rules
+    second = Rule("odd", Match(model=("ST[0-9]*",)), "nomerges", Exactly(0), "b", "site", "x.toml")
+    rules = compile_rules(msgspec.structs.replace(made, rules=(first, second)), Site())
+    assert part(rules, "odd") == [
+        'KERNEL=="sd*", ENV{.HBATUNE_NOMERGES}=""',
+        'KERNEL=="nvme*", ENV{.HBATUNE_NOMERGES}=""',
+    ]
+
+
+def test_raise_only_nomerges_deferred() -> None:
+    rules = compile_rules(profile(("nomerges", AtLeast(1))), Site())
+    assert rules.settings == ()
+    assert "lowered" in rules.left[0][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("sda", ['KERNELS=="sda"']),
+        ("/dev/sda", ['KERNELS=="sda"']),
+        ("0000:03:00.0", ['KERNELS=="0000:03:00.0"']),
+        ("naa.500c", ['ATTR{device/wwid}=="*.500[cC]"', 'ATTR{wwid}=="*.500[cC]"']),
+        ("EUI.500C", ['ATTR{device/wwid}=="*.500[cC]"', 'ATTR{wwid}=="*.500[cC]"']),
+        (
+            "t10.T_1",
+            ['ATTR{device/wwid}=="[tT]10.[tT]*1"', 'ATTR{wwid}=="[tT]10.[tT]*1"'],
+        ),
+        (
+            "NAA.5@0000:01:00.0/sas-0x50-lun-0",
+            [
+                'ATTR{device/wwid}=="*.5", KERNELS=="0000:01:00.0"',
+                'ATTR{wwid}=="*.5", KERNELS=="0000:01:00.0"',
+            ],
+        ),
+        (
+            "naa.5@iscsi/iscsi-iqn.a:b-lun-1",
+            ['ATTR{device/wwid}=="*.5"', 'ATTR{wwid}=="*.5"'],
+        ),
+        (
+            "x@0000:01:00.0/scsi-0:1:2",
+            [
+                'ATTR{device/wwid}=="*.[xX]", KERNELS=="0000:01:00.0"',
+                'ATTR{wwid}=="*.[xX]", KERNELS=="0000:01:00.0"',
+                'ENV{.HBATUNE_WWID}!="1", KERNELS=="0000:01:00.0"',
+            ],
+        ),
+        (
+            "/dev/disk/by-path/pci-0",
+            ['KERNELS=="disk*by-path*pci-0"', 'SYMLINK=="disk/by-path/pci-0"'],
+        ),
+        (
+            "/dev/disk/by-id/wwn-0x5000C500",
+            [
+                'ATTR{device/wwid}=="*.5000[cC]500"',
+                'ATTR{wwid}=="*.5000[cC]500"',
+                'KERNELS=="disk*by-id*wwn-0x5000C500"',
+                'SYMLINK=="disk/by-id/wwn-0x5000C500"',
+            ],
+        ),
+    ],
+)
+def test_site_exclusion_skips_device(name: str, lines: list[str], site: SiteFolder) -> None:
+    rules = compile_rules(site.load(), Site(exclude=(name,)))
+    assert part(rules, "Excluded") == [f'{each}, GOTO="hbatune_end"' for each in lines]
+
+
+def test_unseen_name_excludes_without_wwid(
+    site: SiteFolder,
+) -> None:
+    rules = compile_rules(site.load(), Site(exclude=("SEAGATE-ST12-Z1",)))
+    assert part(rules, "Excluded")[-1] == 'ENV{.HBATUNE_WWID}!="1", GOTO="hbatune_end"'
+
+
+def test_reverted_setting_is_skipped(site: SiteFolder) -> None:
+    tried = RevertedValue("naa.5@0000:01:00.0/scsi-0:1:2", "nr_requests", 2048)
+    rules = compile_rules(site.load(), Site(), reverted=(tried,))
+    assert part(rules, "Tried") == [
+        f'ATTR{{{path}}}=="naa.5", KERNELS=="0000:01:00.0", ENV{{.HBATUNE_NR_REQUESTS}}=""'
+        for path in ("device/wwid", "wwid")
+    ]
+
+
+def test_site_array_depths_need_daemon(site: SiteFolder) -> None:
+    array = SiteArray("a", 4, port_limit=1600, counting=LimitScope.LUN)
+    rules = compile_rules(site.load(), Site(array=(array,), members={"sda": 5}))
+    whole = part(rules, "Depths that only the daemon")
+    assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    # Another rule has switched queuing off, and that stays.
+    off = 'ENV{.HBATUNE_PROTOCOL}=="sata", ATTR{device/queue_depth}=="1", '
+    assert off + 'ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    assert 'ENV{.HBATUNE_PROTOCOL}=="*volume*", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+
+
+@given(hostile.filter(bool), hostile.filter(bool), hostile.filter(bool))
+def test_hostile_names_stay_quoted(one: str, two: str, three: str) -> None:
+    made = ruled(Exactly(2), vendor=[one], model=[two, three])
+    [rule] = made.rules
+    named = msgspec.structs.replace(rule, name=one, because=two, source=three)
+    tried = (RevertedValue(f"{two}@{three}", "nomerges", 2),)
+    rules = compile_rules(
+        msgspec.structs.replace(made, rules=(named,), name=three),
+        Site(exclude=(one, f"{one}@{two}", f"naa.{three}")),
+        excluded=(two, f"{two}/{three}"),
+        reverted=tried,
+    )
+    whole = format_rules(rules)
+    assert all(each.isprintable() for each in whole.split("\n"))
+    assert all(RULE.fullmatch(each) for each in lines(rules)), whole
+    ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
+    substituted = [each for each in lines(rules) if "$" in ours.sub("", each)]
+    assert all("ATTRS{sas_device/$id/target_port_protocols}==" in each for each in substituted)
+
+
+def test_exhausted_memory_defers_nr_requests() -> None:
+    """udev sees one disk at a time and cannot add up what all of them take."""
+    asked = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
+    assert compile_rules(asked, Site()).settings == ("nr_requests",)
+    without = compile_rules(asked, Site(), room=False)
+    assert without.settings == ()
+    assert any("memory of the requests" in why for _, why in without.left)
+
+
+def test_hands_off_mark_stops_rules() -> None:
+    said = part(compile_rules(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything")
+    assert said == [
+        f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+    ]

@@ -1,0 +1,355 @@
+"""Findings on a driver's own levers, on ports that run slowly, and on arrays' ports."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.checks.finding import CheckInput, Severity
+from hbatune.checks.registry import run_checks
+from hbatune.facts.health import Errors, LinkRate, Root
+from hbatune.facts.model import Endpoint, Protocol, Role, Storage, Vector
+from hbatune.policy.library import load_arrays
+from hbatune.policy.profile import AtLeast
+from hbatune.shipped import find_shipped
+from tests.unit.check_inputs import (
+    ADAPTER,
+    ADVICE,
+    CRITICAL,
+    DENIED,
+    INFO,
+    NO_ERRORS,
+    WARNING,
+    adapter_health,
+    adapters,
+    facts,
+    format_finding,
+    found,
+    health,
+    only,
+    placed,
+    port,
+    seen,
+    served,
+)
+from tests.unit.machines import ABSENT, adapter, attributes, endpoint, host, link, machine, vector
+from tests.unit.profiles import profile
+
+
+def lun(number: int = 0, depth: int = 64, **overrides: Any) -> Endpoint:
+    target = f"sd{chr(97 + number)}"
+    made = {
+        "family": "lpfc",
+        "protocol": Protocol.FC,
+        "storage": Storage.ARRAY,
+        "address": f"0:0:0:{number}",
+        "attributes": attributes(device__queue_depth=str(depth)),
+    }
+    return endpoint(target=target, **{**made, **overrides})
+
+
+def looked(*luns: Endpoint, family: str = "lpfc", **facts: Any) -> CheckInput:
+    it = machine(*luns, adapters=(adapter(family=family),))
+    fares = health(it, adapters={ADAPTER: adapter_health(**facts)})
+    return replace(seen(it, fares), arrays=load_arrays(find_shipped("rules")))
+
+
+@pytest.mark.parametrize(
+    ("inspected", "severity", "words"),
+    [
+        ({"lpfc_cr_delay": "20", "lpfc_cr_count": "8"}, ADVICE, "up to 20000 µs (lpfc_cr_delay)"),
+        ({"lpfc_cr_delay": "20", "lpfc_cr_count": "1"}, None, ""),
+        ({"lpfc_cr_delay": "0", "lpfc_cr_count": "8"}, None, ""),
+        ({"zio": "Mode 6", "zio_timer": "20000 us"}, ADVICE, "up to 20000 µs (zio)"),
+        ({"zio": "Mode 6", "zio_timer": "200 us"}, INFO, "up to 200 µs (zio)"),
+        ({"zio": "Disabled", "zio_timer": "20000 us"}, None, ""),
+    ],
+)
+def test_interrupt_coalescing_sets_severity(
+    inspected: dict[str, str], severity: Severity | None, words: str
+) -> None:
+    facts = {f"host0 {name}": text for name, text in inspected.items()}
+    findings = found(looked(lun(), inspected=facts), "coalescing-on")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert all(
+        f"host0: completions wait for company for {words}" in format_finding(finding).evidence
+        for finding in findings
+    )
+
+
+def test_perf_mode_coalesces_all_queues() -> None:
+    it = looked(lun(), family="mpt3sas", options={"perf_mode": "1"})
+    assert format_finding(only(found(it, "coalescing-on"))).evidence == (
+        "completions wait for company (perf_mode=1)"
+    )
+    assert not found(looked(lun(), options={"perf_mode": "0"}), "coalescing-on")
+
+
+def test_low_target_depth_is_advice() -> None:
+    luns = [lun(number) for number in range(4)]
+    it = looked(*luns, inspected={"host0 lpfc_tgt_queue_depth": "100"})
+    finding = only(found(it, "target-commands"))
+    assert (finding.severity, facts(finding)["depths"], facts(finding)["luns"]) == (
+        ADVICE,
+        256,
+        4,
+    )
+    enough = looked(*luns, inspected={"host0 lpfc_tgt_queue_depth": "256"})
+    assert not found(enough, "target-commands")
+    elsewhere = [lun(number, address=f"0:0:{number}:0") for number in range(4)]
+    assert not found(
+        looked(*elsewhere, inspected={"host0 lpfc_tgt_queue_depth": "100"}), "target-commands"
+    )
+
+
+def test_timed_depth_lowering_is_reported() -> None:
+    it = looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "30"})
+    assert "longer than 30 ms" in format_finding(only(found(it, "target-time"))).evidence
+    assert not found(looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "0"}), "target-time")
+
+
+@pytest.mark.parametrize(
+    ("state", "severity"), [("1", None), ("2", CRITICAL), ("3", WARNING), ("4", CRITICAL)]
+)
+def test_inactive_adapter_is_reported(state: str, severity: Severity | None) -> None:
+    findings = found(looked(family="mpi3mr", inspected={"host0 adp_state": state}), "adapter-state")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("offered", "told"), [(9664, False), (20000, True)])
+def test_low_can_queue_is_reported(offered: int, told: bool) -> None:
+    it = looked(family="mpi3mr", credits={"host0": offered})
+    findings = found(it, "host-commands")
+    assert bool(findings) is told
+    if told:
+        assert format_finding(findings[0]).evidence == (
+            "host0 takes 9664 commands, and the firmware offers 20000"
+        )
+        assert "no option for it" in format_finding(findings[0]).advice
+
+
+def test_slow_ports_are_reported() -> None:
+    rates = {"host0": LinkRate(8, 16), "phy-1:0": LinkRate(6, 12), "phy-1:1": LinkRate(6, 12)}
+    ports, phys = sorted(
+        found(looked(lun(), rates=rates), "port-rate"), key=lambda each: each.severity
+    )
+    assert (ports.severity, facts(ports)["ports"]) == (ADVICE, ("host0",))
+    assert "switch port of host0" in format_finding(ports).advice
+    assert (phys.severity, facts(phys)["ports"]) == (INFO, ("phy-1:0", "phy-1:1"))
+    assert "at 6 Gbit/s, where 12 are possible" in format_finding(phys).evidence
+    assert not found(looked(lun(), rates={"host0": LinkRate(16, 16)}), "port-rate")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "luns", "depth", "limit"),
+    [
+        ("DGC", "VRAID", 26, 64, 1600),  # 1664
+        ("DGC", "VRAID", 25, 64, None),  # 1600
+        ("HITACHI", "DF600F", 9, 64, 512),
+        ("HITACHI", "OPEN-V", 26, 80, 2048),
+        ("IBM", "2107900", 26, 255, None),  # no paper that says it
+        ("ACME", "BOX", 26, 255, None),
+    ],
+)
+def test_array_port_overload_is_advice(
+    vendor: str, model: str, luns: int, depth: int, limit: int | None
+) -> None:
+    """Nobody has described it in [[site.array]]."""
+    port = "0x500601613b240f3a"
+    disks = [lun(number, depth, vendor=vendor, model=model, port=port) for number in range(luns)]
+    findings = found(looked(*disks), "array-port")
+    assert [facts(finding)["limit"] for finding in findings] == ([limit] if limit else [])
+    for finding in findings:
+        assert (finding.severity, facts(finding)["depths"]) == (ADVICE, luns * depth)
+        assert "[[site.array]]" in format_finding(finding).advice
+
+
+def test_share_counts_current_depth() -> None:
+    """15 drives of a depth of 32 on an adapter that takes 253, and a profile that wants 4."""
+    serving = host(can_queue=253)
+    drives = [
+        endpoint(
+            target=f"sd{chr(97 + number)}",
+            host=serving,
+            protocol=Protocol.SPI,
+            attributes=attributes(device__queue_depth="32"),
+        )
+        for number in range(15)
+    ]
+    it = machine(*drives, adapters=(adapter(hosts=(serving,)),))
+    finding = only(
+        found(seen(it, profile=profile(("queue_depth", AtLeast(4)))), "host-depth-share")
+    )
+    assert (finding.severity, facts(finding)["wanted"]) == (INFO, 32)
+    assert facts(finding)["share"] == 16
+
+
+@pytest.mark.parametrize(
+    ("card", "slot", "severity"),
+    [
+        (link(), port(), None),
+        # The slot is the limit: nothing that reseating mends.
+        (link(max_speed=16.0), port(max_speed=8.0), None),
+        (link(width=4, max_width=8), port(max_width=4), None),
+        (link(speed=2.5), port(), WARNING),
+        (link(width=4), port(max_width=16), WARNING),
+        (link(speed=8.0, max_speed=16.0), port(max_speed=32.0), WARNING),
+        (link(speed=8.0, max_speed=16.0), None, ADVICE),
+        (link(speed=8.0, max_speed=16.0), port(max_speed=ABSENT, max_width=ABSENT), ADVICE),
+        (link(max_speed=ABSENT, max_width=ABSENT), None, None),
+    ],
+)
+def test_pcie_link_is_judged(card: Any, slot: Any, severity: Severity | None) -> None:
+    sick = machine(adapters=(adapter(link=card),))
+    findings = found(seen(sick, health(sick, **adapters(sick, port=slot))), "pcie-link")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert all(finding.target == ADAPTER for finding in findings)
+
+
+def test_slow_link_names_possible_speed() -> None:
+    sick = machine(adapters=(adapter(link=link(speed=2.5, max_speed=16.0, max_width=16)),))
+    finding = only(found(seen(sick), "pcie-link"))
+    assert format_finding(finding).evidence == (
+        "the link runs at 2.5 GT/s x8, where 8 GT/s x8 is possible; port above: 0000:00:01.0"
+    )
+    assert finding.source == "D0-10"
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "root", "severity"),
+    [
+        (NO_ERRORS, NO_ERRORS, NO_ERRORS, None),
+        (Errors(3, 0, 0), NO_ERRORS, NO_ERRORS, ADVICE),
+        (NO_ERRORS, Errors(3, 0, 0), NO_ERRORS, ADVICE),
+        (Errors(3, 1, 0), NO_ERRORS, NO_ERRORS, WARNING),
+        (Errors(0, 0, 1), NO_ERRORS, NO_ERRORS, CRITICAL),
+        # Something else below the root port may have sent it.
+        (NO_ERRORS, NO_ERRORS, Errors(0, 0, 1), ADVICE),
+        (Errors(ABSENT, ABSENT, ABSENT), NO_ERRORS, NO_ERRORS, None),
+    ],
+)
+def test_bus_errors_set_severity(
+    own: Errors, above: Errors, root: Errors, severity: Severity | None
+) -> None:
+    sick = machine()
+    fares = adapters(sick, errors=own, port=port(errors=above), root=Root("0000:00:01.0", root))
+    findings = found(seen(sick, health(sick, **fares)), "pcie-errors")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+def test_uncounted_errors_are_reported() -> None:
+    sick = machine()
+    absent = Errors(ABSENT, ABSENT, ABSENT)
+    findings = run_checks(seen(sick, health(sick, **adapters(sick, errors=absent))))
+    assert "pcie-errors-not-counted" in {finding.id for finding in findings}
+    conventional = machine(adapters=(adapter(link=None),))
+    assert not found(seen(conventional), "pcie-errors-not-counted")
+
+
+LINE = vector(role=Role.LINE, names=("mpt3sas0",))
+
+
+def on_a_line(*lines: Vector, family: str = "mpt3sas", **overrides: Any) -> CheckInput:
+    """A machine whose adapter has no vectors, but these interrupt lines."""
+    sick = machine(adapters=(adapter(family=family),), vectors=lines)
+    fares = adapters(sick, **{"vectors": ABSENT, "offers_msi": True, **overrides})
+    return seen(sick, health(sick, **fares))
+
+
+def test_disabled_msix_is_reported() -> None:
+    finding = only(found(on_a_line(LINE, options={"msix_disable": "1"}), "msix-off"))
+    assert (finding.severity, finding.source) == (WARNING, "D0-3")
+    assert format_finding(finding).evidence.endswith("the module's options: msix_disable=1")
+    assert "msix_disable=1" in format_finding(finding).advice
+
+
+def test_msix_advice_omits_option() -> None:
+    told = format_finding(only(found(on_a_line(LINE), "msix-off")))
+    assert "option" not in told.evidence + told.advice
+    assert "journalctl -k -g msi" in told.advice
+
+
+def test_hidden_vectors_are_inconclusive() -> None:
+    assert not found(on_a_line(), "msix-off")
+    assert not found(on_a_line(vector(role=Role.LINE, names=())), "msix-off")
+    assert not found(on_a_line(LINE, offers_msi=False), "msix-off")
+    assert not found(on_a_line(LINE, offers_msi=ABSENT), "msix-off")
+    assert not found(on_a_line(LINE, family="sym53c8xx"), "msix-off")
+    # A user cannot look, and is told so.
+    unsure = on_a_line(LINE, offers_msi=DENIED)
+    assert not found(unsure, "msix-off")
+    assert facts(only(found(unsure, "adapter-unread")))["roots"] == ("capabilities",)
+    assert not found(on_a_line(offers_msi=DENIED), "adapter-unread")
+
+
+@pytest.mark.parametrize(
+    ("vectors", "queues", "options", "severity"),
+    [
+        (9, 8, {"max_msix_vectors": "-1"}, None),
+        (4, 8, {"max_msix_vectors": "4"}, ADVICE),
+        # Without an option there is nothing to be done about it.
+        (4, 8, {}, INFO),
+        (4, 4, {"max_msix_vectors": "4"}, INFO),
+        (1, 1, {"max_msix_vectors": "1"}, None),
+    ],
+)
+def test_vector_shortage_sets_severity(
+    vectors: int, queues: int, options: dict[str, str], severity: Severity | None
+) -> None:
+    sick = machine(adapters=(adapter(hw_queues=queues),))
+    fares = health(sick, **adapters(sick, vectors=vectors, options=options))
+    findings = found(seen(sick, fares), "msix-few")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+def test_mpi3mr_vector_shortage_is_advice() -> None:
+    card = adapter(family="mpi3mr", hw_queues=8)
+    few = machine(adapters=(card,))
+    fares = health(few, **adapters(few, vectors=3, options={"poll_queues": "4"}))
+    finding = only(found(seen(few, fares), "msix-few"))
+    assert (finding.severity, finding.source) == (ADVICE, "D4-2")
+    assert "poll_queues=4" in format_finding(finding).advice
+
+
+def test_admin_vectors_never_count() -> None:
+    sick = placed(*served("0", "1"), *served("2", "3", role=Role.ADMIN))
+    fares = health(sick, **adapters(sick, vectors=4, options={"max_msix_vectors": "4"}))
+    finding = only(found(seen(sick, fares), "msix-few"))
+    assert (facts(finding)["vectors"], finding.severity) == (2, ADVICE)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "near", "severity"),
+    [
+        (("0", "0", "0"), (0, 1), ADVICE),
+        (("0", "1", "0"), (0, 1), None),
+        (("0",), (0, 1), None),
+        (("0", "0"), (0,), None),
+    ],
+)
+def test_crowded_vectors_are_reported(
+    cpus: tuple[str, ...], near: tuple[int, ...], severity: Severity | None
+) -> None:
+    findings = found(seen(placed(*served(*cpus), near=near)), "vectors-crowded")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("managed", "severity", "advice"),
+    [(False, ADVICE, "moves the 2 that may be"), (True, INFO, "nobody can move them")],
+)
+def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice: str) -> None:
+    crowded = placed(*served("0", "0", managed=managed))
+    finding = only(found(seen(crowded), "vectors-crowded"))
+    assert finding.severity is severity
+    assert advice in format_finding(finding).advice
+
+
+@pytest.mark.parametrize(("managed", "severity"), [(False, ADVICE), (True, INFO)])
+def test_remote_vectors_are_reported(managed: bool, severity: Severity) -> None:
+    sick = placed(*served("0", "6", managed=managed))
+    finding = only(found(seen(sick), "vectors-far"))
+    assert (finding.severity, facts(finding)["vectors"]) == (severity, ("irq31",))
+    assert "another NUMA node than the adapter's (0-3)" in format_finding(finding).evidence
+    assert ("moves the 1 that may be" in format_finding(finding).advice) is not managed
+    assert not found(seen(placed(*served("0", "3"))), "vectors-far")

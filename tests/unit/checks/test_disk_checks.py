@@ -1,0 +1,281 @@
+"""What each check finds, what it leaves alone, and that each has words and a source."""
+
+import re
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from hbatune.checks.finding import CheckEvidence, Severity
+from hbatune.checks.registry import is_clean, run_checks
+from hbatune.facts.health import (
+    Errors,
+    Mount,
+)
+from hbatune.facts.model import (
+    Attribute,
+    Kind,
+    Machine,
+    Medium,
+    Missing,
+    Pci,
+    Protocol,
+    Reason,
+    Storage,
+)
+from hbatune.policy.config import Site
+from hbatune.policy.profile import Exactly, Objective
+from tests.unit.check_inputs import (
+    ADAPTER,
+    ADVICE,
+    DENIED,
+    INFO,
+    WARNING,
+    adapters,
+    disks,
+    facts,
+    format_finding,
+    found,
+    health,
+    only,
+    seen,
+)
+from tests.unit.machines import ABSENT, adapter, attributes, endpoint, link, machine
+from tests.unit.profiles import profile
+
+SAMPLES: dict[Any, Any] = {str: "sda", int: 7, float: 2.5, bool: True, tuple: ("sdb", "sdc")}
+
+
+def list_evidence(base: type[CheckEvidence] = CheckEvidence) -> Iterator[type[CheckEvidence]]:
+    """Yield the types of evidence that have their own text."""
+    for kind in base.__subclasses__():
+        subclasses = list(list_evidence(kind))
+        yield from subclasses or [kind]
+
+
+def fill(kind: type[CheckEvidence], *, unknown: bool) -> CheckEvidence:
+    """Return evidence with all its facts, or with the optional ones unknown."""
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        options = get_args(field.type) if get_origin(field.type) is UnionType else (field.type,)
+        if unknown and NoneType in options:
+            values[field.name] = None
+        elif unknown and UnsetType in options:
+            values[field.name] = UNSET
+        elif get_origin(options[0]) is tuple:
+            values[field.name] = () if unknown else SAMPLES[tuple]
+        else:
+            values[field.name] = SAMPLES[options[0]]
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", sorted(list_evidence(), key=str), ids=lambda kind: kind.__name__)
+def test_all_evidence_renders(kind: type[CheckEvidence]) -> None:
+    full, unknown = fill(kind, unknown=False), fill(kind, unknown=True)
+    for evidence in (full, unknown):
+        assert evidence.describe()
+        assert evidence.advise("sda")
+    texts = full.describe() + full.advise("sda")
+    assert "None" not in texts
+    assert "UNSET" not in texts
+    assert not re.search(r"[{}]|\bself\b", texts)
+
+
+def test_drive_cache_is_information() -> None:
+    finding = only(found(seen(machine()), "drive-cache"))
+    assert (finding.severity, facts(finding)["cache"]) == (INFO, "write through")
+    assert "never changed" in format_finding(finding).advice
+    volume = machine(endpoint(protocol=Protocol.VOLUME))
+    assert not found(seen(volume), "drive-cache")
+    assert (
+        "drives' own caches as they are"
+        in format_finding(only(found(seen(volume), "adapter-cache"))).advice
+    )
+
+
+def test_cacheless_adapter_skips_cache_advice() -> None:
+    card = Pci("0000:01:00.0", 0x010400, 0x1014, 0x034A, 0x1014, 0x033B)  # a 57B4
+    cacheless = adapter(family="ipr", pci=card, product="IBM 57B4 SAS RAID")
+    volume = endpoint(family="ipr", protocol=Protocol.VOLUME, medium=Medium.HDD)
+    it = seen(machine(volume, adapters=(cacheless,)))
+    assert not found(it, "adapter-cache")
+    finding = only(found(it, "adapter-cacheless"))
+    assert (
+        "IBM 57B4 SAS RAID has no write cache; disks that turn: sda"
+        in format_finding(finding).evidence
+    )
+    assert "without a cache RAID 6 costs" in format_finding(finding).advice
+    caching = adapter(family="ipr", pci=replace(card, subsystem_device=0x035E))
+    it = seen(machine(volume, adapters=(caching,)))
+    assert found(it, "adapter-cache")
+    assert not found(it, "adapter-cacheless")
+
+
+@pytest.mark.parametrize(
+    ("options", "severity"),
+    [
+        (("rw", "noatime"), None),
+        (("ro",), None),
+        (("rw", "relatime"), INFO),
+        (("rw", "nodiratime"), ADVICE),
+    ],
+)
+def test_atime_mounts_are_reported(options: tuple[str, ...], severity: Severity | None) -> None:
+    used = machine(endpoint(mounts=("/srv",)), endpoint(target="sdb", mounts=("/srv", "[SWAP]")))
+    fares = health(used, mounts=(Mount("/srv", options),))
+    findings = found(seen(used, fares), "atime")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+def test_multipath_mount_belongs_to_map() -> None:
+    path = endpoint(kind=Kind.PATH, mounts=("/srv",))
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, mounts=("/srv",))
+    used = machine(path, joined)
+    fares = health(used, mounts=(Mount("/srv", ("rw",)),))
+    assert only(found(seen(used, fares), "atime")).target == "dm-0"
+
+
+def test_disabled_iostats_are_reported() -> None:
+    blind = machine(endpoint(attributes=attributes(queue__iostats="0")))
+    assert only(found(seen(blind), "iostats-off")).severity is INFO
+
+
+def test_single_nvme_path_is_reported() -> None:
+    wants = profile(("scheduler", Exactly("none")))
+    goal = Objective(p99_ms=2.0, because="x", source="D3-8")
+    wants = msgspec.structs.replace(wants, objectives=(goal,))
+    alone = endpoint(protocol=Protocol.NVME, medium=Medium.NVME, family="nvme")
+    assert only(found(seen(machine(alone), profile=wants), "single-path")).severity is INFO
+    assert not found(seen(machine(alone)), "single-path")
+    path = msgspec.structs.replace(alone, kind=Kind.PATH)
+    assert not found(seen(machine(path), profile=wants), "single-path")
+    behind = msgspec.structs.replace(alone, tri_mode=True, family="mpi3mr")
+    assert only(found(seen(machine(behind), profile=wants), "single-path")).severity is INFO
+    cloud = msgspec.structs.replace(alone, storage=Storage.VIRTUAL)
+    assert not found(seen(machine(cloud), profile=wants), "single-path")
+
+
+def fabric(preferences: list[tuple[bool, bool]]) -> Machine:
+    """Return maps over two adapters, and which of their two paths the array prefers."""
+    first, second = adapter(target="0000:01:00.0"), adapter(target="0000:02:00.0")
+    members = []
+    for number, preferred in enumerate(preferences):
+        names, dm = (f"sda{number}", f"sdb{number}"), f"dm-{number}"
+        for name, over, liked in zip(names, (first, second), preferred, strict=True):
+            path = {"target": name, "adapter": over.target, "kind": Kind.PATH, "map": dm}
+            members.append(endpoint(**path, preferred=liked))
+        members.append(endpoint(target=dm, adapter=None, kind=Kind.MAP, paths=names, host=None))
+    return machine(*members, adapters=(first, second))
+
+
+def test_uneven_preferred_paths_are_reported() -> None:
+    finding = only(found(seen(fabric([(True, False)] * 3)), "preferred-paths"))
+    assert (finding.target, finding.source, facts(finding)["least"]) == (ADAPTER, "D4-4", 0)
+    for balanced in ([(True, False), (False, True)], [(True, False)], [(True, True)] * 4):
+        assert not found(seen(fabric(balanced)), "preferred-paths")
+
+
+def test_unread_facts_are_unclean() -> None:
+    sick = machine(adapters=(adapter(link=link(speed=DENIED)),))
+    fares = health(
+        sick,
+        **adapters(sick, errors=Errors(0, DENIED, 0), credits={"host0": DENIED}),
+        **disks(sick, timeouts=DENIED),
+        daemons={"tuned": DENIED, "irqbalance": DENIED},
+    )
+    findings = run_checks(seen(sick, fares))
+    assert not is_clean(findings)
+    told = {each.id: format_finding(each).evidence for each in findings}
+    assert told["adapter-unread"] == (
+        "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
+        " (Permission denied)"
+    )
+    assert told["disk-unread"] == "could not be read: timeouts (Permission denied)"
+    assert told["processes-hidden"] == "not known whether they run: tuned, irqbalance"
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason", "advice"),
+    [
+        (DENIED, "Permission denied", "run `check` as root to have these read: timeouts"),
+        (Missing(Reason.UNREADABLE, 5), "Input/output error", "these failed: timeouts"),
+        (Missing(Reason.UNPARSABLE, text="many"), "makes no sense: many", "these failed: timeouts"),
+        (Missing(Reason.UNREADABLE, text="device state is offline"), "device state is", "failed"),
+    ],
+)
+def test_unreadable_fact_advises_root(missing: Missing, reason: str, advice: str) -> None:
+    sick = machine()
+    told = format_finding(
+        only(found(seen(sick, health(sick, **disks(sick, timeouts=missing))), "disk-unread"))
+    )
+    assert reason in told.evidence
+    assert advice in told.advice
+    assert ("as root" in told.advice) is (missing is DENIED)
+
+
+def test_absent_facts_stay_clean() -> None:
+    odd = link(speed=Missing(Reason.UNPARSABLE, text="Unknown"))
+    plain = machine(adapters=(adapter(firmware=ABSENT, link=odd),))
+    fares = health(plain, **disks(plain, timeouts=ABSENT, errors=ABSENT, cache=ABSENT))
+    assert is_clean(run_checks(seen(plain, fares)))
+
+
+@pytest.mark.parametrize(
+    ("depth", "reason"),
+    [
+        (Attribute("many", True), "makes no sense: many"),
+        (Missing(Reason.UNREADABLE, 5), "Input/output error"),
+        (ABSENT, None),
+        (Attribute("64", True), None),
+    ],
+)
+def test_unknown_depth_is_reported(depth: Attribute | Missing, reason: str | None) -> None:
+    disk = endpoint(attributes={**endpoint().attributes, "device/queue_depth": depth})
+    findings = found(seen(machine(disk)), "disk-unread")
+    assert [facts(finding)["reasons"] for finding in findings] == ([(reason,)] if reason else [])
+
+
+def test_duplicate_names_are_reported() -> None:
+    one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
+    two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
+    findings = found(seen(machine(one, two)), "same-name")
+    assert [(each.target, facts(each)["others"]) for each in findings] == [
+        ("sda", ("sdb",)),
+        ("sdb", ("sda",)),
+    ]
+    assert {each.severity for each in findings} == {WARNING}
+    assert "maker's tool" in format_finding(findings[0]).advice
+    paths = (replace(each, kind=Kind.PATH) for each in (one, two))
+    assert found(seen(machine(*paths)), "same-name") == []
+
+
+def test_nameless_disks_are_information() -> None:
+    bare = [endpoint(target=f"sd{n}", id=f"unnamed@0000:01:00.0/scsi-0:{n}:0") for n in "ab"]
+    make = [
+        endpoint(
+            target=f"sd{n}",
+            id=f"VMware-Virtual_disk@0000:01:00.0/scsi-0:{n}:0",
+            vendor="VMware",
+            model="Virtual disk",
+        )
+        for n in "cd"
+    ]
+    it = seen(machine(*bare, *make))
+    findings = found(it, "no-name")
+    assert [each.target for each in findings] == ["sda", "sdb", "sdc", "sdd"]
+    assert {each.severity for each in findings} == {INFO}
+    assert found(it, "same-name") == []
+
+
+def test_unmatched_names_are_reported() -> None:
+    site = Site(exclude=("sda", "sdz"), members={"naa.1": 4})
+    findings = found(seen(machine(), site=site), "site-name")
+    assert [(facts(each)["key"], facts(each)["name"]) for each in findings] == [
+        ("exclude", "sdz"),
+        ("members", "naa.1"),
+    ]
+    assert {each.severity for each in findings} == {WARNING}

@@ -1,0 +1,221 @@
+"""Counters of errors: what rose since they were looked at before, and what is remembered."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import paths
+from hbatune.act.marks import load_counted, save_counted
+from hbatune.checks.finding import CheckInput, Severity
+from hbatune.checks.registry import run_checks
+from hbatune.cli import main
+from hbatune.facts.health import (
+    DAY_S,
+    MIN_INTERVAL_S,
+    ErrorCounters,
+    ErrorKind,
+    Errors,
+    Health,
+    Root,
+    collect_counters,
+    find_earlier_counters,
+    retain_observations,
+)
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import encode_snapshot
+from tests.unit.check_inputs import (
+    adapter_health,
+    disk_health,
+    facts,
+    format_finding,
+    found,
+    health,
+    port,
+    seen,
+)
+from tests.unit.machines import ABSENT, machine
+from tests.unit.snapshots import snapshot
+
+HOST = machine()
+[DISK], [CARD] = HOST.endpoints, HOST.adapters
+
+
+def fares(
+    failed: int = 0, timeouts: int = 0, logged: dict[str, int] | None = None, **adapter: Any
+) -> Health:
+    disk = disk_health(errors=failed, timeouts=timeouts, logged=logged or {})
+    return health(
+        HOST,
+        disks={DISK.target: disk},
+        adapters={CARD.target: adapter_health(**adapter)},
+    )
+
+
+def looked(before: Health, now: Health, *, seconds: int = 3600) -> CheckInput:
+    """The machine as checks see it now, having been looked at so long before."""
+    return replace(
+        seen(HOST, now),
+        counted=collect_counters(HOST, now, 1_000_000 + seconds),
+        earlier=collect_counters(HOST, before, 1_000_000),
+    )
+
+
+def test_rise_shows_range_and_time() -> None:
+    [finding] = found(looked(fares(timeouts=2), fares(timeouts=5)), "counters-rising")
+    assert (finding.target, finding.severity) == (DISK.target, Severity.WARNING)
+    assert format_finding(finding).evidence == "timeouts: from 2 to 5 within 60 minutes"
+
+
+def test_link_errors_rise_at_adapter() -> None:
+    now = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
+    findings = found(looked(fares(errors=Errors(2, ABSENT, 0)), now), "counters-rising")
+    assert {(each.target, facts(each)["counter"], facts(each)["was"]) for each in findings} == {
+        (CARD.target, "correctable", 2),
+        (CARD.target, "host0 invalid_crc_count", 0),
+    }
+    assert {each.severity for each in findings} == {Severity.ADVICE}
+
+
+def test_old_timeouts_lose_severity() -> None:
+    old = fares(failed=100, timeouts=2)
+    assert not found(looked(old, old), "counters-rising")
+    assert [e.severity for e in found(looked(old, old), "command-timeouts")] == [Severity.INFO]
+    assert [e.severity for e in found(seen(HOST, old), "command-timeouts")] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("fault", "id", "new", "known"),
+    [
+        (ErrorKind.MEDIUM, "medium-errors", Severity.CRITICAL, Severity.WARNING),
+        (ErrorKind.SPACE, "space-errors", Severity.CRITICAL, Severity.WARNING),
+        (ErrorKind.TRANSPORT, "transport-errors", Severity.WARNING, Severity.INFO),
+        (ErrorKind.OTHER, "io-errors", Severity.WARNING, Severity.INFO),
+        (ErrorKind.TIMEOUT, "command-timeouts", Severity.WARNING, Severity.INFO),
+    ],
+)
+def test_old_failures_lose_severity(
+    fault: ErrorKind, id: str, new: Severity, known: Severity
+) -> None:
+    old, more = fares(logged={fault: 2}), fares(logged={fault: 3})
+    assert [each.severity for each in found(looked(old, more), id)] == [new]
+    assert [each.severity for each in found(looked(old, old), id)] == [known]
+    # Messages that the log has lost since are no news.
+    assert [each.severity for each in found(looked(more, old), id)] == [known]
+    assert not found(looked(old, more), "counters-rising")
+
+
+def test_polling_errors_are_ignored() -> None:
+    findings = run_checks(looked(fares(failed=1), fares(failed=9078)))
+    assert {each.id for each in findings} == {"drive-cache"}
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("host0 invalid_crc_count", "transceiver at host0"),
+        ("phy-0:3 invalid_dword_count", "transceiver at phy-0:3"),
+    ],
+)
+def test_rise_advice_names_place(name: str, advice: str) -> None:
+    [finding] = found(looked(fares(), fares(link_errors={name: 3})), "counters-rising")
+    assert advice in format_finding(finding).advice
+    [finding] = found(looked(fares(), fares(errors=Errors(3, 0, 0))), "counters-rising")
+    assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
+    [finding] = found(looked(fares(), fares(timeouts=3)), "counters-rising")
+    assert "-g sda" in format_finding(finding).advice
+
+
+def test_old_corrections_lose_severity() -> None:
+    def severities(before: Health | None, now: Health) -> list[Severity]:
+        what = looked(before, now) if before else seen(HOST, now)
+        return [each.severity for each in found(what, "pcie-errors")]
+
+    noisy = port(errors=Errors(5, 0, 0))
+    root = Root("0000:00:01.0", Errors(6, 0, 0))
+    old = fares(errors=Errors(3, 0, 0), port=noisy, root=root)
+    assert severities(None, old) == [Severity.ADVICE]
+    assert severities(old, old) == [Severity.INFO]
+    for more in (
+        fares(errors=Errors(4, 0, 0), port=noisy, root=root),
+        fares(errors=Errors(3, 0, 0), port=port(errors=Errors(6, 0, 0)), root=root),
+        fares(errors=Errors(3, 0, 0), port=noisy, root=Root(root.address, Errors(7, 0, 0))),
+    ):
+        assert severities(old, more) == [Severity.ADVICE]
+    # What was not corrected stays a reason to look.
+    bad = fares(errors=Errors(3, 1, 0))
+    assert severities(bad, bad) == [Severity.WARNING]
+
+
+def test_root_port_rise_is_ignored() -> None:
+    now = fares(root=Root("0000:00:01.0", Errors(6, 1, 0)))
+    assert not found(looked(fares(), now), "counters-rising")
+    now = fares(port=port(errors=Errors(0, 1, 0)))
+    [finding] = found(looked(fares(), now), "counters-rising")
+    assert (facts(finding)["counter"], finding.severity) == ("port nonfatal", Severity.WARNING)
+    assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
+
+
+def at(seconds: int, boot: str = "b") -> ErrorCounters:
+    return ErrorCounters(boot, seconds, {})
+
+
+def test_comparison_spans_one_day() -> None:
+    now = at(10 * DAY_S)
+    assert find_earlier_counters([], now) is None
+    assert find_earlier_counters([at(5, "another")], now) is None
+    assert find_earlier_counters(
+        [at(9 * DAY_S - 1), at(9 * DAY_S + 5), at(9 * DAY_S + 9)], now
+    ) == at(9 * DAY_S + 5)
+    assert find_earlier_counters([at(3 * DAY_S), at(5 * DAY_S)], now) == at(5 * DAY_S)
+
+
+def test_remembered_counters_are_bounded() -> None:
+    remembered: tuple[ErrorCounters, ...] = ()
+    for look in range(3 * DAY_S // 60):
+        remembered = retain_observations(remembered, at(60 * look))
+    assert len(remembered) <= DAY_S // MIN_INTERVAL_S + 2
+    last = at(3 * DAY_S)
+    assert find_earlier_counters(remembered, last) == at(2 * DAY_S)
+    assert retain_observations(remembered, at(5, "another")) == (at(5, "another"),)
+
+
+def test_damaged_counters_are_empty(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    assert load_counted(file) == ()
+    file.write_bytes(b"[{")
+    assert load_counted(file) == ()
+    save_counted(file, [at(5)])
+    assert load_counted(file) == (at(5),)
+    save_counted(tmp_path / "counters.json" / "no folder", [at(5)])
+
+
+def test_check_reports_rise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
+
+    def check(health: Health, taken: int) -> str:
+        looks = load_counted(paths.COUNTERS)
+        it = replace(snapshot(HOST), health=health, taken=taken, looks=looks)
+        monkeypatch.setattr("hbatune.cli.commands.check.take_snapshot", lambda context: it)
+        main(["check"])
+        return capsys.readouterr().out
+
+    assert "from" not in check(fares(timeouts=1), 1_000_000)
+    assert "timeouts: from 1 to 4 within 20 minutes" in check(fares(timeouts=4), 1_001_200)
+
+
+def test_snapshots_show_rise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, timeouts, taken in (("old", 1, 1_000_000), ("new", 4, 1_001_200)):
+        it = replace(snapshot(HOST), health=fares(timeouts=timeouts), taken=taken)
+        (tmp_path / name).write_bytes(encode_snapshot(it))
+    main(["check", "--snapshot", str(tmp_path / "new"), "--since", str(tmp_path / "old")])
+    assert "timeouts: from 1 to 4 within 20 minutes" in capsys.readouterr().out
+    assert main(["check", "--since", str(tmp_path / "old")]) == 2
+
+
+def test_anonymous_snapshot_drops_counters() -> None:
+    taken = replace(snapshot(HOST), looks=(ErrorCounters("b", 5, {DISK.id: {"errors": 1}}),))
+    assert anonymise_snapshot(taken).looks == ()

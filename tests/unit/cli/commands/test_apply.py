@@ -1,0 +1,439 @@
+"""The verdicts of `apply` as a person sees them: plain files, and a probe that knows the truth."""
+
+import errno
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import paths
+from hbatune.act.lock import read_held_ids
+from hbatune.act.writer import read_current_values
+from hbatune.cli import main
+from hbatune.facts.model import Machine
+from hbatune.probe import run
+from hbatune.probe.guard import ScratchFile, make_scratch_file
+from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
+from hbatune.probe.selection import choose_representatives
+from tests.documented import validate
+from tests.unit.disk_files import Disk
+from tests.unit.machines import machine
+from tests.unit.noisy_disks import Noise, NoisyDisk
+from tests.unit.site_folder import SiteFolder
+
+PROFILE = """
+title = "test"
+[tolerance]
+iops = 0.05
+mean = 0.05
+p99 = 0.10
+[[rule]]
+name = "a"
+setting = "nomerges"
+value = 1
+because = "of this"
+source = "site"
+[[rule]]
+name = "b"
+setting = "rq_affinity"
+value = 2
+because = "of that"
+source = "site"
+"""
+APPLY = ("apply", "--profile", "test")
+VERIFY = (*APPLY, "--verify")
+
+
+class Bench:
+    """Two disks on which ``costs`` says what each setting multiplies the time of an I/O by."""
+
+    def __init__(self, top: Path) -> None:
+        self.disks = [Disk(top, name) for name in ("sda", "sdb")]
+        self.costs: dict[str, float] = {}
+        self.refuses: Skipped | None = None
+        self.probed: list[str] = []
+        self.asked: list[tuple[str | None, Workload, bool]] = []
+        self.busy: set[str] = set()
+        self.passes = 10_000  # runs after which nothing costs any more
+        self.mounted: dict[str, tuple[str, ...]] = {}
+        self.noise = NoisyDisk(Noise(0.01), 1)
+
+    def see(self) -> Machine:
+        disks = (disk.endpoint() for disk in self.disks)
+        return machine(*(replace(e, mounts=self.mounted.get(e.target, ())) for e in disks))
+
+    def probe(
+        self, subjects: Sequence[Subject], workload: Workload, **options: Any
+    ) -> list[ProbeOutcome]:
+        [subject] = subjects
+        self.probed.append(subject.target)
+        self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
+        assert read_held_ids(paths.HOLDS), "whoever puts things right is told to wait"
+        if self.refuses is not None:
+            return [self.refuses]
+        slower = 1.0
+        for setting, cost in self.costs.items():
+            if self.value(subject.target, setting) != {"nomerges": 0, "rq_affinity": 1}[setting]:
+                slower *= cost
+        served = tuple(
+            Served(each.target, each.driver, each.driver_version, each.firmware)
+            for each in subject.adapters
+        )
+        figures = self.noise.run(1.0 if self.passes < len(self.probed) else slower)
+        return [ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
+
+    def disturbed(self, subject: Subject) -> Skipped | None:
+        return Skipped(subject.target, Skip.BUSY) if subject.target in self.busy else None
+
+    def value(self, target: str, setting: str) -> object:
+        [disk] = [each for each in self.disks if each.name == target]
+        return read_current_values({str(disk.path): (setting,)}, 10.0)[str(disk.path)][setting]
+
+    def values(self, setting: str) -> list[object]:
+        return [self.value(disk.name, setting) for disk in self.disks]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Bench:
+    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "IRQS", "IRQ_POLICY"):
+        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
+    site.put("profiles/test.toml", PROFILE)
+    made = Bench(tmp_path / "sys")
+    reading = (
+        "operations.situation",
+        "policy.chosen",
+        "text.probe_tables",
+        "cli.commands.profiles",
+    )
+    for module in reading:
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: made.see())
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
+    monkeypatch.setattr(
+        run,
+        "choose_subjects",
+        lambda machine, targets, *, shared: choose_representatives(machine, targets),
+    )
+    monkeypatch.setattr(run, "probe_subjects", made.probe)
+    monkeypatch.setattr(run, "find_disturbance", made.disturbed)
+    return made
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@contextmanager
+def _small(folder: Path) -> Iterator[ScratchFile]:
+    with make_scratch_file(folder, largest=1 << 20, smallest=1 << 20) as file:
+        yield file
+
+
+def test_improving_setting_stays(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 0.5}
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr()
+    assert "improved" in said.out
+    assert "+10" in said.out, "twice the IOPS, more or less"
+    assert "about" in said.err
+    assert bench.values("nomerges") == [1, 1]
+    assert set(bench.probed) == {"sda"}, "one stands for its like"
+
+
+def test_costly_setting_is_reverted(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*VERIFY]) == 1
+    said = capsys.readouterr().out
+    assert bench.values("nomerges") == [0, 0]
+    assert bench.values("rq_affinity") == [2, 2]
+    [line] = [line for line in said.splitlines() if "is back at" in line]
+    assert "sda: nomerges: not exercised: random I/Os have nothing to be merged with." in said
+    assert line.startswith("sda sdb: nomerges is back at 0: with 1 sda has IOPS -5")
+    assert "beyond the 5 % that test tolerates" in line
+    assert "nomerges alone" in said
+    assert "2 reverted" in said
+
+
+def test_concurrent_change_is_conflict(bench: Bench, capsys: Capture) -> None:
+    [sda, _] = bench.disks
+
+    def disturbed(subject: Subject) -> Skipped | None:
+        if len(bench.probed) == 3:
+            (sda.path / "queue/nomerges").write_text("2")
+        return None
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "find_disturbance", disturbed)
+        assert main([*VERIFY, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    rows = {(row["target"], row["setting"]): row for row in document["rows"]}
+    outcomes = {key: row["outcome"] for key, row in rows.items() if row["outcome"] != "written"}
+    assert outcomes == {("sda", "nomerges"): "conflict"}
+    assert rows["sda", "nomerges"]["found"] == 2
+    assert bench.values("nomerges") == [2, 1]
+
+
+def test_json_shows_verdicts(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*VERIFY, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    outcomes = {(row["target"], row["setting"]): row["outcome"] for row in document["rows"]}
+    assert outcomes == {
+        ("sda", "nomerges"): "reverted",
+        ("sdb", "nomerges"): "reverted",
+        ("sda", "rq_affinity"): "written",
+        ("sdb", "rq_affinity"): "written",
+    }
+    words = [(proof["group"], proof["verdict"]["word"]) for proof in document["verdicts"]]
+    assert words[:2] == [(None, "regressed"), ("nomerges", "regressed")]
+    assert words[2][1] in ("unchanged", "cannot tell")
+
+
+def test_reverted_setting_needs_named_target(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    capsys.readouterr()
+    assert main(["diff", "--profile", "test"]) == 0
+    assert "reverted: it cost more than the profile tolerates" in capsys.readouterr().out
+    assert main(["apply", "--profile", "test", "--no-probe"]) == 0
+    assert bench.values("nomerges") == [0, 0]
+    assert main(["apply", "--profile", "test", "--no-probe", "sda"]) == 0
+    assert bench.values("nomerges") == [1, 0]
+    main(["rollback"])
+    assert main(["diff", "--profile", "test"]) == 1, "a rollback forgets"
+
+
+def test_rollback_restores_unreverted_values(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    assert main(["rollback"]) == 0
+    assert (bench.values("nomerges"), bench.values("rq_affinity")) == ([0, 0], [1, 1])
+
+
+def test_missing_fio_prevents_revert(bench: Bench, capsys: Capture) -> None:
+    bench.refuses = Skipped("sda", Skip.NO_FIO)
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "sda: not measured: fio is not installed." in said
+    assert bench.values("nomerges") == [1, 1]
+
+
+def test_unchanged_machine_skips_verification(bench: Bench, capsys: Capture) -> None:
+    main([*VERIFY])
+    bench.probed.clear()
+    assert main([*VERIFY]) == 0
+    assert bench.probed == []
+
+
+def test_verification_requires_probe(bench: Bench, capsys: Capture) -> None:
+    assert main([*VERIFY, "--no-probe"]) == 2
+    assert "--no-probe" in capsys.readouterr().err
+    assert bench.values("nomerges") == [0, 0]
+
+
+def test_history_records_revert(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    capsys.readouterr()
+    assert main(["history", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert document["schema"] == "hbatune.history/1"
+    whole, alone, _ = document["entries"]
+    assert whole["record"]["proof"]["verdict"]["word"] == "regressed"
+    assert alone["record"]["reverted"] == ["nomerges"]
+    assert whole["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
+    assert whole["stale"] == []
+    assert main(["history", "sdb"]) == 0
+    assert "Nothing has been measured" in capsys.readouterr().out
+    assert main(["history", "sda"]) == 0
+    assert "nomerges reverted" in capsys.readouterr().out
+    assert main(["history", "sdz"]) == 2
+
+
+def test_full_disk_preserves_history(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hbatune.act import files
+
+    main([*VERIFY])
+    before = paths.HISTORY.read_bytes()
+    main(["rollback"])
+    replace = files.replace
+
+    def full(path: Path, data: bytes, **options: Any) -> None:
+        if path == paths.HISTORY:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(path, data, **options)
+
+    monkeypatch.setattr(files, "replace", full)
+    capsys.readouterr()
+    assert main([*VERIFY]) == 0
+    assert "the results are not kept" in capsys.readouterr().err
+    assert paths.HISTORY.read_bytes() == before
+    assert bench.values("nomerges") == [1, 1]
+
+
+def test_ctrl_c_keeps_applied_values(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+    import signal
+
+    probe = bench.probe
+
+    def interrupted(*words: Any, **options: Any) -> list[ProbeOutcome]:
+        if len(bench.probed) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return probe(*words, **options)
+
+    monkeypatch.setattr(run, "probe_subjects", interrupted)
+    main([*VERIFY])
+    assert "stopped as asked" in capsys.readouterr().err
+    assert len(bench.probed) <= 5
+    assert bench.values("nomerges") == [1, 1]
+    assert read_held_ids(paths.HOLDS) == frozenset()
+
+
+def test_site_sets_pair_count(bench: Bench, site: SiteFolder) -> None:
+    site.put("hbatune.toml", "[probe]\nverify_pairs = 12\n")
+    assert main([*VERIFY]) == 0
+    assert len(bench.probed) == 1 + 24, "one warms up"
+
+
+def test_noise_suggests_pair_count(bench: Bench, capsys: Capture) -> None:
+    bench.noise = NoisyDisk(Noise(0.1), 1)
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "cannot tell: with this much noise it takes" in said
+    assert "(verify_pairs = " in said
+    assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
+
+
+def test_profile_shows_tolerance(bench: Bench, capsys: Capture) -> None:
+    assert main(["profiles", "test"]) == 0
+    assert "more than 5 % of IOPS, 5 % of mean latency or 10 % of p99" in capsys.readouterr().out
+
+
+def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteFolder) -> None:
+    site.put("hbatune.toml", "[probe]\nverify_limit = 10\n")
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "sda: not measured: no time, see verify_limit" in said
+    assert bench.probed == []
+    main(["rollback"])
+    capsys.readouterr()
+    main([*VERIFY, "--json"])
+    [pair] = json.loads(capsys.readouterr().out)["probes"]
+    assert pair["before"]["reason"] == "no_time"
+
+
+def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 0.5}
+    assert main([*APPLY]) == 0
+    said = capsys.readouterr()
+    assert len(bench.probed) == 1 + 20, "there is time for more than eight on one disk"
+    assert "10 times each" in said.err
+    assert "improved" in said.out
+    assert "before" not in said.out
+    seeds = {workload.seed for _, workload, _ in bench.asked}
+    assert len(seeds) == 1, "both sides read the same blocks"
+    assert seeds != {None}
+
+
+def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert [proof["verdict"]["word"] for proof in document["verdicts"]][:2] == ["regressed"] * 2
+    assert document["summary"]["outcomes"] == {"reverted": 2, "written": 2}
+    assert document["verdicts"][0]["unexercised"][0]["setting"] == "nomerges"
+    assert bench.values("nomerges") == [0, 0]
+    main(["history", "--json"])
+    commands = {
+        each["record"]["command"] for each in json.loads(capsys.readouterr().out)["entries"]
+    }
+    assert commands == {"apply"}
+
+
+def test_keep_worse_retains_regression(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY, "--keep-worse"]) == 1
+    said = capsys.readouterr().out
+    assert "sda sdb: nomerges stays at 1, as asked: with 1 sda has IOPS -" in said
+    assert "4 written, 2 worse than before and kept, as asked" in said
+    assert bench.values("nomerges") == [1, 1]
+    main(["rollback"])
+    capsys.readouterr()
+    assert main([*APPLY, "--keep-worse", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["summary"]["worse"] == 2
+
+
+def test_unconfirmed_regression_stays(bench: Bench, capsys: Capture) -> None:
+    bench.passes = 21  # the first run warms up, twenty are the first comparison
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY]) == 0
+    said = capsys.readouterr().out
+    assert "regressed" in said
+    assert "sda: no second comparison confirms that it is worse, so it stays." in said
+    assert bench.values("nomerges") == [1, 1]
+
+
+def test_busy_disk_stays_unmeasured(bench: Bench, capsys: Capture) -> None:
+    bench.busy = {"sda"}
+    assert main([*APPLY]) == 0
+    assert "sda: not measured: it is busy." in capsys.readouterr().out
+    assert bench.probed == []
+    assert bench.values("nomerges") == [1, 1]
+    main(["rollback"])
+    capsys.readouterr()
+    assert main([*APPLY, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    [pair] = document["probes"]
+    assert (pair["before"]["reason"], pair["after"], document["verdicts"]) == ("busy", None, [])
+
+
+def test_writes_go_to_named_file(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda folder: "/srv")
+    monkeypatch.setattr("hbatune.operations.verify.make_scratch_file", _small)
+    assert main([*APPLY, "--file", str(tmp_path), "--json"]) == 2
+    assert "is on no disk that this apply changes" in capsys.readouterr().err
+    assert bench.values("nomerges") == [0, 0]
+    bench.mounted = {"sdb": ("/srv",)}
+    assert main([*APPLY, "--file", str(tmp_path)]) == 0
+    assert set(bench.probed) == {"sdb"}, "the disk that the folder is on stands for its like"
+    for node, workload, write in bench.asked:
+        assert str(node).startswith("/proc/")
+        assert (workload.pattern, workload.reads, write) == ("randrw", 70, True)
+    assert "sdb: measured with 4K random 70 % reads and 30 % writes" in capsys.readouterr().out
+
+
+def test_empty_disk_writes_need_name(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*APPLY, "--destructive"]) == 2
+    assert "name each empty disk" in capsys.readouterr().err
+    # These are files, which no process can claim as a disk.
+    assert main([*APPLY, "--destructive", "sda"]) == 0
+    assert (
+        "sda: not measured: whether it holds data cannot be determined" in capsys.readouterr().out
+    )
+    assert bench.probed == []
+
+
+@pytest.mark.parametrize(
+    "options", [("--keep-worse",), ("--file", "/srv"), ("--destructive", "sda")]
+)
+def test_probe_options_require_probe(
+    bench: Bench, capsys: Capture, options: tuple[str, ...]
+) -> None:
+    assert main([*APPLY, "--no-probe", *options]) == 2
+    assert f"{options[0]} is about probing" in capsys.readouterr().err

@@ -1,0 +1,224 @@
+"""`hbatune audit`: what is said of many hosts, and that no file is the end of it."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.cli import main
+from hbatune.fleet import hosts
+from hbatune.fleet.hosts import HostAudit, audit_host
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import Snapshot, encode_snapshot
+from tests.documented import validate
+from tests.unit import machines as factory
+from tests.unit.fleets import depth, host, save
+
+OLTP = ["audit", "--profile", "oltp"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "snapshots"
+    made.mkdir()
+    return save(made, *map(host, range(12)))
+
+
+def audited(capsys: Capture, *words: str | Path) -> tuple[int, str, str]:
+    code = main([*OLTP, *map(str, words)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_audit_reports_drift_and_outliers(folder: Path, capsys: Capture) -> None:
+    save(folder, host(99, adapter={"link": factory.link(width=4)}))
+    code, out, err = audited(capsys, folder)
+    assert (code, err) == (1, "")
+    assert re.search(r"^db99 +4 +8 +12/13 +link width of HBA 9300-8i$", out, re.M)
+    assert re.search(r"^nr_requests +256 +2048 +oltp +13 +13 +db0\.\.db11 db99 +D0-2$", out, re.M)
+    assert re.search(r"^warning +pcie-link +1 +db99", out, re.M)
+    assert re.search(r"^link +HBA 9300-8i +Gen3 x8 +12 +12$", out, re.M)
+    assert re.search(r"^link +HBA 9300-8i +Gen3 x4 +1 +1$", out, re.M)
+    last = out.splitlines()[-1]
+    assert last == "13 hosts in 1 group of alike ones; 13 drift; 1 is odd."
+
+
+def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
+    tuned = factory.attributes(
+        queue__scheduler="none [mq-deadline]",
+        queue__nr_requests="2048",
+        device__queue_depth="254",
+        queue__iostats="1",
+        queue__rq_affinity="2",
+    )
+    save(tmp_path, *(host(each, attributes=tuned) for each in range(3)))
+    assert audited(capsys, tmp_path)[0] == 0
+    broken = tmp_path / "broken.snap"
+    broken.write_bytes(b"")
+    assert audited(capsys, tmp_path)[0] == 1
+    broken.unlink()
+    save(tmp_path, host(4))
+    assert audited(capsys, tmp_path)[0] == 1
+
+
+def test_json_matches_schema(folder: Path, capsys: Capture) -> None:
+    save(folder, host(99, **depth(32)))
+    (folder / "broken.snap").write_bytes(b"x")
+    code, out, err = audited(capsys, "--json", folder)
+    found = json.loads(out)
+    validate(found)
+    assert code == 1
+    assert len(found["hosts"]) == 13
+    assert [(each["host"], each["what"]) for each in found["odd"]] == [("db99", "queue_depth")]
+    assert [Path(each["file"]).name for each in found["unusable"]] == ["broken.snap"]
+    assert "broken.snap': truncated" in err
+
+
+def test_bad_files_are_listed(folder: Path, capsys: Capture) -> None:
+    whole = encode_snapshot(host(50))
+    (folder / "cut.snap").write_bytes(whole[:-20])
+    (folder / "empty.snap").write_bytes(b"")
+    (folder / "newer.snap").write_bytes(
+        encode_snapshot(replace(host(51), schema="hbatune.snapshot/9"))
+    )
+    (folder / "aeons.snap").write_bytes(encode_snapshot(replace(host(52), taken=1 << 62)))
+    os.mkfifo(folder / "fifo.snap")
+    (folder / "gone.snap").symlink_to("nowhere")
+    code, out, _ = audited(capsys, folder)
+    assert code == 1
+    said = dict(re.findall(r"/(\w+)\.snap +(\S.*)$", out, re.M))
+    assert said["cut"] == "truncated"
+    assert said["empty"] == "empty"
+    assert (
+        said["newer"] == "has schema hbatune.snapshot/9, and this hbatune reads hbatune.snapshot/1"
+    )
+    assert said["aeons"].startswith(
+        "a snapshot that makes no sense: Expected `int` <= 253402214400"
+    )
+    assert said["fifo"] == "not a regular file"
+    assert said["gone"] == "cannot be read: No such file or directory"
+    assert "12 hosts in 1 group" in out
+
+
+def test_crashing_file_is_listed(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fatal(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
+        if snapshot.machine.hostname == "db3":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return audit_host(snapshot, file, profile)
+
+    monkeypatch.setattr(hosts, "audit_host", fatal)
+    code, out, _ = audited(capsys, folder)
+    assert code == 1
+    assert re.search(r"db3\.snap +the process that read it was ended by signal 9$", out, re.M)
+    assert "11 hosts in 1 group" in out
+
+
+def test_anonymous_host_shows_file(folder: Path, capsys: Capture) -> None:
+    hidden = anonymise_snapshot(host(60, adapter={"link": factory.link(width=2)}))
+    (folder / "hidden.snap").write_bytes(encode_snapshot(hidden))
+    _, out, _ = audited(capsys, folder)
+    assert re.search(r"/hidden\.snap +2 +8 +12/13 +link width", out)
+    assert "1 is anonymous and named by file" in out
+    assert hidden.machine.hostname not in out
+
+
+def test_duplicate_hostnames_are_disambiguated(folder: Path, capsys: Capture) -> None:
+    (folder / "older.snap").write_bytes(encode_snapshot(host(3)))
+    found = json.loads(audited(capsys, "--json", folder)[1])
+    names = [Path(each["name"]).name for each in found["hosts"] if each["hostname"] == "db3"]
+    assert names == ["db3.snap", "older.snap"]
+
+
+HOSTILE = '=HYPERLINK("http://x")\x1b[31m<script>alert(1)</script>'
+
+
+def test_csv_escapes_formulas(tmp_path: Path, capsys: Capture) -> None:
+    evil = host(1)
+    evil = replace(evil, machine=replace(evil.machine, hostname=HOSTILE))
+    path = tmp_path / "evil.snap"
+    path.write_bytes(encode_snapshot(evil))
+    _, out, _ = audited(capsys, "--csv", path)
+    rows = list(csv.reader(io.StringIO(out)))
+    assert {len(row) for row in rows} == {9}
+    named = {row[1] for row in rows if row[0] == "host"}
+    assert named == {'\'=HYPERLINK("http://x")\\x1b[31m<script>alert(1)</script>'}
+    assert not [field for row in rows for field in row if field.startswith(("=", "+", "-", "@"))]
+    assert "\x1b" not in out
+
+
+def test_html_escapes_hostile_names(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    evil = host(1, adapter={"product": HOSTILE})
+    evil = replace(evil, machine=replace(evil.machine, hostname=HOSTILE))
+    (folder / "evil.snap").write_bytes(encode_snapshot(evil))
+    page = tmp_path / "fleet.html"
+    assert audited(capsys, "--html", page, folder)[0] == 1
+    text = page.read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "default-src 'none'" in text
+    assert not re.search(r"""(src|href)=["'](?!#)""", text)
+
+
+def test_html_filter_hides_rows(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    save(folder, host(99, **depth(32)))
+    page = tmp_path / "fleet.html"
+    audited(capsys, "--html", page, folder)
+    text = page.read_text()
+    assert "body:has(#state-odd:checked) .hosts tbody tr:not(.odd) { display: none; }" in text
+    rows = re.findall(r'<tr class="([^"]*)">\s*<th scope="row">(\w+)</th>', text)
+    assert [name for marks, name in rows if "odd" in marks.split()] == ["db99"]
+    assert len(rows) == 13
+
+
+def test_existing_page_needs_force(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    page = tmp_path / "fleet.html"
+    page.write_text("mine")
+    code, _, err = audited(capsys, "--html", page, folder)
+    assert code == 2
+    assert "exists already" in err
+    assert page.read_text() == "mine"
+    assert audited(capsys, "--html", page, "--force", folder)[0] == 1
+    assert page.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere.snap"], "'nowhere.snap': cannot be read: No such file or directory"),
+        (["."], "no file in '.' has a name that ends in .snap or .snapshot"),
+        (["--json", "--csv", "x"], "--json and --csv both print to standard output"),
+        (["--processes", "0", "x"], "--processes takes a whole number, at least 1, and not '0'"),
+    ],
+)
+def test_bad_usage_exits_2(
+    words: list[str], said: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = audited(capsys, *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_unknown_profile_is_reported(folder: Path, capsys: Capture) -> None:
+    code = main(["audit", "--profile", "nope", str(folder)])
+    assert code == 2
+    assert 'there is no profile "nope"' in capsys.readouterr().err
+
+
+def test_output_fits_80_columns(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(folder, host(99, adapter={"link": factory.link(width=4)}))
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 80)
+    _, out, _ = audited(capsys, folder)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "db99" in out

@@ -1,0 +1,171 @@
+"""`check`, `snapshot` and --snapshot as a person sees them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.checks.registry import run_checks
+from hbatune.cli import main
+from hbatune.cli.commands.check import make_check_document
+from hbatune.facts.health import UdevRule
+from hbatune.facts.model import Role
+from hbatune.policy.config import ApprovedVersions, Site
+from hbatune.policy.profile import Exactly
+from hbatune.snapshot.file import Snapshot, encode_snapshot
+from hbatune.text.terminal import make_printable
+from tests.documented import validate
+from tests.unit.check_inputs import adapter_health, disk_health, format_finding, health, seen
+from tests.unit.machines import ABSENT, adapter, attributes, endpoint, machine, vector
+from tests.unit.profiles import profile
+from tests.unit.snapshots import snapshot
+
+WANTS = profile(("nr_requests", Exactly(2048)))
+Keep = Callable[[Snapshot], str]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    def write(taken: Snapshot) -> str:
+        path = tmp_path / "host.snapshot"
+        path.write_bytes(encode_snapshot(taken))
+        return str(path)
+
+    return write
+
+
+def sick() -> Snapshot:
+    drive = endpoint(attributes=attributes(queue__scheduler="none [mq-deadline]"))
+    taken = snapshot(machine(drive))
+    disks = {"sda": disk_health(timeouts=3)}
+    return msgspec.structs.replace(taken, health=health(taken.machine, disks=disks))
+
+
+def test_check_exit_codes(keep: Keep, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["check", "--snapshot", keep(snapshot(machine()))]) == 0
+    assert "Clean" in capsys.readouterr().out
+    assert main(["check", "--snapshot", keep(sick())]) == 1
+    assert "3 of 1000000 commands timed out" in capsys.readouterr().out
+    assert main(["check", "--snapshot", str(tmp_path / "none")]) == 2
+    assert main(["check", "sdz", "--snapshot", keep(sick())]) == 2
+    assert main(["check", "--profile", "nosuch", "--snapshot", keep(sick())]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_json_matches_schema(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--json", "--snapshot", keep(sick())]) == 1
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert document["schema"] == "hbatune.check/1"
+    first = document["findings"][0]
+    assert {"id", "severity", "target", "evidence", "advice", "source"} <= set(first)
+    assert (first["id"], first["target"], first["source"]) == (
+        "command-timeouts",
+        "sda",
+        "K-error-counters",
+    )
+    assert first["facts"] == {"timeouts": 3, "done": 1_000_000}
+
+
+def test_finding_count_is_pluralized(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+    def last(*drives: tuple[str, int]) -> str:
+        luns = [endpoint(target=name, id=name) for name, _ in drives]
+        taken = snapshot(machine(*luns))
+        disks = {name: disk_health(timeouts=count) for name, count in drives}
+        taken = msgspec.structs.replace(taken, health=health(taken.machine, disks=disks))
+        assert main(["check", "--snapshot", keep(taken)]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        return next(line for line in lines if line.startswith("Found: "))
+
+    assert last(("sda", 3)) == "Found: 1 warning."
+    assert last(("sda", 3), ("sdb", 3)) == "Found: 2 warnings."
+
+
+def test_shared_findings_are_folded(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+    luns = (endpoint(target=f"sd{letter}") for letter in "abcdefgh")
+    main(["check", "--snapshot", keep(snapshot(machine(*luns)))])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "drive's cache" in line]
+    assert len(lines) == 1
+    assert "sda..sdh (8)" in lines[0]
+
+
+def test_snapshot_uses_host_policy(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+    disks = [
+        endpoint(
+            target=name, attributes=attributes(queue__scheduler="[none]", queue__nr_requests="2")
+        )
+        for name in ("sda", "sdb", "sdc")
+    ]
+    site = Site(exclude=("sda",), approved=(ApprovedVersions("mpt3sas", firmware=("99",)),))
+    taken = snapshot(
+        machine(*disks), WANTS, active=WANTS.name, site=site, rolled_back=(disks[1].id,)
+    )
+    main(["diff", "--json", "--snapshot", keep(taken)])
+    document = json.loads(capsys.readouterr().out)
+    assert document["summary"]["profile"] == WANTS.name
+    limits = {row["target"]: row["limit"] for row in document["rows"]}
+    assert limits["sda"] == "excluded in [site]"
+    assert limits["sdb"].startswith("rolled back")
+    assert main(["check", "--snapshot", keep(taken)]) == 1
+    assert "16.00.12.00 is not among the approved ones: 99" in capsys.readouterr().out
+
+
+def test_snapshot_accepts_local_profile(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+    path = keep(snapshot(machine()))
+    assert main(["diff", "--json", "--profile", "oltp", "--snapshot", path]) == 1
+    assert json.loads(capsys.readouterr().out)["summary"]["profile"] == "oltp"
+    assert main(["diff", "--snapshot", path]) == 2
+    assert main(["explain", "sda", "--profile", "oltp", "--snapshot", path]) == 0
+    assert main(["list", "--snapshot", path]) == 0
+    assert "XS400ME70084" in capsys.readouterr().out
+
+
+def test_snapshot_replacement_needs_force(
+    keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.cli.commands.snapshot.take_snapshot", lambda context: sick())
+    path = tmp_path / "new"
+    assert main(["snapshot", str(path)]) == 0
+    assert main(["check", "--snapshot", str(path)]) == 1
+    before = path.read_bytes()
+    assert main(["snapshot", str(path), "--anonymous"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert main(["snapshot", str(path), "--anonymous", "--force"]) == 0
+    assert b"db1" not in path.read_bytes()
+    assert main(["snapshot", str(tmp_path / "no" / "folder")]) == 2
+    assert main(["snapshot", "/dev/null", "--force"]) == 2
+    assert "not a regular file" in capsys.readouterr().err
+
+
+hostile = st.text(st.characters(codec="utf-8"), max_size=30)
+
+
+@given(hostile, hostile)
+def test_hostile_names_are_escaped(model: str, value: str) -> None:
+    host = machine(
+        endpoint(model=model, mounts=(value,)),
+        adapters=(adapter(product=model, firmware=model),),
+        vectors=(vector(role=Role.LINE, names=(value,)),),
+    )
+    fares = health(
+        host,
+        adapters={
+            "0000:01:00.0": adapter_health(
+                vectors=ABSENT, offers_msi=True, options={"msix_disable": value}
+            )
+        },
+        disks={"sda": disk_health(cache=value)},
+        udev_rules=(UdevRule(model, 1, "queue/scheduler", value),),
+    )
+    site = Site(approved=(ApprovedVersions("mpt3sas", firmware=("99",)),))
+    what = seen(host, fares, site=site)
+    findings = run_checks(what)
+    assert {"msix-off", "drive-cache", "udev-rule"} <= {finding.id for finding in findings}
+    for finding in findings:
+        assert make_printable(format_finding(finding).evidence).isprintable()
+    assert msgspec.json.decode(msgspec.json.encode(make_check_document(what, findings)))

@@ -1,0 +1,92 @@
+"""What a person sees: exit codes, one line for many LUNs, JSON alone on standard output."""
+
+import json
+
+import pytest
+
+from hbatune.act import journal, paths
+from hbatune.act.journal import Journal
+from hbatune.cli import main
+from tests.unit.command_runs import See, lun
+from tests.unit.machines import adapter, endpoint, machine
+from tests.unit.site_folder import SiteFolder
+
+
+def test_diff_exits_1_on_drift(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(**lun(0))))
+    assert main(["diff", "--profile", "oltp"]) == 1
+    assert "2048" in capsys.readouterr().out
+    see(machine(endpoint(**lun(0, requests="2048"))))
+    assert main(["diff", "--profile", "oltp"]) == 0
+
+
+def test_unmatched_exclusion_is_reported(
+    see: See, site: SiteFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
+    wwn = "naa.5000c500a1b2c3d4"
+    see(machine(endpoint(id=f"{wwn}@0000:01:00.0/sas-0x5-lun-0", **lun(0))))
+    for spelled in (wwn, wwn.upper(), "wwn-0x5000c500A1B2C3D4"):
+        site.put("hbatune.toml", f'[site]\nexclude = ["{spelled}"]\n')
+        assert main(["diff", "--profile", "oltp"]) == 0
+        assert capsys.readouterr().err == ""
+    site.put("hbatune.toml", '[site]\nexclude = ["naa.5000c500a1b2c3d9"]\n')
+    for command in ("diff", "explain"):
+        arguments = [command, "--profile", "oltp", *(["sda"] if command == "explain" else [])]
+        main(arguments)
+        said = capsys.readouterr().err
+        assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in said
+
+
+def test_lost_legacy_rollback_is_reported(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(**lun(0))))
+    lost = "naa.5000c500ffffffff@0000:01:00.0/0:0:9:0"
+    journal.save(paths.JOURNAL, Journal("an earlier boot", excluded=(lost,)))
+    main(["diff", "--profile", "oltp"])
+    assert f"{lost!r} was rolled back" in capsys.readouterr().err
+
+
+def test_identical_luns_are_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(*(endpoint(**lun(number)) for number in range(12))))
+    main(["diff", "--profile", "oltp"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "nr_requests" in line]
+    assert len(lines) == 1
+    assert "sda..sdl (12)" in lines[0]
+    main(["diff", "--profile", "oltp", "--all"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
+    assert [line.split()[0] for line in lines] == [f"sd{chr(97 + n)}" for n in range(12)]
+
+
+def test_piped_rows_have_reasons(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    hbas = [adapter(target=f"0000:0{number}:00.0") for number in (1, 2)]
+    disks = [endpoint(**lun(n), adapter=each.target) for n, each in enumerate(hbas)]
+    see(machine(*disks, adapters=tuple(hbas)))
+    main(["diff", "--profile", "oltp"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
+    assert len(lines) == 2
+    assert all("room for bursts in the block layer" in line for line in lines)
+
+
+def test_differing_lun_stays_unfolded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(*(endpoint(**lun(n, requests="64" if n == 1 else "256")) for n in range(4))))
+    main(["diff", "--profile", "oltp"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
+    assert sorted(line.split("nr_requests")[0].strip() for line in lines) == ["sda sdc sdd", "sdb"]
+
+
+def test_stdout_contains_only_json(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(**lun(0))))
+    assert main(["diff", "--profile", "oltp", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "hbatune.plan/1"
+    row = next(row for row in document["rows"] if row["setting"] == "nr_requests")
+    assert (row["current"], row["wanted"], row["value"], row["state"]) == (256, 2048, 2048, "drift")
+    assert row["source"] == "D0-2"
+
+
+@pytest.mark.parametrize("name", ["sda", "/dev/sda", "0000:01:00.0", "host0", "wwn-0x5000c500sda"])
+def test_target_accepts_aliases(name: str, see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(**lun(0))))
+    assert main(["diff", name, "--profile", "oltp", "--json"]) == 1
+    assert {row["target"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"sda"}

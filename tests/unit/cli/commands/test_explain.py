@@ -1,0 +1,178 @@
+"""`explain` shows a person how the depth of a shared LUN comes about."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.cli import main
+from hbatune.facts.model import Kind, Medium, Protocol
+from tests.unit.command_runs import See, lun
+from tests.unit.machines import adapter, attributes, endpoint, machine
+from tests.unit.site_folder import SiteFolder
+
+LUNS = machine(
+    *(
+        endpoint(
+            target=f"sd{letter}",
+            family="lpfc",
+            protocol=Protocol.FC,
+            vendor="DGC",
+            model="RAID 5",
+            port="0x500601613b240f3a",
+            attributes=attributes(device__queue_depth="64"),
+        )
+        for letter in "abcde"
+    )
+)
+ARRAY = """
+[[site.array]]
+name = "clariion"
+vendor = "DGC"
+hosts = 8
+port_limit = 1600
+data_drives = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: LUNS)
+    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+
+
+def explained(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["explain", "sda", "queue_depth", "--profile", "oltp", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_budget_arithmetic_is_shown(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    site.put("hbatune.toml", ARRAY)
+    said = explained(capsys)
+    assert "a limit of 1600 / 8 hosts / 5 paths of this host = 40 (D2-4, D2-3)" in said
+    assert "32 + 14 x 4 data drives = 88 (EMC CLARiiON and VNX, D2-5)" in said
+    assert "budget    40" in said
+    assert "wanted    40" in said
+    told = json.loads(explained(capsys, "--json"))["explained"][0]
+    assert told["budget"]["port"] == {"limit": 1600, "hosts": 8, "luns": 5}
+    assert told["row"]["value"] == 40
+
+
+def test_undescribed_array_shows_vendor_depth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = explained(capsys)
+    assert "does not set it" in said
+    assert "64 now, stands" in said
+    assert "32 (D2-1)" in said
+
+
+def test_unparsable_depth_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = replace(LUNS.endpoints[0], attributes=attributes(device__queue_depth="many"))
+    host = machine(disk)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: host)
+    assert "the driver's own depth, unknown now, stands" in " ".join(explained(capsys).split())
+
+
+def test_sibling_path_caps_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        endpoint(
+            target=target,
+            kind=Kind.PATH,
+            map="dm-0",
+            depth_cap=cap,
+            attributes=attributes(device__queue_depth="32"),
+        )
+        for target, cap in (("sda", 1000), ("sdb", 48))
+    ]
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*paths)
+    )
+    said = explained(capsys)
+    assert "value     48" in said
+    assert "alike on all paths: sdb takes 48 at most" in said
+
+
+def test_unmatched_disk_shows_nearest_rules(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = [endpoint(target=name, id=name, protocol=Protocol.UNKNOWN) for name in ("sda", "sdb")]
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*strange)
+    )
+    assert main(["explain", "0000:01:00.0", "--profile", "oltp"]) == 0
+    said = capsys.readouterr().out
+    assert "sda sdb: no rule of profile oltp matches, so nothing is set" in said
+    near = [line for line in said.splitlines() if line.startswith("  nearest")]
+    assert 0 < len(near) <= 5, "the same disks are explained once"
+    assert "nr-requests (nr_requests) is for protocol nvme or sas" in said
+    assert "here: protocol unknown" in said
+    assert main(["explain", "sda", "--profile", "oltp", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["explained"] == []
+    [without] = told["without_rules"]
+    assert without["target"] == "sda"
+    assert without["near"][0]["unmet"] == ["protocol"]
+
+
+def test_adapter_without_lever_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: alone)
+    for words in ([], ["coalescing"]):
+        assert main(["explain", "0000:01:00.0", *words, "--profile", "oltp"]) == 0
+        assert "the driver has no lever for it" in capsys.readouterr().out
+
+
+def test_empty_explanation_prints_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: alone)
+    assert main(["explain", "0000:01:00.0", "--profile", "throughput"]) == 0
+    assert capsys.readouterr().out
+
+
+def test_identical_disks_are_folded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Thousands of LUNs were thousands of tables; what differs keeps a table of its own."""
+    disks = [endpoint(target=f"sd{letter}") for letter in "abcdefgh"]
+    disks[3] = replace(disks[3], attributes=attributes(queue__nr_requests="512"))
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*disks)
+    )
+
+    def headings(target: str) -> list[str]:
+        assert main(["explain", target, "nr_requests", "--profile", "oltp"]) == 0
+        return [
+            line.partition(" nr_requests:")[0]
+            for line in capsys.readouterr().out.splitlines()
+            if " nr_requests:" in line
+        ]
+
+    assert headings("0000:01:00.0") == ["sda sdb sdc sde..sdh (7)", "sdd"]
+    assert headings("sdb") == ["sdb"]
+    assert main(["explain", "0000:01:00.0", "nr_requests", "--profile", "oltp", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["explained"]
+    assert [each["target"] for each in told] == [each.target for each in disks], "JSON has each"
+
+
+def test_explain_shows_deciding_rule(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    made = endpoint(
+        **lun(0, protocol=Protocol.NVME, medium=Medium.NVME, tags=975),
+    )
+    see(machine(made))
+    assert main(["explain", "sda", "nr_requests", "--profile", "oltp"]) == 0
+    said = capsys.readouterr().out
+    assert "tag set of 975 with scheduler none" in said
+    assert "05-50111-01 HBA Performance Report" in said
+    assert main(["explain", "sda", "scheduler", "--profile", "oltp", "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)["explained"]
+    assert [rule["name"] for rule in told["rules"]] == ["nvme-scheduler"]

@@ -1,0 +1,47 @@
+"""Tests of hbatune/cli/commands/list.py."""
+
+import json
+
+import pytest
+
+from hbatune.cli import main
+from hbatune.text.terminal import make_printable
+from tests.unit.command_runs import See
+from tests.unit.machines import adapter, endpoint, machine
+
+
+def test_list_shows_identity_and_use(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(mounts=("/srv",), holders=("dm-0",))))
+    assert main(["list", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["endpoints"]
+    assert {"target", "id", "adapter", "family", "medium", "protocol"} <= set(found)
+    assert (found["vendor"], found["model"]) == ("SEAGATE", "XS400ME70084")
+    assert (found["mounted"], found["held"]) == (True, True)
+    assert main(["list"]) == 0
+    assert "/srv" in capsys.readouterr().out
+
+
+def test_list_names_adapter_product(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = adapter(target="0000:02:00.0")
+    known = adapter(product="Broadcom eHBA 9600-24i", document="05-50111-01 (D0)")
+    see(machine(adapters=(known, plain)))
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    assert "mpt3sas  Broadcom eHBA 9600-24i  05-50111-01 (D0)" in said
+    assert "link 8 GT/s x8" in said
+    assert main(["list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["adapters"]
+    assert [(each["product"], each["document"]) for each in found] == [
+        ("Broadcom eHBA 9600-24i", "05-50111-01 (D0)"),
+        ("HBA 9300-8i", None),
+    ]
+
+
+def test_kernel_names_are_escaped(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b]0;owned\x07\x1b[31m\r\nX"
+    see(machine(endpoint(model=hostile)))
+    main(["list"])
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\r" not in out
+    assert make_printable(hostile) in out

@@ -1,0 +1,390 @@
+"""`probe` as a person sees it, with a machine and a fio that are made up."""
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hbatune.act import paths
+from hbatune.act.lock import read_held_ids
+from hbatune.cli import main
+from hbatune.errors import LockedError
+from hbatune.facts.model import Machine, Protocol
+from hbatune.operations import probe as operation
+from hbatune.probe import guard, history
+from hbatune.probe import run as running
+from hbatune.probe.guard import ScratchFile
+from hbatune.probe.result import (
+    Failed,
+    Failure,
+    Histogram,
+    ProbeOutcome,
+    ProbeResult,
+    Skip,
+    Skipped,
+    Subject,
+    Window,
+    Workload,
+)
+from tests.documented import validate
+from tests.unit.disk_files import Disk
+from tests.unit.machines import endpoint, machine
+from tests.unit.probe_results import FIGURES
+
+
+class Bench:
+    """A machine with one disk, and what its probes give; ``asked`` are the runs made."""
+
+    def __init__(self) -> None:
+        self.asked: list[Workload] = []
+        self.depths: list[object] = []
+        self.fails = False
+        self.blank: bool | None = False
+        self.machine = machine(endpoint())
+
+    def gather(self, attributes: Sequence[str], *_: Any, **__: Any) -> Machine:
+        return self.machine
+
+    def probe(
+        self,
+        subjects: Sequence[Subject],
+        asked: Workload,
+        *,
+        idle: bool,
+        write: bool = False,
+        look: bool = False,
+    ) -> list[ProbeOutcome]:
+        assert not idle
+        assert write == asked.writes
+        assert look != write
+        self.asked.append(asked)
+        [subject] = subjects
+        if self.fails:
+            return [Failed(subject.target, Failure.STUCK)]
+        wait = asked.issued / FIGURES.iops
+        window = Window(1.0, 60_000, 0, Histogram({round(wait * 1e9): 60_000}), 0.0, 0.0)
+        figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
+        figures = msgspec.structs.replace(figures, busy=0.95 if asked.issued > 64 else 0.5)
+        id, settings = subject.endpoint.id, subject.settings
+        self.depths.append({each.setting: each.value for each in settings}.get("queue_depth"))
+        found = ProbeResult(subject.target, id, asked, figures, "3.33", (), blank=self.blank)
+        return [msgspec.structs.replace(found, settings=settings)]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    """Put the made-up machine in the place of this one."""
+    made = Bench()
+    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK"):
+        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
+    monkeypatch.setattr(operation, "gather_machine", made.gather)
+    monkeypatch.setattr(running, "probe_subjects", made.probe)
+    return made
+
+
+def test_bare_probe_lists_workloads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe"]) == 0
+    out = capsys.readouterr().out
+    assert "depth-sweep" in out
+    assert "D0-11" in out
+
+
+def test_sweep_runs_in_order(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "depth-sweep", "sda", "--json", "--runtime", "1"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    validate(found)
+    assert [each.depth for each in bench.asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert {each.runtime for each in bench.asked} == {1.0}
+    assert {each["doubt"] for each in found["runs"]} == {None}
+    assert "9 runs, which take about" in said.err
+
+
+def test_unresponsive_disk_ends_sweep(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.fails = True
+    assert main(["probe", "depth-sweep", "sda"]) == 1
+    assert len(bench.asked) == 1
+    assert "does not answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-such", "sda"],
+        ["qd1"],
+        ["qd1", "sdzz"],
+        ["qd1", "sda", "--runtime", "0"],
+        ["qd1", "sda", "--runtime", "nan"],
+        ["qd1", "sda", "--runtime", "601"],
+    ],
+)
+def test_bad_usage_exits_2(bench: Bench, words: list[str]) -> None:
+    assert main(["probe", *words]) == 2
+    assert bench.asked == []
+
+
+@pytest.mark.parametrize("workload", ["oltp1", "oltp2", "oltp3", "mix-sweep", "four-corners"])
+def test_writing_workload_requires_destructive(
+    bench: Bench, workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", workload, "sda"]) == 2
+    assert bench.asked == []
+    assert "destroys what is on a disk" in capsys.readouterr().err
+
+
+def test_destructive_spares_mounted_disk(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.machine = machine(endpoint(mounts=("/srv",)))
+    assert main(["probe", "oltp1", "sda", "--destructive"]) == 1
+    assert bench.asked == []
+    assert "it is mounted (/srv)" in capsys.readouterr().out
+
+
+def test_runs_recheck_disk_contents(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
+    for module in (operation, guard):
+        monkeypatch.setattr(module, "find_write_refusal", lambda subject, named: next(answers))
+    monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
+    assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
+    assert len(bench.asked) == 1
+    said = capsys.readouterr()
+    assert "they WRITE" in said.err
+    assert "it holds data (ext4)" in said.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("qd1", "sda", "--runtime", "1"),
+        ("qd1", "--runtime", "1", "sda"),
+        ("--runtime", "1", "qd1", "sda"),
+        ("--runtime=1", "qd1", "--json", "sda"),
+    ],
+)
+def test_options_stand_anywhere(bench: Bench, words: tuple[str, ...]) -> None:
+    assert main(["probe", *words]) == 0
+    assert {each.runtime for each in bench.asked} == {1.0}
+
+
+def test_blank_disk_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "qd1", "sda"]) == 0
+    assert "is zero" not in capsys.readouterr().out
+    bench.blank = True
+    assert main(["probe", "qd1", "sda"]) == 0
+    assert capsys.readouterr().out.count("every block sampled is zero") == 1
+
+
+def test_depth_sweep_names_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
+
+
+def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "jobs-sweep", "sda"]) == 0
+    depths = (1, 2, 4, 8, 16, 32, 64)
+    shapes = [(each.jobs, each.depth) for each in bench.asked]
+    assert shapes == [(jobs, depth) for jobs in (1, 2, 4, 8) for depth in depths]
+    out = " ".join(capsys.readouterr().out.split())
+    assert "sda, 4K random reads in 8 jobs: past depth 8:" in out
+    assert "sda: 1 job 1 deep do as much as 8 jobs, within 5 %" in out
+    knees = [each.knee.depth for each in history.load(paths.HISTORY).records if each.knee]
+    assert knees == [1, 2, 4, 8], "each number of jobs has its own"
+
+
+def test_mix_shows_document_cost(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
+        return bench.probe([subject], asked, idle=False, write=True)[0]
+
+    monkeypatch.setattr(operation, "find_write_refusal", lambda *a: None)
+    monkeypatch.setattr(running, "probe_guarded", written)
+    assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "sda: 70 % reads cost 0 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)." in out
+
+
+def test_sweep_shows_cpu_limit(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    out = capsys.readouterr().out
+    [middle] = [line for line in out.splitlines() if "middle" in line]
+    assert middle.split()[:3] == ["sda", "16", "middle"]
+    assert "sda: from depth 128 on the CPUs are the limit: those involved are busy 95 %" in out
+
+
+def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "depth-sweep", "sda", "--json", "--profile", "oltp"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    validate(found)
+    *results, last = history.load(paths.HISTORY).records
+    assert [each.result.workload.depth for each in results if each.result] == [
+        each.depth for each in bench.asked
+    ]
+    assert {each.command for each in results} == {"probe depth-sweep"}
+    assert {each.profile for each in results} == {"oltp"}
+    assert len({each.time for each in (*results, last)}) == 1
+    assert last.knee is not None
+    assert last.knee.depth == found["knees"][0]["knee"]["depth"] == 1
+    assert last.workload == bench.asked[-1]
+    [settings] = {each.result.settings for each in results if each.result}
+    assert {each.setting for each in settings} == {"scheduler", "nr_requests", "queue_depth"}
+
+
+def test_result_shows_profile_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 0
+    out = capsys.readouterr().out
+    assert "oltp wants at most 2 ms (D3-8): met" in out
+    assert "at depth 32, beside" in out
+
+
+DEPTH = "device/queue_depth"
+
+
+@pytest.fixture
+def lun(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Return a LUN of depth 64, and make this user root."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    disk = Disk(tmp_path / "sys", "sda", device__queue_depth="64")
+    bench.machine = machine(msgspec.structs.replace(disk.endpoint(), depth_cap=64))
+    return disk
+
+
+def test_depth_sweep_restores_depth(
+    bench: Bench, lun: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "queue-depth", "sda", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    # A plain file keeps its length, so that 8 in the place of 64 is ignored, as a device may.
+    assert list(dict.fromkeys(bench.depths)) == [16, 32, 64]
+    assert [each["queue_depth"] for each in found["knees"]] == [16, 32, 64]
+    refused = [each["outcome"] for each in found["runs"] if each["outcome"]["type"] == "skipped"]
+    assert {each["detail"] for each in refused} == {"ignored", "the device takes 64 at most"}
+    assert lun.value(DEPTH) == "64"
+    assert not paths.JOURNAL.exists()
+    assert read_held_ids(paths.HOLDS) == frozenset()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_depth_change_ends_sweep(
+    bench: Bench,
+    lun: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    at: int,
+) -> None:
+    def probe(*words: Any, **options: Any) -> list[ProbeOutcome]:
+        if len(bench.asked) == at - 1:
+            (lun.path / DEPTH).write_text("48")
+        return bench.probe(*words, **options)
+
+    monkeypatch.setattr(running, "probe_subjects", probe)
+    (lun.path / DEPTH).write_text("63")
+    assert main(["probe", "queue-depth", "sda", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    validate(found)
+    [last] = [
+        each["outcome"] for each in found["runs"] if each["outcome"].get("reason") == "conflict"
+    ]
+    assert last["detail"] == "48"
+    assert lun.value(DEPTH) == "48"
+    assert len(bench.asked) == at
+
+
+def test_depth_sweep_requires_root(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["probe", "queue-depth", "sda"]) == 2
+    assert bench.asked == []
+
+
+def test_locked_depth_sweep_exits_3(
+    bench: Bench, lun: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken() -> object:
+        raise LockedError(123)
+
+    monkeypatch.setattr("hbatune.cli.command_context.take_lock_after_pass", taken)
+    assert main(["probe", "queue-depth", "sda"]) == 3
+    assert bench.asked == []
+
+
+@pytest.mark.parametrize(("name", "probed"), [("0000:01:00.0", 0), ("sda", 2), ("/dev/sda", 2)])
+def test_shared_lun_needs_name(
+    bench: Bench, name: str, probed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.machine = machine(endpoint(protocol=Protocol.FC))
+    assert main(["probe", "qd1", name]) == (0 if probed else 1)
+    assert len(bench.asked) == probed
+    assert ("other hosts share its array" in capsys.readouterr().out) == (not probed)
+
+
+def test_file_probe_is_recorded(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def measured(target: str, path: str, size: int, asked: Workload) -> ProbeOutcome:
+        return ProbeResult(target, f"file:{target}", asked, FIGURES, "3.33", ())
+
+    monkeypatch.setattr(running, "probe_file", measured)
+    monkeypatch.setattr(
+        operation,
+        "make_scratch_file",
+        lambda folder: nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30)),
+    )
+    assert main(["probe", "oltp1", "--file", str(tmp_path)]) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if "randrw" in line]
+    assert row.split()[5:7] == ["60000", "0.25"], "IOPS and GB/s"
+    [kept] = history.load(paths.HISTORY).records
+    assert (kept.command, kept.target) == ("probe oltp1", str(tmp_path))
+    [entry] = history.list_entries([kept], bench.machine)
+    assert entry.stale == (), "no disk is missed"
+
+
+def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("probe", "--depth", "8", "--block", "8k", "--jobs", "2", "sda")
+    assert main(list(words)) == 0
+    assert bench.asked == [Workload(block_size=8192, depth=8, jobs=2)]
+    [record, *_] = history.load(paths.HISTORY).records
+    assert record.command == "probe custom"
+    assert main(["probe", "--mix", "70", "--rate", "500", "sda"]) == 2
+    assert "destroys what is on a disk" in capsys.readouterr().err
+    assert main(["probe", "--depth", "8", "qd1", "sda"]) == 2
+    assert "leave its name out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--depth", "0"),
+        ("--depth", "many"),
+        ("--block", "1000"),
+        ("--block", "32m"),
+        ("--mix", "101"),
+        ("--jobs", "257"),
+        ("--rate", "-1"),
+    ],
+)
+def test_invalid_numbers_are_refused(bench: Bench, words: tuple[str, ...]) -> None:
+    assert main(["probe", *words, "sda"]) == 2
+    assert bench.asked == []
+
+
+@pytest.mark.parametrize(("rate", "said"), [(60_500, ""), (90_000, "could not be held: 60000 of")])
+def test_missed_rate_is_reported(
+    bench: Bench, capsys: pytest.CaptureFixture[str], rate: int, said: str
+) -> None:
+    assert main(["probe", "--rate", str(rate), "sda", "--json"]) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["doubt"] == ("rate" if said else None)
+    assert run["workload"]["depth"] == 256
+    main(["probe", "--rate", str(rate), "sda"])
+    out = capsys.readouterr().out
+    assert f"randread at {rate}/s" in out
+    assert said in out
+    assert ("could not be held" in out) == bool(said)

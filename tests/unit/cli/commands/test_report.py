@@ -1,0 +1,206 @@
+"""`report` as a person uses it: a whole page in a file, or a word on why there is none."""
+
+import csv
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import files, journal, paths
+from hbatune.cli import main
+from hbatune.facts.model import Machine
+from hbatune.probe import history
+from hbatune.snapshot.file import encode_snapshot
+from tests.unit import report_server as reported
+from tests.unit.site_folder import SiteFolder
+from tests.unit.snapshots import snapshot
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    """A host that was measured and changed, with its state below the test's folder."""
+    found = reported.host()
+    state = tmp_path / "state"
+    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
+    monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
+    monkeypatch.setattr(paths, "HISTORY", state / "history.json")
+    for module in ("cli.commands.report", "operations.situation"):
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: found)
+    history.append(paths.HISTORY, reported.seen().records)
+    journal.save(paths.JOURNAL, reported.journal(found))
+    return found
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Return what makes a report and returns its page."""
+
+    def made(*words: str) -> str:
+        page = tmp_path / "db1.html"
+        assert main(["report", str(page), *words]) == 0
+        return page.read_text()
+
+    return made
+
+
+def test_page_covers_host_results(
+    host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = make("--profile", "oltp")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Past depth 32:" in page
+    assert "regressed" in page
+    assert "room for bursts" in page
+    assert "13 sections" in capsys.readouterr().out
+
+
+def test_page_needs_no_profile(host: Machine, make: Make) -> None:
+    page = make()
+    assert "Past depth 32:" in page
+    assert "Still to change" not in page
+
+
+def test_page_names_missing_measurements(
+    host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths.HISTORY.unlink()
+    page = make("--profile", "oltp")
+    assert "hbatune probe depth-sweep" in page
+    assert "Nothing to show yet: Before and after;" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [(), ("--profile", "oltp")])
+def test_snapshot_excludes_local_results(
+    host: Machine, make: Make, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    taken = tmp_path / "host.snapshot"
+    taken.write_bytes(encode_snapshot(snapshot(host)))
+    page = make("--snapshot", str(taken), *words)
+    assert "Interrupts of 0000:81:00.0" in page
+    assert "Past depth 32" not in page
+    with_results = make(
+        "--snapshot", str(taken), "--history", str(paths.HISTORY), "--force", *words
+    )
+    assert "Past depth 32" in with_results
+
+
+def test_existing_page_needs_force(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "precious.html"
+    page.write_text("precious")
+    assert main(["report", str(page)]) == 2
+    assert page.read_text() == "precious"
+    assert "--force" in capsys.readouterr().err
+    assert main(["report", str(page), "--force"]) == 0
+    assert "precious" not in page.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["precious.html", "state"]
+
+
+def test_irregular_file_is_preserved(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, make_it in (("folder", os.mkdir), ("pipe", os.mkfifo)):
+        make_it(tmp_path / name)
+        assert main(["report", str(tmp_path / name), "--force"]) == 2
+        assert "is not a regular file" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to("/dev/null")
+    assert main(["report", str(tmp_path / "link"), "--force"]) == 2
+
+
+def test_csv_covers_all_pictures(
+    host: Machine, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, values = make("--csv", str(tmp_path / "db1.csv")), tmp_path / "db1.csv"
+    with values.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    pictures = {row["section"] + row["part"] + row["picture"] for row in rows}
+    assert len(pictures) == page.count("<figure>")
+    swept = [row for row in rows if row["picture"] == "IOPS over depth"]
+    assert [float(row["x"]) for row in swept] == list(reported.DEPTHS)
+    assert float(swept[0]["y"]) == pytest.approx(1 / 120e-6)
+    small = [row for row in rows if row["picture"] == "IOPS over block size"]
+    assert [row["trusted"] for row in small][:2] == ["no", "yes"]
+    p99 = [row for row in rows if row["sign"] == "p99" and row["series"].startswith("sdc ")]
+    assert [row["x_axis"] for row in p99] == ["latency, ms"]
+    assert f"{values}: {len(rows)} values." in capsys.readouterr().out
+
+
+def test_page_and_csv_must_differ(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, values = tmp_path / "x.html", tmp_path / "x.csv"
+    assert main(["report", str(page), "--csv", str(page)]) == 2
+    assert "cannot be both" in capsys.readouterr().err
+    assert not page.exists()
+    values.write_text("precious")
+    assert main(["report", str(page), "--csv", str(values)]) == 2
+    assert values.read_text() == "precious"
+
+
+def test_missing_folder_is_reported(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path / "nowhere" / "x.html")]) == 2
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_damaged_history_prevents_page(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.replace(paths.HISTORY, b"{")
+    page = tmp_path / "x.html"
+    assert main(["report", str(page)]) != 0
+    assert not page.exists()
+    assert "history" in capsys.readouterr().err
+
+
+def test_active_profile_is_default(
+    host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.put("hbatune.toml", 'profile = "balanced"\n')
+    for module in ("cli.commands.report", "operations.situation", "policy.chosen"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    assert "<dd>balanced</dd>" in make()
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "zero", "none", "deep", "huge number"])
+def test_foreign_history_exits_2(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    path = Path("/dev/zero") if what == "zero" else tmp_path / "theirs"
+    match what:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "deep":
+            path.write_text('{"records": ' + "[" * 100_000)
+        case "huge number":
+            path.write_text('{"records": [], "more": [1e999]}')
+    page = tmp_path / "page.html"
+    assert main(["report", str(page), "--history", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_foreign_knee_is_recomputed(host: Machine, tmp_path: Path, make: Make) -> None:
+    records = [
+        each if each.knee is None else replace(each, knee=replace(each.knee, depth=33))
+        for each in reported.kept(host)
+    ]
+    history.append(tmp_path / "theirs", records)
+    page = make("--history", str(tmp_path / "theirs"), "--profile", "oltp")
+    assert "Past depth 32:" in page, "found anew in the runs"
+
+
+def test_huge_sweep_is_thinned(host: Machine, tmp_path: Path, make: Make) -> None:
+    records = reported.depth_sweep(host, depths=tuple(range(1, 1_000)))
+    history.append(tmp_path / "theirs", records)
+    page = make("--history", str(tmp_path / "theirs"))
+    assert page.count('class="s0"') < 1_000

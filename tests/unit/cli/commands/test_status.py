@@ -1,0 +1,241 @@
+"""`status` as a person sees it, and what the daemon says in the journal."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import files, paths
+from hbatune.agent import status
+from hbatune.agent.brief import read_brief
+from hbatune.agent.orders import (
+    UnwrittenFile,
+)
+from hbatune.agent.status import Status, Times
+from hbatune.cli import main
+from hbatune.processes import read_clock_id
+from hbatune.workers import Process, find_process
+from tests.unit.statuses import (
+    GOOD,
+    LEFT,
+    RAMPING,
+    WAITING,
+    Capture,
+    current_times,
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "words"),
+    [
+        (GOOD, 0, "profile oltp, 12 endpoints"),
+        (replace(GOOD, open=(LEFT,)), 1, "another program keeps setting it back"),
+        (replace(GOOD, open=(WAITING,)), 1, "tried 4 times since"),
+        (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
+        (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
+        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays in force: no such"),
+        (replace(GOOD, profile=None), 0, "no profile is active"),
+        (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
+        (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
+        (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
+    ],
+)
+def test_status_shows_daemon_health(found: Status, code: int, words: str, capsys: Capture) -> None:
+    status.save(paths.STATUS, found)
+    assert main(["status"]) == code
+    assert words.lower() in capsys.readouterr().out.lower()
+    assert main(["status", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "hbatune.status/1"
+    assert (document["running"], document["well"]) == (True, code == 0)
+    assert document["status"]["endpoints"] == 12
+
+
+def overdue(cause: str) -> tuple[Times, str]:
+    """Return the times of a daemon that is stalled for this cause, and what `status` prints."""
+    now = time.monotonic()
+    match cause:
+        case "status":
+            return current_times(saved=now - 720, save_due=now - 540), "its status 12 min ago"
+        case "start":
+            times = current_times(started=now - 720, pass_due=now - 420, pass_ended=None)
+            return times, "it started 12 min ago and has not finished its first pass, limit 5 min"
+        case "pass":
+            times = current_times(pass_started=now - 720, pass_due=now - 420)
+            return times, "the pass that started 12 min ago has not ended, limit 5 min"
+    times = current_times(pass_ended=now - 1200, pass_due=now - 600)
+    return times, "the last complete pass ended 20 min ago, limit 10 min"
+
+
+@pytest.mark.parametrize("cause", ["status", "start", "pass", "no_pass"])
+def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
+    times, words = overdue(cause)
+    status.save(paths.STATUS, replace(GOOD, times=times))
+    assert read_brief(paths.STATUS) is None
+    assert main(["status"]) == 1
+    out = capsys.readouterr().out
+    assert "The daemon is stalled: " in out
+    assert words in out
+    assert main(["status", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["state"], document["running"], document["well"]) == ("stalled", True, False)
+    assert [stall["cause"] for stall in document["stalls"]] == [cause]
+
+
+def test_ages_are_in_seconds(capsys: Capture) -> None:
+    now = time.monotonic()
+    times = current_times(saved=now - 10, pass_started=now - 20, pass_ended=now - 30)
+    status.save(paths.STATUS, replace(GOOD, times=times))
+    assert main(["status", "--json"]) == 0
+    ages = json.loads(capsys.readouterr().out)["ages"]
+    passed = time.monotonic() - now
+    for name, age in (("status", 10), ("current_pass", 20), ("last_pass", 30)):
+        assert age <= ages[name] <= age + passed
+
+
+def test_stopped_process_is_stalled(capsys: Capture) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        try:
+            status.save(paths.STATUS, replace(GOOD, process=find_process(sleeper.pid)))
+            assert main(["status"]) == 0
+            sleeper.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+            assert main(["status"]) == 1
+            assert f"a signal has stopped its process {sleeper.pid}" in capsys.readouterr().out
+            sleeper.send_signal(signal.SIGCONT)
+            os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED | os.WNOWAIT)
+            assert main(["status"]) == 0
+        finally:
+            sleeper.kill()
+
+
+def test_unwritten_files_are_named(capsys: Capture) -> None:
+    file = UnwrittenFile("/metrics/hbatune.prom", "No space left on device")
+    status.save(paths.STATUS, replace(GOOD, unwritten=(file,)))
+    assert main(["status"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "it cannot write /metrics/hbatune.prom: No space left on device" in said
+    assert "free space there" in said
+
+
+def test_full_file_system_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    status.save(paths.STATUS, GOOD)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "publish", full)
+        disk.setattr(files, "_put_file", full)
+        assert status.save(paths.STATUS, replace(GOOD, passes=5)) is not None
+        assert main(["status"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"it cannot write {paths.STATUS}: No space left on device" in out
+    assert "5 passes" in out
+    assert status.save(paths.STATUS, GOOD) is None
+    assert main(["status"]) == 0
+
+
+def test_abandoned_processes_need_attention(capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, abandoned=1))
+    assert main(["status"]) == 1
+    assert "1 process of the daemon hangs in the kernel" in capsys.readouterr().out
+
+
+def test_older_status_is_unknown(capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, times=None))
+    assert main(["status"]) == 1
+    assert "Cannot tell whether the daemon works" in capsys.readouterr().out
+    assert main(["status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["state"] == "unknown"
+
+
+def test_earlier_boot_means_stopped(capsys: Capture) -> None:
+    """Its process may be another one now, with the same number and the same start time."""
+    boot, _, namespace = read_clock_id().partition(" ")
+    assert namespace.startswith("time:")
+    other = current_times(clock=f"{boot[::-1]} {namespace}")
+    status.save(paths.STATUS, replace(GOOD, times=other))
+    assert main(["status"]) == 4
+    assert "is not running" in capsys.readouterr().out
+
+
+def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
+    """There the start times of all processes differ, so it seems to be gone."""
+    times = current_times(clock=f"{read_clock_id().split()[0]} time:[1]")
+    status.save(paths.STATUS, replace(GOOD, process=Process(1, 1), times=times))
+    assert main(["status"]) == 2
+    assert "another time namespace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (GOOD, "ok"),
+        (replace(GOOD, profile=None), "idle"),
+        (replace(GOOD, rolled_back=True, profile=None), "idle"),
+        (replace(GOOD, ready=False), "starting"),
+        (replace(GOOD, error="the disk is full"), "attention"),
+    ],
+)
+def test_json_shows_state_name(found: Status, word: str, capsys: Capture) -> None:
+    status.save(paths.STATUS, found)
+    main(["status", "--json"])
+    assert json.loads(capsys.readouterr().out)["state"] == word
+
+
+def test_dead_daemon_exits_4(capsys: Capture) -> None:
+    assert main(["status"]) == 4
+    status.save(paths.STATUS, replace(GOOD, process=Process(2**22, 1)))
+    assert main(["status"]) == 4
+    assert "is not running" in capsys.readouterr().out
+    assert main(["status", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["running"] is False
+
+
+def test_damaged_status_is_reported(capsys: Capture) -> None:
+    paths.STATUS.write_text("{")
+    assert main(["status"]) == 1
+    assert "restart hbatune.service" in capsys.readouterr().err
+
+
+def test_status_is_world_readable() -> None:
+    before = os.umask(0o077)
+    try:
+        status.save(paths.STATUS, GOOD)
+    finally:
+        os.umask(before)
+    assert paths.STATUS.stat().st_mode & 0o777 == 0o644
+
+
+def test_json_shows_retry_times(capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, open=(WAITING,)))
+    main(["status", "--json"])
+    [change] = json.loads(capsys.readouterr().out)["status"]["open"]
+    assert change["retry"] == {"since": 1000.0, "tries": 4, "next": 5000.0}
+
+
+def test_second_daemon_exits_3(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """The lock is the other's for its life, whatever became of its status."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    code = (
+        "import sys; from pathlib import Path; from hbatune.act.lock import Lock\n"
+        "with Lock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(paths.DAEMON_LOCK)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert main(["daemon"]) == 3
+        said = capsys.readouterr().err
+        assert f"another hbatune (process {other.pid}: `" in said
+        assert ") is the daemon of this machine" in said
+        assert "`hbatune status`" in said
+        other.communicate()

@@ -1,0 +1,51 @@
+"""The README and the pages for users tell the truth about commands, profiles and settings."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hbatune.cli import COMMANDS
+from hbatune.policy.config import WatchConfig, load_config
+from hbatune.policy.library import load_profile
+from tests.unit.site_folder import SiteFolder
+from tools.readme import README
+
+PROFILES = ("oltp", "latency", "throughput", "balanced")
+
+
+def blocks(document: Path) -> list[str]:
+    """Return the indented blocks of a document that stand under one heading each."""
+    sections = re.split(r"^#+ .*$", document.read_text(), flags=re.MULTILINE)
+    found = [
+        [line[4:] for line in part.splitlines() if line.startswith("    ")] for part in sections
+    ]
+    return ["\n".join(lines) for lines in found if lines]
+
+
+def test_documented_configuration_loads(site: SiteFolder) -> None:
+    configuration, options = blocks(README.parent / "docs/configuration.md")
+    site.put("hbatune.toml", configuration)
+    site.put("rules.d/options.toml", options)
+    assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
+    profile = load_profile("oltp", site.library)
+    assert "deeper-nvme" in {each.name for each in profile.options}
+
+
+def test_documented_watch_matches_defaults(site: SiteFolder) -> None:
+    _, alerts, metrics = blocks(README.parent / "docs/watch.md")
+    site.put("hbatune.toml", f"{alerts}\n{metrics}")
+    config = load_config(site.library)
+    assert config.watch == WatchConfig()
+    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(WatchConfig.__struct_fields__)
+    assert config.metrics.listen == "127.0.0.1:9925"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_readme_names_all_profiles(profile: str) -> None:
+    assert f"`{profile}`" in README.read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_readme_names_all_commands(command: str) -> None:
+    assert f"hbatune {command}" in README.read_text()

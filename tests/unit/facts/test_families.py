@@ -1,0 +1,125 @@
+"""What the families declare: identities that are one, levers that are cited, limits that hold."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from hbatune.facts.classify import Evidence
+from hbatune.facts.families import GENERIC, families, family_named, family_of
+from hbatune.facts.family import Product, Purpose, Vectors, identify_product
+from hbatune.facts.model import Missing, Pci, Reason, Role
+from tests.hosts.families import describe
+from tests.unit.machines import host
+
+ABSENT = Missing(Reason.ABSENT)
+CHIP = Product("a chip", 0x1000, 0x00A5)
+CARD = Product("a card", 0x1000, 0x00A5, (0x1000, 0x4660))
+FAMILIES = {family.name: family for family in families()}
+
+
+def pci(vendor: int, device: int, subsystem: tuple[int, int] | None = None) -> Pci:
+    below = subsystem or (ABSENT, ABSENT)
+    return Pci("0000:01:00.0", 0x010700, vendor, device, below[0], below[1])
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (pci(0x1000, 0x00A5, (0x1000, 0x4660)), CARD),
+        (pci(0x1000, 0x00A5, (0x1028, 0x4660)), CHIP),
+        (pci(0x1000, 0x00A5), CHIP),
+        (pci(0x1000, 0x00A6, (0x1000, 0x4660)), None),
+        (pci(0x1001, 0x00A5), None),
+        (None, None),
+    ],
+)
+def test_card_identified_before_chip(function: Pci | None, expected: Product | None) -> None:
+    assert identify_product((CHIP, CARD), function) is expected
+
+
+def test_product_ids_are_unique() -> None:
+    ids = [
+        (p.vendor, p.device, p.subsystem) for family in FAMILIES.values() for p in family.products
+    ]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family_claims_cite_sources(name: str) -> None:
+    family = FAMILIES[name]
+    assert family.interrupts.vectors is not Vectors.UNKNOWN
+    sources = [family.interrupts.source]
+    sources += [lever.source for lever in family.coalescing]
+    sources += family.traps.values()
+    assert all(sources)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_coalescing_options_are_levers(name: str) -> None:
+    family = FAMILIES[name]
+    names = [option.name for option in family.options]
+    assert len(set(names)) == len(names)
+    levers = {lever.name for lever in family.coalescing}
+    assert {o.name for o in family.options if o.purpose is Purpose.COALESCING} <= levers
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_described_vectors_have_roles(name: str) -> None:
+    """Of the described vectors none that is locked is admin, and not all are."""
+    model = FAMILIES[name].interrupts
+    for function in describe(name).functions:
+        known = [(model.expected([each.name]), each) for each in function.vectors]
+        for (role, managed), vector in known:
+            assert role is not Role.UNKNOWN, vector
+            assert managed is vector.locked, vector
+        assert not known or any(role is Role.DATA for (role, _), _ in known)
+
+
+def test_shared_admin_vector_serves_data() -> None:
+    model = FAMILIES["nvme"].interrupts
+    assert model.expected(["nvme0q0", "nvme0q1"]) == (Role.DATA, False)
+    assert model.expected(["nvme0q1"]) == (Role.DATA, True)
+    assert model.expected(["nvme0q0"]) == (Role.ADMIN, False)
+    assert model.expected([]) == model.expected(["somebody"]) == (Role.UNKNOWN, False)
+
+
+@pytest.mark.parametrize(
+    ("device", "cap"),
+    [(0x0072, 32), (0x0097, 32), (0x00C5, 32), (0x00AC, 9664), (0x00D1, 9664), (0x00E6, 9664)],
+)
+def test_mpt3sas_chip_caps_sata_depth(device: int, cap: int) -> None:
+    family = FAMILIES["mpt3sas"]
+    drive = Evidence(transport="sas", vendor="ATA", sat=True)
+    assert family.depth_cap(pci(0x1000, device), host(), drive) == cap
+    assert family.depth_cap(pci(0x1000, device), host(), Evidence(vendor="SEAGATE")) == 9664
+    assert family.depth_cap(None, host(), drive) == 32
+
+
+def test_drivers_have_single_family() -> None:
+    """Else which of them is found would hang on which was looked at first."""
+    drivers = [driver for family in families() for driver in family.drivers]
+    assert len(drivers) == len(set(drivers))
+
+
+def test_family_name_matches_module() -> None:
+    for family in families():
+        module = import_module(f"hbatune.facts.families.{family.name}")
+        assert module.FAMILY is family is family_named(family.name)
+
+
+def test_every_driver_finds_family() -> None:
+    for family in families():
+        assert all(family_of(driver) is family for driver in family.drivers)
+    assert family_of(None, "nobody") is family_of() is GENERIC
+    assert family_of(None, "mpt2sas", "ahci").name == "mpt3sas"
+
+
+def test_namesake_driver_imports_single_family() -> None:
+    code = (
+        "import sys; from hbatune.facts.families import family_of; family_of(None, 'mpi3mr')\n"
+        "print(*(each for each in sys.modules if each.startswith('hbatune.facts.families.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().split() == ["hbatune.facts.families.mpi3mr"]

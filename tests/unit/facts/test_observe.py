@@ -1,0 +1,95 @@
+"""What else is at work: udev rules that set attributes, and the options of mounts."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts import observe
+from hbatune.facts.health import UdevRule
+from hbatune.facts.observe import parse_assignments, parse_gigabits
+
+
+def told(text: str) -> list[tuple[int, str, str | None]]:
+    return [(rule.line, rule.attribute, rule.value) for rule in parse_assignments("f", text)]
+
+
+def test_rule_assignments_differ_from_matches() -> None:
+    assert told(
+        '# ATTR{queue/scheduler}="none"\n'
+        'KERNEL=="sd*", ATTR{queue/rotational}=="0", ATTR{queue/scheduler}="bfq"\n'
+        'ATTR{queue/nr_requests}!="2", ATTR{queue/read_ahead_kb} := "64"\n'
+    ) == [(2, "queue/scheduler", "bfq"), (3, "queue/read_ahead_kb", "64")]
+
+
+def test_continued_rule_counts_once() -> None:
+    text = '\nACTION=="add", \\\n# a word in between\n  ATTR{queue/scheduler}="none"'
+    assert told(text) == [(2, "queue/scheduler", "none")]
+
+
+def test_shell_write_counts() -> None:
+    text = """RUN+="/bin/sh -c 'echo 1024 > /sys/block/%k/queue/nr_requests'" """
+    assert told(text) == [(1, "queue/nr_requests", None)]
+    assert told('RUN+="/usr/bin/cat /sys/block/%k/queue/nr_requests"') == []
+
+
+def test_rule_text_is_escaped() -> None:
+    [rule] = parse_assignments("/etc/\x1b.rules", 'ATTR{queue/scheduler}="\x1b[2J\u202e"')
+    assert rule == UdevRule("/etc/\\x1b.rules", 1, "queue/scheduler", "\\x1b[2J\\u202e")
+
+
+NIMBLE = """\
+KERNEL=="dm-*", ENV{DM_UUID}!="*6c9ce9*", GOTO="end"
+KERNEL=="sd*", ENV{ID_SERIAL}!="*6c9ce9*", GOTO="end"
+KERNEL=="sd*", ENV{ID_VENDOR}=="VMware", GOTO="end"
+ATTR{queue/nr_requests}="512"
+LABEL="end"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ('ENV{ID_VENDOR}=="PURE", ATTR{device/timeout}="60"', ("PURE",)),
+        ('ATTRS{vendor}=="VMware*", ATTRS{model}=="Virtual disk*", ATTR{timeout}="180"',
+         ("VMware*", "Virtual disk*")),
+        ('ATTR{model}=="VASTData", ATTR{iopolicy}="round-robin"', ("VASTData",)),
+        ('ENV{ID_VENDOR}!="PURE", ATTR{queue/scheduler}="bfq"', ()),
+        ('ACTION=="add", ATTR{queue/scheduler}="bfq"', ()),
+        (NIMBLE, ("*6c9ce9*",)),
+    ],
+)  # fmt: skip
+def test_rule_names_attribute_owner(text: str, of: tuple[str, ...]) -> None:
+    [rule] = parse_assignments("f", text)
+    assert rule.of == of
+
+
+def test_rules_file_overrides_namesake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / "etc", tmp_path / "lib", tmp_path / "none"]
+    for folder in folders[:2]:
+        folder.mkdir()
+        (folder / "60-a.rules").write_text(f'ATTR{{queue/scheduler}}="{folder.name}"')
+    (folders[1] / "61-b.rules").write_bytes(b'ATTR{queue/nomerges}="2"\xff')
+    (folders[1] / "62-hbatune.rules").write_text('ATTR{queue/nomerges}="1"')
+    (folders[1] / "README").write_text('ATTR{queue/nomerges}="0"')
+    monkeypatch.setattr(observe, "_FOLDERS", tuple(map(str, folders)))
+    found = observe.read_udev_rules()
+    assert [(rule.attribute, rule.value) for rule in found] == [
+        ("queue/scheduler", "etc"),
+        ("queue/nomerges", "2"),
+    ]
+
+
+def test_irregular_rules_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "60-a.rules")
+    (tmp_path / "61-b.rules").symlink_to("/dev/zero")
+    line = 'ATTR{queue/nomerges}="2"\n'
+    (tmp_path / "62-c.rules").write_text(line + "#" * (2 << 20))
+    monkeypatch.setattr(observe, "_FOLDERS", (str(tmp_path),))
+    assert [rule.value for rule in observe.read_udev_rules()] == ["2"]
+
+
+def test_port_speeds_are_parsed() -> None:
+    assert parse_gigabits("4 Gbit, 8 Gbit, 16 Gbit") == [4, 8, 16]
+    assert parse_gigabits("12.0 Gbit") == [12]
+    assert parse_gigabits("Unknown") == parse_gigabits("Phy disabled") == []

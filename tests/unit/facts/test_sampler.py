@@ -1,0 +1,50 @@
+"""How often a sampler reads what needs a file each."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts import sampler as sampler_module
+from hbatune.facts.sampler import SampledPlaces, Sampler, find_sampled_places, parse_disk_sample
+from tests.unit.machines import endpoint, machine
+
+
+def test_counters_follow_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "_BLOCK", str(tmp_path))
+    found = endpoint()
+    (tmp_path / found.target / "device").mkdir(parents=True)
+    counter = tmp_path / found.target / "device/ioerr_cnt"
+    counter.write_text("0x1\n")
+    sampler = Sampler(find_sampled_places(machine(found, adapters=())), every=60)
+    counts = []
+    for now in (0.0, 10.0, 59.0, 60.0, 70.0):
+        counts.append(sampler.sample(now, now).counters[found.id]["errors"])
+        counter.write_text("0x1f\n")
+    assert counts == [1, 1, 1, 31, 31]
+
+
+def test_idle_disk_reuses_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them would otherwise take their memory twice."""
+    stats = tmp_path / "diskstats"
+    monkeypatch.setattr(sampler_module, "_DISKSTATS", str(stats))
+    found = endpoint(address=None)
+    sampler = Sampler(find_sampled_places(machine(found, adapters=())))
+    line = f"8 0 {found.target} 1500 20 12000 3000 500 3 4000 1500 7 2000 4507\n"
+    samples = []
+    for text in (line, line, line.replace("1500 20", "1501 20")):
+        stats.write_text(text)
+        samples.append(sampler.sample(0.0, 0.0).disks[found.id])
+    assert samples[0] is samples[1]
+    assert [each.reads for each in samples] == [1500, 1500, 1501]
+
+
+def test_update_replaces_named_disks(tmp_path: Path) -> None:
+    sampler = Sampler(SampledPlaces({"sda": "a", "sdb": "b"}, ("sda", "sdb")))
+    sampler.update(SampledPlaces({"sdb": "c", "sdc": "d"}, ("sdc",)))
+    assert sampler.places == SampledPlaces({"sda": "a", "sdb": "c", "sdc": "d"}, ("sda", "sdc"))
+
+
+@pytest.mark.parametrize("line", ["", "8 0 sda", "8 0 sda 1 2 3 4 5 6 7 8 nine", "8 0 sda 1 2"])
+def test_invalid_line_raises(line: str) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        parse_disk_sample(line, None)

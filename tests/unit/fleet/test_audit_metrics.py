@@ -1,0 +1,118 @@
+"""The metrics of an audit, and the rules and the dashboard over all hosts that read them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
+
+from hbatune.cli import main
+from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
+from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
+from hbatune.shipped import find_shipped
+from tests.unit import machines as factory
+from tests.unit.fleets import host, save
+from tests.unit.promtool import needs_promtool, promtool
+
+RULES, DASHBOARD = "hbatune.fleet.rules.yml", "hbatune-fleet.dashboard.json"
+NOW = 1_800_000_600.0
+
+
+def audited() -> Audit:
+    narrow = host(9, adapter={"link": factory.link(width=4)})
+    named = replace(narrow, machine=replace(narrow.machine, hostname='db"9\\\n'))
+    hosts = [audit_host(each, f"{n}.snap", "oltp") for n, each in enumerate([*map(host, range(4))])]
+    return audit_fleet(
+        [
+            *hosts,
+            audit_host(named, "9.snap", "oltp"),
+            UnusableSnapshot("x.snap", ReadFailure.INVALID, "empty"),
+        ]
+    )
+
+
+def values(text: bytes) -> dict[tuple[str, str], float]:
+    """Return the values by metric and host."""
+    return {
+        (each.name, each.labels.get("host", "")): each.value
+        for family in text_string_to_metric_families(text.decode())
+        for each in family.samples
+        if each.labels.get("severity", "warning") == "warning"
+    }
+
+
+def test_metrics_report_drift_and_findings() -> None:
+    found = values(format_metrics(audited(), NOW))
+    assert found["hbatune_audit_drift_settings", "db1"] == 2
+    assert found["hbatune_audit_odd_facts", "db1"] == 0
+    assert found["hbatune_audit_odd_facts", 'db"9\\\n'] == 1
+    assert found["hbatune_audit_findings", "db1"] == 0
+    assert found["hbatune_audit_findings", 'db"9\\\n'] == 1
+    assert found["hbatune_audit_snapshot_timestamp_seconds", "db1"] == 1_800_000_000
+    assert found["hbatune_audit_unusable_files", ""] == 1
+    assert found["hbatune_audit_timestamp_seconds", ""] == NOW
+
+
+def test_adapter_info_names_hardware() -> None:
+    [first, *_] = [
+        each.labels
+        for family in text_string_to_metric_families(format_metrics(audited(), NOW).decode())
+        for each in family.samples
+        if each.name == "hbatune_audit_adapter_info"
+    ]
+    assert (first["product"], first["firmware"], first["link"]) == (
+        *("HBA 9300-8i", "16.00.12.00"),
+        "Gen3 x8",
+    )
+
+
+def test_audit_writes_metrics_file(tmp_path: Path) -> None:
+    save(tmp_path, *map(host, range(2)))
+    file = tmp_path / "hbatune-audit.prom"
+    for _ in range(2):  # a second time over the first
+        assert main(["audit", "--profile", "oltp", "--metrics", str(file), str(tmp_path)]) == 1
+    assert values(file.read_bytes())["hbatune_audit_drift_settings", "db0"] == 2
+    assert file.stat().st_mode & 0o444 == 0o444
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "db0.snap",
+        "db1.snap",
+        "hbatune-audit.prom",
+    ]
+
+
+@pytest.mark.parametrize("file", [RULES, DASHBOARD])
+def test_shipped_queries_use_exposed_metrics(file: str) -> None:
+    rules = (find_shipped("metrics") / RULES).read_text()
+    recorded = set(re.findall(r"record: (\S+)", rules))
+    exposed = set(
+        re.findall(r"^# TYPE (\S+)", format_metrics(audited(), NOW).decode(), re.MULTILINE)
+    )
+    text = (find_shipped("metrics") / file).read_text()
+    asked = set(re.findall(r"\b(?:\w+:)?hbatune_[a-z0-9_]+(?::\w+)*", text))
+    assert asked
+    assert asked <= exposed | recorded
+
+
+def test_dashboard_is_consistent() -> None:
+    dashboard = json.loads((find_shipped("metrics") / DASHBOARD).read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+        for panel in panels
+        for x in range(panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)  # none lies on another
+    known = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= known
+
+
+@pytest.mark.programs
+@needs_promtool
+def test_promtool_accepts_metrics_and_rules() -> None:
+    promtool("check", "metrics", given=format_metrics(audited(), NOW))
+    promtool("check", "rules", RULES)
+    promtool("test", "rules", "hbatune.fleet.rules.test.yml")

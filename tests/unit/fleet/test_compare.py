@@ -1,0 +1,186 @@
+"""`hbatune compare`: what differs between two hosts, and what matters first."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from hbatune.cli import main
+from hbatune.facts.health import LOG_COUNTER_PREFIX
+from hbatune.fleet.compare import Difference, compare_hosts
+from hbatune.probe.history import History, Record
+from hbatune.probe.result import Workload
+from hbatune.snapshot.file import Snapshot, encode_snapshot
+from tests.documented import validate
+from tests.unit import machines as factory
+from tests.unit import report_server as reported
+from tests.unit.check_inputs import disk_health
+from tests.unit.fleets import depth, host
+
+Capture = pytest.CaptureFixture[str]
+
+
+def another(number: int, **changed: Any) -> Snapshot:
+    """Return the snapshot of a host that was booted by itself."""
+    found = host(number, **changed)
+    return replace(found, machine=replace(found.machine, boot_id=f"boot-{number}"))
+
+
+def told(differences: tuple[Difference, ...]) -> list[tuple[str, list[object], list[object]]]:
+    return [
+        (each.what, [one.value for one in each.first], [one.value for one in each.second])
+        for each in differences
+    ]
+
+
+def test_link_and_firmware_come_first() -> None:
+    slow = another(
+        17, adapter={"link": factory.link(width=4), "firmware": "15.00.00.00"}, **depth(32)
+    )
+    slow = replace(slow, machine=replace(slow.machine, kernel="6.12.9", cpus=4))
+    assert told(compare_hosts(another(16), slow).differences) == [
+        ("link width", [8], [4]),
+        ("firmware", ["16.00.12.00"], ["15.00.00.00"]),
+        ("queue_depth", [254], [32]),
+        ("kernel", ["6.1.0-56-amd64"], ["6.12.9"]),
+        ("CPUs", [8], [4]),
+    ]
+
+
+def test_identities_are_no_difference() -> None:
+    found = compare_hosts(another(16), another(17))
+    assert found.differences == ()
+    assert found.same > 10
+
+
+def test_surplus_adapter_is_difference() -> None:
+    more = another(17)
+    adapters = (
+        *more.machine.adapters,
+        factory.adapter(target="0000:81:00.0", product="HBA 9500-8i", firmware="28.00"),
+    )
+    more = replace(more, machine=replace(more.machine, adapters=adapters))
+    [one] = compare_hosts(another(16), more).differences
+    assert (one.subject, one.what, one.first) == ("HBA 9500-8i", "adapters", ())
+
+
+def test_different_models_are_compared() -> None:
+    other = another(17, model="HUSMR1619ASS204", vendor="HGST", **depth(64))
+    assert told(compare_hosts(another(16), other).differences) == [
+        ("queue_depth", [254], [64]),
+        ("model", ["SEAGATE XS400ME70084"], ["HGST HUSMR1619ASS204"]),
+    ]
+
+
+def failing(found: Snapshot, timeouts: int) -> Snapshot:
+    disks = {"sda": disk_health(timeouts=timeouts, logged={"reset": 9, "medium": timeouts})}
+    return replace(found, health=replace(found.health, disks=disks))
+
+
+def test_failures_precede_versions() -> None:
+    bad = failing(another(17, adapter={"firmware": "15"}), 5)
+    assert told(compare_hosts(another(16), bad).differences) == [
+        ("timeouts", [0], [5]),
+        (f"{LOG_COUNTER_PREFIX}medium", [0], [5]),
+        ("firmware", ["16.00.12.00"], ["15"]),
+        (f"{LOG_COUNTER_PREFIX}reset", [0], [9]),
+    ]
+
+
+def test_same_boot_compares_increases() -> None:
+    before = failing(another(16), 5)
+    later = replace(failing(another(16), 5), taken=before.taken + 3600)
+    assert compare_hosts(before, later).differences == ()
+    worse = replace(failing(another(16), 7), taken=before.taken + 3600)
+    found = compare_hosts(before, worse)
+    assert (found.one_host, found.one_boot) == (True, True)
+    assert ("timeouts", [0], [2]) in told(found.differences)
+
+
+def record(found: Snapshot, p99_us: float, moment: int) -> Record:
+    [disk], [adapter] = found.machine.endpoints, found.machine.adapters
+    figures = replace(reported.figures(80_000.0, 280.0, 1.2), mean_us=300.0, p99_us=p99_us)
+    result = reported.result(disk, Workload(), figures, adapter)
+    return Record(moment, "probe", "k", "b", "oltp", disk.target, disk.id, result)
+
+
+def save(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_compare_prints_table_and_json(tmp_path: Path, capsys: Capture) -> None:
+    one = save(tmp_path / "db16.snap", encode_snapshot(another(16)))
+    slow = another(17, adapter={"link": factory.link(width=4)})
+    other = save(tmp_path / "db17.snap", encode_snapshot(slow))
+    assert main(["compare", one, other]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"^link width +8 +4 +HBA 9300-8i; a ceiling .* \(D4-9\)$", out, re.M), out
+    assert out.splitlines()[-1].startswith("db16 and db17: 1 difference, ")
+    assert main(["compare", "--json", one, other]) == 1
+    found = json.loads(capsys.readouterr().out)
+    validate(found)
+    assert found["differences"][0]["what"] == "link width"
+    assert main(["compare", one, one]) == 0
+    assert "no difference" in capsys.readouterr().out
+
+
+def test_measurements_are_compared(tmp_path: Path, capsys: Capture) -> None:
+    hosts = another(16), another(17)
+    snaps = [save(tmp_path / f"{n}.snap", encode_snapshot(each)) for n, each in enumerate(hosts)]
+    moments = hosts[0].taken - 60, hosts[1].taken - 60
+    histories = [
+        save(
+            tmp_path / f"{n}.json",
+            msgspec.json.encode(History((record(each, 500.0 * (n + 1), moments[n]),))),
+        )
+        for n, each in enumerate(hosts)
+    ]
+    words = [word for each in histories for word in ("--history", each)]
+    assert main(["compare", *words, *snaps]) == 0
+    out = capsys.readouterr().out
+    assert "What was measured" in out
+    assert re.search(r"500 µs +1\.00 ms +\+100 %", out)
+
+
+def test_one_history_covers_both(tmp_path: Path, capsys: Capture) -> None:
+    before, after = another(16), replace(another(16), taken=1_800_600_000)
+    snaps = [
+        save(tmp_path / f"{n}.snap", encode_snapshot(e)) for n, e in enumerate((before, after))
+    ]
+    records = (
+        record(before, 400.0, before.taken - 9),
+        record(after, 800.0, after.taken - 9),
+        record(after, 9.0, after.taken + 9),  # measured later than either look
+    )
+    file = save(tmp_path / "history.json", msgspec.json.encode(History(records)))
+    main(["compare", "--history", file, *snaps])
+    out = capsys.readouterr().out
+    assert re.search(r"400 µs +800 µs +\+100 %", out), out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere.snap", "x"], "'nowhere.snap': cannot be read: No such file or directory"),
+        ([], "FIRST"),
+        (["--history", "h", "--history", "h", "--history", "h", "a"], "more than twice"),
+    ],
+)
+def test_bad_usage_exits_2(words: list[str], said: str, capsys: Capture) -> None:
+    assert main(["compare", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_hostile_names_are_escaped(tmp_path: Path, capsys: Capture) -> None:
+    evil = another(17, adapter={"firmware": "\x1b[31mred\x07"})
+    evil = replace(evil, machine=replace(evil.machine, hostname="\x1b]0;title\x07"))
+    one = save(tmp_path / "1.snap", encode_snapshot(another(16)))
+    main(["compare", one, save(tmp_path / "2.snap", encode_snapshot(evil))])
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\\x1b[31mred\\x07" in out

@@ -1,0 +1,219 @@
+"""The laws of the rooms (ARCHITECTURE.md), read from the code itself."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[3] / "hbatune"
+
+ROOMS = (
+    *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
+    *("facts", "settings", "text.limit_text", "policy", "plan", "snapshot"),
+    *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
+    *("operations", "agent", "fleet", "text", "report", "cli", "__main__"),
+)
+"""From the lowest to the highest: a room imports from itself and from those before it.
+
+The sentences of limits are low, since findings, operations and rollbacks need them.
+"""
+
+UPWARDS = {
+    ("render", "probe"): "a type alone, for the checker: fio's zone modes",
+}
+"""Imports of a higher room that are there today, each with its reason; none is to come."""
+
+OPENS = {
+    "cli.streams": "/dev/null, in the place of standard streams that are closed",
+    "text.basic_output": "/dev/null, for what --quiet leaves out",
+    "nvme": "the device node, for admin commands; only act asks for one that sets something",
+    "operations.boot_files": "a temporary folder, in which udev judges the rules to come",
+    "probe.fio": "fio's job, in a temporary folder",
+    "probe.guard": "the file that a probe without --destructive writes to, made for it",
+    "workers.worker": "/dev/null, for the standard streams of a worker",
+}
+"""Modules outside of act that open a file for writing, none of which is the kernel's."""
+
+LOOKS = {
+    "probe.guard": "the node in /dev, and partitions once more just before a destructive probe",
+}
+"""Modules outside of facts and act that look into a device's directory in sysfs."""
+
+_PATHS = "hbatune.act.paths."
+_OPENING = {"O_WRONLY", "O_RDWR", "write_text", "write_bytes"}
+_IO = {"os", "io", "pathlib", "shutil", "socket", "subprocess", "tempfile", "asyncio", "select"}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return every module of hbatune by its name below the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        if name:
+            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def room(module: str) -> str:
+    """Return the room that a module, or a name in it, is in."""
+    low = "text.limit_text"
+    return low if f"{module}.".startswith(f"{low}.") else module.partition(".")[0]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a module imports, in full."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own(tree: ast.AST) -> Iterator[str]:
+    """Yield the rooms of hbatune that a module imports from."""
+    for name in imported(tree):
+        below = name.removeprefix("hbatune.")
+        if below != name and room(below) in ROOMS:
+            yield room(below)
+
+
+def test_every_module_has_room() -> None:
+    assert {room(name) for name in modules()} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("lower", ROOMS)
+def test_rooms_import_downwards_only(lower: str) -> None:
+    for name, tree in modules().items():
+        if room(name) != lower:
+            continue
+        for other in set(own(tree)):
+            if ROOMS.index(other) > ROOMS.index(lower) and not {
+                (name, other),
+                (lower, other),
+            } & set(UPWARDS):
+                pytest.fail(f"{name} imports from {other}, which is a higher room")
+
+
+def test_module_imports_are_acyclic() -> None:
+    """Imports in functions included; only those for type checkers may form a circle."""
+    known = {f"hbatune.{name}" for name in modules()}
+    graph = {}
+    for name, tree in modules().items():
+        path = PACKAGE / f"{name.replace('.', '/')}.py"
+        if not path.exists():  # a package: its __init__ names its modules
+            continue
+        for_types = {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            for inner in imported(node)
+        }
+        graph[f"hbatune.{name}"] = (set(imported(tree)) - for_types) & known
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_module_names_are_unique() -> None:
+    """An editor's tab then says which module it shows; commands and families are told by room."""
+    names = Counter(
+        name.rpartition(".")[2]
+        for name in modules()
+        if not name.startswith(("cli.commands.", "facts.families."))
+        and (PACKAGE / f"{name.replace('.', '/')}.py").exists()
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_class_names_are_unique() -> None:
+    names = Counter(
+        node.name
+        for tree in modules().values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+MAX_LONG_SIGNATURES = 15
+"""Functions that may take more than six parameters. The others take a value that groups them."""
+
+
+def test_few_functions_take_many_parameters() -> None:
+    long = []
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args
+                parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+                if len([item for item in parameters if item.arg not in ("self", "cls")]) > 6:
+                    long.append(f"{name}.{node.name}")
+    assert len(long) <= MAX_LONG_SIGNATURES, long
+
+
+def opens_for_writing(tree: ast.AST) -> bool:
+    """Whether a module opens files for writing, or writes them whole."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in _OPENING:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id != "open":
+                continue
+            modes = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "mode")]
+            if any(set(ast.unparse(mode)) & set("wax+") for mode in modes):
+                return True
+    return False
+
+
+def test_only_act_writes_kernel_files() -> None:
+    found = {name for name, tree in modules().items() if opens_for_writing(tree)}
+    assert {name for name in found if room(name) != "act"} == set(OPENS)
+
+
+def test_only_facts_names_sysfs() -> None:
+    for name, tree in modules().items():
+        prose = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                known = id(node) in prose or room(name) == "facts"
+                assert known or not node.value.startswith("/sys"), f"{name}: {node.value}"
+
+
+def test_device_folder_access_is_limited() -> None:
+    found = set()
+    for name, tree in modules().items():
+        uses = any(
+            isinstance(node, ast.Attribute) and node.attr == "sysfs" for node in ast.walk(tree)
+        )
+        if uses and "os" in imported(tree) and room(name) not in ("facts", "act"):
+            found.add(name)
+    assert found <= set(LOOKS)
+
+
+def test_plan_and_search_avoid_io() -> None:
+    for name, tree in modules().items():
+        if room(name) in ("plan", "search"):
+            assert not _IO & {each.partition(".")[0] for each in imported(tree)}, name
+            assert not opens_for_writing(tree), name
+
+
+# For the name of the file alone, below a folder that is given.
+_NAMES_ALONE = {
+    ("act.rollback_record", name)
+    for name in ("HANDS_OFF", "HANDS_OFF_TARGETS", "JOURNAL", "ROLLBACKS")
+}
+
+
+def test_act_and_operations_take_paths() -> None:
+    """Where hbatune's own files are is decided by the command or daemon that makes the context."""
+    for name, tree in modules().items():
+        if room(name) in ("act", "operations") and name != "act.paths":
+            found = set(imported(tree))
+            assert "hbatune.act.paths" not in found or "hbatune.act.paths.Paths" in found, name
+            fixed = {each.rpartition(".")[2] for each in found if each.startswith(_PATHS)}
+            assert {(name, each) for each in fixed - {"Paths"}} <= _NAMES_ALONE

@@ -1,0 +1,180 @@
+"""The imports of a command: a budget of lines for each, and modules that it must never load."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from hbatune.agent import status
+from hbatune.cli import COMMANDS
+from hbatune.cli.command import NO_OPTIONS
+from hbatune.cli.parser import make_parser
+from tests.unit.statuses import good_status
+
+MAX_LINES = {
+    "apply": 21500,
+    "audit": 26500,
+    "autotune": 27500,
+    "check": 22500,
+    "compare": 26500,
+    "daemon": 16000,
+    "diff": 17000,
+    "explain": 18000,
+    "help": 1400,
+    "history": 21000,
+    "install": 23000,
+    "list": 17500,
+    "probe": 26000,
+    "profiles": 11500,
+    "report": 24500,
+    "rollback": 21500,
+    "size": 15000,
+    "snapshot": 20500,
+    "status": 1100,
+    "uninstall": 23000,
+    "watch": 21000,
+}
+"""Lines of hbatune's own modules at most, without the families of adapters."""
+
+FAMILIES = "hbatune.facts.families."
+MEASURING = {"random", "statistics", "subprocess", "hbatune.operations.verify", "hbatune.probe.run"}
+"""Modules that an apply without probes has no use for."""
+
+RUN = {
+    "diff": ("--profile", "oltp", "--json"),
+    "list": (),
+    "profiles": (),
+    "status": (),
+    "explain": ("--profile", "oltp"),
+}
+"""What is run; of the other commands only the help, which imports the command's module."""
+
+LOOKING = ("diff", "list", "profiles", "status", "explain")
+HEAVY = {
+    *("difflib", "hashlib", "jinja2", "json", "pkgutil", "pyudev", "random", "rich", "socket"),
+    *("statistics", "subprocess", "tempfile", "tomlkit"),
+    *("locale", "pickle", "shlex", "shutil"),
+}
+"""Modules that no command which only looks has a use for."""
+
+NOT_FOR_STATUS = {"argparse", "msgspec", "typing"}
+"""Modules that a monitoring agent's question has no use for."""
+
+UNUSED = {"difflib", "jinja2", "pkgutil", "tempfile", "tomlkit"}
+"""Those that a daemon has no use for as it starts."""
+
+_RUN = """
+import sys
+before = set(sys.modules)
+import contextlib, io
+from hbatune.cli import main
+out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    with contextlib.suppress(SystemExit):
+        main(sys.argv[1:])
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def count_lines(modules: Iterable[str]) -> int:
+    """Return the lines of hbatune's own modules among ``modules``, without the families."""
+    lines = 0
+    for name in modules:
+        if name.split(".")[0] != "hbatune" or FAMILIES in name:
+            continue
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        lines += Path(str(spec.origin)).read_text(encoding="utf-8").count("\n")
+    return lines
+
+
+def imported(command: str) -> set[str]:
+    """Return the modules that a command brings with it, itself among them."""
+    words = (command, *RUN.get(command, ("--help",)))
+    done = subprocess.run(
+        # Isolated: what an environment adds to each start is not the command's.
+        [sys.executable, "-I", "-c", _RUN, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_every_command_has_budget() -> None:
+    assert set(MAX_LINES) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", MAX_LINES)
+def test_command_obeys_import_budget(command: str) -> None:
+    found = imported(command)
+    assert f"hbatune.cli.commands.{command}" in found
+    assert count_lines(found) <= MAX_LINES[command], sorted(found)
+    if command in LOOKING:
+        assert not found & HEAVY
+    if command == "apply":
+        assert not found & MEASURING
+    if command == "daemon":
+        assert not found & UNUSED
+    if command == "status":
+        assert not found & NOT_FOR_STATUS
+
+
+@pytest.mark.parametrize("command", ["status", "daemon"])
+def test_bare_command_needs_no_parser(command: str) -> None:
+    parser, module = make_parser([command])
+    assert module is not None
+    assert vars(parser.parse_args([command])) == {**NO_OPTIONS, **module.NO_ARGUMENTS}
+
+
+def test_good_status_imports_few_modules(tmp_path: Path) -> None:
+    file = tmp_path / "status.json"
+    status.save(file, good_status())
+    words = f"""
+import sys
+from hbatune.act import paths
+paths.STATUS, paths.HISTORY = paths.Path({str(file)!r}), paths.Path("/nowhere")
+from hbatune.cli import main
+assert main(["status"]) == 0
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
+    told, found = done.stdout.decode().rsplit("\n", 2)[:2]
+    assert "12 endpoints" in told
+    assert count_lines(found.split()) <= MAX_LINES["status"] + 900, found
+    assert not set(found.split()) & NOT_FOR_STATUS
+
+
+def test_status_lines_import_no_planning() -> None:
+    words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
+    found = set(done.stdout.decode().split())
+    assert count_lines(found) <= 9000, sorted(found)
+    rooms = ("operations", "probe.history", "plan.make", "act.journal", "facts.machine")
+    assert not found & {f"hbatune.{room}" for room in rooms}
+
+
+IMPORTED = "import sys; print(*sorted(each for each in sys.modules if each.startswith('hbatune')))"
+
+
+def imported_by(*arguments: str) -> set[str]:
+    code = (
+        "import atexit; from hbatune.cli import main\n"
+        f"atexit.register(lambda: exec({IMPORTED!r}))\n"
+        f"main({list(arguments)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_version_imports_little() -> None:
+    cli = {"hbatune.cli", "hbatune.cli.streams", "hbatune.errors"}
+    assert imported_by("--version") == {"hbatune", *cli}
+
+
+def test_command_imports_no_sibling() -> None:
+    commands = {each for each in imported_by("diff", "--help") if "cli.commands." in each}
+    assert commands == {"hbatune.cli.commands.diff"}

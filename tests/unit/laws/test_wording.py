@@ -1,0 +1,85 @@
+"""The English of the code: plain names, and docstrings and comments without bookish turns."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+TURNS = Path(__file__).with_name("bookish_turns.txt").read_text().splitlines()
+"""Patterns that are rare in plain technical English; one with ^ is for the start of a sentence."""
+MAX_TURNS = 0.5
+"""In 1,000 words."""
+VAGUE = frozenset(Path(__file__).with_name("vague_names.txt").read_text().split())
+"""Words that say nothing about a value. A name is vague if it has no other words."""
+MAX_VAGUE = 0.03
+"""The share of local names and parameters."""
+
+
+def sources() -> Iterator[str]:
+    for folder in ("hbatune", "tools"):
+        for path in sorted((CHECKOUT / folder).rglob("*.py")):
+            yield path.read_text(encoding="utf-8")
+
+
+def docstrings_of(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        # A text alone is the docstring of a definition, or of the assignment before it.
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.value
+
+
+def comments_of(source: str) -> Iterator[str]:
+    lines: list[str] = []
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1 and lines:
+                yield " ".join(lines)
+                lines = []
+            lines.append(token.string.lstrip("# "))
+            last = token.start[0]
+    if lines:
+        yield " ".join(lines)
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n|\n\s*- ", text):
+        plain = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "Xcode", " ".join(paragraph.split()))
+        yield from re.split(r"(?<=[.!?])\s+", plain)
+
+
+def test_docstrings_and_comments_are_plain() -> None:
+    at_start = re.compile("|".join(turn for turn in TURNS if turn.startswith("^")))
+    anywhere = re.compile("|".join(turn for turn in TURNS if not turn.startswith("^")), re.I)
+    words, turns = 0, []
+    for source in sources():
+        for text in (*docstrings_of(source), *comments_of(source)):
+            for sentence in sentences_of(text):
+                words += len(sentence.split())
+                turns += [sentence] * len(at_start.findall(sentence))
+                turns += [sentence for _ in anywhere.finditer(sentence)]
+    assert len(turns) <= MAX_TURNS * words / 1000, "\n".join(turns)
+
+
+def test_local_names_are_specific() -> None:
+    names, vague = 0, []
+    for source in sources():
+        for function in ast.walk(ast.parse(source)):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            arguments = function.args
+            local = {
+                argument.arg
+                for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            }
+            for node in ast.walk(function):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    local.add(node.id)
+            local -= {"self", "cls"}
+            names += len(local)
+            vague += [name for name in local if set(name.strip("_").split("_")) <= VAGUE]
+    assert len(vague) <= MAX_VAGUE * names, sorted(vague)

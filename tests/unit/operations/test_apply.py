@@ -1,0 +1,138 @@
+"""What commands and the daemon share: notes in words, and irqbalance's part where a write fails."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import interrupts, journal, paths
+from hbatune.act.journal import JournalError
+from hbatune.act.paths import Paths
+from hbatune.agent import passes
+from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
+from hbatune.cli.command_context import make_context
+from hbatune.facts.model import Attribute
+from hbatune.operations.apply import ApplyRequest, apply_profile
+from hbatune.operations.context import (
+    Context,
+    Note,
+    OperationReporter,
+    Task,
+    TaskFailed,
+)
+from hbatune.operations.rollback import roll_back_targets
+from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from tests.unit.machines import endpoint, machine, vector
+from tests.unit.site_folder import SiteFolder
+
+PLACING = """
+title = "interrupts alone"
+[[rule]]
+name = "placed"
+setting = "irq_affinity"
+value = "local"
+because = "of this"
+source = "site"
+"""
+
+
+@pytest.fixture
+def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with one interrupt that is not where the active profile wants it."""
+    site.put("profiles/placing.toml", PLACING)
+    site.put("hbatune.toml", 'profile = "placing"\n')
+    there = vector(irq=30, affinity=Attribute("4-5", True))
+    seen = machine(endpoint(), vectors=(there,))
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
+    for module in ("situation", "rollback"):
+        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: seen)
+    monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
+
+
+def by_command() -> None:
+    apply_profile(make_context(), ApplyRequest(probe=False))
+
+
+def by_daemon() -> None:
+    pass_made()
+
+
+def pass_made() -> PassReport:
+    config = load_configuration()
+    sent = passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
+    report = decode_report(sent)
+    assert not report.locked
+    return report
+
+
+@pytest.mark.usefixtures("placing")
+@pytest.mark.parametrize("caller", [by_command, by_daemon])
+def test_failed_write_releases_reserved_interrupt(
+    caller: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> NoReturn:
+        reserved.append(interrupts.read_placed(Paths()))
+        raise JournalError("the journal cannot be written")
+
+    reserved: list[frozenset[int]] = []
+    monkeypatch.setattr(journal, "save", full)
+    if caller is by_command:
+        with pytest.raises(JournalError):
+            caller()
+    else:
+        assert "cannot be written" in str(pass_made().error)
+    assert reserved == [{30}]
+    assert interrupts.read_placed(Paths()) == set()
+
+
+@pytest.mark.usefixtures("placing")
+def test_fixed_interrupt_is_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
+        return tuple(replace(row, state=State.FIXED, value=None) for row in plan.rows)
+
+    monkeypatch.setattr("hbatune.operations.apply.write_plan", refused)
+    report = pass_made()
+    assert report.error is None
+    assert report.changes == ()
+    assert interrupts.read_placed(Paths()) == set()
+    assert pass_made().changes == (), "it is remembered"
+
+
+@pytest.mark.usefixtures("placing")
+def test_unrecorded_interrupt_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
+        return tuple(replace(row, state=State.FIXED, value=None) for row in plan.rows)
+
+    monkeypatch.setattr("hbatune.operations.apply.write_plan", refused)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(paths, "LOCKED", tmp_path / "file/locked.json")
+    error = pass_made().error
+    assert error is not None
+    assert "will show as drift again" in error
+
+
+class Recorder(OperationReporter):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+
+    def note(self, note: Note) -> None:
+        self.notes.append(note)
+
+
+@pytest.mark.usefixtures("placing")
+def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
+    site.put("hbatune.toml", "[daemon\n")
+    said = Recorder()
+    done = roll_back_targets(Context(lock=make_context().lock, reporter=said))
+    failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
+    assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
+    assert not done.finished
+    assert not done.complete
+    assert all(row.outcome is not Outcome.REFUSED for row in done.rows)
+    assert not paths.JOURNAL.exists()

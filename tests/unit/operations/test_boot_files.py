@@ -1,0 +1,65 @@
+"""Tests of hbatune/operations/boot_files.py."""
+
+import pytest
+
+from hbatune.act import paths
+from hbatune.act.journal import Journal
+from hbatune.boot import placement
+from hbatune.boot.placement import Piece
+from hbatune.cli.command_context import make_context
+from hbatune.operations import boot_files
+from hbatune.operations.boot_files import BootPolicy
+from hbatune.policy.config import Site
+from tests.unit.site_folder import SiteFolder
+
+
+def installed() -> None:
+    placement.place_pieces(placement.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
+
+
+def test_missing_rules_stay_missing(site: SiteFolder) -> None:
+    assert boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
+    )
+    assert not paths.UDEV_RULES.exists()
+
+
+def test_apply_regenerates_rules(site: SiteFolder) -> None:
+    installed()
+    assert boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load("balanced"), Site(), Journal("boot"))
+    )
+    assert "from its profile balanced" in paths.UDEV_RULES.read_text()
+
+
+def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
+    installed()
+    gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
+    policy = BootPolicy(site.load(), Site(), Journal("boot"), rolled_back=(gone,))
+    assert boot_files.refresh_rules(make_context(), policy)
+    named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
+    assert named in paths.UDEV_RULES.read_text()
+
+
+def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    installed()
+    paths.UDEV_RULES.write_text("mine\n")
+    assert not boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
+    )
+    assert not boot_files.withdraw_rules(make_context())
+    assert paths.UDEV_RULES.read_text() == "mine\n"
+    said = capsys.readouterr().err
+    assert "udev's rules are as they were" in said
+    assert "it tunes disks still" in said
+
+
+def test_apply_recreates_withdrawn_rules(site: SiteFolder) -> None:
+    installed()
+    assert boot_files.withdraw_rules(make_context())
+    assert not paths.UDEV_RULES.exists()
+    assert boot_files.withdraw_rules(make_context())
+    assert boot_files.refresh_rules(
+        make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
+    )
+    assert paths.UDEV_RULES.exists()

@@ -1,0 +1,212 @@
+"""install and uninstall on the running system: what is told to systemd and udev, and by whom."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import journal, paths, rollback_record
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
+from hbatune.act.system import ToolResult
+from hbatune.cli import main
+from hbatune.facts.model import Machine
+from hbatune.operations import install
+from tests.unit.machines import endpoint, machine
+from tests.unit.site_folder import SiteFolder
+
+HERE = machine(endpoint())
+REQUIRE = install.require_trusted_command
+FAILED = ToolResult(("systemctl", "restart", "hbatune.service"), 1, "Job failed.")
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
+    """What systemd and udev were told; every path of hbatune's lies in a folder of the test."""
+    for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
+        path: Path = getattr(paths, name)
+        monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
+    for module in ("operations.situation", "policy.chosen", "operations.install"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)
+    # The checkout that the tests run in may lie anywhere.
+    monkeypatch.setattr("hbatune.operations.install.require_trusted_command", lambda *_: None)
+    said: list[str] = []
+    for name in ("reload_rules", "reload_units", "disable"):
+        monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
+    monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
+    for module in ("operations.situation", "operations.rollback"):
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: HERE)
+    return said
+
+
+def _note(said: list[str], name: str) -> Callable[[], None]:
+    return lambda: said.append(name)
+
+
+def _enable(said: list[str]) -> Callable[..., ToolResult]:
+    def enable(*, restart: bool) -> ToolResult:
+        said.append("restarted" if restart else "reloaded")
+        return ToolResult(("systemctl",), 0, "")
+
+    return enable
+
+
+def test_install_starts_or_reloads_daemon(told: list[str]) -> None:
+    assert main(["install", "--profile", "oltp"]) == 0
+    assert told == ["reload_rules", "restarted"]
+    assert main(["install", "--profile", "balanced"]) == 0
+    assert told[2:] == ["reload_rules", "reloaded"]
+    assert "from its profile balanced" in paths.UDEV_RULES.read_text()
+
+
+def test_invalid_exclusion_stops_install(
+    told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.put("hbatune.toml", '[site]\nexclude = ["/dev/disk/by-id/wwn-0x1", "sda"]\n')
+    assert main(["install", "--profile", "oltp"]) == 2
+    said = capsys.readouterr().err
+    assert "exclude: '/dev/disk/by-id/wwn-0x1'" in said
+    assert "'sda'" not in said
+    assert not paths.UDEV_RULES.exists()
+    assert told == []
+    site.put("hbatune.toml", '[site]\nexclude = ["WWN-0x5000C500SDA"]\n')
+    assert main(["install", "--profile", "oltp"]) == 0
+
+
+def test_start_failure_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: FAILED)
+    assert main(["install", "--profile", "oltp"]) == 1
+    assert "`systemctl restart hbatune.service` failed: Job failed." in capsys.readouterr().err
+
+
+def test_missing_systemd_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: None)
+    assert main(["install", "--profile", "oltp"]) == 0
+    assert "systemd does not run here" in capsys.readouterr().err
+
+
+def test_excessive_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small: Machine = replace(HERE, memory=1 << 20)
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: small)
+    assert main(["install", "--profile", "oltp"]) == 2
+    assert "of memory" in capsys.readouterr().err
+    assert not paths.UDEV_RULES.exists()
+    assert not paths.MANIFEST.exists()
+
+
+def test_rollback_requires_named_profile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rollback_record.record_everything(Paths())
+    assert main(["install"]) == 2
+    assert "everything was rolled back here" in capsys.readouterr().err
+    assert main(["install", "--profile", "oltp"]) == 0
+    assert rollback_record.load(Paths()) == RollbackRecords()
+
+
+def test_writable_folder_gets_no_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = tmp_path / "hbatune"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr("sys.argv", [str(command)])
+    monkeypatch.setattr("hbatune.operations.install.require_trusted_command", REQUIRE)
+    assert main(["install", "--profile", "oltp"]) == 2
+    said = capsys.readouterr().err
+    assert f"on the way to {command}) is not root's alone" in said
+    assert "has mode 1777" in said
+    assert "chmod" not in said, "what is everybody's stays so"
+    assert not paths.UDEV_RULES.exists()
+    assert not paths.MANIFEST.exists()
+
+
+def test_uninstall_leaves_nothing(told: list[str], tmp_path: Path, site: SiteFolder) -> None:
+    main(["install", "--profile", "oltp"])
+    paths.HISTORY.write_text("[]")
+    del told[:]
+    assert main(["uninstall"]) == 0
+    assert told == ["disable", "reload_rules", "reload_units", "reload_rules"]
+    top = {"etc", "run", "var", "var/lib"}  # which every machine has
+    machine = tmp_path / "machine"
+    assert {str(path.relative_to(machine)) for path in machine.rglob("*")} <= top
+
+
+def test_uninstall_fails_if_udev_hangs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--profile", "oltp"])
+    hung = ToolResult(("udevadm", "control", "--reload"), 124, "it did not end within 120 s")
+    monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: hung)
+    assert main(["uninstall"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "`udevadm control --reload` failed: it did not end within 120 s; `ps -eo pid" in said
+    assert not paths.STATE.exists()
+
+
+def test_failed_restore_preserves_state(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["install", "--profile", "oltp"])
+    [disk] = HERE.endpoints
+    entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
+    journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
+    assert main(["uninstall"]) == 1
+    assert "hbatune's own state stays" in capsys.readouterr().err
+    assert paths.JOURNAL.exists()
+    assert main(["uninstall", "--keep-values"]) == 0
+    assert not paths.STATE.exists()
+
+
+def test_keep_values_conflicts_with_rollback(
+    told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--profile", "oltp"])
+    del told[:]
+    site.put("hbatune.toml", "[daemon]\nrollback_on_stop = true\n")
+    assert main(["uninstall", "--keep-values"]) == 2
+    assert "rollback_on_stop" in capsys.readouterr().err
+    assert told == []
+    assert paths.UDEV_RULES.exists()
+
+
+def test_broken_configuration_allows_uninstall(
+    site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--profile", "oltp"])
+    file = site.put("hbatune.toml", "[daemon\n")
+    assert main(["uninstall"]) == 1, "a file is left"
+    assert f"{file} is no TOML" in capsys.readouterr().err
+    assert file.read_text() == "[daemon\n"
+    assert not paths.UDEV_RULES.exists()
+    assert main(["uninstall", "--keep-values"]) == 1
+
+
+def test_edited_options_are_preserved(capsys: pytest.CaptureFixture[str]) -> None:
+    paths.MODPROBE.parent.mkdir(parents=True)
+    paths.MODPROBE.write_text("options nvme io_queue_depth=2048\n")
+    main(["install", "--profile", "oltp"])
+    paths.MODPROBE.write_text("mine\n")
+    assert main(["uninstall"]) == 1
+    assert f"{paths.MODPROBE} is not as hbatune wrote it, and is left" in capsys.readouterr().err
+    assert paths.MODPROBE.read_text() == "mine\n"
+    assert not paths.UDEV_RULES.exists()
+
+
+def test_uninstall_requires_root(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["uninstall"]) == 2
+    assert "needs root" in capsys.readouterr().err

@@ -1,0 +1,183 @@
+"""No path of a map differs from the other paths, and none is lowered to get there."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
+from hbatune.plan import make
+from hbatune.plan.make import PlanLimits
+from hbatune.plan.rows import Row, State
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Rule
+from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import describe_limit
+from tests.unit.machines import attributes, endpoint, machine
+from tests.unit.profiles import profile
+
+Wish = tuple[str, Effect]
+AT_LEAST_128: Wish = ("queue_depth", AtLeast(128))
+
+
+def path(target: str, depth: int | None = 32, cap: int = 1000, **overrides: Any) -> Endpoint:
+    found: dict[str, Attribute | Missing] = (
+        attributes(device__queue_depth=str(depth))
+        if depth is not None
+        else {"device/queue_depth": Missing(Reason.UNREADABLE)}
+    )
+    made = {"kind": Kind.PATH, "map": "dm-0", "depth_cap": cap, "attributes": found}
+    return endpoint(target=target, **{**made, **overrides})
+
+
+def rows(*paths: Endpoint, wishes: tuple[Wish, ...] = (AT_LEAST_128,), **how: Any) -> list[Row]:
+    return list(make.make_plan(machine(*paths), profile(*wishes), **how).rows)
+
+
+def values(found: list[Row]) -> list[tuple[object, State]]:
+    return [(row.value, row.state) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        # (depth, cap) of each path; alike already
+        ((32, 1000), (32, 1000), ((128, State.DRIFT), (128, State.DRIFT))),
+        # the smaller cap is the level
+        ((32, 1000), (32, 64), ((64, State.DRIFT), (64, State.DRIFT))),
+        # one is deeper than asked for: the other follows it up
+        ((254, 1000), (32, 1000), ((254, State.OK), (254, State.DRIFT))),
+        # ... as far as both go
+        ((32, 100), (64, 80), ((80, State.DRIFT), (80, State.DRIFT))),
+        # nothing but lowering would make them alike: each keeps its own
+        ((254, 1000), (32, 128), ((254, State.OK), (128, State.DRIFT))),
+    ],
+)
+def test_paths_rise_to_common_maximum(
+    first: tuple[int, int],
+    second: tuple[int, int],
+    expected: tuple[tuple[int, State], tuple[int, State]],
+) -> None:
+    found = rows(path("sda", *first), path("sdb", *second))
+    assert values(found) == list(expected)
+    if expected[0][0] != expected[1][0]:
+        assert all("none is lowered" in describe_limit(row.limit) for row in found)
+    for row in found:
+        assert row.value == row.wanted or row.limit
+
+
+def test_limit_names_deciding_path() -> None:
+    found = rows(path("sda"), path("sdb", cap=64))
+    assert "sdb takes 64 at most" in describe_limit(found[0].limit)
+    found = rows(path("sda", 254), path("sdb"))
+    assert "sda is at 254" in describe_limit(found[1].limit)
+
+
+def test_unequal_budgets_take_smallest() -> None:
+    paths = [path("sda", 64), path("sdb", 64)]
+    for each in paths:
+        assert each.protocol is Protocol.SAS
+    site = {
+        each.id: Rule(
+            "b", Match(), "queue_depth", Exactly(depth), "because", "D0-2", "hbatune.toml"
+        )
+        for each, depth in zip(paths, (40, 25), strict=True)
+    }
+    found = rows(*paths, wishes=(AT_LEAST_128,), limits=PlanLimits(site_rules=site))
+    assert values(found) == [(25, State.DRIFT), (25, State.DRIFT)]
+    assert found[0].wanted == 40
+    assert "sdb takes 25" in describe_limit(found[0].limit)
+
+
+def test_fixed_sibling_stops_path_change() -> None:
+    stuck: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("32", False)}
+    found = rows(path("sda", 32), path("sdb", attributes=stuck))
+    assert values(found) == [(32, State.OK), (None, State.FIXED)]
+    assert "sdb" in describe_limit(found[0].limit)
+
+
+def test_selected_path_never_changes_alone() -> None:
+    one, two = path("sda"), path("sdb")
+    alone = rows(one, two, only={one.id})
+    assert [(row.target, row.value, row.state) for row in alone] == [("sda", 32, State.OK)]
+    excluded = rows(one, two, limits=PlanLimits(excluded={two.id: LimitReason(Limit.EXCLUDED)}))
+    assert values(excluded) == [(32, State.OK), (None, State.EXCLUDED)]
+
+
+def test_path_follows_sibling_within_plan() -> None:
+    one, two = path("sda", 32), path("sdb", 64)
+    found = rows(one, two, only={one.id})
+    assert values(found) == [(64, State.DRIFT)]
+
+
+def test_path_ignores_sibling_beyond_plan() -> None:
+    one, two = path("sda", 32), path("sdb", 500)
+    assert values(rows(one, two, only={one.id})) == [(32, State.OK)]
+
+
+def test_unreadable_path_limits_no_sibling() -> None:
+    found = rows(path("sda"), path("sdb"), path("sdc", None))
+    assert values(found)[:2] == [(128, State.DRIFT), (128, State.DRIFT)]
+
+
+def test_unmapped_disks_are_independent() -> None:
+    lone: dict[str, Any] = {"kind": Kind.DISK, "map": None}
+    found = rows(path("sda", cap=1000, **lone), path("sdb", cap=64, **lone))
+    assert [row.value for row in found] == [128, 64]
+
+
+def hidden(target: str, tags: int, scheduler: str = "[none] mq-deadline") -> Endpoint:
+    found = attributes(queue__scheduler=scheduler, queue__nr_requests=str(tags))
+    return path(target, map="nvme0n1", tags=tags, attributes=found)
+
+
+NVME: tuple[Wish, ...] = (("scheduler", Exactly("none")), ("nr_requests", Exactly(2048)))
+
+
+def test_hidden_paths_preserve_different_tags() -> None:
+    found = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
+    requests = [row for row in found if row.setting == "nr_requests"]
+    assert values(requests) == [(1023, State.OK), (127, State.OK)]
+    assert all("differs from the other paths" in describe_limit(row.limit) for row in requests)
+
+
+def test_hidden_path_preserves_sibling_scheduler() -> None:
+    one = hidden("nvme0c0n1", 1023, "[mq-deadline] none")
+    two = hidden("nvme0c1n1", 1023, "[mq-deadline] none")
+    found = rows(one, two, wishes=NVME, only={one.id})
+    assert [(row.setting, row.value) for row in found] == [
+        ("scheduler", "mq-deadline"),
+        ("nr_requests", 1023),
+    ]
+
+
+def test_requests_follow_preserved_sibling_scheduler() -> None:
+    both = [hidden(f"nvme0c{n}n1", 1023, "[mq-deadline] none") for n in range(2)]
+    third = path(
+        "nvme0c2n1", map="nvme0n1", attributes=attributes(queue__scheduler="[mq-deadline] none")
+    )
+    found = rows(
+        *both,
+        third,
+        wishes=NVME,
+        limits=PlanLimits(excluded={third.id: LimitReason(Limit.EXCLUDED)}),
+    )
+    assert [(row.setting, row.value) for row in found][:4] == [
+        ("scheduler", "mq-deadline"),
+        ("nr_requests", 2048),
+    ] * 2
+
+
+depths = st.tuples(st.integers(1, 500), st.integers(1, 500)).map(sorted)
+
+
+@given(st.lists(depths, min_size=2, max_size=5), st.integers(1, 600))
+def test_planned_path_depths_are_legal(paths: list[list[int]], wanted: int) -> None:
+    made = [path(f"sd{chr(97 + n)}", depth, cap) for n, (depth, cap) in enumerate(paths)]
+    found = [row.value for row in rows(*made, wishes=(("queue_depth", AtLeast(wanted)),))]
+    numbers = [value for value in found if isinstance(value, int)]
+    assert len(numbers) == len(paths)
+    for value, (depth, cap) in zip(numbers, paths, strict=True):
+        assert depth <= value <= cap
+    if max(depth for depth, _ in paths) <= min(cap for _, cap in paths):
+        assert len(set(numbers)) == 1

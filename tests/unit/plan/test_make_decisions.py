@@ -1,0 +1,186 @@
+"""Values that somebody has lowered stay, unless it was hbatune or the kernel, or they are named."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.families.ahci import ncq_off
+from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
+from hbatune.facts.udev import SavedTexts
+from hbatune.operations.situation import SituationRequest, read_situation
+from hbatune.plan.make import EarlierChanges, make_plan
+from hbatune.plan.rows import Row, State
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from hbatune.text.limit_text import describe_limit
+from tests.unit.machines import attributes, endpoint, host, machine
+from tests.unit.site_folder import SiteFolder
+
+DEPTH, REQUESTS = "queue_depth", "nr_requests"
+
+
+def wish(setting: str, effect: Effect, origin: Origin = Origin.SHIPPED) -> Profile:
+    rule = Rule("wish", Match(), setting, effect, "because", "D0-2", "x.toml", origin)
+    return Profile("test", "A test", origin, (rule,), (), ProbeSpec(), ("x.toml",))
+
+
+def lun(depth: str, **overrides: Any) -> Endpoint:
+    made = attributes(
+        queue__scheduler="[mq-deadline] none", queue__nr_requests="256", device__queue_depth=depth
+    )
+    serving = host(can_queue=1000, cmd_per_lun=32)
+    return endpoint(family="iscsi_tcp", host=serving, attributes=made, **overrides)
+
+
+def row(it: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> Row:
+    host, earlier = replace(machine(it), modules=modules), EarlierChanges(**changes)
+    [found] = make_plan(host, profile, earlier=earlier).rows
+    return found
+
+
+RAISED = wish(DEPTH, AtLeast(64))
+
+
+def test_lowered_depth_stays_until_named() -> None:
+    it = lun("8")
+    found = row(it, RAISED)
+    assert (found.state, found.value) == (State.EXCLUDED, None)
+    assert describe_limit(found.limit) == (
+        "below the driver's own 32: an administrator's decision, until `apply sda` names it"
+    )
+    assert row(it, RAISED, targets_named=True).value == 64
+    assert row(lun("32"), RAISED).value == 64, "the driver's own is nobody's decision"
+
+
+def test_exact_site_rule_overrides() -> None:
+    it = lun("8")
+    assert row(it, wish(DEPTH, Exactly(16), Origin.SITE)).value == 16
+    assert row(it, wish(DEPTH, AtLeast(16), Origin.SITE)).state is State.EXCLUDED
+    assert row(it, wish(DEPTH, Exactly(16))).state is State.EXCLUDED
+
+
+def test_hbatune_lowered_depth_is_raised() -> None:
+    it = lun("8")
+    assert row(it, RAISED, set_by_us=lambda id, name: (id, name) == (it.id, DEPTH)).value == 64
+
+
+@pytest.mark.parametrize(
+    ("texts", "state"),
+    [
+        ({"NR_REQUESTS": "256"}, "drift"),  # the rule has set it, and somebody has lowered it since
+        ({"SCHEDULER": "none"}, "excluded"),
+        (None, "excluded"),
+    ],
+)
+def test_udev_rule_value_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+    site: SiteFolder,
+    texts: dict[str, str] | None,
+    state: str,
+) -> None:
+    made = attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="64")
+    it = endpoint(attributes=made)
+    here = "hbatune.operations.situation"
+    monkeypatch.setattr(f"{here}.gather_machine", lambda *a, **k: machine(it))
+    monkeypatch.setattr(f"{here}.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
+    found = {} if texts is None else {it.id: SavedTexts(texts, "")}
+    monkeypatch.setattr(f"{here}.read_saved_texts", lambda endpoints: found)
+    rows = {
+        each.setting: each
+        for each in read_situation(SituationRequest(profile="balanced")).plan().rows
+    }
+    assert rows[REQUESTS].state == state
+
+
+def test_kernel_lowered_depth_is_raised() -> None:
+    full = lun("8")
+    counted = {**full.attributes, "device/ioerr_cnt": Attribute("0xb", False)}
+    assert row(replace(full, attributes=counted), RAISED).value == 64
+    few = {**full.attributes, "device/ioerr_cnt": Attribute("0xa", False)}
+    assert row(replace(full, attributes=few), RAISED).state is State.EXCLUDED
+
+
+def test_unknown_default_permits_raise() -> None:
+    assert row(replace(lun("8"), family="mpt3sas"), RAISED).value == 64
+
+
+def test_module_option_sets_default() -> None:
+    it = replace(lun("16"), family="lpfc")
+    module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("64", False)})
+    assert row(it, RAISED, module).state is State.EXCLUDED
+    module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("16", False)})
+    assert row(it, RAISED, module).value == 64
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "current", "tags", "state"),
+    [
+        ("[mq-deadline] none", "64", 1000, State.EXCLUDED),
+        ("[mq-deadline] none", "256", 1000, State.DRIFT),
+        ("[mq-deadline] none", "64", 32, State.DRIFT),  # twice the tags is what the kernel sets
+        ("[none] mq-deadline", "64", 1000, State.DRIFT),  # an accident: it holds for all LUNs
+    ],
+)
+def test_low_nr_requests_stays(scheduler: str, current: str, tags: int, state: State) -> None:
+    made = attributes(queue__scheduler=scheduler, queue__nr_requests=current)
+    it = endpoint(attributes=made, tags=tags)
+    assert row(it, wish(REQUESTS, Exactly(2048))).state is state
+
+
+def test_scheduler_change_discards_requests() -> None:
+    made = attributes(queue__scheduler="[kyber] mq-deadline none", queue__nr_requests="64")
+    rules = tuple(
+        Rule(name, Match(), name, Exactly(value), "because", "D0-1", "x.toml")
+        for name, value in (("scheduler", "mq-deadline"), (REQUESTS, 2048))
+    )
+    both = replace(wish(REQUESTS, Exactly(2048)), rules=rules)
+    found = {
+        each.setting: each for each in make_plan(machine(endpoint(attributes=made)), both).rows
+    }
+    assert found[REQUESTS].value == 2048
+
+
+def test_disabled_ncq_stays_off() -> None:
+    it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
+    found = row(it, RAISED)
+    assert found.state is State.EXCLUDED
+    assert "native command queuing is off" in describe_limit(found.limit)
+    assert row(it, RAISED, targets_named=True).value == 64
+    # Of a drive that does not say what it can, nobody knows whose decision it was.
+    silent = row(replace(it, ncq_depth=None), RAISED)
+    assert silent.state is State.EXCLUDED
+    assert "the drive queues nothing, or somebody" in describe_limit(silent.limit)
+
+
+@pytest.mark.parametrize(
+    ("line", "port", "off"),
+    [
+        ("ro libata.force=noncq quiet", 3, True),
+        ("libata.force=3:noncq", 3, True),
+        ("libata.force=3:noncq", 4, False),
+        ("libata.force=3.00:1.5Gbps,noncq", 3, True),  # the last ID holds
+        ("libata.force=4:1.5Gbps,noncq", 3, False),
+        ("libata.force=noncq libata.force=3:ncq", 3, False),
+        ("libata.force=nolpm", 3, False),
+        ("ro quiet", 3, False),
+    ],
+)
+def test_command_line_disables_ncq(line: str, port: int, off: bool) -> None:
+    assert (ncq_off(line, port) is not None) is off
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "state"),
+    [
+        ("[none] mq-deadline", "mq-deadline", State.DRIFT),
+        ("[none] kyber", "mq-deadline", State.FIXED),  # not built into this kernel
+        ("[none] mq-deadline", "kyber", State.DRIFT),  # a module, which the write loads
+    ],
+)
+def test_only_offered_schedulers_are_planned(text: str, wanted: str, state: State) -> None:
+    it = endpoint(attributes=attributes(queue__scheduler=text))
+    found = row(it, wish("scheduler", Exactly(wanted)))
+    assert found.state is state
+    if state is State.FIXED:
+        assert describe_limit(found.limit) == "this kernel offers none, kyber here"

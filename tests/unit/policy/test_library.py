@@ -1,0 +1,123 @@
+"""Which files make up a profile, and which of them wins."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import Medium, Protocol
+from hbatune.policy.library import Library, list_profiles, load_profile
+from hbatune.policy.match import Traits, find_matching_rules, select_winners
+from hbatune.policy.profile import Exactly, Leave, Origin, ProbeSpec, Profile
+from hbatune.policy.toml_files import PolicyError
+from tests.unit.site_folder import SiteFolder
+
+SAS_SSD = Traits("mpt3sas", Protocol.SAS, Medium.SSD, vendor="SEAGATE", model="XS400")
+
+
+def rule(name: str, value: int) -> str:
+    return (
+        f'[[rule]]\nname = "{name}"\nwhen = {{ vendor = "SEAGATE" }}\nsetting = "nr_requests"\n'
+        f'value = {value}\nbecause = "measured"\nsource = "site"\n'
+    )
+
+
+def decided(profile: Profile) -> object:
+    """Return what the profile makes of nr_requests on a SAS SSD."""
+    return select_winners(find_matching_rules(profile.rules, SAS_SSD))["nr_requests"].effect
+
+
+def test_only_complete_profiles_are_selectable(site: SiteFolder) -> None:
+    listed = list_profiles(site.library)
+    assert [each.name for each in listed] == ["balanced", "latency", "oltp", "throughput"]
+    assert {each.origin for each in listed} == {Origin.SHIPPED}
+    assert all(each.title for each in listed)
+    with pytest.raises(PolicyError, match="has no title, so it is a part"):
+        site.load("base")
+
+
+def test_later_rules_d_file_wins(site: SiteFolder) -> None:
+    assert decided(site.load()) == Exactly(2048)
+    for number in reversed(range(10, 40)):
+        site.put(f"rules.d/{number}.toml", rule("mine", 100 + number))
+    assert decided(site.load()) == Exactly(139)
+    names = [each.file[-7:-5] for each in site.load().rules[-30:]]
+    assert names == [str(number) for number in range(10, 40)]
+
+
+def test_later_leave_removes_setting(site: SiteFolder) -> None:
+    site.put("rules.d/x.toml", rule("mine", 512).replace("value = 512", "leave = true"))
+    assert decided(site.load()) == Leave()
+
+
+def test_site_profile_replaces_shipped(site: SiteFolder) -> None:
+    path = site.put("profiles/oltp.toml", 'title = "ours"\n' + rule("mine", 512))
+    profile = site.load()
+    assert (profile.title, profile.origin, len(profile.rules)) == ("ours", Origin.SITE, 1)
+    listed = {each.name: each for each in list_profiles(site.library)}
+    assert (listed["oltp"].origin, listed["oltp"].file) == (Origin.SITE, str(path))
+
+
+def test_site_profile_may_extend_namesake(site: SiteFolder) -> None:
+    shipped = site.load()
+    text = 'title = "ours"\ninclude = ["oltp"]\n[probe]\ndepth = 8\n' + rule("mine", 512)
+    site.put("profiles/oltp.toml", text)
+    profile = site.load()
+    assert profile.rules[:-1] == shipped.rules
+    assert decided(profile) == Exactly(512)
+    assert profile.objectives == shipped.objectives
+    assert profile.probe == ProbeSpec(depth=8)
+
+
+def test_site_may_replace_shipped_part(site: SiteFolder) -> None:
+    site.put("profiles/base.toml", rule("mine", 512))
+    assert decided(site.load("balanced")) == Exactly(512)
+
+
+def test_shipped_rule_cannot_cite_site(site: SiteFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    shutil.copytree(site.library.shipped, folder)
+    with (folder / "oltp.toml").open("a") as file:
+        file.write(rule("mine", 512))
+    with pytest.raises(PolicyError, match='key `source`: found "site", expected the id'):
+        load_profile("oltp", Library(shipped=folder, site=site.root))
+
+
+def test_probe_is_inherited(site: SiteFolder) -> None:
+    site.put("profiles/mine.toml", 'title = "mine"\ninclude = ["throughput"]\n')
+    assert site.load("mine").probe == site.load("throughput").probe
+
+
+def test_repeated_include_counts_once(site: SiteFolder) -> None:
+    site.put("profiles/a.toml", 'include = ["base"]\n')
+    site.put("profiles/mine.toml", 'title = "mine"\ninclude = ["base", "a"]\n')
+    assert site.load("mine").rules == site.load("balanced").rules
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_circular_include_is_refused(site: SiteFolder, name: str) -> None:
+    site.put("profiles/a.toml", 'title = "a"\ninclude = ["b"]\n')
+    site.put("profiles/b.toml", 'title = "b"\n\ninclude = ["base", "a"]\n')
+    with pytest.raises(PolicyError, match=r"key `include`: goes in a circle: . → . → "):
+        site.load(name)
+
+
+@pytest.mark.parametrize("name", ["basic", "../oltp", "a/b", "sources"])
+def test_missing_include_is_refused(site: SiteFolder, name: str) -> None:
+    site.put("profiles/mine.toml", f'title = "mine"\ninclude = ["{name}"]\n')
+    with pytest.raises(PolicyError, match=r"line 2: key `include`: found "):
+        site.load("mine")
+
+
+@pytest.mark.parametrize("name", ["oltpp", "sources", "../rules/oltp", "", "/etc/passwd", "a\n"])
+def test_unknown_profile_lists_choices(site: SiteFolder, name: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        site.load(name)
+    assert "only balanced, latency, oltp, throughput" in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+def test_unknown_profile_suggests_nearest(site: SiteFolder) -> None:
+    with pytest.raises(PolicyError) as caught:
+        site.load("oltpp")
+    assert caught.value.hint == 'did you mean "oltp"?'

@@ -1,0 +1,104 @@
+"""What names in [site] mean: links, any spelling of a WWN, a map's paths; or nothing."""
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Kind
+from hbatune.policy.config import Site, SiteArray, UnmatchedName
+from hbatune.policy.match import (
+    SiteNames,
+    expand_site_for_udev,
+    list_unmatched_names,
+    resolve_site_links,
+)
+from tests.unit.machines import endpoint, machine
+
+SDA = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-0")
+NVME = endpoint(target="nvme0n1", id="eui.0025385b71b00c6f@0000:04:00.0", adapter="0000:04:00.0")
+NAMED = endpoint(target="sdc", id="SEAGATE-ST1-ZA1x@0000:01:00.0/scsi-0:1:0")
+HERE = machine(SDA, NVME, NAMED)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "naa.5000c500a1b2c3d4",
+        "NAA.5000C500A1B2C3D4",
+        "5000C500A1B2C3D4",
+        "0x5000c500a1b2c3d4",
+        "wwn-0x5000c500A1B2c3d4",
+        "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4",
+        "/dev/disk/by-id/scsi-35000c500a1b2c3d4",
+        "NAA.5000C500A1B2C3D4@0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-0",
+    ],
+)
+def test_wwn_spelling_is_irrelevant(name: str) -> None:
+    assert SiteNames(HERE).meant([name]) == {SDA.id}
+
+
+def test_nvme_and_serial_names_match() -> None:
+    for name in ("EUI.0025385B71B00C6F", "nvme-eui.0025385b71b00c6f", "0025385b71b00c6f"):
+        assert SiteNames(HERE).meant([name]) == {NVME.id}
+    assert SiteNames(HERE).meant(["seagate-st1-za1X"]) == {NAMED.id}
+
+
+def test_kernel_names_are_case_sensitive() -> None:
+    assert SiteNames(HERE).meant(["SDA"]) == frozenset()
+    assert SiteNames(HERE).meant(["sda", "/dev/nvme0n1"]) == {SDA.id, NVME.id}
+
+
+@pytest.mark.parametrize("name", ["dm-0", "mpath-35000c500a1b2c3d4", "0x5000C500A1B2C3D4"])
+def test_map_name_includes_paths(name: str) -> None:
+    above = endpoint(
+        target="dm-0", id="mpath-35000c500a1b2c3d4", kind=Kind.MAP, adapter=None, paths=("sda",)
+    )
+    path = replace(SDA, kind=Kind.PATH, map="dm-0")
+    assert SiteNames(machine(path, above, NVME)).meant([name]) == {path.id, above.id}
+
+
+LINKS = {"/dev/disk/by-id/a": "sda", "/dev/mapper/vg-root": "dm-7", "/dev/mapper/m": "dm-0"}
+
+
+def follow(name: str) -> str:
+    return LINKS.get(name, name)
+
+
+def test_links_resolve_to_disks() -> None:
+    site = Site(
+        exclude=("/dev/disk/by-id/a", "/dev/disk/by-id/later", "/dev/mapper/vg-root"),
+        array=(SiteArray("x", 1, targets=("/dev/disk/by-id/a",)),),
+        members={"/dev/disk/by-id/a": 4},
+    )
+    led = resolve_site_links(HERE, site, follow)
+    assert led.exclude == ("sda", "/dev/disk/by-id/later", "/dev/mapper/vg-root")
+    assert led.array[0].targets == ("sda",)
+    assert led.members == {"sda": 4}
+    assert [each.name for each in list_unmatched_names(HERE, led)] == list(site.exclude[1:])
+
+
+def test_boot_rules_include_linked_ids() -> None:
+    above = endpoint(target="dm-0", id="mpath-x", kind=Kind.MAP, adapter=None, paths=("sda",))
+    here = machine(replace(SDA, kind=Kind.PATH, map="dm-0"), NVME, above)
+    of = {
+        "/dev/disk/by-id/a": (SDA.id,),
+        "/dev/mapper/m": ("mpath-x", SDA.id),
+        "dm-0": ("mpath-x", SDA.id),
+        "nvme0n1": (),
+        "/dev/disk/by-id/later": (),
+    }
+    for name, ids in of.items():
+        assert expand_site_for_udev(here, Site(exclude=(name,)), follow).exclude == (name, *ids)
+
+
+def test_unmatched_names_show_key() -> None:
+    site = Site(
+        exclude=("sda", "sdz", "0000:01:00.0", "host0"),
+        array=(SiteArray("db", 1, targets=("sda", "naa.1")),),
+        members={"naa.2": 4},
+    )
+    assert list_unmatched_names(HERE, site) == (
+        UnmatchedName("exclude", "sdz"),
+        UnmatchedName("targets of array db", "naa.1"),
+        UnmatchedName("members", "naa.2"),
+    )
+    assert list_unmatched_names(HERE, Site()) == ()

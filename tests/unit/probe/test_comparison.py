@@ -1,0 +1,161 @@
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Medium, Missing, Protocol, Reason
+from hbatune.policy.profile import Objective
+from hbatune.probe.comparison import (
+    Headroom,
+    Standing,
+    compare_result,
+    compute_link_ceiling,
+    compute_mix_cost,
+    evaluate_objective,
+)
+from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
+from tests.unit.machines import adapter, endpoint, link
+from tests.unit.noisy_disks import figures
+from tests.unit.site_folder import SiteFolder
+
+
+@pytest.fixture
+def stand(site: SiteFolder):  # type: ignore[no-untyped-def]
+    """Return how a p99 in ms stands on one kind of disk, below the profile oltp."""
+
+    def found(p99_ms: float, workload: Workload | None = None, **overrides: object) -> Standing:
+        of_adapter = ("link", "document")
+        served = adapter(**{k: v for k, v in overrides.items() if k in of_adapter})
+        disk = endpoint(**{k: v for k, v in overrides.items() if k not in of_adapter})
+        subject = Subject(disk, adapters=(served,))
+        measured = replace(figures(100_000, 200, p99_ms * 1000), bandwidth=2e9)
+        result = ProbeResult("sda", "x", workload or Workload(depth=32), measured, "3.33", ())
+        return compare_result(result, subject, site.load("oltp"), site.library.yardsticks())
+
+    return found
+
+
+SATA = {"protocol": Protocol.SATA, "medium": Medium.SSD}
+NVME = {"protocol": Protocol.NVME, "medium": Medium.NVME}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "p99", "source", "objective"),
+    [({}, 1.25, "D0-12", 2.0), (SATA, 6.5, "D0-12", 7.8), (NVME, 0.56, "D0-12", 2.0)],
+)
+def test_medium_selects_figures_and_objective(  # type: ignore[no-untyped-def]
+    stand, overrides: dict[str, object], p99: float, source: str, objective: float
+) -> None:
+    found = stand(1.0, **overrides)
+    assert (found.document.p99_ms, found.document.source) == (p99, source)
+    assert found.goal.p99_ms == objective
+    assert found.same_depth
+
+
+def test_only_nvme_has_documented_knee(stand) -> None:  # type: ignore[no-untyped-def]
+    assert stand(1.0, **NVME).document.knee == (64, 128)
+    assert stand(1.0).document.knee is None
+
+
+def test_undocumented_medium_has_no_reference(stand) -> None:  # type: ignore[no-untyped-def]
+    found = stand(1.0, medium=Medium.HDD)
+    assert (found.document, found.goal) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "workload", [Workload(pattern=Pattern.READ), Workload(block_size=65536)], ids=str
+)
+def test_different_workload_has_no_reference(stand, workload) -> None:  # type: ignore[no-untyped-def]
+    found = stand(1.0, workload)
+    assert (found.document, found.goal) == (None, None)
+    assert found.links, "bandwidth is bandwidth"
+
+
+def test_depth_difference_is_reported(stand) -> None:  # type: ignore[no-untyped-def]
+    assert not stand(1.0, Workload(depth=24)).same_depth
+
+
+@pytest.mark.parametrize(
+    ("measured", "headroom", "met"),
+    [
+        (2.1, Headroom.MISSED, False),
+        (2.0, Headroom.SCANT, True),
+        (1.7, Headroom.SCANT, True),
+        (1.5, Headroom.ENOUGH, True),
+        (1.1, Headroom.AMPLE, True),
+    ],
+)
+def test_objective_verdict_includes_headroom(
+    measured: float, headroom: Headroom, met: bool
+) -> None:
+    found = evaluate_objective(Objective(2.0, "because", "D3-8"), measured)
+    assert (found.headroom, found.met) == (headroom, met)
+    assert found.spare == pytest.approx(1 - measured / 2)
+
+
+def test_throughput_compares_with_link(stand) -> None:  # type: ignore[no-untyped-def]
+    [gen3] = stand(1.0).links
+    assert gen3.ceiling == pytest.approx(7.877, rel=1e-3)
+    assert gen3.document == pytest.approx(11.7 / 2), "two adapters gave 11.7 GB/s together"
+    assert gen3.used == pytest.approx(2 / 7.877, rel=1e-3)
+    [gen1] = stand(1.0, link=link(speed=2.5)).links
+    assert (gen1.ceiling, gen1.document) == (2.0, 3.75 / 2)
+    [gen4] = stand(1.0, link=link(speed=16.0)).links
+    assert (gen4.document, gen4.source) == (None, None)
+
+
+def test_documented_card_volume_shows_raid(stand) -> None:  # type: ignore[no-untyped-def]
+    volume: dict[str, Any] = {"protocol": Protocol.VOLUME, "document": "57CE (D4)"}
+    figures = stand(1.0, **volume).raid
+    assert {each.level: each.random_read for each in figures} == {
+        0: 1_100_000,
+        5: 1_070_000,
+        10: 1_090_000,
+        6: 893_000,
+    }
+    slow = stand(1.0, **volume, link=link(speed=2.5)).raid
+    assert {each.level: each.write_gb_per_s for each in slow} == {0: 3.2, 5: 3, 10: 3, 6: 1.36}
+    assert not stand(1.0, **volume, link=link(speed=5.0)).raid, "Gen2 is in no document"
+    assert not stand(1.0, Workload(block_size=65536), **volume).raid
+    assert not stand(1.0, protocol=Protocol.VOLUME).raid, "another card"
+    assert not stand(1.0, document="57CE (D4)").raid, "a drive is no array"
+
+
+def test_unread_link_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-def]
+    unread = Missing(Reason.UNREADABLE)
+    assert compute_link_ceiling(link(speed=unread)) is None
+    assert stand(1.0, link=link(width=unread)).links == ()
+    assert stand(1.0, link=None).links == ()
+
+
+def mixed(reads: int, iops: float, wait: float = 1.0) -> ProbeResult:
+    asked = Workload(Pattern.RANDOM_MIX, depth=24, reads=reads)
+    measured = replace(figures(iops, 200, 900), mean_us=wait * 24 / iops * 1e6)
+    return ProbeResult("sda", "x", asked, measured, "3.33", ())
+
+
+def test_mix_cost_uses_documented_share(site: SiteFolder) -> None:
+    yardsticks = site.library.yardsticks()
+    found = compute_mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
+    assert found is not None
+    assert (found.reads, round(found.cost, 3)) == (70, 0.18)
+    assert (found.document, found.source) == ((0.10, 0.25), "D0-15")
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [mixed(100, 100_000, wait=0.5)],
+        [replace(mixed(100, 100_000), workload=Workload(Pattern.RANDOM_MIX, depth=8))],
+    ],
+    ids=["none", "untrusted", "of another depth"],
+)
+def test_unmatched_mix_has_no_cost(site: SiteFolder, others: list[ProbeResult]) -> None:
+    assert compute_mix_cost([mixed(70, 82_000), *others], site.library.yardsticks()) is None
+
+
+def test_documented_means_follow_medium(stand) -> None:  # type: ignore[no-untyped-def]
+    assert stand(1.0, **NVME).document.mean_ms == (0.12, 0.12)
+    assert stand(1.0, **SATA).document.mean_ms == (2.0, 5.0)
+    assert stand(1.0).document.mean_ms is None, "of SAS the document does not tell it"

@@ -1,0 +1,404 @@
+"""fio for real for a moment, and programs that pretend to be fio and misbehave."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbatune.facts.sampler import CpuTime
+from hbatune.probe import fio
+from hbatune.probe.fio import Meter
+from hbatune.probe.result import (
+    Failed,
+    Failure,
+    Figures,
+    Pattern,
+    Skip,
+    Skipped,
+    Workload,
+    merge_histograms,
+)
+from hbatune.text.probe_tables import explain_missing_result
+from hbatune.workers import find_process
+
+RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
+SHORT = Workload(ramp=0, runtime=0.1)
+SIZE = 1 << 20
+HUNG = 2.0  # long enough for a script to say that it runs
+VERSION = 'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
+
+real_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+class Fake:
+    """A directory on PATH whose fio is a shell script."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.node = directory / "disk"
+        self.node.write_bytes(bytes(4096))
+
+    def script(self, body: str, version: str = VERSION) -> None:
+        """Make fio do this; it finds the recorded output in $RECORDED."""
+        path = self.directory / "fio"
+        path.write_text(f"#!/bin/sh\nRECORDED={RECORDED}\n{version}{body}\n")
+        path.chmod(0o755)
+
+    def measure(self, *, margin: float = 30.0) -> Figures | Failed:
+        """Run it as a probe would."""
+        return fio.measure(usable(), "sda", str(self.node), SIZE, SHORT, margin=margin)
+
+
+def usable() -> fio.Fio:
+    """Return the fio on PATH, which must be one that can be used."""
+    found = fio.find("sda")
+    assert isinstance(found, fio.Fio)
+    return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Put a fio that can be scripted in front of PATH, and temporary files where they show."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return Fake(tmp_path / "bin")
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """Return a file on a real filesystem, whose name has what fio takes for a separator."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        path = Path(directory) / "a:b,c=d%e@f+g~h!i-j:"
+        path.write_bytes(os.urandom(1 << 20))
+        yield path
+
+
+@real_fio
+def test_fio_refuses_unpermitted_writes(disk: Path) -> None:
+    before = disk.read_bytes()
+    writing = Workload(Pattern.RANDOM_MIX, ramp=0, runtime=0.2, reads=50)
+    refused = fio.measure(usable(), "sda", str(disk), SIZE, writing)
+    assert isinstance(refused, Failed)
+    assert disk.read_bytes() == before
+    done = fio.measure(usable(), "sda", str(disk), SIZE, writing, write=True)
+    assert isinstance(done, Figures)
+    assert disk.read_bytes() != before
+    assert sum(window.ios for window in done.windows) in range(done.ios - 8, done.ios + 1)
+
+
+def test_fio_runs_on_given_cpus(fake: Fake) -> None:
+    fake.script("grep cpus_allowed= probe.fio >&2; exit 7")
+    found = fio.measure(usable(), "sda", str(fake.node), SIZE, SHORT, cpus="0,2-3")
+    assert isinstance(found, Failed)
+    assert "cpus_allowed=0,2-3" in (found.text or "")
+
+
+@real_fio
+def test_real_fio_preserves_data(disk: Path) -> None:
+    before = disk.read_bytes()
+    # Long enough that what is in flight as the ramp ends is lost in it, however busy the machine.
+    workload = Workload(ramp=0.1, runtime=1.0, jobs=2)
+    found = fio.measure(usable(), "sda", str(disk), SIZE, workload)
+    assert isinstance(found, Figures)
+    assert 0 < found.p50_us <= found.p95_us <= found.p99_us <= found.p999_us
+    assert found.ios == pytest.approx(found.iops * found.runtime, rel=0.2)
+    assert found.bandwidth == pytest.approx(found.iops * 4096, rel=0.01)
+    assert found.cpu_us_per_io > 0
+    assert len(found.job_iops) == 2
+    assert disk.read_bytes() == before
+    assert sorted(disk.parent.iterdir()) == [disk]
+
+
+@real_fio
+def test_real_windows_sum_to_run(disk: Path) -> None:
+    found = fio.measure(usable(), "sda", str(disk), SIZE, Workload(ramp=0.4, runtime=1.0))
+    assert isinstance(found, Figures)
+    assert len(found.windows) > 1
+    assert sum(each.seconds for each in found.windows) == pytest.approx(found.runtime)
+    assert sum(each.ios for each in found.windows) == found.ios
+    merged = merge_histograms(each.histogram for each in found.windows)
+    assert merged.percentile(99) / 1000 == found.p99_us
+
+
+def test_fio_gets_readonly_flag(fake: Fake) -> None:
+    fake.script(f'echo "$@" >{fake.directory}/argv; cat "$RECORDED" >out')
+    assert isinstance(fake.measure(), Figures)
+    assert "--readonly" in (fake.directory / "argv").read_text().split()
+
+
+def test_private_folder_is_removed(fake: Fake) -> None:
+    fake.script(f'stat -c %a . >{fake.directory}/mode; cat "$RECORDED" >out')
+    fake.measure()
+    assert (fake.directory / "mode").read_text().strip() == "700"
+    assert list((fake.directory.parent / "tmp").iterdir()) == []
+
+
+def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(fake.directory))
+    assert fio.find("sda") == Skipped("sda", Skip.NO_FIO)
+
+
+@pytest.mark.parametrize(
+    ("said", "understood"),
+    [
+        ("fio-3.33", True),
+        ("fio-3.23", True),
+        ("fio-3.36-17-gb1f2", True),
+        ("fio-4.0", True),
+        ("fio-3.19", False),
+        ("fio-2.99", False),
+    ],
+)
+def test_only_supported_fio_is_accepted(fake: Fake, said: str, understood: bool) -> None:
+    fake.script("", version=f"echo '{said}'\n")
+    found = fio.find("sda")
+    if understood:
+        assert found == fio.Fio(str(fake.directory / "fio"), said.removeprefix("fio-"))
+    else:
+        assert found == Skipped("sda", Skip.OLD_FIO, said)
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        ("echo flexible beer; exit", "flexible beer"),
+        ("exit", "it says nothing, with exit status 0"),
+        ("exit 3", "it says nothing, with exit status 3"),
+        ("echo 'libaio.so.1: no such file' >&2; exit 127", "libaio.so.1: no such file"),
+    ],
+)
+def test_failing_fio_is_broken(fake: Fake, script: str, detail: str) -> None:
+    fake.script("", version=f"{script}\n")
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, detail)
+    said = explain_missing_result(Skipped("sda", Skip.BROKEN_FIO, detail))
+    assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
+
+
+def test_unexecutable_fio_is_broken(fake: Fake) -> None:
+    fake.script("")
+    (fake.directory / "fio").write_bytes(b"\x7fELF of another machine")
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, "Exec format error")
+
+
+def test_hanging_fio_is_broken(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fio, "TIME_MARGIN_S", 0.2)
+    fake.script("", version="exec sleep 60\n")
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, "no answer within 0.2 s")
+
+
+def test_warnings_preserve_figures(fake: Fake) -> None:
+    fake.script('{ echo "note: something"; cat "$RECORDED"; } >out; echo warning >&2')
+    assert isinstance(fake.measure(), Figures)
+
+
+def test_garbage_output_is_failure(fake: Fake) -> None:
+    fake.script("echo 'panic {}' >out")
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert (found.reason, found.text) == (Failure.GARBAGE, "panic {}")
+
+
+def test_empty_output_is_failure(fake: Fake) -> None:
+    fake.script("exit 0")
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_failed_fio_yields_no_figures(fake: Fake) -> None:
+    fake.script('cat "$RECORDED" >out; echo "engine libaio not loadable" >&2; exit 3')
+    found = fake.measure()
+    assert found == Failed("sda", Failure.EXIT, status=3, text="engine libaio not loadable")
+
+
+def test_io_error_precedes_exit_status(fake: Fake) -> None:
+    fake.script('sed \'s/"error":0/"error":5/\' "$RECORDED" >out; exit 1')
+    assert fake.measure() == Failed("sda", Failure.IO, errno=5)
+
+
+def test_killed_fio_reports_signal(fake: Fake) -> None:
+    fake.script('head -c 500 "$RECORDED" >out; kill -9 $$')
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert (found.reason, found.status) == (Failure.EXIT, -signal.SIGKILL)
+
+
+def test_vanished_device_fails_launch(fake: Fake) -> None:
+    fake.script('cat "$RECORDED" >out')
+    fake.node.unlink()
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert (found.reason, found.errno) == (Failure.LAUNCH, 2)
+
+
+def test_timeout_kills_process_group(fake: Fake) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"trap '' TERM; sleep 1000 & echo $$ $! >{pids}; wait")
+    found = fake.measure(margin=HUNG)
+    assert found == Failed("sda", Failure.TIMEOUT)
+    assert_gone(pids)
+
+
+def test_unkillable_fio_is_abandoned(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"echo $$ $$ >{pids}; exec sleep 1000")
+    with monkeypatch.context() as deaf:
+        deaf.setattr(os, "killpg", lambda *_: None)
+        deaf.setattr(fio, "KILL_GRACE_S", 0.1)
+        found = fake.measure(margin=HUNG)
+    pid = int(pids.read_text().split()[0])
+    still = find_process(pid)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert found == Failed("sda", Failure.STUCK, process=still)
+
+
+def test_interrupt_ends_fio_first(fake: Fake) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"sleep 1000 & echo $$ $! >{pids}; kill -INT $PPID; wait")
+    with pytest.raises(KeyboardInterrupt):
+        fake.measure()
+    assert_gone(pids)
+
+
+def interrupt_by_another_thread() -> None:
+    """Have another thread take the signal, as that of a progress bar may: this one is told."""
+    idle = threading.Event()
+    other = threading.Thread(target=idle.wait)
+    other.start()
+    try:
+        assert other.ident is not None
+        signal.pthread_kill(other.ident, signal.SIGINT)
+    finally:
+        idle.set()
+        other.join()
+
+
+@pytest.mark.parametrize(
+    "interrupt", [lambda: signal.raise_signal(signal.SIGINT), interrupt_by_another_thread]
+)
+def test_interrupt_at_launch_ends_fio(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
+) -> None:
+    fake.script("exec sleep 1000")
+    found, started, start = usable(), [], subprocess.Popen
+
+    def interrupted(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        running: subprocess.Popen[bytes] = start(*args, **options)
+        started.append(find_process(running.pid))
+        interrupt()
+        return running
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fio.measure(found, "sda", str(fake.node), SIZE, SHORT)
+    assert [one.alive() for one in started] == [False]
+
+
+def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
+    # No shell here: dash clears the mask that it inherits.
+    path, mask = fake.directory / "fio", fake.directory / "mask"
+    path.write_text(
+        f"#!{sys.executable}\nimport signal\n"
+        f"open({str(mask)!r}, 'w').write(str(len(signal.pthread_sigmask(0, ()))))\n"
+    )
+    path.chmod(0o755)
+    fio.measure(fio.Fio(str(path), "3.33"), "sda", str(fake.node), SIZE, SHORT)
+    assert mask.read_text() == "0"
+
+
+CALLER = """
+from hbatune.probe import fio
+from hbatune.probe.result import Workload
+fio.measure(fio.find("sda"), "sda", {node!r}, 1048576, Workload(), margin=1000)
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_interrupted_caller_ends_fio(fake: Fake, signum: signal.Signals) -> None:
+    ready, pids = fake.directory / "ready", fake.directory / "pids"
+    os.mkfifo(ready)
+    fake.script(f"echo $$ $$ >{pids}; echo >{ready}; exec sleep 1000")
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLER.format(node=str(fake.node))],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": tempfile.gettempdir()},  # a killed caller cannot tidy up
+    ) as caller:
+        ready.read_bytes()  # waits until fio runs
+        caller.send_signal(signum)
+        caller.wait(30)
+    assert_gone(pids)
+
+
+def test_fio_inherits_no_descriptors(fake: Fake) -> None:
+    fake.script(f'ls -l /proc/self/fd >{fake.directory}/fds; cat "$RECORDED" >out')
+    lock = fake.directory / "lock"
+    with lock.open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        fake.measure()
+    assert str(lock) not in (fake.directory / "fds").read_text()
+    assert "pipe:" not in (fake.directory / "fds").read_text()
+
+
+def test_fio_job_names_device(fake: Fake) -> None:
+    fake.script(f'cp probe.fio {fake.directory}/job; cat "$RECORDED" >out')
+    fake.measure()
+    assert f"filename={fake.node}" in (fake.directory / "job").read_text().splitlines()
+    assert stat.S_ISREG(fake.node.stat().st_mode)
+
+
+def assert_gone(pids: Path) -> None:
+    """Wait until the processes listed are gone; a zombie is."""
+    listed = [find_process(int(pid)) for pid in pids.read_text().split()]
+    due = time.monotonic() + 30
+    while any(one.alive() for one in listed):
+        assert time.monotonic() < due, "a process was left behind"
+        os.sched_yield()
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, seen: Iterator[CpuTime | None], ends: float = 9.0
+) -> tuple[Meter, list[float]]:
+    """Return the meter of a run that ends after so many seconds, and how long was waited."""
+    now, waits = [0.0], list[float]()
+
+    def wait(seconds: float) -> int | None:
+        waits.append(seconds)
+        now[0] += seconds
+        return 0 if now[0] >= ends else None
+
+    monkeypatch.setattr(fio, "read_cpu_time", lambda cpus: next(seen))
+    made = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1), clock=lambda: now[0])
+    assert made.during(wait, 10.0) == 0
+    return made, waits
+
+
+def test_interrupts_are_measured_during_io(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([CpuTime(100.0, 50.0, 1.0), CpuTime(103.5, 50.7, 1.35)])
+    made, waits = measured(monkeypatch, seen)
+    assert waits == [0.75, 1.75, 7.5], "from after the warm-up to the end of the runtime"
+    assert made.cost is not None
+    assert made.cost.interrupts == pytest.approx(0.2)
+    assert made.cost.busy == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [([CpuTime(1, 0, 0)], 1.0), ([None, None], 9.0), ([CpuTime(1, 0, 0)] * 2, 9.0)],
+)
+def test_incomplete_run_has_no_cost(
+    monkeypatch: pytest.MonkeyPatch, seen: list[CpuTime | None], ends: float
+) -> None:
+    assert measured(monkeypatch, iter(seen), ends)[0].cost is None

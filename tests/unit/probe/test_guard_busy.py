@@ -1,0 +1,134 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import Attribute, Kind, Missing, Reason
+from hbatune.facts.sampler import Activity, read_activity
+from hbatune.probe.guard import Clock, Reader, find_busy_subjects
+from hbatune.probe.result import Load, Skip, Skipped, Subject
+from tests.unit.machines import endpoint
+
+STAT = "  5040 11 300962 1130 2291 400 60232 3000 0 1860 4130 0 0 0 0 12 100\n"
+
+
+def device(directory: Path, stat: str = STAT, inflight: str = "       0        2\n") -> Path:
+    """Make the two files of a block device's directory."""
+    (directory / "stat").write_text(stat)
+    (directory / "inflight").write_text(inflight)
+    return directory
+
+
+def test_counters_are_read(tmp_path: Path) -> None:
+    assert read_activity(device(tmp_path)) == Activity(5040, 2291, 1860, 2)
+
+
+def test_removed_device_is_vanished(tmp_path: Path) -> None:
+    found = read_activity(tmp_path / "sda")
+    assert isinstance(found, Missing)
+    assert found.reason is Reason.VANISHED
+
+
+def test_unreadable_counter_is_reported(tmp_path: Path) -> None:
+    device(tmp_path)
+    (tmp_path / "stat").unlink()
+    (tmp_path / "stat").mkdir()
+    found = read_activity(tmp_path)
+    assert isinstance(found, Missing)
+    assert found.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("stat", "inflight"), [("1 2 3", "0 0"), ("", "0 0"), (STAT, "x"), (STAT, "1")]
+)
+def test_invalid_counters_are_unparsable(tmp_path: Path, stat: str, inflight: str) -> None:
+    found = read_activity(device(tmp_path, stat, inflight))
+    assert isinstance(found, Missing)
+    assert found.reason is Reason.UNPARSABLE
+
+
+def replay(**series: list[Activity | Missing]) -> Reader:
+    """Return a reader that answers with these samples, by the last part of the directory."""
+    waiting: dict[str, Iterator[Activity | Missing]] = {k: iter(v) for k, v in series.items()}
+    return lambda directory: next(waiting[Path(directory).name])
+
+
+def samples(*ticks: int, in_flight: tuple[int, ...] = (0, 0, 0, 0)) -> list[Activity | Missing]:
+    """Return samples of a device that was in use for so many milliseconds since boot."""
+    return [Activity(0, 0, used, now) for used, now in zip(ticks, in_flight, strict=True)]
+
+
+class FakeTime:
+    """A clock that moves only when slept on."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def clock(self) -> Clock:
+        """Return it as the sampling wants it."""
+        return Clock(now=lambda: self.seconds, sleep=self._pass)
+
+    def _pass(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def verdict(read: Reader, subject: Subject) -> Skipped | None:
+    """Sample one subject in no time."""
+    return find_busy_subjects([subject], read=read, clock=FakeTime().clock()).get(subject.target)
+
+
+DISK = Subject(endpoint())
+
+
+def test_idle_disk_is_probed() -> None:
+    assert verdict(replay(sda=samples(100, 100, 100, 100)), DISK) is None
+
+
+def test_background_io_is_tolerated() -> None:
+    read = replay(sda=samples(100, 100, 120, 120, in_flight=(0, 1, 0, 0)))
+    assert verdict(read, DISK) is None
+
+
+def test_utilization_above_tenth_is_busy() -> None:
+    found = verdict(replay(sda=samples(100, 120, 140, 160)), DISK)
+    assert found is not None
+    assert found.reason is Skip.BUSY
+    assert found.load == Load(pytest.approx(0.2), 0)  # type: ignore[arg-type]
+
+
+def test_hanging_io_is_busy() -> None:
+    found = verdict(replay(sda=samples(100, 100, 100, 100, in_flight=(3, 3, 3, 3))), DISK)
+    assert found is not None
+    assert (found.reason, found.load) == (Skip.BUSY, Load(0.0, 3))
+
+
+def test_disabled_counters_give_no_verdict() -> None:
+    disk = Subject(endpoint(attributes={"queue/iostats": Attribute("0", True)}))
+    found = verdict(replay(sda=samples(100, 100, 100, 100)), disk)
+    assert found == Skipped("sda", Skip.NOT_COUNTED)
+
+
+def test_unreadable_counters_give_no_verdict() -> None:
+    gone: list[Activity | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
+    assert verdict(replay(sda=gone), DISK) == Skipped("sda", Skip.UNREADABLE)
+
+
+def test_busy_path_makes_map_busy() -> None:
+    paths = tuple(endpoint(target=name, kind=Kind.PATH) for name in ("sdb", "sdc"))
+    uncounted = {"queue/iostats": Attribute("0", True)}
+    for attributes in ({}, uncounted):
+        top = Subject(endpoint(target="dm-0", kind=Kind.MAP, attributes=attributes), paths)
+        idle = samples(100, 100, 100, 100)
+        read = replay(**{"dm-0": idle, "sdb": idle, "sdc": samples(0, 90, 190, 290)})
+        found = verdict(read, top)
+        assert found is not None
+        assert (found.target, found.reason) == ("dm-0", Skip.BUSY)
+        assert verdict(replay(**{"dm-0": idle, "sdb": idle, "sdc": idle}), top) is None
+
+
+def test_disks_are_sampled_together() -> None:
+    time = FakeTime()
+    disks = [Subject(endpoint(target=f"sd{letter}")) for letter in "abcdefgh"]
+    read = replay(**{disk.target: samples(0, 0, 0, 0) for disk in disks})
+    assert find_busy_subjects(disks, read=read, clock=time.clock()) == {}
+    assert time.seconds - 1000 == pytest.approx(0.3)

@@ -1,0 +1,115 @@
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import Missing, Reason
+from hbatune.facts.sampler import Activity
+from hbatune.probe.guard import Clock
+from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
+from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subjects
+from tests.unit.machines import adapter, endpoint, machine
+
+RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
+STILL = Clock(now=lambda: 0.0, sleep=lambda _: None)
+SHORT = Workload(ramp=0, runtime=0.1)
+
+
+def idle(_: str) -> Activity | Missing:
+    """Say of every device that nobody uses it."""
+    return Activity(0, 0, 0, 0)
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
+    """Return three subjects, and put a fio on PATH that cannot read the third."""
+    script = tmp_path / "fio"
+    script.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
+        f"echo run >>{tmp_path}/runs\n"
+        "if grep -q sdc probe.fio; then echo broken >&2; exit 1; fi\n"
+        f"cat {RECORDED} >out\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    subjects = []
+    for name in ("sda", "sdb", "sdc"):
+        (tmp_path / name).touch()
+        disk = endpoint(target=name, device_node=str(tmp_path / name))
+        subjects.append(Subject(disk, adapters=(adapter(),)))
+    return subjects
+
+
+def test_outcomes_follow_subject_order(disks: list[Subject]) -> None:
+    outcomes = probe_subjects(disks, SHORT, read=idle, clock=STILL)
+    assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
+    assert [type(outcome).__name__ for outcome in outcomes] == [
+        "ProbeResult",
+        "ProbeResult",
+        "Failed",
+    ]
+
+
+def test_result_names_driver_and_firmware(
+    disks: list[Subject],
+) -> None:
+    (result,) = probe_subjects(disks[:1], SHORT, read=idle, clock=STILL)
+    assert isinstance(result, ProbeResult)
+    served = adapter()
+    assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
+    assert result.served == (
+        Served(served.target, served.driver, served.driver_version, served.firmware, served.link),
+    )
+
+
+def test_busy_disk_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
+    def read(sysfs: str) -> Activity | Missing:
+        return Activity(0, 0, 0, 4 if sysfs.endswith("sda") else 0)
+
+    first, second = probe_subjects(disks[:2], SHORT, read=read, clock=STILL)
+    assert isinstance(first, Skipped)
+    assert first.reason is Skip.BUSY
+    assert isinstance(second, ProbeResult)
+    assert (tmp_path / "runs").read_text().splitlines() == ["run"]
+
+
+def test_missing_fio_skips_subjects(
+    disks: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert probe_subjects(disks, SHORT, read=idle, clock=STILL) == [
+        Skipped(disk.target, Skip.NO_FIO) for disk in disks
+    ]
+
+
+def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
+    hostile = Subject(endpoint(device_node="/dev/sda\nrw=randwrite"))
+    outcome = probe_subjects([hostile, *disks[:1]], SHORT, read=idle, clock=STILL)[0]
+    assert outcome == Skipped("sda", Skip.UNSAFE_NAME, detail="/dev/sda\nrw=randwrite")
+    assert (tmp_path / "runs").read_text().splitlines() == ["run"]
+
+
+def test_idle_disk_precedes_busy() -> None:
+    def read(sysfs: str) -> Activity | Missing:
+        return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
+
+    found = machine(endpoint(target="sda"), endpoint(target="sdb"))
+    selection = choose_subjects(found, {"sda", "sdb"}, read=read, clock=STILL)
+    assert [subject.target for subject in selection.subjects] == ["sdb"]
+
+
+def test_unprobeable_disk_is_not_sampled() -> None:
+    def read(_: str) -> Activity | Missing:
+        raise AssertionError("was sampled")
+
+    hung = endpoint(state=Missing(Reason.UNREADABLE))
+    selection = choose_subjects(machine(hung), {"sda"}, read=read, clock=STILL)
+    assert [skipped.reason for skipped in selection.skipped] == [Skip.UNREADABLE]
+
+
+def test_estimate_scales_with_endpoints() -> None:
+    assert estimate_seconds(0, Workload()) == 0
+    assert estimate_seconds(3, Workload()) == pytest.approx(3 * estimate_seconds(1, Workload()))
+    assert (
+        estimate_seconds(1, Workload(runtime=60)) - estimate_seconds(1, Workload(runtime=3)) == 57
+    )

@@ -1,0 +1,80 @@
+"""The page of an audit in a real browser: its filters work without scripts, on any screen."""
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.fleet.audit import audit_fleet
+from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
+from hbatune.render import render_template
+from hbatune.report.fleet_page import make_fleet_page
+from hbatune.snapshot.file import Snapshot
+from tests.unit import machines as factory
+from tests.unit.fleets import depth, host
+from tests.unit.report.browser import DESK, Browser
+
+pytestmark = pytest.mark.programs
+
+PHONE = 390
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    return Browser(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    balanced = (_with_profile(host(number), "balanced") for number in range(20, 24))
+    narrow = host(99, adapter={"link": factory.link(width=4)})
+    hosts = [*map(host, range(12)), narrow, host(98, **depth(32)), *balanced]
+    audited = [audit_host(each, f"{n}.snap", _profile(each)) for n, each in enumerate(hosts)]
+    broken = UnusableSnapshot("broken.snap", ReadFailure.INVALID, "truncated")
+    page = make_fleet_page(audit_fleet([*audited, broken]))
+    return render_template("templates", "fleet.html.j2", page=page)
+
+
+def _with_profile(found: Snapshot, name: str) -> Snapshot:
+    return replace(found, policy=replace(found.policy, active=name))
+
+
+def _profile(found: Snapshot) -> str | None:
+    return None if found.policy.active else "oltp"
+
+
+def chosen(page: str, *ids: str) -> str:
+    """Return the page with these filters chosen."""
+    for id in ids:
+        group = id.partition("-")[0]
+        page = re.sub(rf'(name="{group}" id="[^"]*") checked', r"\1", page)
+        page = page.replace(f'id="{id}"', f'id="{id}" checked')
+    return page
+
+
+@pytest.mark.parametrize(
+    ("filters", "shown"),
+    [
+        ([], 18),
+        (["state-odd"], 2),
+        (["state-warning"], 1),
+        (["profile-p2"], 4),
+        (["state-odd", "profile-p2"], 0),
+        (["state-odd", "group-g1", "profile-p1"], 2),
+    ],
+)
+def test_filter_shows_matching_hosts(
+    browser: Browser, page: str, filters: list[str], shown: int
+) -> None:
+    assert browser.count(chosen(page, *filters), ".hosts tbody tr") == shown
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_page_fits_screen_legibly(browser: Browser, page: str, width: int, dark: bool) -> None:
+    found = browser.look(page, width, dark=dark)
+    assert found.over == [], "parts of the page lie on others"
+    assert found.wide == [], "the page is wider than the screen"
+    assert found.faint == [], "letters that are hard to see"
+    assert found.dark is dark
+    assert found.scripts == 1, "the one of this test"

@@ -1,0 +1,141 @@
+"""Tests of hbatune/sizing/shortfall.py."""
+
+from msgspec.structs import replace
+
+from hbatune.facts.model import Kind, Machine, Medium, Protocol, Storage
+from hbatune.sizing.shortfall import (
+    Resource,
+    ResourceComparison,
+    Selector,
+    SharedArray,
+    can_carry,
+    compare_host,
+    count_array_adapters,
+    count_array_luns,
+    find_depth,
+)
+from tests.unit import machines as factory
+from tests.unit.site_folder import SiteFolder
+from tests.unit.sizing.load_needs import Find, random
+
+
+def machine(drives: int, **link: object) -> Machine:
+    made = (
+        factory.endpoint(target=f"sd{chr(97 + n)}", storage=Storage.LOCAL) for n in range(drives)
+    )
+    return factory.machine(*made, adapters=(factory.adapter(link=factory.link(**link)),))
+
+
+def held(
+    found: tuple[ResourceComparison, ...],
+) -> dict[Resource, tuple[float, float | None, bool | None]]:
+    return {each.what: (each.has, each.needs, each.enough) for each in found}
+
+
+def test_drives_and_links_are_counted(needs: Find) -> None:
+    wanted = needs(random(240_000))
+    few = held(compare_host(wanted, machine(1)))
+    assert few[Resource.DRIVES] == (1, 2, False)
+    assert held(compare_host(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
+    assert can_carry(compare_host(wanted, machine(1))) is False
+    assert can_carry(compare_host(wanted, machine(2))) is True
+
+
+def test_slow_link_limits_throughput(needs: Find) -> None:
+    wanted = needs(random(120_000))
+    found = compare_host(wanted, machine(2, speed=2.5, width=1))
+    by_kind = held(found)
+    assert by_kind[Resource.LINK][2] is False
+    assert by_kind[Resource.THROUGHPUT][2] is False
+    assert can_carry(found) is False
+    slow_enough = compare_host(wanted, machine(2, width=4))
+    assert held(slow_enough)[Resource.LINK][2] is False
+    assert can_carry(slow_enough) is True
+
+
+def test_one_path_is_too_little(needs: Find) -> None:
+    def drives(adapters: int) -> tuple[ResourceComparison, ...]:
+        made = (
+            factory.endpoint(
+                target=f"nvme{n}n1", protocol=Protocol.NVME, adapter=f"a{n % adapters}"
+            )
+            for n in range(2)
+        )
+        here = (factory.adapter(target=f"a{n}") for n in range(adapters))
+        return compare_host(needs(random(200_000)), factory.machine(*made, adapters=tuple(here)))
+
+    assert held(drives(1))[Resource.DRIVES] == (2, 1, True)
+    assert held(drives(1))[Resource.PATHS] == (1, 2, False)
+    assert can_carry(drives(1)) is False
+    assert can_carry(drives(2)) is True
+
+
+def test_missed_p99_is_too_little(needs: Find) -> None:
+    wanted = needs(random(1000, p99=1.0))
+    found = compare_host(wanted, machine(8))
+    assert held(found)[Resource.DRIVES] == (8, 1, False)
+
+
+def test_card_pairs_are_counted(needs: Find) -> None:
+    card = factory.adapter(family="ipr", document="57CE (D4)")
+    volume = factory.endpoint(protocol=Protocol.VOLUME, medium=Medium.UNKNOWN)
+    here = factory.machine(volume, adapters=(card, replace(card, target="0000:02:00.0")))
+    found = compare_host(needs(random(1_000_000)), here)
+    assert held(found)[Resource.PAIRS] == (1.0, 1, True)
+    assert held(compare_host(needs(random(2_000_000)), here))[Resource.PAIRS][2] is False
+
+
+def test_unknown_hardware_stays_unjudged(needs: Find) -> None:
+    disk = factory.endpoint(medium=Medium.HDD)
+    bare = factory.machine(disk, adapters=(factory.adapter(link=None),))
+    assert can_carry(compare_host(needs(random(1000)), bare)) is None
+
+
+ARRAY = SharedArray(
+    hosts=8, luns=10, hbas=2, ports=1, selector=Selector.SERVICE_TIME, port_limit=1600
+)
+
+
+def test_hosts_share_port_limit() -> None:
+    """1600 of a port, 8 hosts, 10 LUNs by two adapters: 10 each, and the port is full."""
+    found = find_depth(ARRAY)
+    assert (found.depth, found.source, found.in_flight, found.at_port) == (10, "D2-4", 20, 1600)
+
+
+def test_separate_fabrics_share_no_port() -> None:
+    assert find_depth(replace(ARRAY, fabrics=2)).depth == 20
+
+
+def test_failover_path_gets_full_depth() -> None:
+    one = replace(ARRAY, selector=Selector.FAILOVER)
+    assert find_depth(one).depth == 20
+    lun = replace(one, port_limit=None, lun_limit=88)
+    assert find_depth(lun).depth == 88
+    assert find_depth(replace(lun, selector=Selector.ROUND_ROBIN)).depth == 44
+
+
+def test_four_drives_give_depth_88(site: SiteFolder) -> None:
+    [vnx] = [each for each in site.library.arrays() if "VNX" in each.name]
+    alone = replace(ARRAY, port_limit=10_000, hosts=1, luns=1, hbas=1, model=vnx, data_drives=4)
+    found = find_depth(alone)
+    assert (found.depth, found.source) == (88, "D2-5")
+    by_paper = find_depth(replace(ARRAY, port_limit=None, model=vnx, data_drives=4))
+    assert (by_paper.depth, by_paper.port_source) == (10, "V-emc-port")
+
+
+def test_depth_stays_within_emulex_limit() -> None:
+    alone = replace(ARRAY, hosts=1, luns=1, hbas=1, port_limit=None)
+    assert (find_depth(alone).depth, find_depth(alone).source) == (256, "D2-2")
+
+
+def test_host_luns_are_counted() -> None:
+    paths = [
+        factory.endpoint(
+            target=f"sd{n}", id=f"wwn-{n % 2}@a/{n}", protocol=Protocol.FC, adapter=f"a{n // 2}"
+        )
+        for n in range(4)
+    ]
+    on_map = factory.endpoint(target="dm-0", id="m", kind=Kind.MAP, adapter=None)
+    adapters = tuple(factory.adapter(target=f"a{n}") for n in range(2))
+    here = factory.machine(*paths, on_map, adapters=adapters)
+    assert (count_array_luns(here), count_array_adapters(here)) == (2, 2)

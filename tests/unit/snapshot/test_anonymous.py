@@ -1,0 +1,225 @@
+"""An anonymous snapshot: nothing of whose it is, and otherwise the same facts."""
+
+import gzip
+import re
+import string
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevRule
+from hbatune.facts.model import Kind, Machine, Missing, Reason
+from hbatune.plan.make import make_plan
+from hbatune.plan.rows import RevertedValue
+from hbatune.policy.config import ApprovedVersions, Site, SiteArray
+from hbatune.policy.profile import Exactly
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.snapshot.file import Snapshot, decode_snapshot, encode_snapshot
+from tests.unit.check_inputs import health
+from tests.unit.machines import adapter, control, endpoint, machine
+from tests.unit.profiles import profile
+from tests.unit.snapshots import snapshot
+
+KEY = b"k" * 32
+PATH = "0000:01:00.0/0:0:0:0"
+
+hexadecimal = st.text("0123456789abcdef", min_size=16, max_size=32).filter(
+    lambda text: any(map(str.isdigit, text))
+)
+wwns = st.one_of(
+    hexadecimal.map("naa.{}".format),
+    hexadecimal.map("0x{}".format),
+    hexadecimal.map("eui.{}".format),
+)
+serials = st.text(string.ascii_uppercase + string.digits, min_size=8, max_size=20).filter(
+    lambda text: any(map(str.isdigit, text))
+)
+hostnames = st.from_regex(r"[a-z]{4,12}[0-9]{2}(\.[a-z]{3,8}\.example)?", fullmatch=True)
+
+
+def content(taken: Snapshot) -> str:
+    """Return all that stands in the file."""
+    return gzip.decompress(encode_snapshot(taken)).decode()
+
+
+def full(hostname: str, wwn: str, serial: str) -> Snapshot:
+    """Return a snapshot with these names wherever names may get to."""
+    drives = (
+        endpoint(id=f"{wwn}@{PATH}", mounts=(f"/srv/{hostname}", f"/mnt/{serial}_old")),
+        endpoint(target="sdb", id=f"SEAGATE-XS400ME70084-{serial}@{PATH[:-1]}1"),
+        endpoint(target="dm-0", adapter=None, kind=Kind.MAP, id=f"mpath-{wwn}", host=None),
+    )
+    host = msgspec.structs.replace(
+        machine(*drives, adapters=(adapter(firmware=f"1.0-{hostname}"),)),
+        hostname=hostname,
+        kernel=f"6.1.0-{hostname}",
+    )
+    rules = profile(("scheduler", Exactly("none")))
+    own = msgspec.structs.replace(
+        rules.rules[0], because=f"on {hostname}", name=f"{hostname}-rule", file=f"/{hostname}.toml"
+    )
+    fares = health(
+        host,
+        mounts=(Mount(f"/srv/{hostname}", ("rw",)),),
+        udev_rules=(UdevRule(f"/etc/udev/rules.d/{hostname}.rules", 1, "queue/scheduler", wwn),),
+    )
+    site = Site(
+        members={wwn: 5, f"{serial}": 4},
+        array=(SiteArray(name=hostname, hosts=2, targets=(wwn, "sda")),),
+        exclude=(wwn, "sdb", "gone-0x5000c500aabbccdd", hostname),
+        approved=(ApprovedVersions("mpt3sas", firmware=(f"1.0-{hostname}",)),),
+    )
+    taken = snapshot(
+        host,
+        msgspec.structs.replace(rules, rules=(own,), title=f"for {hostname}"),
+        active=rules.name,
+        site=site,
+        rolled_back=(f"{wwn}@{PATH}", f"{serial}@nowhere"),
+    )
+    tried = (RevertedValue(f"{wwn}@{PATH}", "nr_requests", 2048),)
+    policy = msgspec.structs.replace(taken.policy, reverted=tried)
+    return msgspec.structs.replace(taken, health=fares, policy=policy)
+
+
+NEUTRAL = content(full("h", "w", "s"))
+
+
+@given(hostnames, wwns, serials)
+def test_file_omits_all_names(hostname: str, wwn: str, serial: str) -> None:
+    short = hostname.partition(".")[0]
+    bare = wwn.replace("0x", "").rpartition(".")[2]
+    secrets = {hostname, short, wwn, bare, serial}
+    assume(not any(secret in NEUTRAL for secret in secrets))
+    told = content(anonymise_snapshot(full(hostname, wwn, serial)))
+    assert [secret for secret in secrets if secret.lower() in told.lower()] == []
+
+
+def test_snapshots_share_no_pseudonyms() -> None:
+    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    first, second = anonymise_snapshot(taken), anonymise_snapshot(taken)
+    assert first.anonymous
+    assert {e.id for e in first.machine.endpoints}.isdisjoint(
+        e.id for e in second.machine.endpoints
+    )
+    assert first.machine.hostname != second.machine.hostname
+
+
+def test_file_omits_key() -> None:
+    told = content(
+        anonymise_snapshot(full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456"), key=KEY)
+    )
+    assert KEY.decode() not in told
+    assert KEY.hex() not in told
+
+
+def test_pseudonyms_stay_distinct() -> None:
+    ways = [f"naa.5000c500a1b2c3d4@0000:0{n}:00.0/{n}:0:0:0" for n in (1, 2)]
+    other = "naa.5000c500a1b2c3d5@0000:01:00.0/1:0:1:0"
+    drives = (endpoint(target=f"sd{n}", id=id) for n, id in enumerate((*ways, other)))
+    first, second, third = anonymise_snapshot(snapshot(machine(*drives))).machine.endpoints
+    assert first.id.endswith("@0000:01:00.0/1:0:0:0")
+    # Two paths of one LUN are known by its name, as before.
+    assert first.id.partition("@")[0] == second.id.partition("@")[0]
+    assert first.id.partition("@")[0] != third.id.partition("@")[0]
+
+
+@pytest.mark.parametrize(
+    ("route", "kept"),
+    [
+        ("0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-3", r"0000:01:00\.0/anon-\w{16}-lun-3"),
+        ("0000:01:00.0/fc-0x500601613b240f3a-lun-0", r"0000:01:00\.0/anon-\w{16}-lun-0"),
+        ("iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.x:db-lun-1", r"iscsi/anon-\w{16}-lun-1"),
+        ("nvme-tcp/10.0.0.1:4420/nqn.2014-08.org.x:db", r"nvme-tcp/anon-\w{16}"),
+        ("0000:01:00.0/host-1-scsi-0:2:0", r"0000:01:00\.0/host-1-scsi-0:2:0"),
+        ("0000:01:00.0/ata-3", r"0000:01:00\.0/ata-3"),
+        ("0000:01:00.0/scsi-0:2:0~1:0:2:0", r"0000:01:00\.0/scsi-0:2:0~1:0:2:0"),
+        ("0000:04:00.0", r"0000:04:00\.0"),
+    ],
+)
+def test_route_retains_kernel_part(route: str, kept: str) -> None:
+    of_adapter = control(id=f"controller-0@{route}")
+    taken = snapshot(machine(endpoint(id=f"naa.5000c500a1b2c3d4@{route}"), controls=(of_adapter,)))
+    told = anonymise_snapshot(taken)
+    assert re.fullmatch(rf"anon-\w{{16}}@{kept}", told.machine.endpoints[0].id)
+    assert re.fullmatch(rf"controller-0@{kept}", told.machine.controls[0].id)
+
+
+def test_respelled_exclusion_still_matches() -> None:
+    drive = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/scsi-0:1:0")
+    taken = snapshot(machine(drive))
+    site = Site(exclude=("wwn-0x5000C500A1B2C3D4",))
+    policy = msgspec.structs.replace(taken.policy, site=site)
+    told = anonymise_snapshot(msgspec.structs.replace(taken, policy=policy))
+    assert told.policy.site.exclude == (told.machine.endpoints[0].id.partition("@")[0],)
+
+
+def test_exclusions_survive_anonymising() -> None:
+    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    told = anonymise_snapshot(taken)
+    ids = [each.id for each in told.machine.endpoints]
+    assert told.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
+    assert told.policy.rolled_back[0] == ids[0]
+    assert told.policy.reverted == (RevertedValue(ids[0], "nr_requests", 2048),)
+    assert told.policy.site.members[ids[0].partition("@")[0]] == 5
+    assert told.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
+    assert not told.policy.site.exclude[2].startswith("gone")
+
+
+def test_anonymous_plan_is_identical() -> None:
+    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    told = decode_snapshot(encode_snapshot(anonymise_snapshot(taken)), Path("x"))
+
+    def rows(found: Snapshot) -> list[tuple[object, ...]]:
+        [own] = found.policy.profiles
+        planned = make_plan(found.machine, own).rows
+        return [(row.target, row.setting, row.current, row.value, row.state) for row in planned]
+
+    assert rows(told) == rows(taken)
+
+
+def test_kernel_like_hostname_preserves_facts() -> None:
+    for hostname in ("sda", "host0", "mpt3sas", "none", "queue"):
+        named: Machine = msgspec.structs.replace(machine(), hostname=hostname)
+        told = anonymise_snapshot(snapshot(named, profile(("scheduler", Exactly("none")))))
+        [drive], [was] = told.machine.endpoints, named.endpoints
+        assert (drive.target, drive.family, drive.host) == (was.target, was.family, was.host)
+        assert (drive.sysfs, drive.attributes) == (was.sysfs, was.attributes)
+        assert told.machine.hostname != hostname
+        assert told.policy.profiles[0].rules[0].effect == Exactly("none")
+
+
+def test_private_mounts_are_renamed() -> None:
+    points = ("/", "[SWAP]", "/home/jane.doe", "/acme/billing")
+    made = machine(endpoint(mounts=points))
+    options = health(made, mounts=tuple(Mount(point, ("rw", "noatime")) for point in points))
+    taken = anonymise_snapshot(msgspec.structs.replace(snapshot(made), health=options), key=KEY)
+    [told] = taken.machine.endpoints
+    assert told.mounts[:2] == ("/", "[SWAP]")
+    assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in told.mounts[2:])
+    assert tuple(each.point for each in taken.health.mounts) == told.mounts, "they still match"
+    assert not re.search("jane|acme|billing", content(taken))
+
+
+def test_private_profiles_are_renamed() -> None:
+    own = TunedWrite("/etc/tuned/acme-db/tuned.conf", "queue/scheduler", "none")
+    base = TunedWrite("/usr/lib/tuned/balanced/tuned.conf", "queue/read_ahead_kb", ">4096")
+    taken = snapshot(machine())
+
+    def told(tuned: TunedProfile | Missing) -> TunedProfile | Missing:
+        fares = msgspec.structs.replace(taken.health, tuned=tuned)
+        return anonymise_snapshot(
+            msgspec.structs.replace(taken, health=fares), key=KEY
+        ).health.tuned
+
+    found = told(TunedProfile("balanced acme-db", (own, base)))
+    assert isinstance(found, TunedProfile)
+    assert found.names.startswith("balanced anon-")
+    assert "acme" not in str(found)
+    name = found.names.partition(" ")[2]
+    assert found.writes[0].file == f"/etc/tuned/{name}/tuned.conf"
+    assert (found.writes[0].attribute, found.writes[1]) == ("queue/scheduler", base)
+    lost = Missing(Reason.UNREADABLE, text="no profile 'acme-db' is found")
+    assert told(lost) == Missing(Reason.UNREADABLE)

@@ -1,0 +1,132 @@
+"""Tests of hbatune/text/daemon_messages.py."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.agent.orders import ChangeOrigin, Handled, NewEndpointProbe, PassReason, PassReport
+from hbatune.errors import UsageError
+from hbatune.plan.rows import Outcome
+from hbatune.policy.config import UnmatchedName
+from hbatune.text import daemon_messages
+from hbatune.text.daemon_messages import JournalReporter
+from hbatune.watch.readings import Subjects
+from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, By, said
+
+
+def test_written_value_is_logged() -> None:
+    message, priority, fields = said(replace(LEFT, handled=Handled.WRITTEN))
+    assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
+    assert priority == daemon_messages.NOTICE
+    assert fields == {
+        "MESSAGE_ID": daemon_messages.TUNED_ID,
+        "HBATUNE_TARGET": "sda",
+        "HBATUNE_ID": "id-sda",
+        "HBATUNE_SETTING": "scheduler",
+        "HBATUNE_FROM": "none",
+        "HBATUNE_TO": "mq-deadline",
+        "HBATUNE_RULE": "sas-ssd",
+    }
+
+
+def test_drift_and_failures_differ() -> None:
+    written = replace(LEFT, handled=Handled.WRITTEN)
+    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED_ID
+    assert "changed since it was set" in said(written, PassReason.AUDIT)[0]
+    failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
+    message, priority, fields = said(failed)
+    assert "failed: Invalid argument" in message
+    assert (priority, fields["HBATUNE_ERRNO"]) == (daemon_messages.WARNING, "EINVAL")
+    nameless = replace(failed, errno=524)
+    assert said(nameless)[2]["HBATUNE_ERRNO"] == "524"
+    assert "is none, not mq-deadline" in said(replace(LEFT, handled=Handled.REPORTED))[0]
+
+
+@pytest.mark.parametrize(
+    ("origin", "reason", "words"),
+    [
+        (ChangeOrigin.NEW, PassReason.EVENT, "as it appeared"),
+        (ChangeOrigin.RESET, PassReason.EVENT, "reset by the kernel"),
+        (ChangeOrigin.UNSET, PassReason.AUDIT, "at another try"),
+        (ChangeOrigin.NEW, PassReason.START, "at the start"),
+    ],
+)
+def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, words: str) -> None:
+    message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
+    assert words in message
+    assert fields["MESSAGE_ID"] == daemon_messages.TUNED_ID
+
+
+def test_failure_shows_next_try() -> None:
+    failed = replace(WAITING, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=11)
+    assert ", try 4, the next one at " in said(failed)[0]
+
+
+def test_ramp_is_logged_as_notice() -> None:
+    message, priority, fields = said(RAMPING)
+    assert message == (
+        "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
+        "by one every 120 s, up to 64; a site's rule for 60 keeps the device from being full"
+    )
+    assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING_ID)
+
+
+def test_abandoned_setting_suggests_action() -> None:
+    by = By()
+    JournalReporter(by).left([LEFT])
+    [(message, priority, _)] = by.entries
+    assert "for the third time in ten minutes and is left so" in message
+    assert priority == daemon_messages.WARNING
+
+
+def test_unmatched_name_is_reported_once() -> None:
+    by = By()
+    words = JournalReporter(by)
+    lost, late = UnmatchedName("exclude", "sdx\x1b"), UnmatchedName("exclude", "sdy")
+    for names in ((lost, late), (lost,), (lost,), (lost, late)):
+        words.passed(PassReason.AUDIT, PassReport(subjects=Subjects(), unmatched=names))
+    # A pass that has seen nothing says nothing of it.
+    words.passed(PassReason.AUDIT, PassReport(locked=True))
+    words.passed(PassReason.AUDIT, PassReport(subjects=Subjects(), unmatched=(lost, late)))
+    told = [message for message, _, _ in by.entries]
+    assert [("sdx" in each, "sdy" in each) for each in told] == [
+        *((True, False), (False, True), (False, True))
+    ]
+    assert told[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
+    assert {priority for _, priority, _ in by.entries} == {daemon_messages.WARNING}
+    assert not any("\x1b" in each for each in told)
+
+
+def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    by = By()
+    words = JournalReporter(by)
+    words.passed(PassReason.START, PassReport(error="the disk is full", hint="make room"))
+    words.overrun()
+    words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
+    words.probed(NewEndpointProbe(error="the history is full"))
+    words.restored("3 values could not be put back")
+    words.met_fault("a fault of hbatune itself: KeyError: 'sda'")
+    assert [priority for _, priority, _ in by.entries] == [
+        *(
+            daemon_messages.ERROR,
+            daemon_messages.WARNING,
+            daemon_messages.ERROR,
+            daemon_messages.WARNING,
+            daemon_messages.ERROR,
+        ),
+        daemon_messages.ERROR,
+    ]
+    assert by.entries[0][0] == "the pass failed: the disk is full (make room)"
+    assert "make room" in by.entries[0][0]
+    assert "did you mean oltp?" in by.entries[2][0]
+
+    def full(path: Path, data: bytes, **_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hbatune.act.files.publish", full)
+    monkeypatch.setattr("hbatune.act.files.replace", full)
+    for _ in range(3):
+        words.save(GOOD)
+    assert len(by.entries) == 7, "said once"
+    assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3

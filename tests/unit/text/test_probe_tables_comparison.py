@@ -1,0 +1,84 @@
+import pytest
+
+from hbatune.operations.situation import SituationRequest, read_situation
+from hbatune.probe.comparison import Standing
+from hbatune.probe.knee import Knee
+from hbatune.probe.result import ProbeResult, Workload
+from hbatune.text.probe_tables import describe_knee, describe_standing, find_standing
+from tests.unit.machines import endpoint, machine
+from tests.unit.noisy_disks import figures
+from tests.unit.site_folder import SiteFolder
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
+    """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(endpoint())
+    )
+    for module in ("operations.situation", "policy.chosen", "text.probe_tables"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    situation = read_situation(SituationRequest(profile="oltp"))
+
+    def lines(p99_ms: float, depth: int = 24) -> list[str]:
+        measured = figures(60_000, 400, p99_ms * 1000)
+        result = ProbeResult("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
+        found = find_standing(result, situation.machine, situation.profile)
+        assert found is not None
+        return list(describe_standing(result, found, "oltp"))
+
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("p99", "words"),
+    [
+        (0.9, "oltp wants at most 2 ms (D3-8): met, with 55 % to spare, more than"),
+        (1.4, "met, with 30 % to spare."),
+        (1.9, "met, but with only 5 % to spare"),
+        (3.0, "missed by 50 %."),
+    ],
+)
+def test_objective_line_shows_margin(said, p99: float, words: str) -> None:  # type: ignore[no-untyped-def]
+    assert words in said(p99)[0]
+
+
+def test_document_figures_are_shown(said) -> None:  # type: ignore[no-untyped-def]
+    line = said(0.9)[1]
+    assert "60000 IOPS at depth 24" in line
+    assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
+    assert "(D0-12, measured at depth 32)" in line
+    assert "(D0-12)" in said(0.9, depth=32)[1]
+
+
+def test_throughput_shows_link_share(said) -> None:  # type: ignore[no-untyped-def]
+    line = said(0.9)[2]
+    assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
+    assert "gave 5.85 (D4-9)" in line
+
+
+def test_raid_levels_share_line(site: SiteFolder) -> None:
+    figured = site.library.yardsticks().raid
+    raid = tuple(each for each in figured if each.card == "57B4 (D4)")
+    result = ProbeResult("sda", "x", Workload(), figures(1, 1, 1), "3.33", ())
+    [line] = describe_standing(result, Standing(None, False, None, (), raid), "oltp")
+    assert line == (
+        "sda: 2 57B4 with 48 SSDs in such slots gave, in IOPS: RAID 0 764000, RAID 5 734000, "
+        "RAID 10 728000, RAID 6 398000 (D4-12)."
+    )
+
+
+def test_missing_disk_lacks_standing(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
+    situation = read_situation(SituationRequest(profile="oltp"))
+    assert find_standing(result, situation.machine, situation.profile) is None
+
+
+def test_knee_is_described() -> None:
+    knee = Knee(64, 64, 64, 128, 0.02, 0.9)
+    assert describe_knee(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
+    unsure = Knee(64, 32, 128, 128, -0.01, 0.9)
+    assert describe_knee(unsure) == (
+        "past depth 64: 1 % less IOPS for 90 % more p99 (it may be anywhere from 32 to 128)"
+    )
+    assert "no knee up to depth 256" in describe_knee(Knee(256, 256, 256, None, None, None))

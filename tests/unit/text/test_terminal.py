@@ -1,0 +1,118 @@
+"""Names that somebody else chose: nowhere do they become more than text.
+
+Files that are generated have such tests of their own (``test_render_*``).
+"""
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.cli.command import run_command
+from hbatune.facts.attributes import _decode_text
+from hbatune.facts.ids import escape_text, make_stable_name
+from hbatune.plan.make import make_plan
+from hbatune.policy.profile import Exactly
+from hbatune.text import terminal
+from hbatune.text.apply_document import make_plan_document
+from hbatune.text.tables import Column, ColumnKind, Table, make_columns, measure_width
+from hbatune.text.terminal import make_printable, print_heading, print_line, print_note, show_table
+from tests.unit.hostile_names import hostile
+from tests.unit.machines import endpoint, machine
+from tests.unit.profiles import profile
+from tests.unit.terminals import Terminal
+
+COLOURS = ("\x1b[1m", "\x1b[0m", "\x1b[2m", "\x1b[1;31m", "\x1b[31m", "\x1b[33m", "\x1b[36m")
+
+
+def plain(text: str) -> bool:
+    """Whether nothing in the text moves a cursor or changes a colour."""
+    return all(char.isprintable() or char == "\n" for char in text)
+
+
+@given(st.binary(max_size=40))
+def test_kernel_bytes_decode_to_text(data: bytes) -> None:
+    assert escape_text(_decode_text(data)).isprintable()
+    json.dumps(_decode_text(data)).encode()
+
+
+@given(hostile, hostile)
+def test_id_is_printable_without_spaces(wwid: str, serial: str) -> None:
+    name = make_stable_name(wwid, serial)
+    assert name.isprintable()
+    assert " " not in name
+
+
+@given(hostile)
+def test_piped_output_is_plain_text(text: str) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        show_table(
+            Table(
+                [Column(text, ColumnKind.IDENTITY), *make_columns("text B")],
+                [[text, text], [(text, text), text]],
+            )
+        )
+        print_heading(text)
+        print_line(text)
+        print_note(text)
+    assert plain(out.getvalue())
+    assert plain(err.getvalue())
+    assert out.getvalue().count("\n") == 5, "each row and each sentence is one line"
+
+
+@given(hostile, st.sampled_from([20, 40, 80]))
+def test_terminal_tables_preserve_text(text: str, width: int) -> None:
+    out = Terminal()
+    with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        show_table(
+            Table(make_columns("id A | text B"), [[text, text], [(text, "x"), (text, text)]])
+        )
+        print_heading(text)
+        print_line(text, hang=4)
+    shown = out.getvalue()
+    for colour in COLOURS:
+        shown = shown.replace(colour, "")
+    assert plain(shown)
+    assert all(measure_width(line) <= width for line in shown.split("\n"))
+    # Broken into lines perhaps, but all of it: what is left without spaces is the same.
+    assert "".join(make_printable(text).split()) in "".join(shown.split())
+
+
+def test_messages_wrap_only_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    for stream, lines in ((Terminal(), 3), (io.StringIO(), 1)):
+        with redirect_stderr(stream):
+            print_note(
+                "an earlier run was interrupted: settings may be half-way; roll back or complete"
+            )
+        said = stream.getvalue().splitlines()
+        assert len(said) == lines
+        assert all(line.startswith(" " * 9) for line in said[1:])
+
+
+@given(hostile)
+def test_json_round_trips_hostile_text(text: str) -> None:
+    there = machine(endpoint(model=text, id=text))
+    plan = make_plan(there, profile(("nr_requests", Exactly(64))))
+    out = io.StringIO()
+    with redirect_stdout(out):
+        terminal.show_json(make_plan_document(plan, plan.rows, there))
+    assert {row["id"] for row in json.loads(out.getvalue())["rows"]} == {text}
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mx", "x\ny", "\u202ex", "{0}", "%s", "[bold]x"])
+def test_wrong_profile_name_prints_plainly(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["profiles", text]) == 2
+    said = capsys.readouterr().err
+    assert plain(said)
+    assert len(said.splitlines()) <= 2
+
+
+def test_device_newline_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line("firmware 1.0\n\x1bb")
+    assert capsys.readouterr().out == "firmware 1.0\\n\\x1bb\n"

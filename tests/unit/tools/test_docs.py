@@ -1,0 +1,49 @@
+"""What is generated from the code and committed is up to date, and the pages name all of it."""
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.documented import validate
+from tools import docs, schemas
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def test_generated_docs_are_current() -> None:
+    stale = [str(path.relative_to(CHECKOUT)) for path in docs.stale()]
+    assert not stale, "`make docs` writes them"
+
+
+def test_json_commands_have_schemas() -> None:
+    folder = CHECKOUT / "hbatune/cli/commands"
+    printing = [each for each in folder.glob("*.py") if "add_json(parser)" in each.read_text()]
+    shared = {"apply": "plan", "diff": "plan", "list": "facts", "uninstall": "removal"}
+    ids = {id.removeprefix("hbatune.").partition("/")[0] for id in schemas.documents()}
+    for command in printing:
+        assert shared.get(command.stem, command.stem) in ids, command.name
+
+
+@pytest.mark.parametrize("id", schemas.schemas())
+def test_schemas_are_valid_and_documented(id: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schemas.schemas()[id])
+    assert f"`{id}`" in (CHECKOUT / "docs/json.md").read_text()
+
+
+def test_schemas_hide_module_paths() -> None:
+    shown = [name for name, text in schemas.files().items() if re.search(r"hbatune\.\w+\.", text)]
+    assert not shown
+
+
+def test_invalid_document_is_refused() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        validate({"schema": "hbatune.facts/1", "hostname": "db1"})
+
+
+def test_page_links_exist() -> None:
+    pages = [*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").glob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,56 @@
+"""Tests of hbatune/watch/subjects.py."""
+
+import msgspec
+
+from hbatune.facts.model import Kind, Medium, Protocol, Storage
+from hbatune.policy.library import load_yardsticks
+from hbatune.policy.profile import Match, Objective
+from hbatune.shipped import find_shipped
+from hbatune.watch.subjects import find_subjects
+from tests.unit.machines import adapter, attributes, endpoint, machine, vector
+from tests.unit.profiles import profile
+
+
+def wants(p99_ms: float, **when: object) -> Objective:
+    return Objective(p99_ms, "why", "D3-8", Match(**when))  # type: ignore[arg-type]
+
+
+def test_subjects_get_objective_and_knee() -> None:
+    flash = endpoint(target="nvme0n1", protocol=Protocol.NVME, medium=Medium.NVME, family="nvme")
+    sas, volume = endpoint(), endpoint(target="sdb", protocol=Protocol.VOLUME)
+    goal = profile()
+    goal = msgspec.structs.replace(goal, objectives=(wants(2.0, protocol=(Protocol.NVME,)),))
+    yardsticks = load_yardsticks(find_shipped("rules"))
+    array = endpoint(target="sdc", storage=Storage.ARRAY)
+    here = machine(flash, sas, volume, array)
+    found = find_subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
+    nvme, ssd, raid, _ = found.disks
+    assert (nvme.objective_ms, nvme.knee) == (2.0, 128)
+    assert (ssd.objective_ms, ssd.knee) == (None, 48)
+    assert [each.by_busy_time for each in found.disks] == [False, True, False, False]
+    assert raid.knee is None
+
+
+def test_only_map_gets_objective() -> None:
+    paths = [endpoint(target=name, kind=Kind.PATH, map="dm-0") for name in ("sda", "sdb")]
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, paths=("sda", "sdb"))
+    goal = msgspec.structs.replace(profile(), objectives=(wants(2.0),))
+    first, second, over = find_subjects(machine(*paths, joined), goal).disks
+    assert (first.objective_ms, second.objective_ms, over.objective_ms) == (None, None, 2.0)
+    assert over.paths == (first.id, second.id)
+
+
+def test_ramping_disk_expects_set_depth() -> None:
+    found = endpoint(attributes=attributes(device__queue_depth="254"))
+    [disk] = find_subjects(machine(found)).disks
+    assert disk.depth == 254  # mpt3sas lowers it on a full queue
+    [disk] = find_subjects(machine(found), depths={found.id: 64}).disks
+    assert disk.depth == 64
+    [disk] = find_subjects(machine(endpoint(family="megaraid_sas"))).disks
+    assert disk.depth is None
+
+
+def test_adapter_cpus_serve_data_vectors() -> None:
+    vectors = (vector(irq=30, effective="2"), vector(irq=31, effective="4-5"), vector(irq=32))
+    found = find_subjects(machine(adapters=(adapter(),), vectors=vectors))
+    assert found.servers[0].cpus == (0, 2, 4, 5)

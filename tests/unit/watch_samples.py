@@ -1,0 +1,78 @@
+"""Samples and subjects for tests of the watch: a SAS SSD and its HBA unless told otherwise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
+from hbatune.policy.config import WatchConfig as Config
+from hbatune.watch.latency import BUCKET_BITS
+from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
+
+ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
+HBA = "0000:01:00.0"
+
+
+def get_bucket(ns: int) -> int:
+    """Return the bucket of a latency in nanoseconds, as the script of bpftrace computes it."""
+    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
+    return (shift << BUCKET_BITS) + (ns >> shift)
+
+
+def disk(**overrides: Any) -> WatchedDisk:
+    """Return the subject ``sda``: p99 within 2 ms, knee at 64, depth 32."""
+    made = WatchedDisk(
+        id=ID,
+        target="sda",
+        adapter=HBA,
+        objective_ms=2.0,
+        knee=64,
+        depth=32,
+        by_busy_time=True,
+        paths=(),
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def subjects(*disks: WatchedDisk) -> Subjects:
+    """Return these disks (sda where none) behind one HBA, which CPUs 0 and 1 serve."""
+    return Subjects(disks or (disk(),), (WatchedAdapter(HBA, (0, 1)),))
+
+
+def counted(**overrides: Any) -> DiskSample:
+    """Return the counters of a disk that has done nothing yet."""
+    made = DiskSample("8:0", 0, 0, 0, 0, 0, 0, 0, 0, 32)
+    return msgspec.structs.replace(made, **overrides)
+
+
+def sample(at: float, found: DiskSample | None = None, **overrides: Any) -> Sample:
+    """Return a sample with one disk, at ``at`` by both clocks."""
+    made = Sample(
+        at=at,
+        time=1e9 + at,
+        disks={ID: found or counted()},
+        links={HBA: LinkSample(8.0, 8)},
+        cpus={0: CpuSample(100 * int(at), 0), 1: CpuSample(100 * int(at), 0)},
+        counters={},
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def working(at: float, *, ms: float, ios: int = 1000, **overrides: Any) -> DiskSample:
+    """Return what a disk has counted at ``at`` that reads so many I/Os a second of so many ms."""
+    total = int(at * ios)
+    return counted(
+        reads=total,
+        read_bytes=total * 4096,
+        read_ms=int(total * ms),
+        **{"busy_ms": int(at * 500), **overrides},
+    )
+
+
+PLAIN = Config()
+
+
+def every(seconds: float, make: Callable[[float], Sample], *, start: float = 0) -> list[Sample]:
+    """Return a sample each ten seconds for so long."""
+    return [make(start + 10 * number) for number in range(int(seconds // 10) + 1)]
