@@ -6,7 +6,7 @@ the table of exit codes.
 
 import errno
 import os
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class HbatuneError(Exception):
@@ -29,11 +29,22 @@ class UsageError(HbatuneError):
     exit_code = 2
 
 
+class LockRole(Enum):
+    """The role of a lock's holder: its action, and the remedy for a process that needs the lock."""
+
+    RUN = "is changing this machine", None
+    DAEMON = "is the daemon of this machine", "`hbatune status` says how it is doing"
+    LAST_DAEMON = (
+        "is a daemon that still runs",
+        "end that process, then run `hbatune uninstall` again",
+    )
+
+
 class LockedError(HbatuneError):
     """Another hbatune is running.
 
-    ``pid`` is its process, or 0 if it is in another container. ``does`` is its action, ``holder``
-    its command and start time, if known, ``consequence`` a further statement of the message.
+    ``pid`` is its process, or 0 if it is in another container. ``holder`` is its command and start
+    time, if known, ``consequence`` a further statement of the message.
     """
 
     exit_code = 3
@@ -41,7 +52,7 @@ class LockedError(HbatuneError):
     def __init__(
         self,
         pid: int,
-        does: str = "is changing this machine",
+        role: LockRole = LockRole.RUN,
         *,
         holder: str = "",
         consequence: str = "",
@@ -50,9 +61,11 @@ class LockedError(HbatuneError):
         location = f"process {pid}" if pid else "in another container"
         if holder:
             location = f"{location}: {holder}"
-        super().__init__(f"another hbatune ({location}) {does}{consequence}", hint=hint)
+        does, remedy = role.value
+        message = f"another hbatune ({location}) {does}{consequence}"
+        super().__init__(message, hint=hint or remedy)
         self.pid = pid
-        self.does = does
+        self.role = role
         self.holder = holder
 
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import struct
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -28,10 +29,21 @@ _STATUS = 0x7FF
 INVALID_FIELD = 0x002
 NOT_SAVEABLE = 0x10D
 NOT_CHANGEABLE = 0x10E
-_SAID = {
-    INVALID_FIELD: "the controller does not know this feature or value",
-    NOT_SAVEABLE: "the controller cannot save this feature",
-    NOT_CHANGEABLE: "the controller does not let this feature be changed",
+
+
+class StatusText(StrEnum):
+    """The text of a status (NVMe base specification), which snapshots and journals store."""
+
+    INVALID_FIELD = "the controller does not know this feature or value"
+    NOT_SAVEABLE = "the controller cannot save this feature"
+    NOT_CHANGEABLE = "the controller does not let this feature be changed"
+    OTHER = "the controller refused"
+
+
+_TEXTS = {
+    INVALID_FIELD: StatusText.INVALID_FIELD,
+    NOT_SAVEABLE: StatusText.NOT_SAVEABLE,
+    NOT_CHANGEABLE: StatusText.NOT_CHANGEABLE,
 }
 
 
@@ -49,8 +61,7 @@ class Answer(Struct, frozen=True):
     @property
     def said(self) -> str:
         """The text of the status."""
-        meaning = _SAID.get(self.code, "the controller refused")
-        return f"{meaning} (status {self.code:#05x})"
+        return f"{_TEXTS.get(self.code, StatusText.OTHER)} (status {self.code:#05x})"
 
 
 def find_node(name: str, number: str) -> str:

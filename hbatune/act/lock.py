@@ -21,7 +21,7 @@ import msgspec
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.errors import HbatuneError, LockedError, UsageError, suggest_remedy
+from hbatune.errors import HbatuneError, LockedError, LockRole, UsageError, suggest_remedy
 from hbatune.loader import UnusableFileError
 from hbatune.processes import describe_process
 from hbatune.workers import Process, find_this_process
@@ -37,7 +37,7 @@ _locked_paths: set[Path] = set()
 
 
 class Lock:
-    """A POSIX record lock on a file; LockedError if another process, which ``does``, holds it.
+    """A POSIX record lock on a file; LockedError if another process, with this ``role``, holds it.
 
     A forked worker does not inherit such a lock (fcntl(2)), so one that is stuck in the kernel
     cannot keep the next run out. If the file is missing and its file system accepts no new one, the
@@ -46,15 +46,9 @@ class Lock:
     """
 
     def __init__(
-        self,
-        path: Path,
-        does: str = "is changing this machine",
-        *,
-        spare: Path | None = None,
-        hint: str | None = None,
+        self, path: Path, role: LockRole = LockRole.RUN, *, spare: Path | None = None
     ) -> None:
-        self._path, self._spare = path, spare
-        self._does, self._hint = does, hint
+        self._path, self._spare, self._role = path, spare, role
         self._descriptors: dict[Path, int] = {}
 
     def __enter__(self) -> Self:
@@ -119,7 +113,7 @@ class Lock:
             kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
             if kind != fcntl.F_UNLCK:  # else it was released just now
                 command = describe_process(pid)
-                raise LockedError(pid, self._does, holder=command, hint=self._hint)
+                raise LockedError(pid, self._role, holder=command)
 
     def _has_its_names(self) -> bool:
         """Return whether each path leads to its locked file, and a path without one to no file.

@@ -9,6 +9,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import StrEnum
 
 from hbatune import children
 from hbatune.errors import HbatuneError
@@ -16,8 +17,13 @@ from hbatune.workers.worker import close_descriptors, die_with_parent
 
 IDLE_AFTER_S = 2.0
 """Seconds without a request before idle work: events mostly arrive in quick succession."""
-CHILD_DIED = "its process has died"
-"""The error message for a child that exited without a reply."""
+
+
+class ChildFailure(StrEnum):
+    """The error of a child without a reply, as reports and the status contain it."""
+
+    DIED = "its process has died"
+    OVERDUE = "it did not come to its end"
 
 
 class ChildError(HbatuneError):

@@ -19,7 +19,7 @@ from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import orders, work
-from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
+from hbatune.agent.child import ChildError, ChildFailure, Server, start_server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
@@ -391,7 +391,7 @@ class DaemonLoop:
             self._running = None
             if not sent:
                 self._server = None
-                self._handle_report(order, PassReport(error=CHILD_DIED))
+                self._handle_report(order, PassReport(error=ChildFailure.DIED))
                 return
             disks = self._monitor.disks if order.names is None else ()
             # The report has no name here, so its memory is freed as soon as possible.
@@ -402,7 +402,7 @@ class DaemonLoop:
         elif time.monotonic() >= started + PASS_TIMEOUT_S:
             self._end_server()
             self._running = None
-            self._handle_report(order, PassReport(error=_OVERDUE))
+            self._handle_report(order, PassReport(error=ChildFailure.OVERDUE))
 
     def _handle_report(self, order: Order, report: PassReport) -> None:
         current_time = time.monotonic()
@@ -513,10 +513,7 @@ class DaemonLoop:
             # Its workers have deadlines, so it needs no separate process.
             return orders.decode_report(work.restore_all(config))
         sent = _await_answer(server, RESTORE_ALL_TIMEOUT_S)
-        return orders.decode_report(sent) if sent else PassReport(error=_OVERDUE)
-
-
-_OVERDUE = "it did not come to its end"
+        return orders.decode_report(sent) if sent else PassReport(error=ChildFailure.OVERDUE)
 
 
 def _await_answer(server: Server, seconds: float) -> bytes | None:

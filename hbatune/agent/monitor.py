@@ -14,7 +14,7 @@ from hbatune import __version__
 from hbatune.act import paths
 from hbatune.agent.orders import PassReport, UnwrittenFile
 from hbatune.agent.status import Status
-from hbatune.errors import UsageError
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.queue_depths import DepthFiles
 from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, MetricsConfig
@@ -175,7 +175,8 @@ class MetricsMonitor:
                 self._outlets.publish(metrics.format_metrics(state, figures))
                 self.problem = None
             except OSError as error:
-                self.problem = f"metrics cannot be written: {error.strerror}"
+                problem = HbatuneError(f"metrics cannot be written: {error.strerror}")
+                self.problem = problem.message
         return state, events
 
     def fileno(self) -> int | None:

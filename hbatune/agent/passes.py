@@ -90,9 +90,9 @@ def restore_all(config: Config) -> bytes:
     except (HbatuneError, OSError) as error:
         return orders.encode_report(PassReport(error=str(error)))
     failures = sum(not row.done for row in rows)
-    problem = (
-        f"could not be put back: {failures} of {len(rows)} values" if failures else problems.last
-    )
+    problem = problems.last
+    if failures:
+        problem = HbatuneError(f"could not be put back: {failures} of {len(rows)} values").message
     return orders.encode_report(PassReport(error=problem))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hbatune.agent import orders, work
-from hbatune.agent.child import CHILD_DIED, ChildError, Server, start_server
+from hbatune.agent.child import ChildError, ChildFailure, Server, start_server
 from hbatune.agent.orders import NewEndpointProbe
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -70,7 +70,8 @@ class EndpointProbes:
         if sent != b"":  # it has not ended by itself
             server.kill()
         self._running, self.limit = None, NEVER
-        result = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, CHILD_DIED)
+        failed = NewEndpointProbe(0, seconds, ChildFailure.DIED)
+        result = orders.decode_probe(sent) if sent else failed
         self._spent.append((current_time, result.seconds))
         return result
 

@@ -28,6 +28,14 @@ RESTORE_TIMEOUT_S = 110.0
 """Seconds for another version to restore the values: less than ``loop.RESTORE_ALL_TIMEOUT_S``."""
 
 
+class ReplacedError(HbatuneError):
+    """The package was reinstalled after the daemon started, with a further ``consequence``."""
+
+    def __init__(self, consequence: str = "") -> None:
+        message = f"hbatune was installed anew since the daemon started{consequence}"
+        super().__init__(message, hint="systemctl restart hbatune")
+
+
 class PassMaker:
     """Makes consecutive passes in one process, with encoded orders and reports."""
 
@@ -39,7 +47,8 @@ class PassMaker:
     def make(self, sent: bytes) -> bytes:
         """Make the pass of an encoded order. Return its encoded report (``decode_report``)."""
         if _is_replaced():
-            return encode_report(_REPLACED)
+            error = ReplacedError()
+            return encode_report(PassReport(error=error.message, hint=error.hint))
         from hbatune.agent import passes
 
         order = orders.decode_order(sent)
@@ -88,6 +97,7 @@ def _restore_by_successor() -> str | None:
 
     It runs in a separate interpreter, since this process has loaded the old version.
     """
+    broken = ReplacedError(", and what is installed now does not run: install it again")
     try:
         done = children.run(
             [sys.executable, "-P", "-c", _BY_SUCCESSOR],
@@ -97,15 +107,15 @@ def _restore_by_successor() -> str | None:
             prepare=partial(die_with_parent, os.getpid()),
         )
     except TimeoutError as error:
-        return f"{_REPLACED.error}, and restoring the values failed: {error.strerror}"
+        return ReplacedError(f", and restoring the values failed: {error.strerror}").message
     except OSError:
-        return _BROKEN
+        return broken.message
     if done.returncode:
-        return _BROKEN
+        return broken.message
     return done.stdout.decode(errors="replace").strip() or None
 
 
-_BY_SUCCESSOR = "from hbatune.agent import work; work.put_back_for_predecessor()"
+_BY_SUCCESSOR = "import hbatune.agent.work; hbatune.agent.work.put_back_for_predecessor()"
 
 
 def probe_endpoints(
@@ -113,7 +123,7 @@ def probe_endpoints(
 ) -> bytes:
     """Probe one new endpoint of each type. Return the encoded result. Raises nothing."""
     if _is_replaced():
-        return orders.encode(NewEndpointProbe(error=_REPLACED.error))
+        return orders.encode(NewEndpointProbe(error=ReplacedError().message))
     from hbatune.agent import probing
 
     return probing.probe_endpoints(ids, config, profile, seconds)
@@ -129,10 +139,6 @@ def _read_signature() -> tuple[int, int] | None:
 
 
 _INSTALLED = _read_signature()
-_REPLACED = PassReport(
-    error="hbatune was installed anew since the daemon started", hint="systemctl restart hbatune"
-)
-_BROKEN = f"{_REPLACED.error}, and what is installed now does not run: install it again"
 
 
 def _is_replaced() -> bool:

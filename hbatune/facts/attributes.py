@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from hbatune import nvme
 from hbatune.facts import names
-from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.model import Attribute, Missing, MissingText, Reason
 
 Attributes = dict[str, Attribute | Missing]
 AnyAttributes = Mapping[str, Attribute | Missing]
@@ -64,7 +64,7 @@ _Value = TypeVar("_Value")
 _Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()
 
-_WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), "only root may ask the controller")
+_WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), MissingText.NOT_ROOT)
 _CURRENT, _CAPABILITIES = 0, 3
 _CHANGEABLE = 1 << 2
 _EXEMPT_BIT = 1 << 16
@@ -169,7 +169,7 @@ def _check_health(directory: int, values: Attributes) -> Missing | None:
 
 
 def _describe_state(state: str) -> Missing:
-    return Missing(Reason.UNREADABLE, text=f"device state is {state}")
+    return Missing(Reason.UNREADABLE, text=MissingText.DEVICE_STATE.format(state))
 
 
 def _add_feature(values: Attributes, directory: int, name: str) -> None:

@@ -6,6 +6,7 @@ them as udev rules for the evidence that udev has.
 """
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from functools import lru_cache
 
 from msgspec import Struct
@@ -201,6 +202,14 @@ def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
     return Storage.LOCAL
 
 
+class Unclassified(StrEnum):
+    """The evidence of an endpoint without a sign of its protocol, which snapshots store."""
+
+    NO_FUNCTION = "no PCI function"
+    NO_TRANSPORT = "no transport class, SAS designator or ATA page"
+    NO_PATH = "without a path"
+
+
 def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
     """Describe an unclassified disk, for example ``transport usb``."""
     details = {
@@ -211,9 +220,9 @@ def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
         "model": evidence.model,
         "port protocols": evidence.port_protocols,
     }
-    missing = [] if evidence.pci else ["no PCI function"]
+    missing = [] if evidence.pci else [Unclassified.NO_FUNCTION]
     if evidence.transport is None:
-        missing.append("no transport class, SAS designator or ATA page")
+        missing.append(Unclassified.NO_TRANSPORT)
     return (*(f"{name} {escape_text(text)}" for name, text in details.items() if text), *missing)
 
 

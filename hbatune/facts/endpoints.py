@@ -195,7 +195,7 @@ def build_map(
     evidence: tuple[str, ...] = ()
     if protocol is Protocol.UNKNOWN:
         evidence = tuple(f"path {path.target} is {path.protocol}" for path in paths)
-        evidence = evidence or ("without a path",)
+        evidence = evidence or (classify.Unclassified.NO_PATH,)
     unread = _find_unread(survey, _IDENTITY)
     for path in paths:
         unread = unread or path.unread

@@ -18,6 +18,18 @@ class Reason(StrEnum):
     UNPARSABLE = "unparsable"  # it was read, but makes no sense
 
 
+class MissingText(StrEnum):
+    """The text of a missing fact, which snapshots store; facts fill its braces."""
+
+    NOT_ROOT = "only root may ask the controller"
+    DEVICE_STATE = "device state is {}"
+    HIDDEN_PROCESSES = "the processes of others are hidden from this user"
+    OTHER_UNIT = "process {} is not part of {}"
+    READER_DIED = "the reading process ended with status {}"
+    SILENT_ADAPTER = "other devices of this adapter did not answer"
+    WAITING_WRITE = "a write of an earlier run (process {}) is still waiting in the kernel"
+
+
 class Missing(Struct, frozen=True, tag="missing"):
     """A fact that could not be read, with the kernel's answer (``errno``, ``text``)."""
 

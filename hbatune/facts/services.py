@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import loader
-from hbatune.facts.model import Missing, Reason
+from hbatune.facts.model import Missing, MissingText, Reason
 
 _PROC = Path("/proc")
 _NAME_BYTES = 64
@@ -23,9 +23,7 @@ _FILE_BYTES = 1 << 20
 _ROOT = {"0"}
 _ENDED = (FileNotFoundError, ProcessLookupError)
 
-HIDDEN_PROCESSES = Missing(
-    Reason.UNREADABLE, text="the processes of others are hidden from this user"
-)
+HIDDEN_PROCESSES = Missing(Reason.UNREADABLE, text=MissingText.HIDDEN_PROCESSES)
 
 
 class ProvenService(Struct, frozen=True):
@@ -81,7 +79,7 @@ def _identify(path: str, pid: int, name: str) -> Service:
             return None
         unit = f"{name}.service"
         if not any(_is_unit(line, unit) for line in _read_file("cgroup", directory).splitlines()):
-            return Missing(Reason.UNPARSABLE, text=f"process {pid} is not part of {unit}")
+            return Missing(Reason.UNPARSABLE, text=MissingText.OTHER_UNIT.format(pid, unit))
         arguments = tuple(_read_file("cmdline", directory).split("\0"))
         environment = None
         with suppress(PermissionError):  # ptrace(2), ptrace access mode checking

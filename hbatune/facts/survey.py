@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hbatune.errors import HbatuneError
 from hbatune.facts.attributes import Attributes, read_attributes
-from hbatune.facts.model import Missing, Reason
+from hbatune.facts.model import Missing, MissingText, Reason
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
 
 Requests = Mapping[str, tuple[str, ...]]  # attributes to read, by directory
@@ -134,7 +134,7 @@ class _Survey:
                         case Stuck(chunk):
                             self._retry_device(chunk, TIMED_OUT)
                         case Died(chunk, status):
-                            text = f"the reading process ended with status {status}"
+                            text = MissingText.READER_DIED.format(status)
                             self._retry_device(chunk, Missing(Reason.UNREADABLE, text=text))
                         case Unstarted(_, number):
                             raise NoWorkerError(number)
@@ -182,7 +182,7 @@ class _Survey:
             else:
                 failed.append(request)
         if failed:
-            text = "other devices of this adapter did not answer"
+            text = MissingText.SILENT_ADAPTER
             missing = Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text)
             self._waiting.append(_Chunk(failed, missing))
             chunk.requests = answering

@@ -70,6 +70,13 @@ class FactKind(StrEnum):
     COUNTERS = "counters"  # counters that mean little by themselves (only between two hosts)
 
 
+class FactName(StrEnum):
+    """The name of a fact that is not the name of a setting, a counter or a property."""
+
+    TUNED_PROFILE = "profile of tuned"
+    SERVING_CPUS = "CPUs that serve it"
+
+
 FACT_RANKS = {kind: place for place, kind in enumerate(FactKind)}
 """The rank of each type, most important first."""
 
@@ -269,7 +276,7 @@ def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
     for daemon, runs in health.daemons.items():
         gathered.add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
     if not isinstance(health.tuned, Missing):
-        gathered.add(FactKind.HOST, HOST_SUBJECT, "profile of tuned", health.tuned.names)
+        gathered.add(FactKind.HOST, HOST_SUBJECT, FactName.TUNED_PROFILE, health.tuned.names)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
 
 
@@ -341,7 +348,7 @@ def _add_interrupts(facts: _GatheredFacts, machine: Machine) -> None:
             serving[vector.adapter].add(vector.effective)
     for adapter, cpus in serving.items():
         name = products[adapter]
-        facts.add(FactKind.INTERRUPTS, name, "CPUs that serve it", len(cpus), adapter)
+        facts.add(FactKind.INTERRUPTS, name, FactName.SERVING_CPUS, len(cpus), adapter)
 
 
 def _count_errors(snapshot: Snapshot) -> ErrorCounters:

@@ -8,6 +8,7 @@ result and does not end the audit: an invalid snapshot, a hung file system or a 
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
@@ -200,11 +201,23 @@ MAX_PROCESSES = 8
 """Maximum number of processes. Reading the largest snapshot takes 256 MiB."""
 
 
+class ReadFailure(StrEnum):
+    """The reason why a snapshot could not be audited."""
+
+    INVALID = "invalid"  # the error
+    TIMED_OUT = "timed out"  # seconds
+    KILLED = "killed"  # the signal
+    CRASHED = "crashed"
+    UNSTARTED = "unstarted"  # the kernel's error
+    NO_MEMORY = "no memory"
+
+
 class UnusableSnapshot(Struct, frozen=True):
-    """A file that could not be audited, with the reason."""
+    """A file that could not be audited; ``detail`` is the fact of its ``failure``."""
 
     file: str
-    reason: str
+    failure: ReadFailure
+    detail: str | int = ""
 
 
 def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -258,20 +271,15 @@ def read_hosts(
                 case Replied(_, unusable):
                     yield unusable
                 case Stuck(file, _):
-                    reason = f"not read within {SNAPSHOT_TIMEOUT_S:.0f} seconds"
-                    yield UnusableSnapshot(file, reason)
-                case Died(file, status):
-                    yield UnusableSnapshot(file, _describe_end(status))
+                    yield UnusableSnapshot(file, ReadFailure.TIMED_OUT, round(SNAPSHOT_TIMEOUT_S))
+                case Died(file, status) if os.WIFSIGNALED(status):
+                    yield UnusableSnapshot(file, ReadFailure.KILLED, os.WTERMSIG(status))
+                case Died(file):
+                    yield UnusableSnapshot(file, ReadFailure.CRASHED)
                 case Unstarted(file, error):
-                    yield UnusableSnapshot(file, f"no process for it: {os.strerror(error)}")
+                    yield UnusableSnapshot(file, ReadFailure.UNSTARTED, os.strerror(error))
                 case Finished():
                     pass
-
-
-def _describe_end(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        return f"the process that read it was ended by signal {os.WTERMSIG(status)}"
-    return "a fault of hbatune came up as it was read"
 
 
 def _read_host(profile: str | None, file: str) -> Iterator[HostAudit | UnusableSnapshot]:
@@ -280,6 +288,7 @@ def _read_host(profile: str | None, file: str) -> Iterator[HostAudit | UnusableS
         yield audit_host(load_snapshot(Path(file)), file, profile)
     except HbatuneError as error:
         # Keep only the reason: the message starts with the file.
-        yield UnusableSnapshot(file, error.message.removeprefix(f"{file!r}: "))
+        reason = error.message.removeprefix(f"{file!r}: ")
+        yield UnusableSnapshot(file, ReadFailure.INVALID, reason)
     except MemoryError:
-        yield UnusableSnapshot(file, "takes more memory than there is")
+        yield UnusableSnapshot(file, ReadFailure.NO_MEMORY)

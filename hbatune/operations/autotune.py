@@ -32,7 +32,7 @@ from hbatune.operations.situation import (
     read_situation,
     resolve_target_name,
 )
-from hbatune.operations.verify import find_disk, find_mount_point, make_file_subject
+from hbatune.operations.verify import DiskChoice, find_disk, find_mount_point, make_file_subject
 from hbatune.plan.rows import Row
 from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
@@ -56,7 +56,7 @@ from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import DiskSearchResult, End, TournamentConclusion, Unjudged
 from hbatune.settings.limits import find_scheduler, make_device, resolve_value
-from hbatune.settings.setting import FixedSetting, Value
+from hbatune.settings.setting import FixedSetting, Limit, LimitReason, Value
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import WorkerPool
@@ -84,7 +84,7 @@ def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
     """Return the depths of a disk, or the reason why its own depth cannot be set."""
     depth = _read_number(endpoint, QUEUE_DEPTH)
     if depth is None:
-        return FixedSetting("it has none that can be set")
+        return FixedSetting(LimitReason(Limit.NO_DEPTH))
     device = make_device(endpoint, find_scheduler(endpoint.attributes))
     highest = resolve_value(SETTINGS[QUEUE_DEPTH], MAX_QUEUE_DEPTH, depth, device)
     if isinstance(highest, FixedSetting):
@@ -429,7 +429,7 @@ def _search(
         return []
     filed = None
     if request.folder is not None:
-        filed = find_disk(request.folder, subjects, "that is searched")
+        filed = find_disk(request.folder, subjects, DiskChoice.SEARCHED)
     workload = shorten_workload(situation.profile.probe, float(situation.config.probe.seconds))
     limit = None if request.minutes is None else 60 * request.minutes
     written = [subject for subject in subjects if request.destructive or subject is filed]

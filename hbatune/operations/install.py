@@ -23,7 +23,7 @@ from hbatune.act.writer import require_writable
 from hbatune.boot import placement
 from hbatune.boot.compile import CompiledRules
 from hbatune.boot.placement import Piece, join_root
-from hbatune.errors import HbatuneError, UsageError
+from hbatune.errors import HbatuneError, LockRole, UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
@@ -355,12 +355,7 @@ def _make_daemon_lock(paths: Paths) -> Lock:
 
     Such a daemon would set values again, and their original values would be lost.
     """
-    return Lock(
-        paths.daemon_lock,
-        "is a daemon that still runs",
-        spare=paths.daemon_lock_spare,
-        hint="end that process, then run `hbatune uninstall` again",
-    )
+    return Lock(paths.daemon_lock, LockRole.LAST_DAEMON, spare=paths.daemon_lock_spare)
 
 
 def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> bool:

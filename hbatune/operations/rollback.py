@@ -110,7 +110,7 @@ def hold_lock(
         except LockedError as error:
             raise LockedError(
                 error.pid,
-                error.does,
+                error.role,
                 holder=error.holder,
                 consequence=f"; the rollback is {'' if recorded else 'not '}recorded, "
                 "nothing is restored yet",

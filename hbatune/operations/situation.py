@@ -20,7 +20,7 @@ from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
@@ -311,8 +311,7 @@ def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -
 
 def map_stuck_disks(stuck: Iterable[Claim]) -> dict[str, str]:
     """Return the disks with a stuck writer, with the reason. The writer would block a read."""
-    reason = "a write of an earlier run (process {}) is still waiting in the kernel"
-    return {claim.target: reason.format(claim.pid) for claim in stuck}
+    return {claim.target: MissingText.WAITING_WRITE.format(claim.pid) for claim in stuck}
 
 
 def make_situation(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -265,9 +266,16 @@ def _select_representatives(
     selection, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
         subjects = list_subjects(machine, targets)
-        filed = find_disk(request.folder, subjects, "that this apply changes")
+        filed = find_disk(request.folder, subjects, DiskChoice.CHANGED)
         selection = prefer_subject(selection, filed)
     return replace(selection, subjects=order_by_adapter(selection.subjects)), filed
+
+
+class DiskChoice(StrEnum):
+    """The disks to choose from for the file of a run, as an error names them."""
+
+    CHANGED = "that this apply changes"
+    SEARCHED = "that is searched"
 
 
 def find_mount_point(folder: Path) -> str:
@@ -278,14 +286,14 @@ def find_mount_point(folder: Path) -> str:
     return str(path)
 
 
-def find_disk(folder: Path, subjects: Iterable[Subject], condition: str) -> Subject:
-    """Return the disk of a directory. UsageError if it is not one of those with the condition."""
+def find_disk(folder: Path, subjects: Iterable[Subject], choice: DiskChoice) -> Subject:
+    """Return the disk of a directory. UsageError if it is not one of the chosen disks."""
     mount = find_mount_point(folder)
     for subject in subjects:
         if mount in subject.endpoint.mounts:
             return subject
     raise UsageError(
-        f"{str(folder)!r} is on no disk {condition}",
+        f"{str(folder)!r} is on no disk {choice}",
         hint="name a folder on one of those, or leave --file out",
     )
 

@@ -15,7 +15,9 @@ from hbatune.policy.config import LimitScope, Site, SiteArray, Vendors
 from hbatune.policy.library import ArrayModel, find_model
 from hbatune.policy.match import SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import QUEUE_DEPTH
+from hbatune.text.limit_text import describe_limit
 
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, a former default of FC cards. Current drivers have 64."""
@@ -155,25 +157,27 @@ def make_site_rules(
         # A port limit determines this host's share, so a depth may be raised to it. A limit for
         # each LUN does not cover the other LUNs behind the port, so it only lowers.
         effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
-        because = "what the site says of its array leaves this much for each path to a LUN"
         name = f"{SHARE_RULE_PREFIX}{budget.array}"
-        rules[id] = _make_rule(name, effect, because, budget.source, file)
+        why = LimitReason(Limit.ARRAY_SHARE)
+        rules[id] = _make_rule(name, effect, why, budget.source, file)
     volumes = _find_volumes(machine, site.members) if site.members else {}
     for endpoint in machine.endpoints:
         members = volumes.get(endpoint.id)
         properties = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
         if members and properties.family == "ipr":
             depth = DEPTH_PER_DRIVE * members
-            because = f"{DEPTH_PER_DRIVE} for each of the {members} drives in the array"
+            why = LimitReason(Limit.DRIVES, (DEPTH_PER_DRIVE, members))
             if properties.gen == 1:
                 depth = max(depth, GEN1_ARRAY_DEPTH)
-                because += f", and {GEN1_ARRAY_DEPTH} at least in a Gen1 slot"
+                facts = (*why.facts, GEN1_ARRAY_DEPTH)
+                why = LimitReason(Limit.DRIVES_AT_LEAST, facts)
             effect = AtLeast(depth)
-            rules[endpoint.id] = _make_rule("site-members", effect, because, "D4-1", file)
+            rules[endpoint.id] = _make_rule("site-members", effect, why, "D4-1", file)
     return rules
 
 
-def _make_rule(name: str, effect: Effect, because: str, source: str, file: str) -> Rule:
+def _make_rule(name: str, effect: Effect, why: LimitReason, source: str, file: str) -> Rule:
+    because = describe_limit(why)
     return Rule(name, Match(), QUEUE_DEPTH, effect, because, source, file, Origin.SITE)
 
 

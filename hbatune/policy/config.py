@@ -181,6 +181,15 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.drift_of.get(setting, self.drift)
 
 
+class SiteKey(StrEnum):
+    """A key in ``[site]`` that contains names, as ``UnmatchedName`` and findings store it."""
+
+    EXCLUDE = "exclude"
+    TARGETS = "targets of array {}"
+    MEMBERS = "members"
+    USES = "uses {}"
+
+
 class UnmatchedName(Struct, frozen=True):
     """A name in ``[site]`` that matches nothing on this machine, and its key."""
 

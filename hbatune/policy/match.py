@@ -27,7 +27,7 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.names import matches_glob
 from hbatune.facts.targets import list_adapter_names, list_all_names
-from hbatune.policy.config import Site, UnmatchedName
+from hbatune.policy.config import Site, SiteKey, UnmatchedName
 from hbatune.policy.profile import Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import find_target_kind
 
@@ -292,9 +292,9 @@ def expand_site_for_udev(machine: Machine, site: Site, follow: Callable[[str], s
 
 
 def _list_site_names(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
-    yield "exclude", site.exclude
+    yield SiteKey.EXCLUDE, site.exclude
     for array in site.array:
-        yield f"targets of array {array.name}", array.targets
-    yield "members", site.members
+        yield SiteKey.TARGETS.format(array.name), array.targets
+    yield SiteKey.MEMBERS, site.members
     for use, names in site.uses.items():
-        yield f"uses {use}", names
+        yield SiteKey.USES.format(use), names

@@ -30,16 +30,16 @@ _MOST_LINKS = 40  # the maximum number of links to follow (include/linux/namei.h
 _LONGEST = 80
 
 
-class TrustFault(Struct, frozen=True):
+class TrustError(Exception):
     """The reason why a path is not trusted, and the remedy.
 
     There is no ``remedy`` for a directory shared by all users, such as ``/tmp``: trusted files must
     be in another directory.
     """
 
-    path: Path
-    problem: str
-    remedy: str | None
+    def __init__(self, path: Path, problem: str, remedy: str | None) -> None:
+        super().__init__(problem)
+        self.path, self.problem, self.remedy = path, problem, remedy
 
 
 class FollowedPath(Struct, frozen=True):
@@ -78,23 +78,23 @@ def resolve_links(path: Path, root: Path = ROOT) -> FollowedPath:
     return FollowedPath(tuple(folders), current)
 
 
-def find_fault(path: Path, status: os.stat_result, owner: int) -> TrustFault | None:
+def find_fault(path: Path, status: os.stat_result, owner: int) -> TrustError | None:
     """Return why users other than ``owner`` (a uid) can change this path, or None."""
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != owner:
         problem = f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}"
-        return TrustFault(path, problem, f"chown the {kind} to uid {owner}")
+        return TrustError(path, problem, f"chown the {kind} to uid {owner}")
     if mode & _WRITABLE_BY_OTHERS:
         expected = "expected none but its owner to have write access"
         remedy = None if mode & stat.S_ISVTX else "chmod go-w"
-        return TrustFault(path, f"this {kind} has mode {mode:04o}, {expected}", remedy)
+        return TrustError(path, f"this {kind} has mode {mode:04o}, {expected}", remedy)
     return None
 
 
 def find_fault_on_path(
     path: Path, owner: int, *, root: Path = ROOT, top: Path = ROOT, end: bool = True
-) -> TrustFault | None:
+) -> TrustError | None:
     """Return why users other than ``owner`` can change the end of an absolute path, or None.
 
     ``root`` is as for ``resolve_links``. Directories above ``top`` are not checked. Without ``end``
@@ -293,7 +293,7 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
         raise PolicyError("not valid UTF-8", file=path, line=line) from error
 
 
-def _require_trusted(fault: TrustFault | None) -> None:
+def _require_trusted(fault: TrustError | None) -> None:
     if fault is None:
         return
     if fault.remedy is None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
@@ -121,6 +122,12 @@ def _check_facts(subject: Subject, target_names: Collection[str]) -> Skipped | N
     return None
 
 
+class UnnamedContent(StrEnum):
+    """The type of a content that libblkid does not name."""
+
+    SEVERAL = "several things at once"
+
+
 def read_signature(node: str) -> "str | OSError | None":
     """Return the type that libblkid finds, None if it finds none, or the error if it failed.
 
@@ -132,7 +139,7 @@ def read_signature(node: str) -> "str | OSError | None":
     except OSError as error:
         return error
     if completed.returncode == _AMBIVALENT:
-        return "several things at once"
+        return UnnamedContent.SEVERAL
     # An unknown status must not pass for an empty disk.
     if completed.returncode not in (0, _NOTHING):
         return OSError(errno.EIO, f"blkid ended with status {completed.returncode}")

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from hbatune import __version__
 from hbatune.checks.finding import Severity
@@ -26,6 +27,7 @@ from hbatune.text.fleet_tables import (
     format_stock_value,
     format_values,
     name_fact,
+    with_reason,
     with_text,
 )
 from hbatune.text.plan_tables import format_value
@@ -195,5 +197,5 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
         rows.append((*subject, str(stock.count), str(len(stock.hosts))))
     heads = ("What", "Of", "Value", "Count", "Hosts")
     yield "inventory", PageTable("What there is", heads, tuple(rows), frozenset({3, 4}))
-    files = tuple((snapshot.file, snapshot.reason) for snapshot in audit.unusable)
+    files = tuple(astuple(with_reason(snapshot)) for snapshot in audit.unusable)
     yield "unusable", PageTable("Not audited", ("File", "Why"), files, wide=True)

@@ -65,10 +65,15 @@ class Limit(StrEnum):
     BY_OPTION = "by option"  # the option
     READ_ONLY = "read-only"
     UNCHANGEABLE = "unchangeable"
+    # of the site's facts (policy/budget.py)
+    ARRAY_SHARE = "array share"
+    DRIVES = "drives"  # the depth of a drive, the number of drives
+    DRIVES_AT_LEAST = "drives at least"  # the same, the minimum depth
     # of a plan (plan/make.py, plan/rows.py)
     CHANGED_SINCE = "changed since"
     DISRUPTS = "disrupts"  # the effect of a write
     LOWERED = "lowered"  # the driver's depth, the target
+    NO_DEPTH = "no depth"
     NCQ_OFF = "NCQ off"  # the target
     NO_COALESCING = "no coalescing"
     ONE_COMMAND = "one command"

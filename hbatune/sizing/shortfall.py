@@ -30,8 +30,14 @@ class Resource(StrEnum):
     PAIRS = "pairs of adapters"
 
 
+class LinkGroup(StrEnum):
+    """Links that are compared together, as JSON names them."""
+
+    ALL = "all links together"
+
+
 class ResourceComparison(Struct, frozen=True):
-    """The available and required amount of a resource; ``on`` is its medium or adapter.
+    """The available and required amount of a resource; ``on`` is its medium, adapter or links.
 
     ``enough`` is None if no document has a figure.
     """
@@ -134,7 +140,7 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
             slow_links.append(slow)
     if rates:
         total, planned = sum(rates), needs.load.gb_per_s / (1 - needs.headroom)
-        links, enough = "all links together", total >= planned
+        links, enough = LinkGroup.ALL, total >= planned
         yield ResourceComparison(Resource.THROUGHPUT, links, total, planned, enough, "D4-9")
     yield from slow_links
 

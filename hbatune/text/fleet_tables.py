@@ -8,7 +8,7 @@ between two hosts, the most important first.
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import (
@@ -24,7 +24,7 @@ from hbatune.fleet.audit import (
 )
 from hbatune.fleet.compare import ComparedHost, ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
-from hbatune.fleet.hosts import UnusableSnapshot
+from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
@@ -51,6 +51,13 @@ class FleetFindingEntry(Struct, frozen=True):
     advice: str
 
 
+class UnusableEntry(Struct, frozen=True):
+    """A file that could not be audited, with the reason as text."""
+
+    file: str
+    reason: str
+
+
 class AuditDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `audit`; groups, odd facts and hosts refer to hosts by name.
 
@@ -65,14 +72,30 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     drift: tuple[FleetDrift, ...]
     findings: tuple[FleetFindingEntry, ...]
     inventory: tuple[Stock, ...]
-    unusable: tuple[UnusableSnapshot, ...]
+    unusable: tuple[UnusableEntry, ...]
     not_understood: tuple[str, ...]
 
 
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
-    facts = asdict(audit) | {"findings": tuple(map(with_text, audit.findings))}
-    return AuditDocument(**facts)
+    findings = tuple(map(with_text, audit.findings))
+    unusable = tuple(with_reason(snapshot) for snapshot in audit.unusable)
+    return AuditDocument(**asdict(audit) | {"findings": findings, "unusable": unusable})
+
+
+_FAILURES = {
+    ReadFailure.INVALID: "{}",
+    ReadFailure.TIMED_OUT: "not read within {} seconds",
+    ReadFailure.KILLED: "the process that read it was ended by signal {}",
+    ReadFailure.CRASHED: "a fault of hbatune came up as it was read",
+    ReadFailure.UNSTARTED: "no process for it: {}",
+    ReadFailure.NO_MEMORY: "takes more memory than there is",
+}
+
+
+def with_reason(snapshot: UnusableSnapshot) -> UnusableEntry:
+    """Return an entry for a file that could not be audited, with the reason as text."""
+    return UnusableEntry(snapshot.file, _FAILURES[snapshot.failure].format(snapshot.detail))
 
 
 def with_text(finding: FleetFinding) -> FleetFindingEntry:
@@ -121,7 +144,7 @@ def show_audit(audit: Audit) -> None:
         rows.append([*subject, str(stock.count), str(len(stock.hosts))])
     columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
     _show_section("What there is", columns, rows)
-    rows = [[snapshot.file, snapshot.reason] for snapshot in audit.unusable]
+    rows = [list(astuple(with_reason(snapshot))) for snapshot in audit.unusable]
     _show_section("Not audited", "id FILE | text WHY", rows)
     print_line(summarise_audit(audit))
 
@@ -267,7 +290,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
             yield ("stock", name, None, subject, format_stock_value(stock), None, None, None, None)
-    for unusable in audit.unusable:
+    for unusable in map(with_reason, audit.unusable):
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
 

@@ -1,7 +1,7 @@
 """The sentence of each reason why a value differs from the profile value, or is not set.
 
-Findings, operations and rollbacks need these sentences too, so this module imports only the types
-of settings.
+Policy, findings, operations and rollbacks need these sentences too, so this module imports only
+the types of settings.
 """
 
 from functools import lru_cache
@@ -46,10 +46,15 @@ _SENTENCES = {
     Limit.BY_OPTION: "its module's option {} sets it at the next load (--module-options)",
     Limit.READ_ONLY: "read-only in this driver",
     Limit.UNCHANGEABLE: "the controller says that it cannot be changed",
+    Limit.ARRAY_SHARE: "what the site says of its array leaves this much for each path to a LUN",
+    Limit.DRIVES: "{} for each of the {} drives in the array",
+    Limit.DRIVES_AT_LEAST: "{} for each of the {} drives in the array, "
+    "and {} at least in a Gen1 slot",
     Limit.CHANGED_SINCE: "changed since hbatune had set it: it stays",
     Limit.DISRUPTS: "{}: only with --allow-reset",
     Limit.LOWERED: "below the driver's own {}: "
     "an administrator's decision, until `apply {}` names it",
+    Limit.NO_DEPTH: "it has none that can be set",
     Limit.NCQ_OFF: "native command queuing is off: "
     "an administrator's decision, until `apply {}` names it",
     Limit.NO_COALESCING: "the driver has no lever for it",

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 
 from msgspec import Struct
@@ -170,13 +171,14 @@ class Exporter:
 def make_http_answer(request: bytes, content: bytes) -> bytes:
     """Return the complete answer to a request: the metrics at /metrics, 404 elsewhere."""
     words = request.split(b"\r\n", 1)[0].split()
-    status, body = "200 OK", content
+    status, body = HTTPStatus.OK, content
     if words[:1] != [b"GET"]:
-        status, body = "405 Method Not Allowed", b""
+        status, body = HTTPStatus.METHOD_NOT_ALLOWED, b""
     elif len(words) < 2 or words[1].split(b"?")[0] != b"/metrics":
-        status, body = "404 Not Found", b"the metrics are at /metrics\n"
+        status, body = HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n"
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        f"HTTP/1.1 {status:d} {status.phrase}\r\n"
+        "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -11,7 +11,7 @@ from hbatune.fleet import hosts
 from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.text.basic_output import add_pager
-from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, show_audit
+from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, show_audit, with_reason
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_note, show_csv, show_json
 
@@ -72,13 +72,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         show_audit(fleet_audit)
     if args.json or args.csv:
-        for unusable in fleet_audit.unusable:
+        for unusable in map(with_reason, fleet_audit.unusable):
             print_note(f"{unusable.file!r}: {unusable.reason}")
     print_not_understood(fleet_audit.not_understood)
     return ExitCode.FOUND if fleet_audit.drifting or fleet_audit.unusable else 0
 
 
 def _explain_empty(fleet_audit: Audit) -> str:
-    first, *following = fleet_audit.unusable
+    first, *following = map(with_reason, fleet_audit.unusable)
     suffix = f", and {len(following)} more could not be used either" if following else ""
     return f"{first.file!r}: {first.reason}{suffix}"

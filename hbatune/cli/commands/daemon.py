@@ -14,6 +14,7 @@ from hbatune.agent.service import detect_manager
 from hbatune.agent.status import StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
+from hbatune.errors import LockRole
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.text.daemon_messages import JournalReporter
@@ -42,12 +43,7 @@ def run(args: "argparse.Namespace") -> int:
     """Run until a signal ends it; LockedError if another daemon runs."""
     require_root("daemon")
     # Not the lock of the runs: commands must be able to work while the daemon is idle.
-    with Lock(
-        paths.DAEMON_LOCK,
-        "is the daemon of this machine",
-        spare=paths.DAEMON_LOCK_SPARE,
-        hint="`hbatune status` says how it is doing",
-    ):
+    with Lock(paths.DAEMON_LOCK, LockRole.DAEMON, spare=paths.DAEMON_LOCK_SPARE):
         by = detect_manager()
         good = LastGoodConfiguration(installed_library().site, _load_policy)
         source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))

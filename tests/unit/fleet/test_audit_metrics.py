@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.cli import main
 from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
-from hbatune.fleet.hosts import UnusableSnapshot, audit_host
+from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
 from hbatune.shipped import find_shipped
 from tests.unit import machines as factory
 from tests.unit.fleets import host, save
@@ -28,7 +28,11 @@ def audited() -> Audit:
         for n, host_snapshot in enumerate([*map(host, range(4))])
     ]
     return audit_fleet(
-        [*hosts, audit_host(named, "9.snap", "oltp"), UnusableSnapshot("x.snap", "empty")]
+        [
+            *hosts,
+            audit_host(named, "9.snap", "oltp"),
+            UnusableSnapshot("x.snap", ReadFailure.INVALID, "empty"),
+        ]
     )
 
 

@@ -19,7 +19,7 @@ ROOMS = (
 )
 """From the lowest to the highest: a room imports from itself and from those before it.
 
-The sentences of limits are low, since findings, operations and rollbacks need them.
+The sentences of limits are low, since policy, findings, operations and rollbacks need them.
 """
 
 UPWARDS = {

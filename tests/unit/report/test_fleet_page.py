@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.fleet.audit import audit_fleet
-from hbatune.fleet.hosts import UnusableSnapshot, audit_host
+from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
 from hbatune.render import render_template
 from hbatune.report.fleet_page import make_fleet_page
 from hbatune.snapshot.file import Snapshot
@@ -30,11 +30,9 @@ def page() -> str:
     narrow = host(99, adapter={"link": factory.link(width=4)})
     hosts = [*map(host, range(12)), narrow, host(98, **depth(32)), *balanced]
     audited = [audit_host(each, f"{n}.snap", _profile(each)) for n, each in enumerate(hosts)]
-    return render_template(
-        "templates",
-        "fleet.html.j2",
-        page=make_fleet_page(audit_fleet([*audited, UnusableSnapshot("broken.snap", "truncated")])),
-    )
+    broken = UnusableSnapshot("broken.snap", ReadFailure.INVALID, "truncated")
+    page = make_fleet_page(audit_fleet([*audited, broken]))
+    return render_template("templates", "fleet.html.j2", page=page)
 
 
 def _with_profile(found: Snapshot, name: str) -> Snapshot:
