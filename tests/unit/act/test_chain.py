@@ -38,13 +38,13 @@ def test_refusal_carries_errno(disk: Callable[..., Disk]) -> None:
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
-    """Have the kernel answer EBUSY so many times to a write; return the pauses in between."""
+    """Make the kernel answer a write with EBUSY ``times`` times; return the pauses."""
     pauses: list[float] = []
-    left = iter(range(times))
+    remaining = iter(range(times))
     real = os.write
 
     def write(descriptor: int, data: bytes) -> int:
-        if next(left, None) is not None:
+        if next(remaining, None) is not None:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         return real(descriptor, data)
 
@@ -118,7 +118,7 @@ def test_depth_bounce_repeats_lowering(
 
 
 @pytest.mark.parametrize(
-    ("now", "outcome"),
+    ("current", "outcome"),
     [
         (151, Outcome.WRITTEN),
         (148, Outcome.WRITTEN),
@@ -126,8 +126,10 @@ def test_depth_bounce_repeats_lowering(
         (161, Outcome.CONFLICT),
     ],
 )
-def test_ramp_step_is_no_conflict(disk: Callable[..., Disk], now: int, outcome: Outcome) -> None:
-    sda = disk(device__queue_depth=str(now))
+def test_ramp_step_is_no_conflict(
+    disk: Callable[..., Disk], current: int, outcome: Outcome
+) -> None:
+    sda = disk(device__queue_depth=str(current))
     chain = Chain("sda", "id", None, None, str(sda.path), (Step("queue_depth", 200, 150),))
     [result] = write_chain(chain)
     assert result.outcome is outcome
@@ -176,18 +178,18 @@ def test_transient_affinity_is_reread(
     """The CPUs that it had before, or none at all."""
     file = tmp_path / "smp_affinity_list"
     file.write_text(before)
-    shown = [] if before == "7" else [before, "", "7"]
-    shown += after
+    readings = [] if before == "7" else [before, "", "7"]
+    readings += after
 
     def look(*where: str) -> str | Missing:
-        return shown.pop(0) if shown else reread_attribute(*where)
+        return readings.pop(0) if readings else reread_attribute(*where)
 
     monkeypatch.setattr("hbatune.act.chain.reread_attribute", look)
     step = Step("irq_affinity", "3", "7")
     [result] = write_chain(
         Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,))
     )
-    assert (result.outcome, result.found, shown) == (Outcome.WRITTEN, "3", [])
+    assert (result.outcome, result.found, readings) == (Outcome.WRITTEN, "3", [])
     assert file.read_text() == "3"
 
 

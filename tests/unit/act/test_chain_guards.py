@@ -32,19 +32,23 @@ def means(tmp_path: Path) -> Means:
 
 
 def disk(tmp_path: Path, **files: str) -> Disk:
-    found = {"queue__scheduler": "[none] mq-deadline", "queue__nr_requests": "975"}
-    return Disk(tmp_path / "sys", "sda", **{**found, "mq__0__nr_tags": "975", **files})
+    defaults = {"queue__scheduler": "[none] mq-deadline", "queue__nr_requests": "975"}
+    return Disk(tmp_path / "sys", "sda", **{**defaults, "mq__0__nr_tags": "975", **files})
 
 
-def seen(it: Disk) -> Endpoint:
-    """The disk as it was surveyed: with its sequence number and its tag set."""
-    found = it.endpoint()
-    number = int(it.value("diskseq")) if (it.path / "diskseq").exists() else found.diskseq
-    return replace(found, diskseq=number, tags=975)
+def build_endpoint(sda: Disk) -> Endpoint:
+    """Build the endpoint of a disk, with its sequence number and its tag set."""
+    scanned = sda.endpoint()
+    number = int(sda.value("diskseq")) if (sda.path / "diskseq").exists() else scanned.diskseq
+    return replace(scanned, diskseq=number, tags=975)
 
 
-def steps(it: Disk, *made: Step, identity: tuple[tuple[str, str], ...] = ()) -> list[WriteResult]:
-    return list(write_chain(Chain("sda", "id", "adapter", None, str(it.path), made, identity)))
+def steps(
+    sda: Disk, *chain_steps: Step, identity: tuple[tuple[str, str], ...] = ()
+) -> list[WriteResult]:
+    return list(
+        write_chain(Chain("sda", "id", "adapter", None, str(sda.path), chain_steps, identity))
+    )
 
 
 def outcomes(results: list[WriteResult]) -> list[Outcome]:
@@ -52,30 +56,30 @@ def outcomes(results: list[WriteResult]) -> list[Outcome]:
 
 
 def test_replaced_drive_rejects_old_plan(tmp_path: Path, means: Means) -> None:
-    it = disk(tmp_path, diskseq="12", queue__nomerges="0")
-    host = machine(seen(it))
+    sda = disk(tmp_path, diskseq="12", queue__nomerges="0")
+    host = machine(build_endpoint(sda))
     plan = planned(host, ("nomerges", Exactly(1)))
-    (it.path / "diskseq").write_text("13")
+    (sda.path / "diskseq").write_text("13")
     [row] = write_plan(host, plan, filed(means), means)
     assert row.outcome is Outcome.VANISHED
     assert "another device" in describe_limit(row.limit)
-    assert it.value("queue/nomerges") == "0"
+    assert sda.value("queue/nomerges") == "0"
 
 
 def test_requests_never_below_tag_set(tmp_path: Path) -> None:
-    it = disk(tmp_path)
-    [result] = steps(it, Step("nr_requests", 256, None))
+    sda = disk(tmp_path)
+    [result] = steps(sda, Step("nr_requests", 256, None))
     assert result.outcome is Outcome.CONFLICT
     assert "975 is the adapter's" in (result.said or "")
-    assert it.value("queue/nr_requests") == "975"
+    assert sda.value("queue/nr_requests") == "975"
 
 
 def test_foreign_scheduler_blocks_planned_requests(tmp_path: Path) -> None:
-    it = disk(tmp_path, queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
-    (it.path / "queue/scheduler").write_text("[none] mq-deadline")
-    [result] = steps(it, Step("nr_requests", 2048, 256, under="mq-deadline"))
+    sda = disk(tmp_path, queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
+    (sda.path / "queue/scheduler").write_text("[none] mq-deadline")
+    [result] = steps(sda, Step("nr_requests", 2048, 256, under="mq-deadline"))
     assert result.outcome is Outcome.CONFLICT
-    assert it.value("queue/nr_requests") == "256"
+    assert sda.value("queue/nr_requests") == "256"
 
 
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.EBUSY])
@@ -89,48 +93,48 @@ def test_refused_scheduler_cancels_requests(
         return error if path.endswith("queue/scheduler") else real(path, text)
 
     monkeypatch.setattr(chain, "_store", store)
-    it = disk(tmp_path)
-    host = machine(seen(it))
+    sda = disk(tmp_path)
+    host = machine(build_endpoint(sda))
     rows = {
         row.setting: row
         for row in write_plan(host, planned(host, DEADLINE, REQUESTS), filed(means), means)
     }
     assert (rows["scheduler"].outcome, rows["scheduler"].errno) == (Outcome.REFUSED, error)
     assert rows["nr_requests"].outcome is Outcome.CANCELLED
-    assert it.value("queue/nr_requests") == "975", "the adapter's tag set is what it was"
+    assert sda.value("queue/nr_requests") == "975", "the adapter's tag set is what it was"
 
 
-def map_over(it: Disk, size: int) -> None:
-    """Have a multipath map stand on the disk, with this largest request in KiB."""
+def map_over(sda: Disk, size: int) -> None:
+    """Put a multipath map with this largest request in KiB on the disk."""
     for path, text in (("dm/uuid", "mpath-1"), (SECTORS, str(size))):
-        file = it.path / "holders/dm-0" / path
+        file = sda.path / "holders/dm-0" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
 @pytest.mark.parametrize(("size", "outcome"), [(4096, Outcome.CONFLICT), (512, Outcome.WRITTEN)])
 def test_path_never_below_live_map(tmp_path: Path, size: int, outcome: Outcome) -> None:
-    it = disk(tmp_path, queue__max_sectors_kb="4096", queue__max_hw_sectors_kb="16384")
-    map_over(it, size)
+    sda = disk(tmp_path, queue__max_sectors_kb="4096", queue__max_hw_sectors_kb="16384")
+    map_over(sda, size)
     step = Step("max_sectors_kb", 1280, None)
-    [result] = write_chain(Chain("sda", "id", "adapter", "dm-0", str(it.path), (step,)))
+    [result] = write_chain(Chain("sda", "id", "adapter", "dm-0", str(sda.path), (step,)))
     assert result.outcome is outcome
-    assert it.value(SECTORS) == ("4096" if outcome is Outcome.CONFLICT else "1280")
+    assert sda.value(SECTORS) == ("4096" if outcome is Outcome.CONFLICT else "1280")
 
 
 def test_new_path_stays_unwritten(tmp_path: Path) -> None:
-    it = disk(tmp_path)
-    map_over(it, 512)
-    assert outcomes(steps(it, Step("nomerges", 1, 0))) == [Outcome.CONFLICT]
-    assert it.value("queue/nomerges") == "0"
+    sda = disk(tmp_path)
+    map_over(sda, 512)
+    assert outcomes(steps(sda, Step("nomerges", 1, 0))) == [Outcome.CONFLICT]
+    assert sda.value("queue/nomerges") == "0"
 
 
 def test_map_never_exceeds_paths(tmp_path: Path) -> None:
-    it = disk(tmp_path, queue__max_sectors_kb="512", queue__max_hw_sectors_kb="16384")
-    path = it.path / "slaves/sdb" / SECTORS
+    sda = disk(tmp_path, queue__max_sectors_kb="512", queue__max_hw_sectors_kb="16384")
+    path = sda.path / "slaves/sdb" / SECTORS
     path.parent.mkdir(parents=True)
     path.write_text("512")
-    [result] = steps(it, Step("max_sectors_kb", 4096, 512))
+    [result] = steps(sda, Step("max_sectors_kb", 4096, 512))
     assert (result.outcome, result.said) == (
         Outcome.CONFLICT,
         "its path sdb takes 512 KiB at most",
@@ -140,20 +144,20 @@ def test_map_never_exceeds_paths(tmp_path: Path) -> None:
 # -- the way back ------------------------------------------------------------------------------
 
 
-def back(it: Disk, means: Means) -> dict[str, Restored]:
-    host: Machine = machine(seen(it))
+def back(sda: Disk, means: Means) -> dict[str, Restored]:
+    host: Machine = machine(build_endpoint(sda))
     return {row.setting: row for row in restore_values(host, filed(means), means)}
 
 
 @pytest.fixture
 def applied(tmp_path: Path, means: Means) -> Callable[..., Disk]:
     def make(**files: str) -> Disk:
-        it = disk(tmp_path, **files)
-        host = machine(seen(it))
+        sda = disk(tmp_path, **files)
+        host = machine(build_endpoint(sda))
         write_plan(
             host, planned(host, REQUESTS, ("max_sectors_kb", Exactly(4096))), filed(means), means
         )
-        return it
+        return sda
 
     return make
 
@@ -165,41 +169,41 @@ TUNABLE = "queue/iosched/async_depth"
 def test_scheduler_change_cancels_requests_rollback(
     applied: Callable[..., Disk], means: Means
 ) -> None:
-    it = applied(**DEADLINED, queue__iosched__async_depth="192")
-    assert it.value("queue/nr_requests") == "2048"
-    (it.path / "queue/scheduler").write_text("[none] mq-deadline")
-    (it.path / "queue/nr_requests").write_text("975")
-    (it.path / TUNABLE).unlink()
-    rows = back(it, means)
-    assert it.value("queue/nr_requests") == "975"
+    sda = applied(**DEADLINED, queue__iosched__async_depth="192")
+    assert sda.value("queue/nr_requests") == "2048"
+    (sda.path / "queue/scheduler").write_text("[none] mq-deadline")
+    (sda.path / "queue/nr_requests").write_text("975")
+    (sda.path / TUNABLE).unlink()
+    rows = back(sda, means)
+    assert sda.value("queue/nr_requests") == "975"
     assert {name: row.gone for name, row in rows.items()} == {
         "nr_requests": True,
         TUNABLE: True,
     }
     assert "went with the scheduler" in str(rows["nr_requests"].limit)
-    assert back(it, means) == {}, "there is nothing left to fail at each further rollback"
+    assert back(sda, means) == {}, "there is nothing left to fail at each further rollback"
 
 
 def test_rollback_respects_live_map(applied: Callable[..., Disk], means: Means) -> None:
-    it = applied(**DEADLINED, queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="16384")
-    assert it.value(SECTORS) == "4096"
-    map_over(it, 4096)
-    row = back(it, means)["max_sectors_kb"]
+    sda = applied(**DEADLINED, queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="16384")
+    assert sda.value(SECTORS) == "4096"
+    map_over(sda, 4096)
+    row = back(sda, means)["max_sectors_kb"]
     assert (row.outcome, row.done) == (Outcome.REFUSED, False)
     assert "dm-0 sends up to 4096 KiB" in str(row.limit)
-    assert it.value(SECTORS) == "4096"
-    (it.path / "holders/dm-0" / SECTORS).write_text("1280")
-    (it.path / "holders/dm-0/dm/uuid").write_text("LVM-1")
-    assert back(it, means)["max_sectors_kb"].outcome is Outcome.WRITTEN
-    assert it.value(SECTORS) == "1280"
+    assert sda.value(SECTORS) == "4096"
+    (sda.path / "holders/dm-0" / SECTORS).write_text("1280")
+    (sda.path / "holders/dm-0/dm/uuid").write_text("LVM-1")
+    assert back(sda, means)["max_sectors_kb"].outcome is Outcome.WRITTEN
+    assert sda.value(SECTORS) == "1280"
 
 
 def test_rollback_names_unknown_setting(applied: Callable[..., Disk], means: Means) -> None:
-    it = applied(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
-    known = filed(means)
-    strange = journal.Entry(seen(it).id, "sda", None, "of_tomorrow", 1, 2)
-    journal.save(means.journal, known.ended((*known.entries, strange)))
-    rows = back(it, means)
+    sda = applied(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
+    stored_journal = filed(means)
+    strange = journal.Entry(build_endpoint(sda).id, "sda", None, "of_tomorrow", 1, 2)
+    journal.save(means.journal, stored_journal.ended((*stored_journal.entries, strange)))
+    rows = back(sda, means)
     assert rows["nr_requests"].outcome is Outcome.WRITTEN
     assert rows["of_tomorrow"].outcome is Outcome.REFUSED
     assert "does not have the setting" in str(rows["of_tomorrow"].limit)
@@ -207,11 +211,11 @@ def test_rollback_names_unknown_setting(applied: Callable[..., Disk], means: Mea
 
 
 def test_apply_preserves_unknown_setting(applied: Callable[..., Disk], means: Means) -> None:
-    it = applied(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
-    strange = journal.Entry(seen(it).id, "sda", None, "of_tomorrow", 1, 2)
-    known = filed(means)
-    journal.save(means.journal, known.ended((*known.entries, strange)))
-    host = machine(seen(it))
+    sda = applied(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
+    strange = journal.Entry(build_endpoint(sda).id, "sda", None, "of_tomorrow", 1, 2)
+    stored_journal = filed(means)
+    journal.save(means.journal, stored_journal.ended((*stored_journal.entries, strange)))
+    host = machine(build_endpoint(sda))
     [row] = write_plan(host, planned(host, ("nomerges", Exactly(1))), filed(means), means)
     assert row.outcome is Outcome.WRITTEN
     assert strange in filed(means).entries

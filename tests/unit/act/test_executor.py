@@ -72,8 +72,8 @@ class Kernel:
         assert self.free
         self.running += 1
         self.at_once.append((self.now, self.running))
-        own = (n for (adapter, _), n in self.writing.items() if adapter == chain.adapter)
-        self.beside[chain.adapter].append(sum(own))
+        counts = (n for (adapter, _), n in self.writing.items() if adapter == chain.adapter)
+        self.beside[chain.adapter].append(sum(counts))
         self._step(chain, 0)
 
     def wait(self) -> list[Any]:
@@ -98,8 +98,8 @@ class Kernel:
         stuck = met.seconds > self.DEADLINE
         due = self.now + (self.DEADLINE if stuck else met.seconds)
         self._count += 1
-        what = ("stuck" if stuck else "replied", chain, at, met)
-        heapq.heappush(self._events, (due, self._count, what))
+        event = ("stuck" if stuck else "replied", chain, at, met)
+        heapq.heappush(self._events, (due, self._count, event))
 
 
 def run(
@@ -110,13 +110,13 @@ def run(
     adapters: int = 1,
     idle: bool = True,
 ) -> Report:
-    made = [
+    disk_chains = [
         Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", STEPS)
         for n in range(luns)
     ]
     pool: Any = kernel
     return Executor(pool, workers=workers, clock=lambda: kernel.now, has_idle_cpu=lambda: idle).run(
-        made
+        disk_chains
     )
 
 
@@ -153,23 +153,23 @@ def test_load_prevents_crew_growth(seconds: float, idle: bool) -> None:
 
 
 def test_idle_time_since_answer_counts() -> None:
-    now, used = 0.0, CpuTime(total=60.0, idle=50.0, interrupts=0.0)
-    seen = IdleCpus(lambda: used, lambda: now)
-    assert not seen.found(), "nothing is known yet"
-    now += IDLE_WINDOW_S
+    clock, used = 0.0, CpuTime(total=60.0, idle=50.0, interrupts=0.0)
+    idle_cpus = IdleCpus(lambda: used, lambda: clock)
+    assert not idle_cpus.found(), "nothing is known yet"
+    clock += IDLE_WINDOW_S
     used = CpuTime(60.1, 50.1, 0.0)
-    assert seen.found()
+    assert idle_cpus.found()
     used = CpuTime(70.1, 50.1, 0.0)
-    assert seen.found(), "too soon for another answer"
-    now += IDLE_WINDOW_S
-    assert not seen.found()
+    assert idle_cpus.found(), "too soon for another answer"
+    clock += IDLE_WINDOW_S
+    assert not idle_cpus.found()
 
 
 def test_missing_count_means_busy() -> None:
     times = iter((0.0, IDLE_WINDOW_S))
-    seen = IdleCpus(lambda: None, lambda: next(times))
-    assert not seen.found()
-    assert not seen.found()
+    idle_cpus = IdleCpus(lambda: None, lambda: next(times))
+    assert not idle_cpus.found()
+    assert not idle_cpus.found()
 
 
 def test_site_limits_workers() -> None:
@@ -221,8 +221,8 @@ def test_stuck_disk_stops_growth() -> None:
 
 def locked(kernel: Kernel, chain: Chain, at: int) -> Written:
     """Answer as a kernel does that try-locks the tag set of adapter0 for nr_requests."""
-    held = chain.adapter == "adapter0" and kernel.writing[chain.adapter, "nr_requests"] > 0
-    return Written(0.02, busy=at == 1 and held)
+    is_locked = chain.adapter == "adapter0" and kernel.writing[chain.adapter, "nr_requests"] > 0
+    return Written(0.02, busy=at == 1 and is_locked)
 
 
 def test_locking_adapter_gets_few_writes() -> None:
@@ -242,27 +242,27 @@ def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
 
 
 def test_three_stuck_disks_close_adapter(tmp_path: Path) -> None:
-    made = chains(tmp_path, hung=3, fine=5)
+    disk_chains = chains(tmp_path, hung=3, fine=5)
     with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=2.0) as pool:
-        report = Executor(pool).run(made)
-    found = [report.results[chain.id, "nomerges"] for chain in made]
-    assert [result.outcome for result in found[:3]] == [Outcome.STUCK] * 3
-    assert {result.outcome for result in found[3:]} == {Outcome.CANCELLED}
+        report = Executor(pool).run(disk_chains)
+    results = [report.results[chain.id, "nomerges"] for chain in disk_chains]
+    assert [result.outcome for result in results[:3]] == [Outcome.STUCK] * 3
+    assert {result.outcome for result in results[3:]} == {Outcome.CANCELLED}
     assert len(report.stuck) == 3
 
 
 def test_stuck_disk_spares_siblings(tmp_path: Path) -> None:
-    made = chains(tmp_path, hung=1, fine=6)
+    disk_chains = chains(tmp_path, hung=1, fine=6)
     with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=3.0) as pool:
-        report = Executor(pool).run(made)
-    found = [report.results[chain.id, "nomerges"].outcome for chain in made]
-    assert found == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
+        report = Executor(pool).run(disk_chains)
+    outcomes = [report.results[chain.id, "nomerges"].outcome for chain in disk_chains]
+    assert outcomes == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
 
 
 def test_stop_request_cancels_disks(tmp_path: Path) -> None:
-    made = chains(tmp_path, hung=0, fine=4)
+    disk_chains = chains(tmp_path, hung=0, fine=4)
     with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
-        report = Executor(pool, stop=lambda: True).run(made)
+        report = Executor(pool, stop=lambda: True).run(disk_chains)
     assert {result.outcome for result in report.results.values()} == {Outcome.CANCELLED}
     assert len(report.results) == 4
 
@@ -280,9 +280,9 @@ class _Watched(Pool[Chain, bytes]):
 
 
 def test_first_disk_runs_alone(tmp_path: Path) -> None:
-    made = chains(tmp_path, hung=0, fine=6)
+    disk_chains = chains(tmp_path, hung=0, fine=6)
     with _Watched(4) as pool:
-        Executor(pool).run(made)
+        Executor(pool).run(disk_chains)
     alongside = dict(pool.begun)
     assert alongside["sd0"] == 0
     assert alongside["sd1"] == 0, "the second waits for the first"
@@ -290,18 +290,18 @@ def test_first_disk_runs_alone(tmp_path: Path) -> None:
 
 
 def test_map_paths_run_sequentially(tmp_path: Path) -> None:
-    made = chains(tmp_path, hung=0, fine=5, map="dm-0")
+    disk_chains = chains(tmp_path, hung=0, fine=5, map="dm-0")
     with _Watched(4) as pool:
-        Executor(pool).run(made)
+        Executor(pool).run(disk_chains)
     assert {alongside for _, alongside in pool.begun} == {0}
 
 
 def test_dead_workers_spare_adapter(tmp_path: Path) -> None:
-    made = chains(tmp_path, hung=0, fine=5)
+    disk_chains = chains(tmp_path, hung=0, fine=5)
     with Pool[Chain, bytes](_die_of_first_four, size=2, deadline=20) as pool:
-        report = Executor(pool).run(made)
-    found = [report.results[chain.id, "nomerges"] for chain in made]
-    assert [each.errno for each in found] == [errno.ECHILD] * 4 + [None]
+        report = Executor(pool).run(disk_chains)
+    results = [report.results[chain.id, "nomerges"] for chain in disk_chains]
+    assert [result.errno for result in results] == [errno.ECHILD] * 4 + [None]
     assert not report.stuck
 
 
@@ -315,11 +315,11 @@ def test_refused_fork_refuses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def none() -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    made = chains(tmp_path, hung=0, fine=3)
+    disk_chains = chains(tmp_path, hung=0, fine=3)
     monkeypatch.setattr(os, "fork", none)
     monkeypatch.setattr("hbatune.workers.pool.START_PATIENCE_S", 0.05)
     with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
-        report = Executor(pool).run(made)
-    assert {(chain.id, "nomerges"): (Outcome.REFUSED, errno.EAGAIN) for chain in made} == {
-        key: (each.outcome, each.errno) for key, each in report.results.items()
+        report = Executor(pool).run(disk_chains)
+    assert {(chain.id, "nomerges"): (Outcome.REFUSED, errno.EAGAIN) for chain in disk_chains} == {
+        key: (result.outcome, result.errno) for key, result in report.results.items()
     }

@@ -30,8 +30,8 @@ class Trace:
     def _follow(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         real: Callable[..., None] = getattr(os, name)
 
-        def call(*given: object, **named: object) -> None:
-            real(*given, **named)
+        def call(*args: object, **options: object) -> None:
+            real(*args, **options)
             self.calls.append(name)
 
         monkeypatch.setattr(os, name, call)

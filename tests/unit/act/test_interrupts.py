@@ -32,8 +32,8 @@ def test_refused_interrupt_stays_fixed(tmp_path: Path) -> None:
 def test_fixed_rows_are_not_stored(tmp_path: Path) -> None:
     file = tmp_path / "locked.json"
     plan = make_plan(HOST, PLACE)
-    known = [replace(row, setting="queue_depth", state=State.FIXED) for row in plan.rows]
-    remember_immovable(file, plan, [*plan.rows, *known])
+    fixed_rows = [replace(row, setting="queue_depth", state=State.FIXED) for row in plan.rows]
+    remember_immovable(file, plan, [*plan.rows, *fixed_rows])
     assert not file.exists()
 
 

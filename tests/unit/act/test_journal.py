@@ -62,24 +62,25 @@ def saved(path: Path) -> bytes:
 
 def damages(data: bytes, stop: int) -> list[tuple[int, bytes]]:
     """Return the content with one byte replaced, by each place before ``stop``."""
-    made = []
+    variants = []
     for place in range(stop):
         old = data[place : place + 1]
         new = OTHERS[place % len(OTHERS)]
         new = bytes([old[0] ^ 1]) if new == old or place % 2 else new
-        made.append((place, data[:place] + new + data[place + 1 :]))
-    return made
+        variants.append((place, data[:place] + new + data[place + 1 :]))
+    return variants
 
 
 def with_log(path: Path) -> tuple[bytes, tuple[Entry, ...]]:
     """Append three lines to the log of a journal; return the log and the entries of the lines."""
-    kept, lines = KeptJournal(path), tuple(replace(ENTRIES[2], value=value) for value in (65, 66))
+    kept_journal = KeptJournal(path)
+    lines = tuple(replace(ENTRIES[2], value=value) for value in (65, 66))
     lines = (*lines, Entry("wwn-4", "sdc", None, "nomerges", 0, 1))
     journal.save(path, FULL, keep_room=True)
     for entry in lines:
-        kept.refresh(lambda: HOST)
-        part = replace(kept.part([entry.id]), entries=(entry,))
-        kept.save(part, [entry.id], keep_room=True)
+        kept_journal.refresh(lambda: HOST)
+        part = replace(kept_journal.part([entry.id]), entries=(entry,))
+        kept_journal.save(part, [entry.id], keep_room=True)
     return journal.find_log(path).read_bytes(), lines
 
 
@@ -87,12 +88,12 @@ def test_damaged_byte_costs_single_entry(path: Path) -> None:
     data = saved(path)
     for place, damaged in damages(data, len(data)):
         path.write_bytes(damaged)
-        found, line = load(path), data[:place].count(b"\n") + 1
-        lost = set(ENTRIES) - set(found.entries)
+        loaded, line = load(path), data[:place].count(b"\n") + 1
+        lost = set(ENTRIES) - set(loaded.entries)
         hit = {ENTRIES[line - 2]} if 2 <= line <= 4 else set()
         assert lost <= hit, (place, damaged)
-        assert replace(found, entries=ENTRIES, losses=(), sequence=0) == FULL, (place, damaged)
-        [loss] = found.losses
+        assert replace(loaded, entries=ENTRIES, losses=(), sequence=0) == FULL, (place, damaged)
+        [loss] = loaded.losses
         assert (loss.kind, loss.file) == (LossKind.DAMAGED, str(path))
         # A line break that is damaged, or new, moves the numbers of the lines by one.
         assert {line - 1, line, line + 1} & set(loss.lines), (place, damaged)
@@ -100,9 +101,9 @@ def test_damaged_byte_costs_single_entry(path: Path) -> None:
 
 def test_damaged_entry_names_line(path: Path) -> None:
     path.write_bytes(saved(path).replace(b'"before":256', b'"before":257'))
-    found = load(path)
-    assert found.entries == (ENTRIES[0], ENTRIES[2])
-    loss = journal.LostError(found.losses).message
+    loaded = load(path)
+    assert loaded.entries == (ENTRIES[0], ENTRIES[2])
+    loss = journal.LostError(loaded.losses).message
     assert loss.startswith(f"{path}: line 3 is damaged (sda nr_requests): ")
 
 
@@ -126,13 +127,13 @@ def test_damaged_log_costs_single_line(path: Path) -> None:
     end = log.rindex(b"}") + 1
     for place, damaged in damages(log, end):
         journal.find_log(path).write_bytes(damaged)
-        found, line = load(path), log[:place].count(b"\n") + 1
-        [loss] = found.losses
+        loaded, line = load(path), log[:place].count(b"\n") + 1
+        [loss] = loaded.losses
         assert loss.file == str(journal.find_log(path))
         assert {line, line + 1} & set(loss.lines)
-        assert ENTRIES[0] in found.entries
-        assert lines[1] in found.entries or (line == 2 and lines[0] in found.entries)
-        assert line == 3 or lines[2] in found.entries
+        assert ENTRIES[0] in loaded.entries
+        assert lines[1] in loaded.entries or (line == 2 and lines[0] in loaded.entries)
+        assert line == 3 or lines[2] in loaded.entries
 
 
 def test_log_survives_damaged_file(path: Path) -> None:
@@ -165,8 +166,8 @@ def test_earlier_boot_journal_reveals_loss(path: Path) -> None:
     backup = path.read_bytes()
     journal.save(path, FULL)
     path.write_bytes(backup)
-    found, earlier = journal.load(path, BOOT)
-    assert [loss.kind for loss in found.losses] == [LossKind.OLDER]
+    loaded, earlier = journal.load(path, BOOT)
+    assert [loss.kind for loss in loaded.losses] == [LossKind.OLDER]
     assert earlier is not None
 
 
@@ -250,8 +251,8 @@ def test_damaged_copies_are_limited(path: Path) -> None:
         path.write_bytes(contents[-1])
         journal.save(path, load(path))
         assert load(path).losses, "until a rollback has reported it"
-    kept = sorted(path.parent.glob("journal.json.damaged-*"))
-    assert [file.read_bytes() for file in kept] == contents[:3]
+    copies = sorted(path.parent.glob("journal.json.damaged-*"))
+    assert [file.read_bytes() for file in copies] == contents[:3]
     journal.settle(path, BOOT)
     assert not load(path).losses
     assert load(path).entries == (ENTRIES[0], ENTRIES[2])
@@ -286,21 +287,21 @@ def test_loss_blocks_new_baselines(disk: Disks, means: Means, kind: LossKind) ->
         lines = data.split(b"\n")
         means.journal.write_bytes(b"\n".join([lines[0], b"x" + lines[1], *lines[2:]]))
     intact = {entry.target for entry in load(means.journal).entries}
-    for each in (sda, sdb):
-        (each.path / "queue/nomerges").write_text("2")
+    for device in (sda, sdb):
+        (device.path / "queue/nomerges").write_text("2")
     host = machine(sda.endpoint(), sdb.endpoint())
     rows = write_plan(host, planned(host, NOMERGES), load(means.journal), means)
-    for row, each in zip(rows, (sda, sdb), strict=True):
+    for row, device in zip(rows, (sda, sdb), strict=True):
         is_known = row.target in intact
         assert row.outcome is (Outcome.WRITTEN if is_known else Outcome.REFUSED)
         assert is_known or "run `hbatune rollback`" in describe_limit(row.limit)
-        assert each.value("queue/nomerges") == ("1" if is_known else "2")
+        assert device.value("queue/nomerges") == ("1" if is_known else "2")
     after = load(means.journal)
     assert after.losses
     assert {entry.before for entry in after.entries} <= {0}
     restore_values(host, after, means)
-    assert [each.value("queue/nomerges") for each in (sda, sdb)] == [
-        "0" if each.name in intact else "2" for each in (sda, sdb)
+    assert [device.value("queue/nomerges") for device in (sda, sdb)] == [
+        "0" if device.name in intact else "2" for device in (sda, sdb)
     ]
 
 
@@ -320,8 +321,8 @@ def test_settled_loss_allows_baselines(disk: Disks, means: Means) -> None:
 def test_earlier_boot_journal_is_ignored(means: Means) -> None:
     entry = Entry(SDA, "sda", None, "nomerges", 0, 1)
     journal.save(means.journal, Journal("earlier", (entry,)))
-    now, earlier = journal.load(means.journal, "this")
-    assert now == Journal("this")
+    loaded, earlier = journal.load(means.journal, "this")
+    assert loaded == Journal("this")
     assert earlier is not None
     assert earlier.entries == (entry,)
 

@@ -35,9 +35,9 @@ def test_spare_file_replaces_unmakable_first(tmp_path: Path, full: list[int], nu
     with Lock(path, spare=spare):
         assert (path.exists(), spare.exists()) == (False, True)
     full.clear()
-    with Lock(path, spare=spare) as held:
+    with Lock(path, spare=spare) as acquired:
         assert path.exists()
-        assert held._descriptors.keys() == {path, spare}, "others may hold the spare one"
+        assert acquired._descriptors.keys() == {path, spare}, "others may hold the spare one"
 
 
 def test_new_first_file_is_locked(
@@ -45,16 +45,16 @@ def test_new_first_file_is_locked(
 ) -> None:
     path, spare = tmp_path / "run/lock", tmp_path / "state/lock"
     full.append(errno.ENOSPC)
-    taken = lock._try_lock
+    try_lock = lock._try_lock
 
     def appears(descriptor: int) -> bool:
         full.clear()
         path.touch()  # another process has made it meanwhile, and may have locked only that
-        return taken(descriptor)
+        return try_lock(descriptor)
 
     monkeypatch.setattr(lock, "_try_lock", appears)
-    with Lock(path, spare=spare) as held:
-        assert held._descriptors.keys() == {path, spare}
+    with Lock(path, spare=spare) as acquired:
+        assert acquired._descriptors.keys() == {path, spare}
 
 
 def test_lock_without_file_raises(tmp_path: Path, full: list[int]) -> None:
@@ -101,10 +101,10 @@ def test_relocking_is_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_hold_is_ignored(tmp_path: Path) -> None:
-    own = HeldTargets(tmp_path, ["a"])
-    own.take()
+    held_targets = HeldTargets(tmp_path, ["a"])
+    held_targets.take()
     (tmp_path / "1").write_text("{")
     assert read_held_ids(tmp_path) == {"a"}
-    own.release()
-    own.release()
+    held_targets.release()
+    held_targets.release()
     assert read_held_ids(tmp_path) == read_held_ids(tmp_path / "none") == frozenset()

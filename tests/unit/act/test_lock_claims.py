@@ -41,13 +41,13 @@ def targets(path: Path) -> list[str]:
 
 
 def test_earlier_writer_is_killed(path: Path) -> None:
-    with writer() as left:
+    with writer() as process:
         with ClaimTable(path, 2) as table:
-            table.started(find_process(left.pid), SDA)
+            table.started(find_process(process.pid), SDA)
         [claim] = lock.find_outstanding_claims(path)
-        assert claim == Claim(left.pid, find_process(left.pid).start_time, "sda", "id-sda")
+        assert claim == Claim(process.pid, find_process(process.pid).start_time, "sda", "id-sda")
         assert lock.settle_claims(path, patience=10) == []
-        assert left.wait(timeout=10) == -signal.SIGKILL
+        assert process.wait(timeout=10) == -signal.SIGKILL
     assert lock.find_outstanding_claims(path) == []
 
 

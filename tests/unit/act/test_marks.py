@@ -20,7 +20,7 @@ def test_disk_is_new_until_marked(tmp_path: Path) -> None:
     assert marks.find_unseen_targets(tmp_path / "seen", host) == {"id-sda", "id-sdb"}
     marks.remember_disks(tmp_path / "seen", host, ["id-sda"])
     assert marks.find_unseen_targets(tmp_path / "seen", host) == {"id-sdb"}
-    assert [each.name for each in (tmp_path / "seen").iterdir()] == ["1"], "a udev rule asks for it"
+    assert [mark.name for mark in (tmp_path / "seen").iterdir()] == ["1"], "a udev rule asks for it"
 
 
 def test_returning_disk_is_new(tmp_path: Path) -> None:
@@ -32,17 +32,17 @@ def test_numberless_target_uses_id(tmp_path: Path) -> None:
     host = machine(endpoint(), controls=(control(),))
     marks.remember_disks(tmp_path, host)
     assert marks.find_unseen_targets(tmp_path, host) == frozenset()
-    other = replace(host, controls=(control(id="nvme1@0000:02:00.0"),))
-    assert marks.find_unseen_targets(tmp_path, other) == {"nvme1@0000:02:00.0"}
+    second_host = replace(host, controls=(control(id="nvme1@0000:02:00.0"),))
+    assert marks.find_unseen_targets(tmp_path, second_host) == {"nvme1@0000:02:00.0"}
 
 
 def test_full_pass_removes_stale_marks(tmp_path: Path) -> None:
     marks.remember_disks(tmp_path, machine(disk("sda", 1), disk("sdb", 2)))
     host = machine(disk("sda", 1), disk("sdb", 3))
     marks.remember_disks(tmp_path, host, ["id-sdb"])
-    assert {each.name for each in tmp_path.iterdir()} == {"1", "2", "3"}
+    assert {mark.name for mark in tmp_path.iterdir()} == {"1", "2", "3"}
     marks.remember_disks(tmp_path, host)
-    assert {each.name for each in tmp_path.iterdir()} == {"1", "3"}
+    assert {mark.name for mark in tmp_path.iterdir()} == {"1", "3"}
 
 
 def test_unfinished_disk_stays_new(tmp_path: Path) -> None:

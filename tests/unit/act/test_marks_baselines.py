@@ -26,18 +26,18 @@ DISK = endpoint()
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, SavedTexts]:
-    """What udev has of the disk: a rule has raised its depth from 32."""
-    found = {DISK.id: SavedTexts({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
+    """Fake the udev database: a rule has raised the depth of the disk from 32."""
+    texts_by_id = {DISK.id: SavedTexts({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
     monkeypatch.setattr(
-        "hbatune.act.marks.read_saved_texts", lambda endpoints: _of(endpoints, found)
+        "hbatune.act.marks.read_saved_texts", lambda endpoints: _of(endpoints, texts_by_id)
     )
-    return found
+    return texts_by_id
 
 
-def _of(endpoints: object, found: dict[str, SavedTexts]) -> dict[str, SavedTexts]:
+def _of(endpoints: object, texts_by_id: dict[str, SavedTexts]) -> dict[str, SavedTexts]:
     assert isinstance(endpoints, list)
-    there: list[Endpoint] = endpoints
-    return {each.id: found[each.id] for each in there if each.id in found}
+    disks: list[Endpoint] = endpoints
+    return {disk.id: texts_by_id[disk.id] for disk in disks if disk.id in texts_by_id}
 
 
 def before(filed: Journal) -> dict[str, object]:
@@ -68,8 +68,8 @@ def test_tunable_baseline_requires_same_scheduler(
     saw = {"SCHEDULER": "none _mq-deadline_", "IOSCHED_ASYNC_DEPTH": "256"}
     database[DISK.id] = SavedTexts(saw, "1000")
     filed = Journal("boot", (Entry(DISK.id, "sda", None, "scheduler", first),))
-    found = before(with_udev_baselines(filed, [DISK], tmp_path / "spent"))
-    assert ("queue/iosched/async_depth" in found) == adopts
+    originals = before(with_udev_baselines(filed, [DISK], tmp_path / "spent"))
+    assert ("queue/iosched/async_depth" in originals) == adopts
 
 
 def test_restored_values_are_spent(database: dict[str, SavedTexts], tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_unreadable_disk_keeps_baselines(disk: Callable[..., Disk], means: Means
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     unread = Missing(Reason.UNREADABLE, errno.EMFILE)
     for route in (slot, "0000:01:00.0/scsi-0:2:0"):
-        other = replace(first, id=f"unnamed@{route}", diskseq=unread)
-        [row] = restore_values(machine(other), filed(means), means)
+        unread_disk = replace(first, id=f"unnamed@{route}", diskseq=unread)
+        [row] = restore_values(machine(unread_disk), filed(means), means)
         assert (row.outcome, row.done) == (Outcome.VANISHED, route != slot)
 
 
@@ -60,8 +60,8 @@ def test_unreadable_map_keeps_baselines(disk: Callable[..., Disk], means: Means)
     first = replace(disk().endpoint(), id="mpath-3600a", kind=Kind.MAP, diskseq=4)
     host = machine(first)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
-    other = replace(first, id="unnamed", diskseq=Missing(Reason.UNREADABLE, errno.EMFILE))
-    [row] = restore_values(machine(other), filed(means), means)
+    unread_disk = replace(first, id="unnamed", diskseq=Missing(Reason.UNREADABLE, errno.EMFILE))
+    [row] = restore_values(machine(unread_disk), filed(means), means)
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
 
 
@@ -72,8 +72,8 @@ def test_replaced_drive_ends_baseline(disk: Callable[..., Disk], means: Means) -
     host = machine(first)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert {entry.diskseq for entry in filed(means).entries} == {4}
-    other = replace(first, id=f"naa.5b@{slot}", diskseq=5)
-    [row] = restore_values(machine(other), filed(means), means)
+    new_disk = replace(first, id=f"naa.5b@{slot}", diskseq=5)
+    [row] = restore_values(machine(new_disk), filed(means), means)
     assert (row.outcome, row.done, row.limit) == (
         Outcome.VANISHED,
         True,
@@ -93,8 +93,8 @@ def test_diskseq_identifies_nameless_drive(disk: Callable[..., Disk], means: Mea
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
     assert row.limit is not None
     assert "does not report its name" in row.limit
-    here = with_current_ids(filed(means), Renaming(machine(nameless)))
-    [row] = restore_values(machine(nameless), here, means)
+    current_journal = with_current_ids(filed(means), Renaming(machine(nameless)))
+    [row] = restore_values(machine(nameless), current_journal, means)
     assert row.outcome is Outcome.WRITTEN, "its disk sequence tells that it is the same"
     assert sda.value("queue/nomerges") == "0"
 
@@ -104,10 +104,10 @@ def test_new_drive_ends_unnumbered_baseline(disk: Callable[..., Disk], means: Me
     place = "0000:01:00.0/0:0:1:0"  # as an earlier version filed it
     entry = Entry(f"naa.5a@{place}", "sda", None, "nomerges", 0, 1)
     sysfs = f"/sys/devices/pci0000:00/0000:01:00.0/host0/target0:0:1/0:0:1:0/block/{sda.name}"
-    here = replace(sda.endpoint(), sysfs=sysfs)
+    drive = replace(sda.endpoint(), sysfs=sysfs)
     for id, done in (("naa.5b@0000:01:00.0/sas-0x5b-lun-0", True), ("unnamed@0000:01:00.0", False)):
         journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-        [row] = restore_values(machine(replace(here, id=id)), filed(means), means)
+        [row] = restore_values(machine(replace(drive, id=id)), filed(means), means)
         assert row.done is done
         assert bool(filed(means).entries) is not done
 
@@ -142,15 +142,15 @@ def test_unknown_journal_fields_survive(disk: Callable[..., Disk], means: Means)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     newer = json.loads(means.journal.read_text())
     newer["pinned"] = ["wwn-1"]
-    for each in newer["entries"]:
-        each["note"] = each["target"]
+    for entry in newer["entries"]:
+        entry["note"] = entry["target"]
     means.journal.write_text(json.dumps(newer))
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
     restore_values(host, filed(means), means, ids={SDA})
-    now = json.loads(means.journal.read_text())
-    assert [each.get("note") for each in now["entries"]] == ["sdb", None]
-    assert now["pinned"] == ["wwn-1"]
+    saved = json.loads(means.journal.read_text())
+    assert [entry.get("note") for entry in saved["entries"]] == ["sdb", None]
+    assert saved["pinned"] == ["wwn-1"]
     restore_values(host, filed(means), means)
     assert json.loads(means.journal.read_text())["pinned"] == ["wwn-1"]
     # Of another boot nothing is taken over: its entries mean nothing any more.

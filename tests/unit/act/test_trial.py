@@ -118,12 +118,12 @@ def test_rollback_restores_after_kill(applied: Applied) -> None:
             os._exit(9)  # as SIGKILL would: no end is written
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert applied.values() not in (BEFORE, AFTER)
-    left = applied.filed()
-    assert left.run is not None
-    assert left.run.command == "apply"
-    assert not left.run.process.alive()
+    stored_journal = applied.filed()
+    assert stored_journal.run is not None
+    assert stored_journal.run.command == "apply"
+    assert not stored_journal.run.process.alive()
     assert read_held_ids(applied.holds) == frozenset(), "a dead process holds nothing"
-    restore_values(machine(applied.disk.endpoint()), left, applied.means)
+    restore_values(machine(applied.disk.endpoint()), stored_journal, applied.means)
     assert applied.values() == BEFORE
 
 
@@ -137,7 +137,7 @@ def test_foreign_value_survives_switch(applied: Applied) -> None:
     with applied.trial as trial:
         (applied.disk.path / "queue/nomerges").write_text("2")
         stayed = trial.switch(applied.keys, Side.BEFORE)
-    assert [(name, each.outcome) for (_, name), each in stayed.items()] == [
+    assert [(name, result.outcome) for (_, name), result in stayed.items()] == [
         ("nomerges", Outcome.CONFLICT)
     ]
     assert applied.disk.value("queue/nomerges") == "2"
@@ -186,8 +186,8 @@ def test_switch_restores_side_effects(means: Means, tmp_path: Path) -> None:
 
 
 def host_with(scheduler: str, requests: str, tags: int) -> tuple[Machine, Row]:
-    found = attributes(queue__scheduler=scheduler, queue__nr_requests=requests)
-    host = machine(endpoint(attributes=found, tags=tags))
+    disk_attributes = attributes(queue__scheduler=scheduler, queue__nr_requests=requests)
+    host = machine(endpoint(attributes=disk_attributes, tags=tags))
     [row] = planned(host, ("nr_requests", Exactly(1024))).drift
     return host, row
 
@@ -203,8 +203,8 @@ def test_schedulerless_requests_are_not_lowered(scheduler: str, requests: int, f
 
 
 def test_scheduler_restores_full_tag_set() -> None:
-    found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="1000")
-    host = machine(endpoint(attributes=found, tags=1000))
+    disk_attributes = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="1000")
+    host = machine(endpoint(attributes=disk_attributes, tags=1000))
     rows = planned(host, SCHEDULER, REQUESTS).drift
     id = rows[0].id
     before: Values = {(id, "scheduler"): "none", (id, "nr_requests"): 1000}
@@ -249,7 +249,7 @@ def test_vanished_disk_spares_second_disk(means: Means, tmp_path: Path) -> None:
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         keys = [(row.id, row.setting) for row in rows]
         stayed = trial.switch(keys, Side.BEFORE)
-        assert {each.outcome for each in stayed.values()} == {Outcome.VANISHED}
+        assert {result.outcome for result in stayed.values()} == {Outcome.VANISHED}
         assert sdb.value("queue/nomerges") == "0"
     assert sdb.value("queue/nomerges") == "1"
     assert read_held_ids(tmp_path / "held") == frozenset()
@@ -266,12 +266,12 @@ def test_foreign_change_survives_trial(applied: Applied) -> None:
         trial.switch(applied.keys, Side.BEFORE)
         (applied.disk.path / "queue/nomerges").write_text("2")
         for side in (Side.AFTER, Side.BEFORE, Side.AFTER):
-            assert {each.outcome for each in trial.switch([key], side).values()} == {
+            assert {result.outcome for result in trial.switch([key], side).values()} == {
                 Outcome.CONFLICT
             }
         assert set(trial.revert([key])) == {key}, "it has not the value from before the apply"
     assert applied.values() == ("2", "2")
-    assert [(name, each.found) for (_, name), each in trial.failed.items()] == [("nomerges", 2)]
+    assert [(name, result.found) for (_, name), result in trial.failed.items()] == [("nomerges", 2)]
     values = {entry.setting: entry.value for entry in applied.filed().entries}
     assert values == {"nomerges": None, "rq_affinity": 2}, "the baseline stays, the value is theirs"
 
@@ -280,7 +280,7 @@ def test_failed_restore_is_reported(applied: Applied, monkeypatch: pytest.Monkey
     with applied.trial as trial:
         trial.switch(applied.keys, Side.BEFORE)
         monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: errno.EIO)
-    assert {each.errno for each in trial.failed.values()} == {errno.EIO}
+    assert {result.errno for result in trial.failed.values()} == {errno.EIO}
     assert {name for _, name in trial.failed} == {"nomerges", "rq_affinity"}
 
 
@@ -319,7 +319,7 @@ def test_switch_reset_is_no_conflict(
     keys = [(row.id, row.setting) for row in rows]
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         refused = trial.switch(keys, Side.BEFORE)
-        assert {key[1]: each.outcome for key, each in refused.items()} == {
+        assert {key[1]: result.outcome for key, result in refused.items()} == {
             "nr_requests": Outcome.REFUSED
         }
     assert (sda.value("queue/scheduler"), requests.read_text()) == ("none [mq-deadline]", "2048")

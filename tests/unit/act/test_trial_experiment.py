@@ -105,10 +105,10 @@ def test_rollback_restores_after_kill(bench: Bench) -> None:
             os._exit(9)  # as SIGKILL would: no end is written
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert bench.disk.value(DEPTH) == "10"
-    left = bench.filed()
-    assert left.run is not None
-    assert left.run.command == "probe"
-    restore_values(bench.host, left, bench.means)
+    stored_journal = bench.filed()
+    assert stored_journal.run is not None
+    assert stored_journal.run.command == "probe"
+    restore_values(bench.host, stored_journal, bench.means)
     assert bench.disk.value(DEPTH) == "64"
 
 
@@ -216,7 +216,7 @@ def test_foreign_change_during_run_stays(bench: Bench) -> None:
         assert result.outcome is Outcome.CONFLICT, "nothing is tried after that"
         assert bench.disk.value(DEPTH) == "40"
     assert bench.disk.value(DEPTH) == "40"
-    assert {name: each.outcome for name, each in experiment.failed.items()} == {
+    assert {name: result.outcome for name, result in experiment.failed.items()} == {
         "queue_depth": Outcome.CONFLICT
     }
     [entry] = bench.filed().entries

@@ -77,18 +77,18 @@ def test_baseline_precedes_write(
     disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = disk()
-    seen: list[tuple[str, tuple[Entry, ...]]] = []
+    observations: list[tuple[str, tuple[Entry, ...]]] = []
     real = journal.save
 
-    def save(path: Path, what: Journal, **options: Any) -> bytes:
-        data = real(path, what, **options)
-        seen.append((sda.value("queue/nomerges"), filed(means).entries))
+    def save(path: Path, saved_journal: Journal, **options: Any) -> bytes:
+        data = real(path, saved_journal, **options)
+        observations.append((sda.value("queue/nomerges"), filed(means).entries))
         return data
 
     monkeypatch.setattr(journal, "save", save)
     host = machine(sda.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
-    first_value, first_entries = seen[0]
+    first_value, first_entries = observations[0]
     assert first_value == "0"
     assert [(entry.setting, entry.before, entry.value) for entry in first_entries] == [
         ("nomerges", 0, 1)
@@ -240,8 +240,8 @@ def test_write_holds_claim(
     seen_by_worker = means.journal.parent / "claims-seen"
 
     def store(path: str, text: str) -> int | None:
-        found = [(claim.id, claim.pid) for claim in lock.find_outstanding_claims(means.claims)]
-        seen_by_worker.write_text(str(found == [(SDA, os.getpid())]))
+        claims = [(claim.id, claim.pid) for claim in lock.find_outstanding_claims(means.claims)]
+        seen_by_worker.write_text(str(claims == [(SDA, os.getpid())]))
         Path(path).write_text(text)
         return None
 
@@ -268,8 +268,8 @@ def test_early_worker_failure_refuses(
     monkeypatch.setattr("hbatune.act.chain.find_multipath_maps", fail)
     monkeypatch.setattr("sys.excepthook", lambda *_: None)
     rows = write_plan(host, plan, filed(means), means)
-    found = {row.setting: (row.outcome, row.errno, describe_limit(row.limit)) for row in rows}
-    assert found == {
+    outcomes = {row.setting: (row.outcome, row.errno, describe_limit(row.limit)) for row in rows}
+    assert outcomes == {
         "nomerges": (
             Outcome.REFUSED,
             errno.EMFILE,
@@ -293,7 +293,7 @@ def test_late_worker_failure_keeps_baseline(
     [row] = write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert (row.outcome, row.errno) == (Outcome.REFUSED, errno.ECHILD)
     assert "(no reply)" in describe_limit(row.limit)
-    [entry] = [each for each in filed(means).entries if each.setting == "nomerges"]
+    [entry] = [entry for entry in filed(means).entries if entry.setting == "nomerges"]
     assert entry.value == 1
 
 
@@ -306,14 +306,14 @@ def test_dead_worker_keeps_journal_entries(
     plan = planned(host, NOMERGES, AFFINITY)
     monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: os._exit(9))
     rows = write_plan(host, plan, filed(means), means)
-    found = {row.setting: (row.outcome, row.errno) for row in rows}
-    first, second = sorted(found.values(), key=lambda each: each[1] != errno.ECHILD)
+    outcomes = {row.setting: (row.outcome, row.errno) for row in rows}
+    first, second = sorted(outcomes.values(), key=lambda pair: pair[1] != errno.ECHILD)
     assert first == (Outcome.REFUSED, errno.ECHILD)
     assert second[0] is Outcome.CANCELLED
     assert "died" in next(describe_limit(row.limit) for row in rows if row.errno == errno.ECHILD)
-    kept = filed(means).entries
-    assert {entry.setting for entry in kept} == {"nomerges", "rq_affinity"}
-    assert {entry.doubt for entry in kept} == {None}
+    entries = filed(means).entries
+    assert {entry.setting for entry in entries} == {"nomerges", "rq_affinity"}
+    assert {entry.doubt for entry in entries} == {None}
 
 
 def test_only_drift_is_written(disk: Callable[..., Disk], means: Means) -> None:
@@ -358,22 +358,24 @@ def test_later_tunables_stay_unjournaled(disk: Callable[..., Disk], means: Means
     assert {entry.setting for entry in filed.entries} == {"scheduler", "nr_requests"}
 
 
-@pytest.mark.parametrize(("found", "kept"), [("none", True), (None, True), ("kyber", False)])
+@pytest.mark.parametrize(
+    ("found_value", "keeps_baseline"), [("none", True), (None, True), ("kyber", False)]
+)
 def test_refusal_with_effect_keeps_baseline(
     disk: Callable[..., Disk],
     means: Means,
     monkeypatch: pytest.MonkeyPatch,
-    found: str | None,
-    kept: bool,
+    found_value: str | None,
+    keeps_baseline: bool,
 ) -> None:
     sda = disk(queue__scheduler="none mq-deadline [kyber]")
     host = machine(sda.endpoint())
-    refused = WriteResult("scheduler", Outcome.REFUSED, errno.EINVAL, found)
+    refused = WriteResult("scheduler", Outcome.REFUSED, errno.EINVAL, found_value)
     report = Report({(SDA, "scheduler"): refused})
     monkeypatch.setattr("hbatune.act.writer.execute_chains", lambda chains, means: report)
     write_plan(host, planned(host, SCHEDULER), Journal(host.boot_id), means)
     filed, _ = journal.load(means.journal, host.boot_id)
-    assert ("scheduler" in {entry.setting for entry in filed.entries}) == kept
+    assert ("scheduler" in {entry.setting for entry in filed.entries}) == keeps_baseline
 
 
 def test_kernel_side_effect_is_undone(

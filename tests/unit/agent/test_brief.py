@@ -19,18 +19,18 @@ from tests.unit.statuses import GOOD, RAMPING, Capture, current_times
 pytestmark = pytest.mark.usefixtures("state")
 
 
-@pytest.mark.parametrize("found", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
-def test_brief_matches_full_status(found: Status, capsys: Capture) -> None:
-    status.save(paths.STATUS, found)
+@pytest.mark.parametrize("saved_status", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
+def test_brief_matches_full_status(saved_status: Status, capsys: Capture) -> None:
+    status.save(paths.STATUS, saved_status)
     assert main(["status"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert read_brief(paths.STATUS) is not None
-    show_status(found, DaemonHealth(DaemonState.OK), ())
-    assert told == capsys.readouterr().out
+    show_status(saved_status, DaemonHealth(DaemonState.OK), ())
+    assert output == capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "found",
+    "saved_status",
     [
         replace(GOOD, open=(RAMPING,)),
         replace(GOOD, error="the disk is full"),
@@ -51,8 +51,8 @@ def test_brief_matches_full_status(found: Status, capsys: Capture) -> None:
         replace(GOOD, abandoned=1),
     ],
 )
-def test_eventful_status_skips_brief(found: Status) -> None:
-    status.save(paths.STATUS, found)
+def test_eventful_status_skips_brief(saved_status: Status) -> None:
+    status.save(paths.STATUS, saved_status)
     assert read_brief(paths.STATUS) is None
 
 

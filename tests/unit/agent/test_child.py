@@ -14,8 +14,8 @@ def answer(server: Server, request: bytes) -> bytes:
     server.ask(request)
     while True:
         select.select([server], [], [])
-        if (found := server.read()) is not None:
-            return found
+        if (message := server.read()) is not None:
+            return message
 
 
 @pytest.fixture
@@ -27,25 +27,25 @@ def rested(tmp_path: Path) -> Path:
 
 
 def resting(rested: Path) -> tuple[Callable[[bytes], bytes], Callable[[], None]]:
-    """Return what answers with the number of rests so far, and what is done at each."""
+    """Return a server that reports the number of rests, and a function that counts a rest."""
     rests = 0
 
     def serve(request: bytes) -> bytes:
         return b"%s after %d" % (request, rests)
 
-    def rest() -> None:
+    def record_rest() -> None:
         nonlocal rests
         rests += 1
         rested.write_bytes(b"rested")
 
-    return serve, rest
+    return serve, record_rest
 
 
 def test_idle_server_keeps_state(
     rested: Path,
 ) -> None:
-    serve, rest = resting(rested)
-    server = Server(serve, on_idle=rest, quiet=0.0)
+    serve, record_rest = resting(rested)
+    server = Server(serve, on_idle=record_rest, quiet=0.0)
     try:
         assert answer(server, b"one") == b"one after 0"
         assert rested.read_bytes() == b"rested"
@@ -55,8 +55,8 @@ def test_idle_server_keeps_state(
 
 
 def test_consecutive_requests_skip_idling(rested: Path) -> None:
-    serve, rest = resting(rested)
-    server = Server(serve, on_idle=rest, quiet=3600.0)
+    serve, record_rest = resting(rested)
+    server = Server(serve, on_idle=record_rest, quiet=3600.0)
     try:
         assert [answer(server, b"now") for _ in range(3)] == [b"now after 0"] * 3
     finally:

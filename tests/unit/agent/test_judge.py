@@ -11,13 +11,13 @@ WANTED = 64
 RIGHT = DepthLevel(WANTED, 100, 100)
 
 
-def looks(*seen: tuple[int, int], first: DepthLevel | None = RIGHT) -> list[bool]:
-    """Whether it ramps after each look at a depth and an error count."""
-    found, now = [], first
-    for depth, errors in seen:
-        now = compute_depth_level(depth, WANTED, errors, now)
-        found.append(now.ramping)
-    return found
+def looks(*readings: tuple[int, int], first: DepthLevel | None = RIGHT) -> list[bool]:
+    """Return whether the depth ramps after each reading of a depth and an error count."""
+    ramping, level = [], first
+    for depth, errors in readings:
+        level = compute_depth_level(depth, WANTED, errors, level)
+        ramping.append(level.ramping)
+    return ramping
 
 
 def test_errors_explain_sinking_depth() -> None:
@@ -49,5 +49,5 @@ def test_counter_wrap_is_no_flood() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, WANTED), st.integers(0, 10**6)), min_size=1))
-def test_correct_depth_never_ramps(seen: list[tuple[int, int]]) -> None:
-    assert looks(*seen, (WANTED, 0))[-1] is False
+def test_correct_depth_never_ramps(readings: list[tuple[int, int]]) -> None:
+    assert looks(*readings, (WANTED, 0))[-1] is False

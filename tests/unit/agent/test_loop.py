@@ -54,13 +54,13 @@ SCHEDULER = SettingChange(
 )
 
 
-def seen(endpoints: int, changes: tuple[SettingChange, ...] = (), **more: Any) -> PassReport:
-    """Return the report of a pass that has looked at everything."""
+def make_report(endpoints: int, changes: tuple[SettingChange, ...] = (), **more: Any) -> PassReport:
+    """Build the report of a full pass."""
     return PassReport("test", endpoints, changes, subjects=HOST, **more)
 
 
 class Source(UdevMonitor):
-    """Hears what the test puts into them."""
+    """A source of the events that the test puts into it."""
 
     def __init__(self, folder: Path) -> None:
         self._reader, self._writer = os.pipe()
@@ -86,34 +86,34 @@ class Source(UdevMonitor):
         return self._heard.pop(0)
 
     def wait_until_taken(self, batches: int) -> None:
-        """Wait, in a pass, until the daemon has taken so many."""
-        with self._fifo.open("rb", buffering=0) as taken:
+        """Wait, in a pass, until the daemon has taken this many batches."""
+        with self._fifo.open("rb", buffering=0) as fifo:
             for _ in range(batches):
-                taken.read(1)
+                fifo.read(1)
 
 
-class Told:
-    """Remembers what it was told, in order."""
+class CallRecorder:
+    """Records the calls of its methods, in order."""
 
     def __init__(self) -> None:
-        self.words: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: self.words.append((name, arguments))
+        return lambda *arguments: self.calls.append((name, arguments))
 
     def of(self, name: str) -> list[Any]:
-        return [arguments for word, arguments in self.words if word == name]
+        return [arguments for method, arguments in self.calls if method == name]
 
 
 class Systemd:
-    """Whoever started it."""
+    """Stands in for systemd."""
 
     def __init__(self, watchdog: float | None = None) -> None:
         self.watchdog = watchdog
-        self.said: list[str] = []
+        self.states: list[str] = []
 
     def notify(self, state: str) -> None:
-        self.said.append(state)
+        self.states.append(state)
 
     def log(self, *_: object) -> None:
         raise AssertionError("the teller logs")
@@ -127,9 +127,9 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.source, self.told, self.systemd = Source(folder), Told(), Systemd()
+        self.source, self.recorder, self.systemd = Source(folder), CallRecorder(), Systemd()
         self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
-        self.reports: Callable[[Order], PassReport] = lambda order: seen(1)
+        self.reports: Callable[[Order], PassReport] = lambda order: make_report(1)
         self.mistake: UsageError | None = None
         self.open: tuple[SettingChange, ...] = ()
         (folder / "orders").touch()
@@ -155,27 +155,27 @@ class Bench:
         return [tuple(json.loads(line)) for line in lines]
 
     def run(self, *steps: Callable[[], None]) -> list[Status]:
-        """Run it; after each status the next step is taken, and after the last it stops."""
-        left, seen = iter(steps), list[Status]()
+        """Run the daemon, with one step after each status, and stop it after the last step."""
+        remaining, statuses = iter(steps), list[Status]()
 
-        def save(found: Status) -> None:
-            if not found.ready:
+        def save(daemon_status: Status) -> None:
+            if not daemon_status.ready:
                 return  # before the first pass
-            seen.append(found)
-            step = next(left, lambda: os.kill(os.getpid(), signal.SIGTERM))
+            statuses.append(daemon_status)
+            step = next(remaining, lambda: os.kill(os.getpid(), signal.SIGTERM))
             step()
 
         last_good = LastGoodConfiguration(self.folder / "site", self.load)
         monitor = MetricsMonitor()
         DaemonLoop(
-            self.source, last_good, self.systemd, self.told, save, monitor, open=self.open
+            self.source, last_good, self.systemd, self.recorder, save, monitor, open=self.open
         ).run()
-        return seen
+        return statuses
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+    new_bench = Bench(tmp_path)
     for name in (
         "ROLLBACKS",
         "ROLLBACKS_NOW",
@@ -185,10 +185,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         "REPLACING",
     ):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
-    monkeypatch.setattr(passes, "run", made.answer)
+    monkeypatch.setattr(passes, "run", new_bench.answer)
     monkeypatch.setattr(probing, "probe_endpoints", lambda *a: encode(NewEndpointProbe(1, 5.0)))
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
-    yield made
+    yield new_bench
     assert {number: signal.getsignal(number) for number in loop._SIGNALS} == handlers
 
 
@@ -199,9 +199,9 @@ def audited(bench: Bench, seconds: float = 1.0) -> None:
 
 def test_full_rollback_idles_daemon(bench: Bench) -> None:
     rollback_record.record_everything(Paths())
-    [found] = bench.run()
+    [status] = bench.run()
     assert bench.orders == []
-    assert (found.rolled_back, found.profile, found.well) == (True, None, True)
+    assert (status.rolled_back, status.profile, status.well) == (True, None, True)
 
 
 def test_unreadable_rollback_record_runs_pass(bench: Bench) -> None:
@@ -215,8 +215,8 @@ def test_unreadable_rollback_record_runs_pass(bench: Bench) -> None:
 def test_readiness_follows_first_pass(bench: Bench) -> None:
     bench.run()
     assert bench.orders == [("start", None)]
-    assert bench.systemd.said == ["READY=1", "STOPPING=1"]
-    assert [word for word, _ in bench.told.words] == ["passed", "began", "ended"]
+    assert bench.systemd.states == ["READY=1", "STOPPING=1"]
+    assert [method for method, _ in bench.recorder.calls] == ["passed", "began", "ended"]
 
 
 def test_pass_fault_spares_daemon(
@@ -227,7 +227,7 @@ def test_pass_fault_spares_daemon(
     def fail(order: Order) -> PassReport:
         if order.reason != "start":
             raise KeyError("sda")
-        return seen(1)
+        return make_report(1)
 
     def tell(line: str) -> None:  # in the fork that fails
         with lines.open("a") as file:
@@ -237,13 +237,13 @@ def test_pass_fault_spares_daemon(
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     watch_for_faults(["daemon"], tell)
-    found = bench.run(lambda: bench.source.put("sda"))
+    statuses = bench.run(lambda: bench.source.put("sda"))
     [line] = lines.read_text().splitlines()
     assert line.startswith("a fault of hbatune itself: KeyError: 'sda'; the traceback is in /")
     [file] = (paths.STATE / "log").glob("fault-*.txt")
     assert str(file) in line
     assert "in fail" in file.read_text()
-    assert found[-1].error == "its process has died"
+    assert statuses[-1].error == "its process has died"
 
 
 def test_later_events_are_batched(bench: Bench) -> None:
@@ -254,7 +254,7 @@ def test_later_events_are_batched(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         if order.names == ("sda",):
             bench.source.wait_until_taken(4)
-        return seen(1)
+        return make_report(1)
 
     bench.reports = answer
     statuses = bench.run(appear, lambda: None)
@@ -269,7 +269,7 @@ def test_events_reuse_process_until_reload(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         with pids.open("a") as file:
             print(os.getpid(), len(order.levels), file=file)
-        return seen(1, levels={"id-sda": DepthLevel(1, 0, 0)})
+        return make_report(1, levels={"id-sda": DepthLevel(1, 0, 0)})
 
     def reload() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -279,7 +279,7 @@ def test_events_reuse_process_until_reload(bench: Bench) -> None:
     assert [reason for reason, _ in bench.orders] == ["start", "event", "event", "reload"]
     (start, first, second, again) = (line.split() for line in pids.read_text().splitlines())
     assert start[0] == first[0] == second[0] != again[0]
-    assert [each[1] for each in (first, again)] == ["0", "1"], "it remembers the levels itself"
+    assert [fields[1] for fields in (first, again)] == ["0", "1"], "it remembers the levels itself"
     for pid in (start[0], again[0]):
         assert not os.path.exists(f"/proc/{pid}"), "none is left behind"
 
@@ -291,7 +291,7 @@ def test_audits_replace_aged_process(bench: Bench, monkeypatch: pytest.MonkeyPat
     def answer(order: Order) -> PassReport:
         with pids.open("a") as file:
             print(os.getpid(), len(order.levels), file=file)
-        return seen(1, levels={"id-sda": DepthLevel(1, 0, 0)})
+        return make_report(1, levels={"id-sda": DepthLevel(1, 0, 0)})
 
     bench.reports = answer
     grow_old = partial(monkeypatch.setattr, loop, "PASS_PROCESS_MAX_AGE_S", 0.0)
@@ -307,7 +307,7 @@ def test_killed_process_is_replaced(bench: Bench) -> None:
 
     def answer(order: Order) -> PassReport:
         pids.write_text(str(os.getpid()))
-        return seen(1)
+        return make_report(1)
 
     def kill() -> None:
         pid = int(pids.read_text())
@@ -323,30 +323,30 @@ def test_killed_process_is_replaced(bench: Bench) -> None:
 
 def test_pass_process_inherits_no_connection(bench: Bench) -> None:
     """A client of the metrics would wait for ever for the end of an answer."""
-    here, there = socket.socketpair()
+    local, remote = socket.socketpair()
 
     def close() -> None:
-        here.close()
-        there.settimeout(20)
-        assert there.recv(1) == b""
+        local.close()
+        remote.settimeout(20)
+        assert remote.recv(1) == b""
         os.kill(os.getpid(), signal.SIGTERM)
 
     bench.run(close)
-    there.close()
+    remote.close()
 
 
 def test_lost_events_trigger_full_scan(bench: Bench) -> None:
-    seen = bench.run(lambda: bench.source.put("sda", overrun=True))
+    statuses = bench.run(lambda: bench.source.put("sda", overrun=True))
     assert bench.orders == [("start", None), ("overrun", None)]
-    assert bench.told.of("overrun") == [()]
-    assert seen[-1].overruns == 1
+    assert bench.recorder.of("overrun") == [()]
+    assert statuses[-1].overruns == 1
 
 
 def test_missing_profile_runs_no_pass(bench: Bench) -> None:
     bench.policy = Policy(Config(), None)
     [status] = bench.run()
     assert bench.orders == []
-    assert "READY=1" in bench.systemd.said
+    assert "READY=1" in bench.systemd.states
     assert (status.profile, status.well) == (None, True)
 
 
@@ -356,9 +356,9 @@ def test_removed_profile_stays_unapplied(bench: Bench) -> None:
         bench.touch()
         os.kill(os.getpid(), signal.SIGHUP)
 
-    seen = bench.run(roll_back)
+    statuses = bench.run(roll_back)
     assert bench.orders == [("start", None)]
-    assert seen[-1].profile is None
+    assert statuses[-1].profile is None
 
 
 def test_reload_applies_new_profile(bench: Bench) -> None:
@@ -369,7 +369,7 @@ def test_reload_applies_new_profile(bench: Bench) -> None:
 
     bench.run(reload)
     assert bench.orders == [("start", None), ("reload", None)]
-    assert [word.partition("\n")[0] for word in bench.systemd.said[1:3]] == [
+    assert [state.partition("\n")[0] for state in bench.systemd.states[1:3]] == [
         "RELOADING=1",
         "READY=1",
     ]
@@ -381,10 +381,10 @@ def test_configuration_mistake_is_reported(bench: Bench) -> None:
         bench.touch()
         os.kill(os.getpid(), signal.SIGHUP)
 
-    seen = bench.run(spoil)
-    assert seen[-1].mistake == "no such profile"
-    assert not seen[-1].well
-    assert [str(mistake) for _, mistake in bench.told.of("reloaded")] == ["no such profile"]
+    statuses = bench.run(spoil)
+    assert statuses[-1].mistake == "no such profile"
+    assert not statuses[-1].well
+    assert [str(mistake) for _, mistake in bench.recorder.of("reloaded")] == ["no such profile"]
     assert bench.orders[-1] == ("reload", None), "with the last good one"
 
 
@@ -392,14 +392,14 @@ def test_third_drift_stays_unrepaired(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         given_up = order.left or order.fought
         handled = Handled.LEFT if given_up else Handled.WRITTEN
-        return seen(1, (replace(SCHEDULER, handled=handled),))
+        return make_report(1, (replace(SCHEDULER, handled=handled),))
 
     audited(bench)
     bench.reports = answer
     statuses = bench.run(*[lambda: None] * 4)
     assert [reason for reason, _ in bench.orders] == ["start", *["audit"] * 4]
     assert [len(status.open) for status in statuses] == [0, 0, 0, 1, 1]
-    assert [[change.setting for change in changes] for (changes,) in bench.told.of("left")] == [
+    assert [[change.setting for change in changes] for (changes,) in bench.recorder.of("left")] == [
         ["scheduler"]
     ], "said once"
 
@@ -408,8 +408,8 @@ def test_failed_setting_stays_open(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         failed = replace(SCHEDULER, handled=Handled.FAILED)
         if order.names == ("sdb",):
-            return seen(2)
-        return seen(2, (failed if order.names is None else SCHEDULER,))
+            return make_report(2)
+        return make_report(2, (failed if order.names is None else SCHEDULER,))
 
     bench.reports = answer
     statuses = bench.run(lambda: bench.source.put("sdb"), lambda: bench.source.put("sda"))
@@ -425,14 +425,14 @@ def test_conflict_is_retried_once(
     def answer(order: Order) -> PassReport:
         if 1 < len(bench.orders) <= 1 + crossings:
             crossed = replace(SCHEDULER, handled=Handled.FAILED, outcome=Outcome.CONFLICT)
-            return seen(1, (crossed,))
-        return seen(1, () if len(bench.orders) == 1 else (SCHEDULER,))
+            return make_report(1, (crossed,))
+        return make_report(1, () if len(bench.orders) == 1 else (SCHEDULER,))
 
     bench.reports = answer
     statuses = bench.run(lambda: bench.source.put("sda"), lambda: None)
     assert bench.orders == [("start", None), *[("event", ["sda"])] * 2]
     assert len(statuses[-1].open) == still_open
-    failed = [each for _, report in bench.told.of("passed") for each in report.open]
+    failed = [change for _, report in bench.recorder.of("passed") for change in report.open]
     assert len(failed) == still_open, "told where it does not come right"
 
 
@@ -445,8 +445,8 @@ def test_locked_pass_is_retried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     bench.reports = answer
     bench.run()
     assert [reason for reason, _ in bench.orders] == ["start"] * 3
-    assert bench.systemd.said[0].startswith("EXTEND_TIMEOUT_USEC=")
-    assert bench.systemd.said.index("READY=1") == 2
+    assert bench.systemd.states[0].startswith("EXTEND_TIMEOUT_USEC=")
+    assert bench.systemd.states.index("READY=1") == 2
 
 
 @pytest.mark.parametrize("how", ["error", "dies"])
@@ -455,7 +455,7 @@ def test_failed_pass_is_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch, 
 
     def answer(order: Order) -> PassReport:
         if len(bench.orders) > 1:
-            return seen(1)
+            return make_report(1)
         if how == "dies":
             os._exit(9)
         return PassReport("test", error="the journal cannot be written")
@@ -485,25 +485,25 @@ def test_long_pass_feeds_watchdog(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.5)
     bench.reports = lambda order: signal.pause()  # type: ignore[assignment,return-value]
     bench.run()
-    assert bench.systemd.said.count("WATCHDOG=1") >= 3
+    assert bench.systemd.states.count("WATCHDOG=1") >= 3
 
 
 def test_new_endpoint_is_probed(bench: Bench) -> None:
-    bench.reports = lambda order: seen(1, new=order.names or ())
-    told = bench.told
+    bench.reports = lambda order: make_report(1, new=order.names or ())
+    recorder = bench.recorder
 
     def wait_for_probe() -> None:
         bench.source.put("sdb")
 
-    original = told.__getattr__("probed")
+    original = recorder.__getattr__("probed")
 
-    def probed(found: NewEndpointProbe) -> None:
-        original(found)
+    def probed(endpoint_probe: NewEndpointProbe) -> None:
+        original(endpoint_probe)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    told.probed = probed  # type: ignore[attr-defined]
+    recorder.probed = probed  # type: ignore[attr-defined]
     bench.run(wait_for_probe, lambda: None, lambda: None)
-    assert told.of("probed") == [(NewEndpointProbe(1, 5),)]
+    assert recorder.of("probed") == [(NewEndpointProbe(1, 5),)]
 
 
 def test_stop_awaits_current_pass(bench: Bench) -> None:
@@ -513,7 +513,7 @@ def test_stop_awaits_current_pass(bench: Bench) -> None:
         if order.names:
             os.kill(os.getppid(), signal.SIGTERM)
             done.write_text("yes")
-        return seen(1)
+        return make_report(1)
 
     bench.reports = slow
     bench.run(lambda: bench.source.put("sda"), lambda: None)
@@ -535,7 +535,7 @@ def test_rollback_on_stop_restores_values(
     monkeypatch.setattr(passes, "restore_all", put_back)
     bench.run()
     assert back.read_text() == "yes"
-    assert bench.told.of("restored") == [(problem,)]
+    assert bench.recorder.of("restored") == [(problem,)]
 
 
 def test_daemon_leaks_no_descriptor(bench: Bench) -> None:
@@ -544,11 +544,11 @@ def test_daemon_leaks_no_descriptor(bench: Bench) -> None:
             yield lambda number=number: bench.source.put(f"sd{number}")  # type: ignore[misc]
 
     children = Path(f"/proc/self/task/{os.getpid()}/children")
-    before, others = len(os.listdir("/proc/self/fd")), children.read_text()
+    before, child_pids = len(os.listdir("/proc/self/fd")), children.read_text()
     bench.run(*events(20))
     assert len(bench.orders) == 21
     assert len(os.listdir("/proc/self/fd")) == before
-    assert children.read_text() == others
+    assert children.read_text() == child_pids
 
 
 def test_waiting_audit_never_spins(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -566,7 +566,7 @@ def test_waiting_audit_never_spins(bench: Bench, monkeypatch: pytest.MonkeyPatch
     bench.reports = lambda order: (
         PassReport("test", locked=True)
         if order.reason == "audit" and len(bench.orders) < 4
-        else seen(1)
+        else make_report(1)
     )
     bench.run(lambda: None)
     assert len(bench.orders) >= 4
@@ -579,19 +579,19 @@ def test_failed_setting_retries_back_off(bench: Bench) -> None:
     def answer(order: Order) -> PassReport:
         tries = sum(reason == "audit" for reason, _ in bench.orders)
         if order.waiting:
-            return seen(1, (replace(SCHEDULER, handled=Handled.WAITING),))
+            return make_report(1, (replace(SCHEDULER, handled=Handled.WAITING),))
         handled = Handled.WRITTEN if tries >= 4 else Handled.FAILED
-        return seen(1, (replace(SCHEDULER, handled=handled),))
+        return make_report(1, (replace(SCHEDULER, handled=handled),))
 
     audited(bench)
     bench.reports = answer
     statuses = bench.run(*[lambda: None] * 7)
-    told = [report.changes for _, report in bench.told.of("passed")]
-    [first], [second] = told[:2]
+    change_lists = [report.changes for _, report in bench.recorder.of("passed")]
+    [first], [second] = change_lists[:2]
     assert (first.retry.tries, second.retry.tries) == (1, 2)
     assert second.retry.next - second.retry.since > first.retry.next - first.retry.since
     waited = [status.open[0] for status in statuses if status.open and status.open[0].retry]
-    assert {each.handled for each in waited} == {Handled.FAILED, Handled.WAITING}
+    assert {change.handled for change in waited} == {Handled.FAILED, Handled.WAITING}
     assert all(not status.well for status in statuses[:3])
     assert statuses[-1].open == (), "and it came right"
 
@@ -603,7 +603,7 @@ def test_restarted_daemon_resumes_retries(bench: Bench) -> None:
 
     def answer(order: Order) -> PassReport:
         waiting.write_text(json.dumps(sorted(order.waiting)))
-        return seen(1, (replace(SCHEDULER, handled=Handled.WAITING),))
+        return make_report(1, (replace(SCHEDULER, handled=Handled.WAITING),))
 
     bench.reports = answer
     [status] = bench.run()
@@ -614,32 +614,32 @@ def test_restarted_daemon_resumes_retries(bench: Bench) -> None:
 def test_ramp_is_reported_once(bench: Bench) -> None:
     ramping = SettingChange("sda", "id-sda", "queue_depth", 60, 64, "rule", Handled.RAMPING)
     audited(bench)
-    bench.reports = lambda order: seen(1, (replace(ramping, before=60 + len(bench.orders)),))
+    bench.reports = lambda order: make_report(1, (replace(ramping, before=60 + len(bench.orders)),))
     statuses = bench.run(lambda: None, lambda: None)
     assert all(status.well and status.open for status in statuses)
-    said = [report.changes for _, report in bench.told.of("passed") if report.changes]
-    assert [[change.before for change in changes] for changes in said] == [[61]]
+    change_lists = [report.changes for _, report in bench.recorder.of("passed") if report.changes]
+    assert [[change.before for change in changes] for changes in change_lists] == [[61]]
 
 
 def test_new_disk_skips_failure_delay(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.reports = lambda order: (
-        seen(1) if len(bench.orders) != 2 else PassReport("test", error="the disk is full")
+        make_report(1) if len(bench.orders) != 2 else PassReport("test", error="the disk is full")
     )
     bench.run(lambda: bench.source.put("sda"), lambda: bench.source.put("sdb"))
     assert [names for _, names in bench.orders] == [None, ["sda"], ["sda", "sdb"]]
 
 
 def test_probed_endpoint_is_not_reprobed(bench: Bench) -> None:
-    bench.reports = lambda order: seen(1, new=order.names or ())
-    original = bench.told.__getattr__("probed")
+    bench.reports = lambda order: make_report(1, new=order.names or ())
+    original = bench.recorder.__getattr__("probed")
 
-    def probed(found: NewEndpointProbe) -> None:
-        original(found)
+    def probed(endpoint_probe: NewEndpointProbe) -> None:
+        original(endpoint_probe)
         bench.source.put("sdb")
 
-    bench.told.probed = probed  # type: ignore[attr-defined]
+    bench.recorder.probed = probed  # type: ignore[attr-defined]
     bench.run(lambda: bench.source.put("sdb"), lambda: None)
-    assert len(bench.told.of("probed")) == 1
+    assert len(bench.recorder.of("probed")) == 1
 
 
 def refuse_first_fork(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -669,11 +669,11 @@ def test_package_replacement_skips_rollback(bench: Bench, monkeypatch: pytest.Mo
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
     monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
-    own = find_this_process()
-    paths.REPLACING.write_text(f"{own.pid} {own.start_time}\n")
+    process = find_this_process()
+    paths.REPLACING.write_text(f"{process.pid} {process.start_time}\n")
     bench.run()
-    assert bench.told.of("restored") == []
-    assert bench.told.of("ended") == [()]
+    assert bench.recorder.of("restored") == []
+    assert bench.recorder.of("ended") == [()]
 
 
 @pytest.mark.parametrize(
@@ -687,7 +687,7 @@ def test_stale_marker_is_ignored(bench: Bench, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
     paths.REPLACING.write_text(text)
     bench.run()
-    assert bench.told.of("restored") == [(None,)]
+    assert bench.recorder.of("restored") == [(None,)]
 
 
 def test_refused_fork_still_restores(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -700,7 +700,7 @@ def test_refused_fork_still_restores(bench: Bench, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
     bench.run(starve)
-    assert bench.told.of("restored") == [(None,)]
+    assert bench.recorder.of("restored") == [(None,)]
 
 
 def test_failed_restore_reports_refused_fork(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -716,24 +716,26 @@ def test_failed_restore_reports_refused_fork(bench: Bench, monkeypatch: pytest.M
 
     monkeypatch.setattr("hbatune.workers.pool.START_PATIENCE_S", 0.05)
     bench.run(starve)
-    [(problem,)] = bench.told.of("restored")
+    [(problem,)] = bench.recorder.of("restored")
     assert problem == "no process can be started to read the devices: Cannot allocate memory"
-    assert bench.told.of("ended") == [()]
+    assert bench.recorder.of("ended") == [()]
 
 
 def test_depth_watch_triggers_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "POLL_INTERVAL_S", 0.0)
-    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": 32, "sdb": 64}))
-    bench.reports = lambda order: seen(2, resettable={"sda": 32, "sdb": 32})
+    monkeypatch.setattr(
+        loop, "DepthWatch", lambda: DepthWatch(lambda endpoints: {"sda": 32, "sdb": 64})
+    )
+    bench.reports = lambda order: make_report(2, resettable={"sda": 32, "sdb": 32})
     bench.run(lambda: None)
     assert bench.orders == [("start", None), ("event", ["sda"])]
 
 
 def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
-    """The hours until the next look and the pause would outlast the test."""
+    """Report a reset to a daemon whose next poll is an hour away."""
     monkeypatch.setattr(monitor, "POLL_INTERVAL_S", 3600.0)
-    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": depth}))
-    bench.reports = lambda order: seen(1, resettable={"sda": 32})
+    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda endpoints: {"sda": depth}))
+    bench.reports = lambda order: make_report(1, resettable={"sda": 32})
     bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))
 
 
@@ -752,7 +754,7 @@ def test_reset_event_repeats_scan(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 def test_delayed_scan_is_run(bench: Bench) -> None:
     back = DeviceEvent("nvme0", Cause.CONNECTED)
     later = (DelayedScan(0.0, (DeviceEvent("nvme0n1", Cause.CONNECTED),)),)
-    bench.reports = lambda order: seen(1, later=later if back in order.events else ())
+    bench.reports = lambda order: make_report(1, later=later if back in order.events else ())
     bench.run(lambda: bench.source.put_events(back), lambda: None)
     assert bench.orders == [("start", None), ("event", ["nvme0"]), ("event", ["nvme0n1"])]
 
@@ -761,15 +763,17 @@ def test_idle_status_is_refreshed(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.05)
     times = [status.times for status in bench.run(lambda: None, lambda: None)]
     assert bench.orders == [("start", None)]
-    assert [each is not None for each in times] == [True] * 3
-    saved = [each.saved for each in times if each]
+    assert [pass_times is not None for pass_times in times] == [True] * 3
+    saved = [pass_times.saved for pass_times in times if pass_times]
     assert saved == sorted(set(saved))
-    for each in filter(None, times):
-        assert each.clock == read_clock_id()
-        assert each.started <= (each.pass_ended or 0) <= each.saved
-        assert each.saved + loop.SAVE_EVERY_S < each.save_due
+    for pass_times in filter(None, times):
+        assert pass_times.clock == read_clock_id()
+        assert pass_times.started <= (pass_times.pass_ended or 0) <= pass_times.saved
+        assert pass_times.saved + loop.SAVE_EVERY_S < pass_times.save_due
         audit = bench.policy.config.daemon.audit_seconds
-        assert each.pass_due == pytest.approx((each.pass_ended or 0) + audit + loop.PASS_LIMIT_S)
+        assert pass_times.pass_due == pytest.approx(
+            (pass_times.pass_ended or 0) + audit + loop.PASS_LIMIT_S
+        )
 
 
 def test_running_pass_shows_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -779,7 +783,7 @@ def test_running_pass_shows_start(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     def answer(order: Order) -> PassReport:
         if order.names:
             (bench.folder / "go").read_bytes()
-        return seen(1)
+        return make_report(1)
 
     bench.reports = answer
 
@@ -805,13 +809,13 @@ def test_locked_passes_keep_deadline(bench: Bench, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.05)
 
     def answer(order: Order) -> PassReport:
-        return PassReport("test", locked=True) if order.reason == "audit" else seen(1)
+        return PassReport("test", locked=True) if order.reason == "audit" else make_report(1)
 
     bench.reports = answer
     statuses = bench.run(*[lambda: None] * 30)
     assert ("audit", None) in bench.orders
-    first, *others = [status.times.pass_due for status in statuses if status.times]
-    assert max(others) <= first
+    first, *later_dues = [status.times.pass_due for status in statuses if status.times]
+    assert max(later_dues) <= first
 
 
 def test_missing_profile_extends_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -825,7 +829,7 @@ def test_missing_profile_extends_deadline(bench: Bench, monkeypatch: pytest.Monk
 
 def test_unwritten_file_is_named(bench: Bench) -> None:
     journal = UnwrittenFile("/var/lib/hbatune/journal.json", "No space left on device")
-    bench.reports = lambda order: seen(1, unwritten=(journal,) if not order.names else ())
+    bench.reports = lambda order: make_report(1, unwritten=(journal,) if not order.names else ())
     first, second = bench.run(lambda: bench.source.put("sda"))
     assert (first.unwritten, first.well) == ((journal,), False)
     assert (second.unwritten, second.well) == ((), True)
@@ -866,7 +870,7 @@ def test_unkillable_pass_spares_daemon(bench: Bench, monkeypatch: pytest.MonkeyP
     def answer(order: Order) -> PassReport:
         if len(bench.orders) == 1:
             signal.pause()
-        return seen(1)
+        return make_report(1)
 
     bench.reports = answer
     monkeypatch.setattr(os, "kill", ignore)

@@ -36,8 +36,8 @@ class Bench:
         self.monitor = MetricsMonitor(clock=lambda: self.now)
 
     def go(self, seconds: int, share: float) -> list[tuple[AlertChange, AlertCondition]]:
-        """Let the disk be busy for a share of so many seconds; return what became of alerts."""
-        found = []
+        """Keep the disk busy for a share of ``seconds``; return the changes of alerts."""
+        changes = []
         for _ in range(seconds):
             self.now += 1.0
             self.ticks += round(share * 1000)
@@ -45,16 +45,16 @@ class Bench:
             counts = f"{ios} 0 {ios * 8} {ios * 5} 0 0 0 0 0 {self.ticks} {self.ticks}"
             self.diskstats.write_text(f"   8       0 sda {counts} 0 0 0 0 0 0\n")
             _, events = self.monitor.tick(STATUS)
-            found += [(event.change, event.alert.condition) for event in events]
-        return found
+            changes += [(event.change, event.alert.condition) for event in events]
+        return changes
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    made = Bench(tmp_path)
-    monkeypatch.setattr(sampler, "_DISKSTATS", str(made.diskstats))
+    new_bench = Bench(tmp_path)
+    monkeypatch.setattr(sampler, "_DISKSTATS", str(new_bench.diskstats))
     monkeypatch.setattr(paths, "LATENCY", tmp_path / "latency.json")
-    return made
+    return new_bench
 
 
 def test_idle_monitor_never_fires(bench: Bench) -> None:

@@ -33,7 +33,7 @@ HOST = find_subjects(MACHINE)
 OWN = {("id-sda", "queue_depth"): DRIVERS}
 
 
-def seen(*written: str, **more: object) -> PassReport:
+def make_report(*written: str, **more: object) -> PassReport:
     changes = tuple(
         SettingChange(name, f"id-{name}", "queue_depth", 32, 64, "rule", Handled.WRITTEN)
         for name in written
@@ -55,9 +55,9 @@ def disks() -> Disks:
 
 @pytest.fixture
 def watch(disks: Disks) -> DepthWatch:
-    made = DepthWatch(disks.read)
-    made.watch(seen(), 100.0)
-    return made
+    depth_watch = DepthWatch(disks.read)
+    depth_watch.watch(make_report(), 100.0)
+    return depth_watch
 
 
 def test_repeated_resets_are_detected(watch: DepthWatch, disks: Disks) -> None:
@@ -65,13 +65,14 @@ def test_repeated_resets_are_detected(watch: DepthWatch, disks: Disks) -> None:
     for _ in range(5):
         disks["sda"] = DRIVERS
         assert watch.look(110.0) == ("sda",)
-        watch.watch(seen("sda"), 111.0)  # the pass sets it, and the driver is faster than the look
+        # The pass sets it, and the driver is faster than the look.
+        watch.watch(make_report("sda"), 111.0)
 
 
 def test_unrepaired_reset_fires_once(watch: DepthWatch, disks: Disks) -> None:
     disks["sda"] = DRIVERS
     assert watch.look(105.0) == ("sda",)
-    watch.watch(seen(), 106.0)
+    watch.watch(make_report(), 106.0)
     assert watch.look(111.0) == ()
     disks["sda"] = WANTED
     watch.look(116.0)
@@ -100,7 +101,7 @@ def test_reset_speeds_up_depth_watch(watch: DepthWatch) -> None:
     assert watch.due == 101.0
     watch.look(101.0)
     assert watch.due == 101.0 + FAST_POLL_INTERVAL_S
-    watch.watch(seen("sda"), 102.0)
+    watch.watch(make_report("sda"), 102.0)
     assert watch.due == 102.0, "the pass may have come before the driver"
     watch.look(103.0)
     assert watch.due == 103.0 + FAST_POLL_INTERVAL_S
@@ -129,11 +130,12 @@ def origin(
     *,
     event: DeviceEvent | None = None,
     ramping: bool = False,
-    own: dict[tuple[str, str], Value] | None = None,
+    own_values: dict[tuple[str, str], Value] | None = None,
 ) -> ChangeOrigin:
     levels = {"id-sda": DepthLevel(40, 0, 0, ramping=ramping)}
     order = Order(PassReason.EVENT, () if event is None else (event,), levels=levels)
-    return make_origin_finder(order, MACHINE, (), OWN if own is None else own)(depth(current))
+    values = OWN if own_values is None else own_values
+    return make_origin_finder(order, MACHINE, (), values)(depth(current))
 
 
 WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
@@ -142,12 +144,12 @@ WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
 def test_driver_default_means_reset() -> None:
     assert origin(DRIVERS) is ChangeOrigin.RESET
     assert origin(8) is ChangeOrigin.DRIFT
-    assert origin(DRIVERS, own={}) is ChangeOrigin.DRIFT, "a driver that puts nothing back"
+    assert origin(DRIVERS, own_values={}) is ChangeOrigin.DRIFT, "a driver that puts nothing back"
 
 
 def test_reset_event_explains_any_depth() -> None:
     assert origin(48, event=WAS_RESET) is ChangeOrigin.RESET, "new firmware, another depth"
-    assert origin(48, event=WAS_RESET, own={}) is ChangeOrigin.DRIFT
+    assert origin(48, event=WAS_RESET, own_values={}) is ChangeOrigin.DRIFT
 
 
 def test_ramping_past_default_is_drift() -> None:
@@ -158,10 +160,10 @@ def test_ramping_past_default_is_drift() -> None:
 
 def test_reset_errors_start_no_ramp() -> None:
     order = Order(PassReason.EVENT, levels={"id-sda": DepthLevel(WANTED, 0, 0)})
-    found = [
+    levels = [
         compute_depth_levels(
             [depth(32)], {"id-sda": Ramp(50, None)}, order, chosen=None, new=(), reset=ids
         )
         for ids in ((), ("id-sda",))
     ]
-    assert [each["id-sda"].ramping for each in found] == [True, False]
+    assert [level["id-sda"].ramping for level in levels] == [True, False]

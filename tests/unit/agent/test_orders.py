@@ -63,15 +63,17 @@ def test_empty_report_survives_encoding() -> None:
 
 
 def test_equal_texts_are_shared() -> None:
-    found = decode_report(encode_report(report()))
-    assert found.subjects is not None
-    ids = {id(each.id) for each in found.subjects.disks}
-    assert {id(each) for each in found.places.disks.values()} == ids
-    assert {id(level) for level in found.levels} <= ids
-    assert {id(change.id) for change in found.changes} <= ids
-    assert {id(each) for each in found.places.scsi} <= {id(each) for each in found.places.disks}
-    assert len({id(change.rule) for change in found.changes}) == 1
-    assert len({id(change.before) for change in found.changes}) == 1
+    decoded = decode_report(encode_report(report()))
+    assert decoded.subjects is not None
+    ids = {id(disk.id) for disk in decoded.subjects.disks}
+    assert {id(place) for place in decoded.places.disks.values()} == ids
+    assert {id(level) for level in decoded.levels} <= ids
+    assert {id(change.id) for change in decoded.changes} <= ids
+    assert {id(place) for place in decoded.places.scsi} <= {
+        id(place) for place in decoded.places.disks
+    }
+    assert len({id(change.rule) for change in decoded.changes}) == 1
+    assert len({id(change.before) for change in decoded.changes}) == 1
 
 
 def test_unchanged_disks_are_reused() -> None:
@@ -90,11 +92,11 @@ def test_repeated_report_takes_little_memory() -> None:
     """Decoded at once, it took 1.5 KiB a disk more, which an allocator does not give back."""
     count = 2000
     sent = encode_report(replace(report(count), changes=(), levels={}))
-    known = decode_report(sent).subjects
-    assert known is not None
+    subjects = decode_report(sent).subjects
+    assert subjects is not None
     tracemalloc.start()
     try:
-        decode_report(sent, known.disks)
+        decode_report(sent, subjects.disks)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -117,8 +119,13 @@ class Measurement:
 def test_probe_budget_renews_hourly(monkeypatch: pytest.MonkeyPatch) -> None:
     budgets: list[float] = []
     endpoint_probes, config = EndpointProbes(), Config(daemon=DaemonConfig(probe_seconds=60))
-    monkeypatch.setattr(work, "probe_endpoints", lambda *given: budgets.append(given[-1]))
-    for now, seconds in ((0.0, 20.0), (HOUR_S / 2, 30.0), (HOUR_S / 2, 0.0), (HOUR_S + 1, 0.0)):
+    monkeypatch.setattr(work, "probe_endpoints", lambda *args: budgets.append(args[-1]))
+    for current_time, seconds in (
+        (0.0, 20.0),
+        (HOUR_S / 2, 30.0),
+        (HOUR_S / 2, 0.0),
+        (HOUR_S + 1, 0.0),
+    ):
 
         def start(serve: Callable[[bytes], bytes], seconds: float = seconds) -> Measurement:
             serve(b"start")
@@ -126,6 +133,6 @@ def test_probe_budget_renews_hourly(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(probes, "start_server", start)
         endpoint_probes.add([f"id {len(budgets)}"])
-        assert endpoint_probes.start(config, profile(), now, 900.0) is None
-        assert endpoint_probes.receive(now, ready=True) is not None
+        assert endpoint_probes.start(config, profile(), current_time, 900.0) is None
+        assert endpoint_probes.receive(current_time, ready=True) is not None
     assert budgets == [60.0, 40.0, 10.0, 30.0]

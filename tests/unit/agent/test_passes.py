@@ -78,27 +78,27 @@ class Bench:
     def values(self, path: str) -> list[str]:
         return [disk.value(path) for disk in self.disks]
 
-    def told(self, report: PassReport) -> dict[tuple[str, str], Handled]:
+    def handling(self, report: PassReport) -> dict[tuple[str, str], Handled]:
         return {(change.target, change.setting): change.handled for change in report.changes}
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    made = Bench(tmp_path)
+    new_bench = Bench(tmp_path)
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE", "SEEN", *RECORD):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     for module in (situation, rollback):
-        monkeypatch.setattr(module, "gather_machine", lambda *a, **k: made.see())
+        monkeypatch.setattr(module, "gather_machine", lambda *a, **k: new_bench.see())
     monkeypatch.setattr(interrupts, "ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
-        reconcile, "load_configuration", lambda: replace(made.config, profile=made.active)
+        reconcile, "load_configuration", lambda: replace(new_bench.config, profile=new_bench.active)
     )
-    return made
+    return new_bench
 
 
 def test_start_pass_is_reversible(bench: Bench) -> None:
     report = bench.run(START)
-    assert set(bench.told(report).values()) == {Handled.WRITTEN}
+    assert set(bench.handling(report).values()) == {Handled.WRITTEN}
     assert (bench.values("queue/nomerges"), bench.values("queue/rq_affinity")) == (
         ["1", "1"],
         ["2", "2"],
@@ -112,7 +112,7 @@ def test_start_pass_is_reversible(bench: Bench) -> None:
 
 def test_event_tunes_named_target(bench: Bench) -> None:
     report = bench.run(event("sdb", "sdz"))
-    assert {target for target, _ in bench.told(report)} == {"sdb"}
+    assert {target for target, _ in bench.handling(report)} == {"sdb"}
     assert bench.values("queue/nomerges") == ["0", "1"]
     assert report.looked == report.new == (bench.disks[1].endpoint().id,), (
         "what is gone again is nothing"
@@ -123,14 +123,14 @@ def test_contested_setting_stays_unrepaired(bench: Bench) -> None:
     bench.run(START)
     for disk in bench.disks:
         (disk.path / "queue/nomerges").write_text("2")
-    left = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
-    report = bench.run(replace(AUDIT, left=left))
-    assert bench.told(report) == {
+    contested_keys = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
+    report = bench.run(replace(AUDIT, left=contested_keys))
+    assert bench.handling(report) == {
         ("sda", "nomerges"): Handled.LEFT,
         ("sdb", "nomerges"): Handled.WRITTEN,
     }
     assert bench.values("queue/nomerges") == ["2", "1"]
-    assert [each.target for each in report.open] == ["sda"]
+    assert [change.target for change in report.open] == ["sda"]
 
 
 @pytest.mark.parametrize(
@@ -149,17 +149,17 @@ def test_drift_policy_applies_per_setting(
     assert bench.values("queue/nomerges") == ["1", "1"], "what is new has not drifted"
     (bench.disks[0].path / "queue/nomerges").write_text("2")
     (bench.disks[0].path / "queue/rq_affinity").write_text("0")
-    told = bench.told(bench.run(AUDIT))
-    assert told.get(("sda", "nomerges")) == handled
-    assert told["sda", "rq_affinity"] is Handled.WRITTEN
+    handling = bench.handling(bench.run(AUDIT))
+    assert handling.get(("sda", "nomerges")) == handled
+    assert handling["sda", "rq_affinity"] is Handled.WRITTEN
     assert bench.values("queue/nomerges")[0] == ("1" if drift is DriftReaction.REPAIR else "2")
 
 
 def test_measured_disk_stays_unrepaired(bench: Bench) -> None:
-    held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
-    held.take()
-    told = bench.told(bench.run(START))
-    assert told["sda", "nomerges"] is Handled.HELD
+    held_targets = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held_targets.take()
+    handling = bench.handling(bench.run(START))
+    assert handling["sda", "nomerges"] is Handled.HELD
     assert bench.values("queue/nomerges") == ["0", "1"]
 
 
@@ -221,16 +221,16 @@ def test_dependents_follow_unchanged_scheduler(
     bench.profile = profile(DEADLINE, REQUESTS)
     bench.config = Config(daemon=DaemonConfig(drift_of={"scheduler": DriftReaction.REPORT}))
     marks.remember_disks(paths.SEEN, bench.see())
-    told = bench.told(bench.run(AUDIT))
-    assert told == {("sdq", "scheduler"): Handled.REPORTED}
+    handling = bench.handling(bench.run(AUDIT))
+    assert handling == {("sdq", "scheduler"): Handled.REPORTED}
     assert bench.values("queue/nr_requests") == ["8000"]
 
 
 def test_locked_pass_is_skipped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def taken(path: Path, **_: object) -> object:
+    def raise_locked(path: Path, **_: object) -> object:
         raise LockedError(1)
 
-    monkeypatch.setattr(passes, "Lock", taken)
+    monkeypatch.setattr(passes, "Lock", raise_locked)
     assert bench.run(START).locked
     assert bench.values("queue/nomerges") == ["0", "0"]
 
@@ -265,7 +265,7 @@ def test_drift_policy_exempts_new_disks(bench: Bench) -> None:
     marks.remember_disks(paths.SEEN, machine(first.endpoint()))
     for order in (AUDIT, event("sda", "sdb")):
         report = bench.run(order)
-        assert bench.told(report)["sda", "nomerges"] is Handled.REPORTED
+        assert bench.handling(report)["sda", "nomerges"] is Handled.REPORTED
     assert bench.values("queue/nomerges") == ["0", "1"]
     assert report.new == ()
 
@@ -273,8 +273,10 @@ def test_drift_policy_exempts_new_disks(bench: Bench) -> None:
 def numbered(bench: Bench, *numbers: int) -> None:
     """Give the disks these sequence numbers."""
     pairs = zip(bench.disks, numbers, strict=True)
-    found = machine(*(replace(disk.endpoint(), diskseq=number) for disk, number in pairs))
-    bench.see = lambda: found  # type: ignore[method-assign]
+    numbered_machine = machine(
+        *(replace(disk.endpoint(), diskseq=number) for disk, number in pairs)
+    )
+    bench.see = lambda: numbered_machine  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("drift", [DriftReaction.IGNORE, DriftReaction.REPORT])
@@ -286,11 +288,11 @@ def test_announcement_keeps_administrators_value(bench: Bench, drift: DriftReact
     for disk in bench.disks:
         (disk.path / "queue/nomerges").write_text("2")
     numbered(bench, 7, 9)  # the second one went, and another disk came in its place
-    told = bench.told(bench.run(event("sda", "sdb")))
-    assert told.get(("sda", "nomerges")) is (
+    handling = bench.handling(bench.run(event("sda", "sdb")))
+    assert handling.get(("sda", "nomerges")) is (
         Handled.REPORTED if drift is DriftReaction.REPORT else None
     )
-    assert told["sdb", "nomerges"] is Handled.WRITTEN
+    assert handling["sdb", "nomerges"] is Handled.WRITTEN
     assert bench.values("queue/nomerges") == ["2", "1"]
 
 
@@ -315,10 +317,10 @@ def test_drift_policy_exempts_kernel_resets(
 
 def test_measured_disk_stays_new(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
-    held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
-    held.take()
+    held_targets = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held_targets.take()
     bench.run(START)
-    held.release()
+    held_targets.release()
     bench.run(AUDIT)
     assert bench.values("queue/nomerges") == ["1", "1"]
 
@@ -327,11 +329,11 @@ def test_failed_setting_waits_until_due(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
     marks.remember_disks(paths.SEEN, bench.see())
     failed = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
-    assert bench.told(bench.run(replace(AUDIT, waiting=failed))) == {
+    assert bench.handling(bench.run(replace(AUDIT, waiting=failed))) == {
         ("sda", "nomerges"): Handled.WAITING
     }
     assert bench.values("queue/nomerges") == ["0", "0"]
-    assert bench.told(bench.run(replace(AUDIT, due=failed))) == {
+    assert bench.handling(bench.run(replace(AUDIT, due=failed))) == {
         ("sda", "nomerges"): Handled.WRITTEN
     }
 
@@ -339,9 +341,9 @@ def test_failed_setting_waits_until_due(bench: Bench) -> None:
 def test_new_disk_is_never_contested(bench: Bench) -> None:
     fought = frozenset((disk.endpoint().id, "nomerges") for disk in bench.disks)
     marks.remember_disks(paths.SEEN, machine(bench.disks[0].endpoint()))
-    told = bench.told(bench.run(replace(AUDIT, fought=fought)))
-    assert told["sda", "nomerges"] is Handled.LEFT
-    assert told["sdb", "nomerges"] is Handled.WRITTEN
+    handling = bench.handling(bench.run(replace(AUDIT, fought=fought)))
+    assert handling["sda", "nomerges"] is Handled.LEFT
+    assert handling["sdb", "nomerges"] is Handled.WRITTEN
 
 
 class Lun:
@@ -374,7 +376,7 @@ class Lun:
 
 def test_queue_full_starts_ramp(bench: Bench, tmp_path: Path) -> None:
     lun = Lun(bench, tmp_path)
-    assert [each.handled for each in lun.look().changes] == [Handled.WRITTEN]
+    assert [change.handled for change in lun.look().changes] == [Handled.WRITTEN]
     lun.look()
     lun.set(250, 0x10 + 11 * 6)
     for depth in (250, 251, 251, 255):  # it comes back by itself
@@ -400,16 +402,16 @@ def test_depth_without_errors_is_drift(bench: Bench, tmp_path: Path, errors: int
 
 def test_driver_resets_never_exhaust_repairs(bench: Bench, tmp_path: Path) -> None:
     lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, current_time=0.0, epoch=0.0)
-    for now in range(10):
+    for current_time in range(10):
         # What a reset ends counts as an error, and is no full queue either.
-        lun.set(254, 0x10 + now * 50)
-        order = history.order(PassReason.AUDIT, (), float(now))
+        lun.set(254, 0x10 + current_time * 50)
+        order = history.order(PassReason.AUDIT, (), float(current_time))
         report = bench.run(order)
         [change] = report.changes
         assert change.handled is Handled.WRITTEN
         assert lun.disk.value("device/queue_depth") == "256"
-        left, _ = history.record(order, report, float(now), 0.0)
-        assert not left
+        contested_keys, _ = history.record(order, report, float(current_time), 0.0)
+        assert not contested_keys
         assert report.resettable == {"sdc": 254}, "the daemon looks whether it was put back"
 
 
@@ -432,10 +434,12 @@ def test_previous_run_depth_is_drift(bench: Bench, tmp_path: Path, run: bool) ->
     lun.set(254, 0x10)
     recorded, _ = journal.load(paths.JOURNAL, machine().boot_id)
     if run:
-        left = recorded.begun(Run("apply", "other", find_this_process(), 0.0), ())
+        stored_journal = recorded.begun(Run("apply", "other", find_this_process(), 0.0), ())
     else:
-        left = replace(recorded, entries=tuple(replace(e, value=254) for e in recorded.entries))
-    journal.save(paths.JOURNAL, left)
+        stored_journal = replace(
+            recorded, entries=tuple(replace(e, value=254) for e in recorded.entries)
+        )
+    journal.save(paths.JOURNAL, stored_journal)
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [change] = lun.look().changes
     assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
@@ -444,12 +448,12 @@ def test_previous_run_depth_is_drift(bench: Bench, tmp_path: Path, run: bool) ->
 def test_administrator_depth_finally_wins(bench: Bench, tmp_path: Path) -> None:
     lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, current_time=0.0, epoch=0.0)
     handled = []
-    for now, depth in enumerate((254, 100, 100, 100)):
+    for current_time, depth in enumerate((254, 100, 100, 100)):
         lun.set(depth, 0x10)
-        order = history.order(PassReason.AUDIT, (), float(now))
+        order = history.order(PassReason.AUDIT, (), float(current_time))
         report = bench.run(order)
         handled += [change.handled for change in report.changes]
-        history.record(order, report, float(now), 0.0)
+        history.record(order, report, float(current_time), 0.0)
     assert handled == [*[Handled.WRITTEN] * 3, Handled.LEFT]
 
 
@@ -472,9 +476,9 @@ def test_irqbalance_failure_keeps_change_report(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(interrupts, "ban_interrupts", full)
-    there = vector(affinity=Attribute("0", True))
+    placed_vector = vector(affinity=Attribute("0", True))
     monkeypatch.setattr(
-        situation, "gather_machine", lambda *a, **k: replace(bench.see(), vectors=(there,))
+        situation, "gather_machine", lambda *a, **k: replace(bench.see(), vectors=(placed_vector,))
     )
     bench.profile = profile(NOMERGES, ("irq_affinity", Exactly("local")))
     report = bench.run(START)
@@ -497,8 +501,8 @@ def test_irqbalance_exempts_placed_interrupts(
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
     vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
-    seen = replace(bench.see(), vectors=vectors)
-    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: seen)
+    placed_machine = replace(bench.see(), vectors=vectors)
+    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: placed_machine)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(START)
     assert interrupts.read_placed(Paths()) == {30, 31}
@@ -516,9 +520,9 @@ def test_event_keeps_interrupt_exemptions(
     """An event about a disk places no interrupt, and gives none back that was placed."""
     monkeypatch.setattr(interrupts, "ban_interrupts", LEAVE)
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
-    there = [vector(irq=irq, affinity=Attribute("4-5", True)) for irq in (30, 31)]
-    seen = replace(bench.see(), vectors=tuple(there))
-    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: seen)
+    placed_vectors = [vector(irq=irq, affinity=Attribute("4-5", True)) for irq in (30, 31)]
+    placed_machine = replace(bench.see(), vectors=tuple(placed_vectors))
+    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: placed_machine)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(event("sda"))
     assert interrupts.read_placed(Paths()) == set()
@@ -528,7 +532,7 @@ def test_event_keeps_interrupt_exemptions(
 
 
 class Looks:
-    """A process that makes one pass after another, and what each of them has looked at."""
+    """A process that makes one pass after another, and the targets that each has scanned."""
 
     def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bench, self.memory = bench, passes.Memory()
@@ -545,18 +549,19 @@ class Looks:
 
     def _part(self, attributes: Sequence[str], scope: Scope, **_: object) -> Machine:
         self.seen.append(sorted(scope.disks))
-        whole, only = self.bench.see(), make_selector(tuple(attributes))
-        named = (endpoint for endpoint in whole.endpoints if endpoint.target in scope.disks)
+        full_machine, only = self.bench.see(), make_selector(tuple(attributes))
+        named = (endpoint for endpoint in full_machine.endpoints if endpoint.target in scope.disks)
         return replace(
-            whole, endpoints=tuple(replace(it, attributes=only(it.attributes)) for it in named)
+            full_machine,
+            endpoints=tuple(replace(disk, attributes=only(disk.attributes)) for disk in named),
         )
 
 
 @pytest.fixture
 def looks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
-    made = Looks(bench, monkeypatch)
-    yield made
-    made.memory.close()
+    new_looks = Looks(bench, monkeypatch)
+    yield new_looks
+    new_looks.memory.close()
 
 
 def test_event_scans_named_target(bench: Bench, looks: Looks) -> None:
@@ -565,11 +570,11 @@ def test_event_scans_named_target(bench: Bench, looks: Looks) -> None:
         (disk.path / "queue/nomerges").write_text("0")
     report = looks.run(event("sdb"))
     assert looks.seen == [None, ["sdb"]]
-    assert bench.told(report) == {("sdb", "nomerges"): Handled.WRITTEN}
+    assert bench.handling(report) == {("sdb", "nomerges"): Handled.WRITTEN}
     assert bench.values("queue/nomerges") == ["0", "1"]
     assert (report.whole, report.endpoints) == (False, 2)
     assert report.subjects is not None
-    assert [each.target for each in report.subjects.disks] == ["sdb"]
+    assert [disk.target for disk in report.subjects.disks] == ["sdb"]
     assert decode_report(passes.restore_all(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
 
@@ -604,9 +609,9 @@ def test_event_baselines_need_no_reread(
 
 def test_disk_set_follows_events(bench: Bench, looks: Looks) -> None:
     looks.run(START)
-    gone = bench.disks.pop()
+    removed_disk = bench.disks.pop()
     assert looks.run(event("sdb")).endpoints == 1
-    bench.disks.append(gone)
+    bench.disks.append(removed_disk)
     assert looks.run(event("sdb")).endpoints == 2
     bench.disks.append(Disk(bench.folder / "sys", "sdc"))
     report = looks.run(event("sdc"))
@@ -657,7 +662,7 @@ def test_reconnected_disks_precede_interrupts(
     [change] = report.changes
     assert (change.target, change.handled) == ("sdb", Handled.WRITTEN)
     assert change.origin is ChangeOrigin.RESET
-    [last] = [each for each in report.later if len(each.events) > 1]
+    [last] = [order for order in report.later if len(order.events) > 1]
     final = looks.run(Order(PassReason.EVENT, last.events))
     assert (final.whole, final.later) == (True, ())
 
@@ -680,15 +685,15 @@ def test_delayed_scan_repairs_late_reset(
 def behind_a_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: Kind = Kind.DISK
 ) -> None:
-    """Have the second disk be one of NVMe, and the profile want read-ahead."""
+    """Put the second disk behind an NVMe controller; the profile sets read-ahead."""
     bench.profile = profile(("read_ahead_kb", Exactly(512)))
     see = bench.see
 
-    def seen() -> Machine:
+    def see_controller() -> Machine:
         sda, sdb = see().endpoints
         return replace(see(), endpoints=(sda, replace(sdb, controller="nvme0", kind=kind)))
 
-    monkeypatch.setattr(bench, "see", seen)
+    monkeypatch.setattr(bench, "see", see_controller)
 
 
 def reset_read_ahead(bench: Bench) -> None:
@@ -709,8 +714,8 @@ def test_memory_limit_spans_disks(bench: Bench, looks: Looks) -> None:
         for name in ("sda", "sdb")
     ]
     bench.profile = profile(("nr_requests", Exactly(2048)))
-    one = (2048 - 256) * REQUEST_BYTES
-    bench.config = Config(act=ActConfig(memory_share=1.5 * one / bench.see().memory))
+    disk_memory = (2048 - 256) * REQUEST_BYTES
+    bench.config = Config(act=ActConfig(memory_share=1.5 * disk_memory / bench.see().memory))
     late = bench.disks.pop()
     looks.run(START)
     bench.disks.append(late)
@@ -762,8 +767,8 @@ def test_new_lun_shrinks_sibling_depths(
     bench.disks.append(late)
     report = looks.run(event("sdb"))
     assert bench.values("device/queue_depth") == ["100", "100"]
-    [told] = [change for change in report.changes if change.target == "sda"]
-    assert (told.setting, told.origin) == ("queue_depth", ChangeOrigin.SHARE)
+    [change] = [change for change in report.changes if change.target == "sda"]
+    assert (change.setting, change.origin) == ("queue_depth", ChangeOrigin.SHARE)
     assert bench.values("queue/nomerges") == ["2", "1"], "the event says nothing of what is there"
 
 
@@ -774,7 +779,7 @@ def test_vanished_journal_is_rewritten(bench: Bench, looks: Looks) -> None:
     (bench.disks[0].path / "queue/nomerges").write_text("2")
     report = looks.run(event("sda"))
     assert "written the journal again from memory" in str(report.error)
-    assert bench.told(report) == {("sda", "nomerges"): Handled.WRITTEN}
+    assert bench.handling(report) == {("sda", "nomerges"): Handled.WRITTEN}
     again, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
     assert again.entries == recorded.entries
     assert looks.run(event("sda")).error is None
@@ -798,7 +803,7 @@ def test_drifted_value_is_no_baseline(bench: Bench) -> None:
 def test_damaged_entry_blocks_setting(bench: Bench) -> None:
     bench.run(START)
     text = paths.JOURNAL.read_text().split("\n")
-    [line] = [number for number, each in enumerate(text) if '"sdb"' in each and "nomerges" in each]
+    [line] = [number for number, row in enumerate(text) if '"sdb"' in row and "nomerges" in row]
     text[line] = text[line].replace('"before":0', '"before":1')
     paths.JOURNAL.write_text("\n".join(text))
     for disk in bench.disks:

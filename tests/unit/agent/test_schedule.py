@@ -32,13 +32,13 @@ def test_first_pass_is_complete() -> None:
 def test_event_stream_postpones_no_pass(
     events: list[tuple[DeviceEvent, float]],
 ) -> None:
-    schedule, now = idle(), 100.0
-    first = now
+    schedule, current_time = idle(), 100.0
+    first = current_time
     for event, later in events:
-        schedule.add_events([event], now)
-        now += later
+        schedule.add_events([event], current_time)
+        current_time += later
     assert schedule.due <= first
-    assert schedule.is_due(max(now, first))
+    assert schedule.is_due(max(current_time, first))
     assert schedule.take() == (PassReason.EVENT, tuple(dict.fromkeys(event for event, _ in events)))
 
 
@@ -50,9 +50,9 @@ def test_full_scan_retains_reset_events(
     for event, later in events:
         schedule.add_events([event], later)
     schedule.add_everything(why, 1.0)
-    reason, taken = schedule.take()
-    assert (reason, set(taken)) == (why, {event for event, _ in events})
-    assert Order(reason, taken).names is None
+    reason, order_events = schedule.take()
+    assert (reason, set(order_events)) == (why, {event for event, _ in events})
+    assert Order(reason, order_events).names is None
     assert not schedule.has_events
 
 
@@ -95,18 +95,18 @@ KEY = ("id-sda", "scheduler")
 
 def test_third_drift_exhausts_repairs() -> None:
     damping = Repairs()
-    for now in (0.0, 100.0):
-        assert damping.find_exhausted(now) == frozenset()
-        damping.add([KEY], now)
+    for current_time in (0.0, 100.0):
+        assert damping.find_exhausted(current_time) == frozenset()
+        damping.add([KEY], current_time)
     assert damping.find_exhausted(200.0) == {KEY}
 
 
 def test_rare_drift_stays_repairable() -> None:
     damping = Repairs()
     for number in range(20):
-        now = number * REPAIR_WINDOW_S
-        assert damping.find_exhausted(now) == frozenset()
-        damping.add([KEY], now)
+        current_time = number * REPAIR_WINDOW_S
+        assert damping.find_exhausted(current_time) == frozenset()
+        damping.add([KEY], current_time)
     assert len(damping.times[KEY]) <= MAX_REPAIRS, "what is long ago is forgotten"
 
 
@@ -121,9 +121,10 @@ def test_default_audits_exhaust_repairs() -> None:
 @given(st.lists(st.floats(0, 5000), max_size=60))
 def test_repairs_per_window_are_limited(times: list[float]) -> None:
     damping, done = Repairs(), list[float]()
-    for now in sorted(times):
-        if KEY not in damping.find_exhausted(now):
-            damping.add([KEY], now)
-            done.append(now)
-    for now in done:
-        assert sum(now <= other < now + REPAIR_WINDOW_S for other in done) <= MAX_REPAIRS
+    for current_time in sorted(times):
+        if KEY not in damping.find_exhausted(current_time):
+            damping.add([KEY], current_time)
+            done.append(current_time)
+    for current_time in done:
+        window_end = current_time + REPAIR_WINDOW_S
+        assert sum(current_time <= repair_time < window_end for repair_time in done) <= MAX_REPAIRS

@@ -23,18 +23,18 @@ def report(*changes: SettingChange) -> PassReport:
 
 
 def audits(experience: PassHistory, until: float, every: float, works: float) -> list[float]:
-    """Audit until then; the setting can be set from ``works`` on. Return when it was tried."""
-    tried, now = list[float](), 0.0
-    while now <= until:
-        order = experience.order(PassReason.AUDIT, (), now)
+    """Audit until ``until``; writes succeed from ``works`` on. Return the times of the attempts."""
+    tried, current_time = list[float](), 0.0
+    while current_time <= until:
+        order = experience.order(PassReason.AUDIT, (), current_time)
         change = WAITING
         if FAILED.key not in order.waiting:
-            tried.append(now)
-            change = replace(FAILED, handled=Handled.WRITTEN) if now >= works else FAILED
-        experience.record(order, report(change), now, EPOCH + now)
+            tried.append(current_time)
+            change = replace(FAILED, handled=Handled.WRITTEN) if current_time >= works else FAILED
+        experience.record(order, report(change), current_time, EPOCH + current_time)
         if change.handled is Handled.WRITTEN:
             return tried
-        now += every
+        current_time += every
     return tried
 
 
@@ -54,15 +54,15 @@ def test_permanent_failure_retries_hourly() -> None:
 
 @given(st.integers(1, 86_400), st.integers(1, 80))
 def test_retry_pause_grows_to_limit(audit: int, tries: int) -> None:
-    retries, now, before = Retries(audit), 0.0, 0.0
+    retries, current_time, before = Retries(audit), 0.0, 0.0
     for number in range(1, tries + 1):
-        retries.record([FAILED], now, EPOCH + now, is_complete=True)
+        retries.record([FAILED], current_time, EPOCH + current_time, is_complete=True)
         [failure] = retries.failures.values()
-        pause = failure.due - now
+        pause = failure.due - current_time
         assert before <= pause <= max(audit, MAX_RETRY_DELAY_S)
         assert (failure.retry.tries, failure.retry.since) == (number, EPOCH)
-        before, now = pause, failure.due
-    assert retries.find_due(now) == {FAILED.key}
+        before, current_time = pause, failure.due
+    assert retries.find_due(current_time) == {FAILED.key}
 
 
 def test_write_or_scan_ends_failure() -> None:
@@ -77,18 +77,18 @@ def test_write_or_scan_ends_failure() -> None:
 def test_report_shows_next_retry() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     order = experience.order(PassReason.AUDIT, (), 0.0)
-    _, told = experience.record(order, report(FAILED), 0.0, EPOCH)
-    [change] = told.changes
+    _, recorded = experience.record(order, report(FAILED), 0.0, EPOCH)
+    [change] = recorded.changes
     assert change.retry is not None
     assert (change.retry.since, change.retry.tries, change.retry.next) == (EPOCH, 1, EPOCH + 60)
 
 
 def test_restarted_daemon_inherits_retries() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
-    _, told = experience.record(
+    _, recorded = experience.record(
         experience.order(PassReason.AUDIT, (), 0.0), report(FAILED), 0.0, EPOCH
     )
-    later = PassHistory(60.0, told.changes, current_time=10.0, epoch=EPOCH + 10)
+    later = PassHistory(60.0, recorded.changes, current_time=10.0, epoch=EPOCH + 10)
     assert later.order(PassReason.START, (), 10.0).waiting == {FAILED.key}
     assert later.order(PassReason.AUDIT, (), 60.0).due == {FAILED.key}
 
@@ -110,9 +110,9 @@ def test_only_drift_repairs_count() -> None:
     ):
         experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
         done = replace(FAILED, handled=Handled.WRITTEN, origin=origin)
-        for now in (1.0, 2.0):
-            order = experience.order(PassReason.EVENT, (DeviceEvent("sda"),), now)
-            experience.record(order, report(done), now, EPOCH)
+        for current_time in (1.0, 2.0):
+            order = experience.order(PassReason.EVENT, (DeviceEvent("sda"),), current_time)
+            experience.record(order, report(done), current_time, EPOCH)
         assert bool(experience.order(PassReason.AUDIT, (), 3.0).fought) is fought
 
 
@@ -120,7 +120,7 @@ def test_second_conflict_is_failure() -> None:
     experience = PassHistory(60.0, current_time=0.0, epoch=EPOCH)
     order = Order(PassReason.EVENT, (DeviceEvent("sda"),))
     conflict = replace(FAILED, outcome=Outcome.CONFLICT)
-    again, left = experience.retry_conflicts(order, report(conflict))
+    again, remaining_report = experience.retry_conflicts(order, report(conflict))
     assert again is not None
-    assert (again.names, left.changes) == (("sda",), ())
+    assert (again.names, remaining_report.changes) == (("sda",), ())
     assert experience.retry_conflicts(again, report(conflict)) == (None, report(conflict))

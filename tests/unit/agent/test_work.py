@@ -87,34 +87,34 @@ def test_predecessor_restore_survives_mistake(
     error: str | None,
 ) -> None:
     """A mistake in the configuration keeps no value."""
-    found = Config(profile="oltp")
+    loaded_config = Config(profile="oltp")
 
     def configured() -> Config:
         if mistake:
             raise UsageError("no such key")
-        return found
+        return loaded_config
 
-    given = []
+    configs = []
 
     def put_back(config: Config) -> bytes:
-        given.append(config)
+        configs.append(config)
         return encode_report(PassReport(error=error))
 
     monkeypatch.setattr(chosen, "load_configuration", configured)
     monkeypatch.setattr(passes, "restore_all", put_back)
     work.put_back_for_predecessor()
-    assert given == [Config() if mistake else found]
+    assert configs == [Config() if mistake else loaded_config]
     assert capsys.readouterr().out.strip() == (error or "")
 
 
 def test_daemon_imports_stay_light() -> None:
     words = "import sys, hbatune.cli.commands.daemon; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
-    found = set(done.stdout.decode().split())
+    modules = set(done.stdout.decode().split())
     heavy = {"subprocess", "shutil", "hashlib", "statistics", "configparser", "traceback"}
     rooms = ("operations", "plan.make", "probe.run", "act.writer", "act.journal", "facts.machine")
-    assert not found & heavy
-    assert not found & {f"hbatune.{room}" for room in rooms}
+    assert not modules & heavy
+    assert not modules & {f"hbatune.{room}" for room in rooms}
 
 
 def test_order_survives_encoding() -> None:

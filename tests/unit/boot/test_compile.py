@@ -30,24 +30,24 @@ RULE = re.compile(rf"{PART}(, {PART})*")
 
 
 def ruled(effect: Effect, setting: str = "nomerges", **when: Any) -> Profile:
-    """A profile of one rule."""
-    made = profile((setting, effect))
-    [rule] = made.rules
+    """Return a profile of one rule."""
+    base_profile = profile((setting, effect))
+    [rule] = base_profile.rules
     return msgspec.structs.replace(
-        made, rules=(msgspec.structs.replace(rule, when=msgspec.convert(when, Match)),)
+        base_profile, rules=(msgspec.structs.replace(rule, when=msgspec.convert(when, Match)),)
     )
 
 
 def lines(rules: CompiledRules) -> list[str]:
-    """The rules without what is said about them."""
-    return [each for each in format_rules(rules).split("\n") if each and not each.startswith("#")]
+    """Return the rules without their comments."""
+    return [line for line in format_rules(rules).split("\n") if line and not line.startswith("#")]
 
 
 def part(rules: CompiledRules, title: str) -> list[str]:
-    """The lines of the section whose title begins so."""
-    [section] = [each for each in rules.sections if each.title.startswith(title)]
-    whole = format_rules(msgspec.structs.replace(rules, sections=(section,), left=()))
-    return [each for each in whole.split("\n") if each and not each.startswith("#")]
+    """Return the lines of the section whose title starts with ``title``."""
+    [section] = [candidate for candidate in rules.sections if candidate.title.startswith(title)]
+    text = format_rules(msgspec.structs.replace(rules, sections=(section,), left=()))
+    return [line for line in text.split("\n") if line and not line.startswith("#")]
 
 
 @given(st.integers(1, 5000), st.integers(0, 12000))
@@ -84,19 +84,19 @@ def test_shipped_profiles_compile_to_rules(site: SiteFolder) -> None:
 
 
 def test_writes_are_ordered_after_saves(site: SiteFolder) -> None:
-    whole = lines(compile_rules(site.load("throughput"), Site()))
-    written = [each for each in whole if re.search(r', ATTR\{[^}]+\}="', each)]
-    paths = [re.findall(r'ATTR\{([^}]+)\}="', each)[-1] for each in written]
+    rule_lines = lines(compile_rules(site.load("throughput"), Site()))
+    written = [line for line in rule_lines if re.search(r', ATTR\{[^}]+\}="', line)]
+    paths = [re.findall(r'ATTR\{([^}]+)\}="', line)[-1] for line in written]
     order = ["queue/scheduler", "device/queue_depth", "queue/nr_requests"]
     assert paths == sorted(paths, key=order.index)
-    saving = [number for number, each in enumerate(whole) if '="$attr{' in each]
-    assert max(saving) < min(map(whole.index, written))
+    saving = [number for number, line in enumerate(rule_lines) if '="$attr{' in line]
+    assert max(saving) < min(map(rule_lines.index, written))
 
 
 def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
-    whole = lines(compile_rules(site.load("oltp"), Site()))
+    rule_lines = lines(compile_rules(site.load("oltp"), Site()))
     save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
-    assert any(each.endswith(save) and "NR_REQUESTS" in each for each in whole)
+    assert any(line.endswith(save) and "NR_REQUESTS" in line for line in rule_lines)
     assert parse_saved_values({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
         "nr_requests": 256,
         "queue/iosched/async_depth": 256,
@@ -105,28 +105,32 @@ def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
 
 def test_saved_values_survive_every_event(site: SiteFolder) -> None:
     for name in ("oltp", "balanced"):
-        whole = lines(compile_rules(site.load(name), Site()))
-        kept = whole.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
-        assert kept < whole.index('ACTION!="add", GOTO="hbatune_end"')
-        assert whole.index('IMPORT{db}=="HBATUNE_SEEN"') < kept
+        rule_lines = lines(compile_rules(site.load(name), Site()))
+        import_index = rule_lines.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
+        assert import_index < rule_lines.index('ACTION!="add", GOTO="hbatune_end"')
+        assert rule_lines.index('IMPORT{db}=="HBATUNE_SEEN"') < import_index
 
 
 def test_rules_skip_initramfs(site: SiteFolder) -> None:
-    whole = lines(compile_rules(site.load(), Site()))
-    assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in whole[:6]
+    rule_lines = lines(compile_rules(site.load(), Site()))
+    assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in rule_lines[:6]
 
 
 def test_depth_is_only_raised(site: SiteFolder) -> None:
     rules = compile_rules(ruled(Exactly(64), "queue_depth"), Site())
-    [line] = [each for each in lines(rules) if each.endswith('ATTR{device/queue_depth}="64"')]
+    [line] = [
+        candidate
+        for candidate in lines(rules)
+        if candidate.endswith('ATTR{device/queue_depth}="64"')
+    ]
     assert 'ATTR{device/queue_depth}=="[0-9]|[1-5][0-9]|6[0-3]"' in line
 
 
 def test_read_ahead_is_written_last() -> None:
-    made = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
-    whole = lines(compile_rules(made, Site()))
-    assert 'ATTR{queue/read_ahead_kb}="128"' in whole[-2]
-    assert 'ENV{.HBATUNE_RESET_READ_AHEAD_KB}=="1"' in whole[-2]
+    base_profile = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
+    rule_lines = lines(compile_rules(base_profile, Site()))
+    assert 'ATTR{queue/read_ahead_kb}="128"' in rule_lines[-2]
+    assert 'ENV{.HBATUNE_RESET_READ_AHEAD_KB}=="1"' in rule_lines[-2]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +156,8 @@ def test_read_ahead_is_written_last() -> None:
 )
 def test_conditions_report_exactness(when: dict[str, Any], exact: bool) -> None:
     assert build_condition(msgspec.convert(when, Match)).exact is exact
-    left = dict(compile_rules(ruled(Exactly(2), **when), Site()).left)
-    assert ("nomerges (rule-0)" in left) is not exact
+    daemon_settings = dict(compile_rules(ruled(Exactly(2), **when), Site()).left)
+    assert ("nomerges (rule-0)" in daemon_settings) is not exact
 
 
 @pytest.mark.parametrize("when", [{"kind": ["path"]}, {"kind": ["map"], "multipath": ["nvme"]}])
@@ -173,10 +177,10 @@ def test_only_pure_map_rules_compile(when: dict[str, Any]) -> None:
 
 
 def test_inexact_condition_clears_setting() -> None:
-    made = profile(("nomerges", Exactly(2)))
-    [first] = made.rules
+    base_profile = profile(("nomerges", Exactly(2)))
+    [first] = base_profile.rules
     second = Rule("odd", Match(model=("ST[0-9]*",)), "nomerges", Exactly(0), "b", "site", "x.toml")
-    rules = compile_rules(msgspec.structs.replace(made, rules=(first, second)), Site())
+    rules = compile_rules(msgspec.structs.replace(base_profile, rules=(first, second)), Site())
     assert part(rules, "odd") == [
         'KERNEL=="sd*", ENV{.HBATUNE_NOMERGES}=""',
         'KERNEL=="nvme*", ENV{.HBATUNE_NOMERGES}=""',
@@ -259,45 +263,47 @@ def test_reverted_setting_is_skipped(site: SiteFolder) -> None:
 def test_site_array_depths_need_daemon(site: SiteFolder) -> None:
     array = SiteArray("a", 4, port_limit=1600, counting=LimitScope.LUN)
     rules = compile_rules(site.load(), Site(array=(array,), members={"sda": 5}))
-    whole = part(rules, "Depths that only the daemon")
-    assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    section_lines = part(rules, "Depths that only the daemon")
+    assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
     # Another rule has switched queuing off, and that stays.
     off = 'ENV{.HBATUNE_PROTOCOL}=="sata", ATTR{device/queue_depth}=="1", '
-    assert off + 'ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
-    assert 'ENV{.HBATUNE_PROTOCOL}=="*volume*", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    assert off + 'ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
+    assert 'ENV{.HBATUNE_PROTOCOL}=="*volume*", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
 
 
 @given(hostile.filter(bool), hostile.filter(bool), hostile.filter(bool))
-def test_hostile_names_stay_quoted(one: str, two: str, three: str) -> None:
-    made = ruled(Exactly(2), vendor=[one], model=[two, three])
-    [rule] = made.rules
-    named = msgspec.structs.replace(rule, name=one, because=two, source=three)
-    tried = (RevertedValue(f"{two}@{three}", "nomerges", 2),)
+def test_hostile_names_stay_quoted(first: str, second: str, third: str) -> None:
+    hostile_profile = ruled(Exactly(2), vendor=[first], model=[second, third])
+    [rule] = hostile_profile.rules
+    named = msgspec.structs.replace(rule, name=first, because=second, source=third)
+    tried = (RevertedValue(f"{second}@{third}", "nomerges", 2),)
     rules = compile_rules(
-        msgspec.structs.replace(made, rules=(named,), name=three),
-        Site(exclude=(one, f"{one}@{two}", f"naa.{three}")),
-        excluded=(two, f"{two}/{three}"),
+        msgspec.structs.replace(hostile_profile, rules=(named,), name=third),
+        Site(exclude=(first, f"{first}@{second}", f"naa.{third}")),
+        excluded=(second, f"{second}/{third}"),
         reverted=tried,
     )
-    whole = format_rules(rules)
-    assert all(each.isprintable() for each in whole.split("\n"))
-    assert all(RULE.fullmatch(line) for line in lines(rules)), whole
+    text = format_rules(rules)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert all(RULE.fullmatch(line) for line in lines(rules)), text
     ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
     substituted = [line for line in lines(rules) if "$" in ours.sub("", line)]
-    assert all("ATTRS{sas_device/$id/target_port_protocols}==" in each for each in substituted)
+    assert all("ATTRS{sas_device/$id/target_port_protocols}==" in line for line in substituted)
 
 
 def test_exhausted_memory_defers_nr_requests() -> None:
     """udev sees one disk at a time and cannot add up what all of them take."""
-    asked = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
-    assert compile_rules(asked, Site()).settings == ("nr_requests",)
-    without = compile_rules(asked, Site(), room=False)
+    sas_profile = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
+    assert compile_rules(sas_profile, Site()).settings == ("nr_requests",)
+    without = compile_rules(sas_profile, Site(), room=False)
     assert without.settings == ()
     assert any("memory of the requests" in why for _, why in without.left)
 
 
 def test_hands_off_mark_stops_rules() -> None:
-    said = part(compile_rules(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything")
-    assert said == [
+    section_lines = part(
+        compile_rules(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything"
+    )
+    assert section_lines == [
         f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
     ]

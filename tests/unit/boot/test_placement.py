@@ -24,9 +24,9 @@ def test_removal_restores_original_tree(tmp_path: Path) -> None:
     assert len(placement.place_pieces(tmp_path, MANIFEST, PIECES)) == 3
     assert join_root(tmp_path, RULES).read_text() == "rules\n"
     assert (tmp_path / "etc/link").readlink() == Path("/x")
-    taken = placement.remove_files(tmp_path, MANIFEST)
-    placement.remove_empty_folders(tmp_path, taken.folders)
-    assert len(taken.gone) == 3
+    removal = placement.remove_files(tmp_path, MANIFEST)
+    placement.remove_empty_folders(tmp_path, removal.folders)
+    assert len(removal.gone) == 3
     assert tree(tmp_path) == before
 
 
@@ -35,12 +35,12 @@ def test_unremovable_folder_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     placement.place_pieces(tmp_path, MANIFEST, PIECES)
-    taken = placement.remove_files(tmp_path, MANIFEST)
+    removal = placement.remove_files(tmp_path, MANIFEST)
     (tmp_path / "etc/udev/rules.d/99-other.rules").write_text("")
-    placement.remove_empty_folders(tmp_path, taken.folders)  # a folder with another's file stays
+    placement.remove_empty_folders(tmp_path, removal.folders)  # a folder with another's file stays
     monkeypatch.setattr(Path, "rmdir", refuse)
     with pytest.raises(InstallError, match="cannot be removed: Read-only file system"):
-        placement.remove_empty_folders(tmp_path, taken.folders)
+        placement.remove_empty_folders(tmp_path, removal.folders)
 
 
 def test_repeated_placement_changes_nothing(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_edited_file_is_preserved(tmp_path: Path) -> None:
             tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n"))
         )
     assert join_root(tmp_path, UNIT).read_text() == "unit\n"
-    taken = placement.remove_files(tmp_path, MANIFEST)
-    assert taken.left == (RULES,)
+    removal = placement.remove_files(tmp_path, MANIFEST)
+    assert removal.left == (RULES,)
     assert join_root(tmp_path, RULES).read_text() == "mine\n"
     assert not join_root(tmp_path, UNIT).exists()
     assert placement.remove_files(tmp_path, MANIFEST).left == (RULES,)
@@ -127,8 +127,8 @@ def test_removal_stays_inside_root(tmp_path: Path, path: str) -> None:
     outside.mkdir()
     (outside / "file").write_text("rules\n")
     (root / "etc/udev/rules.d").symlink_to(outside)
-    known = placement.Manifest((placement.PlacedFile(path, (placement.hash_data(b"rules\n"),)),))
-    placement.save_manifest(join_root(root, MANIFEST), known)
+    manifest = placement.Manifest((placement.PlacedFile(path, (placement.hash_data(b"rules\n"),)),))
+    placement.save_manifest(join_root(root, MANIFEST), manifest)
     with pytest.raises(InstallError, match=r"leads out of"):
         placement.remove_files(root, MANIFEST)
     assert (outside / "file").exists()

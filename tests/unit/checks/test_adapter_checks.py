@@ -38,20 +38,20 @@ from tests.unit.profiles import profile
 
 def lun(number: int = 0, depth: int = 64, **overrides: Any) -> Endpoint:
     target = f"sd{chr(97 + number)}"
-    made = {
+    defaults = {
         "family": "lpfc",
         "protocol": Protocol.FC,
         "storage": Storage.ARRAY,
         "address": f"0:0:0:{number}",
         "attributes": attributes(device__queue_depth=str(depth)),
     }
-    return endpoint(target=target, **{**made, **overrides})
+    return endpoint(target=target, **{**defaults, **overrides})
 
 
-def looked(*luns: Endpoint, family: str = "lpfc", **facts: Any) -> CheckInput:
-    it = machine(*luns, adapters=(adapter(family=family),))
-    fares = health(it, adapters={ADAPTER: adapter_health(**facts)})
-    return replace(seen(it, fares), arrays=load_arrays(find_shipped("rules")))
+def build_input(*luns: Endpoint, family: str = "lpfc", **facts: Any) -> CheckInput:
+    hba_machine = machine(*luns, adapters=(adapter(family=family),))
+    fares = health(hba_machine, adapters={ADAPTER: adapter_health(**facts)})
+    return replace(seen(hba_machine, fares), arrays=load_arrays(find_shipped("rules")))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_interrupt_coalescing_sets_severity(
     inspected: dict[str, str], severity: Severity | None, words: str
 ) -> None:
     facts = {f"host0 {name}": text for name, text in inspected.items()}
-    findings = found(looked(lun(), inspected=facts), "coalescing-on")
+    findings = found(build_input(lun(), inspected=facts), "coalescing-on")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
     assert all(
         f"host0: completions wait for company for {words}" in format_finding(finding).evidence
@@ -78,50 +78,54 @@ def test_interrupt_coalescing_sets_severity(
 
 
 def test_perf_mode_coalesces_all_queues() -> None:
-    it = looked(lun(), family="mpt3sas", options={"perf_mode": "1"})
-    assert format_finding(only(found(it, "coalescing-on"))).evidence == (
+    check_input = build_input(lun(), family="mpt3sas", options={"perf_mode": "1"})
+    assert format_finding(only(found(check_input, "coalescing-on"))).evidence == (
         "completions wait for company (perf_mode=1)"
     )
-    assert not found(looked(lun(), options={"perf_mode": "0"}), "coalescing-on")
+    assert not found(build_input(lun(), options={"perf_mode": "0"}), "coalescing-on")
 
 
 def test_low_target_depth_is_advice() -> None:
     luns = [lun(number) for number in range(4)]
-    it = looked(*luns, inspected={"host0 lpfc_tgt_queue_depth": "100"})
-    finding = only(found(it, "target-commands"))
+    check_input = build_input(*luns, inspected={"host0 lpfc_tgt_queue_depth": "100"})
+    finding = only(found(check_input, "target-commands"))
     assert (finding.severity, facts(finding)["depths"], facts(finding)["luns"]) == (
         ADVICE,
         256,
         4,
     )
-    enough = looked(*luns, inspected={"host0 lpfc_tgt_queue_depth": "256"})
+    enough = build_input(*luns, inspected={"host0 lpfc_tgt_queue_depth": "256"})
     assert not found(enough, "target-commands")
     elsewhere = [lun(number, address=f"0:0:{number}:0") for number in range(4)]
     assert not found(
-        looked(*elsewhere, inspected={"host0 lpfc_tgt_queue_depth": "100"}), "target-commands"
+        build_input(*elsewhere, inspected={"host0 lpfc_tgt_queue_depth": "100"}), "target-commands"
     )
 
 
 def test_timed_depth_lowering_is_reported() -> None:
-    it = looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "30"})
-    assert "longer than 30 ms" in format_finding(only(found(it, "target-time"))).evidence
-    assert not found(looked(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "0"}), "target-time")
+    check_input = build_input(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "30"})
+    assert "longer than 30 ms" in format_finding(only(found(check_input, "target-time"))).evidence
+    assert not found(
+        build_input(lun(), inspected={"host0 lpfc_max_scsicmpl_time": "0"}), "target-time"
+    )
 
 
 @pytest.mark.parametrize(
     ("state", "severity"), [("1", None), ("2", CRITICAL), ("3", WARNING), ("4", CRITICAL)]
 )
 def test_inactive_adapter_is_reported(state: str, severity: Severity | None) -> None:
-    findings = found(looked(family="mpi3mr", inspected={"host0 adp_state": state}), "adapter-state")
+    findings = found(
+        build_input(family="mpi3mr", inspected={"host0 adp_state": state}), "adapter-state"
+    )
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
-@pytest.mark.parametrize(("offered", "told"), [(9664, False), (20000, True)])
-def test_low_can_queue_is_reported(offered: int, told: bool) -> None:
-    it = looked(family="mpi3mr", credits={"host0": offered})
-    findings = found(it, "host-commands")
-    assert bool(findings) is told
-    if told:
+@pytest.mark.parametrize(("offered", "is_reported"), [(9664, False), (20000, True)])
+def test_low_can_queue_is_reported(offered: int, is_reported: bool) -> None:
+    check_input = build_input(family="mpi3mr", credits={"host0": offered})
+    findings = found(check_input, "host-commands")
+    assert bool(findings) is is_reported
+    if is_reported:
         assert format_finding(findings[0]).evidence == (
             "host0 takes 9664 commands, and the firmware offers 20000"
         )
@@ -131,13 +135,13 @@ def test_low_can_queue_is_reported(offered: int, told: bool) -> None:
 def test_slow_ports_are_reported() -> None:
     rates = {"host0": LinkRate(8, 16), "phy-1:0": LinkRate(6, 12), "phy-1:1": LinkRate(6, 12)}
     ports, phys = sorted(
-        found(looked(lun(), rates=rates), "port-rate"), key=lambda each: each.severity
+        found(build_input(lun(), rates=rates), "port-rate"), key=lambda finding: finding.severity
     )
     assert (ports.severity, facts(ports)["ports"]) == (ADVICE, ("host0",))
     assert "switch port of host0" in format_finding(ports).advice
     assert (phys.severity, facts(phys)["ports"]) == (INFO, ("phy-1:0", "phy-1:1"))
     assert "at 6 Gbit/s, where 12 are possible" in format_finding(phys).evidence
-    assert not found(looked(lun(), rates={"host0": LinkRate(16, 16)}), "port-rate")
+    assert not found(build_input(lun(), rates={"host0": LinkRate(16, 16)}), "port-rate")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_array_port_overload_is_advice(
     """Nobody has described it in [[site.array]]."""
     port = "0x500601613b240f3a"
     disks = [lun(number, depth, vendor=vendor, model=model, port=port) for number in range(luns)]
-    findings = found(looked(*disks), "array-port")
+    findings = found(build_input(*disks), "array-port")
     assert [facts(finding)["limit"] for finding in findings] == ([limit] if limit else [])
     for finding in findings:
         assert (finding.severity, facts(finding)["depths"]) == (ADVICE, luns * depth)
@@ -176,9 +180,9 @@ def test_share_counts_current_depth() -> None:
         )
         for number in range(15)
     ]
-    it = machine(*drives, adapters=(adapter(hosts=(serving,)),))
+    hba_machine = machine(*drives, adapters=(adapter(hosts=(serving,)),))
     finding = only(
-        found(seen(it, profile=profile(("queue_depth", AtLeast(4)))), "host-depth-share")
+        found(seen(hba_machine, profile=profile(("queue_depth", AtLeast(4)))), "host-depth-share")
     )
     assert (finding.severity, facts(finding)["wanted"]) == (INFO, 32)
     assert facts(finding)["share"] == 16
@@ -216,7 +220,7 @@ def test_slow_link_names_possible_speed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "above", "root", "severity"),
+    ("adapter_errors", "above", "root", "severity"),
     [
         (NO_ERRORS, NO_ERRORS, NO_ERRORS, None),
         (Errors(3, 0, 0), NO_ERRORS, NO_ERRORS, ADVICE),
@@ -229,10 +233,12 @@ def test_slow_link_names_possible_speed() -> None:
     ],
 )
 def test_bus_errors_set_severity(
-    own: Errors, above: Errors, root: Errors, severity: Severity | None
+    adapter_errors: Errors, above: Errors, root: Errors, severity: Severity | None
 ) -> None:
     sick = machine()
-    fares = adapters(sick, errors=own, port=port(errors=above), root=Root("0000:00:01.0", root))
+    fares = adapters(
+        sick, errors=adapter_errors, port=port(errors=above), root=Root("0000:00:01.0", root)
+    )
     findings = found(seen(sick, health(sick, **fares)), "pcie-errors")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
@@ -264,9 +270,9 @@ def test_disabled_msix_is_reported() -> None:
 
 
 def test_msix_advice_omits_option() -> None:
-    told = format_finding(only(found(on_a_line(LINE), "msix-off")))
-    assert "option" not in told.evidence + told.advice
-    assert "journalctl -k -g msi" in told.advice
+    text = format_finding(only(found(on_a_line(LINE), "msix-off")))
+    assert "option" not in text.evidence + text.advice
+    assert "journalctl -k -g msi" in text.advice
 
 
 def test_hidden_vectors_are_inconclusive() -> None:

@@ -93,5 +93,5 @@ def test_sunk_depth_is_reported() -> None:
 def test_requested_depth_never_sinks() -> None:
     wants = profile(("queue_depth", Exactly(17)))
     assert "sdb" not in {
-        each.target for each in found(seen(sunk("17"), profile=wants), "depth-sunk")
+        finding.target for finding in found(seen(sunk("17"), profile=wants), "depth-sunk")
     }

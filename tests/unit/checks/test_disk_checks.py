@@ -101,18 +101,18 @@ def test_cacheless_adapter_skips_cache_advice() -> None:
     card = Pci("0000:01:00.0", 0x010400, 0x1014, 0x034A, 0x1014, 0x033B)  # a 57B4
     cacheless = adapter(family="ipr", pci=card, product="IBM 57B4 SAS RAID")
     volume = endpoint(family="ipr", protocol=Protocol.VOLUME, medium=Medium.HDD)
-    it = seen(machine(volume, adapters=(cacheless,)))
-    assert not found(it, "adapter-cache")
-    finding = only(found(it, "adapter-cacheless"))
+    check_input = seen(machine(volume, adapters=(cacheless,)))
+    assert not found(check_input, "adapter-cache")
+    finding = only(found(check_input, "adapter-cacheless"))
     assert (
         "IBM 57B4 SAS RAID has no write cache; disks that turn: sda"
         in format_finding(finding).evidence
     )
     assert "without a cache RAID 6 costs" in format_finding(finding).advice
     caching = adapter(family="ipr", pci=replace(card, subsystem_device=0x035E))
-    it = seen(machine(volume, adapters=(caching,)))
-    assert found(it, "adapter-cache")
-    assert not found(it, "adapter-cacheless")
+    check_input = seen(machine(volume, adapters=(caching,)))
+    assert found(check_input, "adapter-cache")
+    assert not found(check_input, "adapter-cacheless")
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_unread_facts_are_unclean() -> None:
     )
     findings = run_checks(seen(sick, fares))
     assert not is_clean(findings)
-    told = {finding.id: format_finding(finding).evidence for finding in findings}
-    assert told["adapter-unread"] == (
+    evidence = {finding.id: format_finding(finding).evidence for finding in findings}
+    assert evidence["adapter-unread"] == (
         "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
         " (Permission denied)"
     )
-    assert told["disk-unread"] == "could not be read: timeouts (Permission denied)"
-    assert told["processes-hidden"] == "not known whether they run: tuned, irqbalance"
+    assert evidence["disk-unread"] == "could not be read: timeouts (Permission denied)"
+    assert evidence["processes-hidden"] == "not known whether they run: tuned, irqbalance"
 
 
 @pytest.mark.parametrize(
@@ -209,12 +209,12 @@ def test_unread_facts_are_unclean() -> None:
 )
 def test_unreadable_fact_advises_root(missing: Missing, reason: str, advice: str) -> None:
     sick = machine()
-    told = format_finding(
+    text = format_finding(
         only(found(seen(sick, health(sick, **disks(sick, timeouts=missing))), "disk-unread"))
     )
-    assert reason in told.evidence
-    assert advice in told.advice
-    assert ("as root" in told.advice) is (missing is DENIED)
+    assert reason in text.evidence
+    assert advice in text.advice
+    assert ("as root" in text.advice) is (missing is DENIED)
 
 
 def test_absent_facts_stay_clean() -> None:
@@ -240,16 +240,16 @@ def test_unknown_depth_is_reported(depth: Attribute | Missing, reason: str | Non
 
 
 def test_duplicate_names_are_reported() -> None:
-    one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
-    two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
-    findings = found(seen(machine(one, two)), "same-name")
+    first = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
+    second = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
+    findings = found(seen(machine(first, second)), "same-name")
     assert [(finding.target, facts(finding)["others"]) for finding in findings] == [
         ("sda", ("sdb",)),
         ("sdb", ("sda",)),
     ]
     assert {finding.severity for finding in findings} == {WARNING}
     assert "maker's tool" in format_finding(findings[0]).advice
-    paths = (replace(each, kind=Kind.PATH) for each in (one, two))
+    paths = (replace(disk, kind=Kind.PATH) for disk in (first, second))
     assert found(seen(machine(*paths)), "same-name") == []
 
 
@@ -264,11 +264,11 @@ def test_nameless_disks_are_information() -> None:
         )
         for n in "cd"
     ]
-    it = seen(machine(*bare, *make))
-    findings = found(it, "no-name")
+    check_input = seen(machine(*bare, *make))
+    findings = found(check_input, "no-name")
     assert [finding.target for finding in findings] == ["sda", "sdb", "sdc", "sdd"]
     assert {finding.severity for finding in findings} == {INFO}
-    assert found(it, "same-name") == []
+    assert found(check_input, "same-name") == []
 
 
 def test_unmatched_names_are_reported() -> None:

@@ -29,17 +29,17 @@ def test_command_timeouts_are_reported() -> None:
     assert (finding.severity, finding.target) == (WARNING, "sda")
     assert format_finding(finding).evidence == "1 of 1000000 commands timed out"
     native = health(sick, **disks(sick, timeouts=ABSENT, logged={ErrorKind.TIMEOUT: 2}))
-    told = format_finding(only(found(seen(sick, native), "command-timeouts")))
-    assert told.evidence == "2 commands timed out"
+    text = format_finding(only(found(seen(sick, native), "command-timeouts")))
+    assert text.evidence == "2 commands timed out"
 
 
 def test_unreadable_log_advises_root() -> None:
     sick = machine()
     for log, roots in ((True, False), (DENIED, True), (ABSENT, False)):
         fares = health(sick, **disks(sick, timeouts=1), log=log)
-        told = format_finding(only(found(seen(sick, fares), "command-timeouts")))
-        assert "journalctl -k -g sda" in told.advice
-        assert ("as root" in told.advice) is roots
+        text = format_finding(only(found(seen(sick, fares), "command-timeouts")))
+        assert "journalctl -k -g sda" in text.advice
+        assert ("as root" in text.advice) is roots
 
 
 @pytest.mark.parametrize("errors", [0, 3, 41, 9078])

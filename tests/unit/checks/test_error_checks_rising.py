@@ -53,24 +53,24 @@ def fares(
     )
 
 
-def looked(before: Health, now: Health, *, seconds: int = 3600) -> CheckInput:
-    """The machine as checks see it now, having been looked at so long before."""
+def build_input(before: Health, current: Health, *, seconds: int = 3600) -> CheckInput:
+    """Build the input of a check whose earlier counters are ``seconds`` old."""
     return replace(
-        seen(HOST, now),
-        counted=collect_counters(HOST, now, 1_000_000 + seconds),
+        seen(HOST, current),
+        counted=collect_counters(HOST, current, 1_000_000 + seconds),
         earlier=collect_counters(HOST, before, 1_000_000),
     )
 
 
 def test_rise_shows_range_and_time() -> None:
-    [finding] = found(looked(fares(timeouts=2), fares(timeouts=5)), "counters-rising")
+    [finding] = found(build_input(fares(timeouts=2), fares(timeouts=5)), "counters-rising")
     assert (finding.target, finding.severity) == (DISK.target, Severity.WARNING)
     assert format_finding(finding).evidence == "timeouts: from 2 to 5 within 60 minutes"
 
 
 def test_link_errors_rise_at_adapter() -> None:
-    now = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
-    findings = found(looked(fares(errors=Errors(2, ABSENT, 0)), now), "counters-rising")
+    current = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
+    findings = found(build_input(fares(errors=Errors(2, ABSENT, 0)), current), "counters-rising")
     assert {
         (finding.target, facts(finding)["counter"], facts(finding)["was"]) for finding in findings
     } == {
@@ -82,13 +82,13 @@ def test_link_errors_rise_at_adapter() -> None:
 
 def test_old_timeouts_lose_severity() -> None:
     old = fares(failed=100, timeouts=2)
-    assert not found(looked(old, old), "counters-rising")
-    assert [e.severity for e in found(looked(old, old), "command-timeouts")] == [Severity.INFO]
+    assert not found(build_input(old, old), "counters-rising")
+    assert [e.severity for e in found(build_input(old, old), "command-timeouts")] == [Severity.INFO]
     assert [e.severity for e in found(seen(HOST, old), "command-timeouts")] == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
-    ("fault", "id", "new", "known"),
+    ("fault", "id", "new_severity", "old_severity"),
     [
         (ErrorKind.MEDIUM, "medium-errors", Severity.CRITICAL, Severity.WARNING),
         (ErrorKind.SPACE, "space-errors", Severity.CRITICAL, Severity.WARNING),
@@ -98,18 +98,18 @@ def test_old_timeouts_lose_severity() -> None:
     ],
 )
 def test_old_failures_lose_severity(
-    fault: ErrorKind, id: str, new: Severity, known: Severity
+    fault: ErrorKind, id: str, new_severity: Severity, old_severity: Severity
 ) -> None:
     old, more = fares(logged={fault: 2}), fares(logged={fault: 3})
-    assert [each.severity for each in found(looked(old, more), id)] == [new]
-    assert [each.severity for each in found(looked(old, old), id)] == [known]
+    assert [finding.severity for finding in found(build_input(old, more), id)] == [new_severity]
+    assert [finding.severity for finding in found(build_input(old, old), id)] == [old_severity]
     # Messages that the log has lost since are no news.
-    assert [each.severity for each in found(looked(more, old), id)] == [known]
-    assert not found(looked(old, more), "counters-rising")
+    assert [finding.severity for finding in found(build_input(more, old), id)] == [old_severity]
+    assert not found(build_input(old, more), "counters-rising")
 
 
 def test_polling_errors_are_ignored() -> None:
-    findings = run_checks(looked(fares(failed=1), fares(failed=9078)))
+    findings = run_checks(build_input(fares(failed=1), fares(failed=9078)))
     assert {finding.id for finding in findings} == {"drive-cache"}
 
 
@@ -121,18 +121,18 @@ def test_polling_errors_are_ignored() -> None:
     ],
 )
 def test_rise_advice_names_place(name: str, advice: str) -> None:
-    [finding] = found(looked(fares(), fares(link_errors={name: 3})), "counters-rising")
+    [finding] = found(build_input(fares(), fares(link_errors={name: 3})), "counters-rising")
     assert advice in format_finding(finding).advice
-    [finding] = found(looked(fares(), fares(errors=Errors(3, 0, 0))), "counters-rising")
+    [finding] = found(build_input(fares(), fares(errors=Errors(3, 0, 0))), "counters-rising")
     assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
-    [finding] = found(looked(fares(), fares(timeouts=3)), "counters-rising")
+    [finding] = found(build_input(fares(), fares(timeouts=3)), "counters-rising")
     assert "-g sda" in format_finding(finding).advice
 
 
 def test_old_corrections_lose_severity() -> None:
-    def severities(before: Health | None, now: Health) -> list[Severity]:
-        what = looked(before, now) if before else seen(HOST, now)
-        return [each.severity for each in found(what, "pcie-errors")]
+    def severities(before: Health | None, current: Health) -> list[Severity]:
+        check_input = build_input(before, current) if before else seen(HOST, current)
+        return [finding.severity for finding in found(check_input, "pcie-errors")]
 
     noisy = port(errors=Errors(5, 0, 0))
     root = Root("0000:00:01.0", Errors(6, 0, 0))
@@ -151,10 +151,10 @@ def test_old_corrections_lose_severity() -> None:
 
 
 def test_root_port_rise_is_ignored() -> None:
-    now = fares(root=Root("0000:00:01.0", Errors(6, 1, 0)))
-    assert not found(looked(fares(), now), "counters-rising")
-    now = fares(port=port(errors=Errors(0, 1, 0)))
-    [finding] = found(looked(fares(), now), "counters-rising")
+    current = fares(root=Root("0000:00:01.0", Errors(6, 1, 0)))
+    assert not found(build_input(fares(), current), "counters-rising")
+    current = fares(port=port(errors=Errors(0, 1, 0)))
+    [finding] = found(build_input(fares(), current), "counters-rising")
     assert (facts(finding)["counter"], finding.severity) == ("port nonfatal", Severity.WARNING)
     assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
 
@@ -164,13 +164,13 @@ def at(seconds: int, boot: str = "b") -> ErrorCounters:
 
 
 def test_comparison_spans_one_day() -> None:
-    now = at(10 * DAY_S)
-    assert find_earlier_counters([], now) is None
-    assert find_earlier_counters([at(5, "another")], now) is None
+    current = at(10 * DAY_S)
+    assert find_earlier_counters([], current) is None
+    assert find_earlier_counters([at(5, "another")], current) is None
     assert find_earlier_counters(
-        [at(9 * DAY_S - 1), at(9 * DAY_S + 5), at(9 * DAY_S + 9)], now
+        [at(9 * DAY_S - 1), at(9 * DAY_S + 5), at(9 * DAY_S + 9)], current
     ) == at(9 * DAY_S + 5)
-    assert find_earlier_counters([at(3 * DAY_S), at(5 * DAY_S)], now) == at(5 * DAY_S)
+    assert find_earlier_counters([at(3 * DAY_S), at(5 * DAY_S)], current) == at(5 * DAY_S)
 
 
 def test_remembered_counters_are_bounded() -> None:
@@ -198,10 +198,12 @@ def test_check_reports_rise(
 ) -> None:
     monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
 
-    def check(health: Health, taken: int) -> str:
+    def check(health: Health, timestamp: int) -> str:
         looks = load_counted(paths.COUNTERS)
-        it = replace(snapshot(HOST), health=health, taken=taken, looks=looks)
-        monkeypatch.setattr("hbatune.cli.commands.check.take_snapshot", lambda context: it)
+        host_snapshot = replace(snapshot(HOST), health=health, taken=timestamp, looks=looks)
+        monkeypatch.setattr(
+            "hbatune.cli.commands.check.take_snapshot", lambda context: host_snapshot
+        )
         main(["check"])
         return capsys.readouterr().out
 
@@ -210,14 +212,16 @@ def test_check_reports_rise(
 
 
 def test_snapshots_show_rise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, timeouts, taken in (("old", 1, 1_000_000), ("new", 4, 1_001_200)):
-        it = replace(snapshot(HOST), health=fares(timeouts=timeouts), taken=taken)
-        (tmp_path / name).write_bytes(encode_snapshot(it))
+    for name, timeouts, timestamp in (("old", 1, 1_000_000), ("new", 4, 1_001_200)):
+        host_snapshot = replace(snapshot(HOST), health=fares(timeouts=timeouts), taken=timestamp)
+        (tmp_path / name).write_bytes(encode_snapshot(host_snapshot))
     main(["check", "--snapshot", str(tmp_path / "new"), "--since", str(tmp_path / "old")])
     assert "timeouts: from 1 to 4 within 20 minutes" in capsys.readouterr().out
     assert main(["check", "--since", str(tmp_path / "old")]) == 2
 
 
 def test_anonymous_snapshot_drops_counters() -> None:
-    taken = replace(snapshot(HOST), looks=(ErrorCounters("b", 5, {DISK.id: {"errors": 1}}),))
-    assert anonymise_snapshot(taken).looks == ()
+    host_snapshot = replace(
+        snapshot(HOST), looks=(ErrorCounters("b", 5, {DISK.id: {"errors": 1}}),)
+    )
+    assert anonymise_snapshot(host_snapshot).looks == ()

@@ -35,10 +35,10 @@ from tests.unit.profiles import profile
 
 def test_unapproved_versions_are_reported() -> None:
     def ids(*approved: ApprovedVersions) -> list[tuple[str, Severity]]:
-        what = seen(machine(), site=Site(approved=approved))
+        check_input = seen(machine(), site=Site(approved=approved))
         return [
             (check.id, check.severity)
-            for check in run_checks(what)
+            for check in run_checks(check_input)
             if check.id.endswith("-approved")
         ]
 
@@ -57,21 +57,21 @@ def test_unknown_firmware_version_is_advice() -> None:
     site = Site(approved=(ApprovedVersions("mpt3sas", firmware=("16.*",)),))
     finding = only(found(seen(sick, site=site), "firmware-not-approved"))
     assert finding.severity is ADVICE
-    said = format_finding(finding)
-    assert said.evidence == (
+    text = format_finding(finding)
+    assert text.evidence == (
         "the version of its firmware is not known (absent), and only these are approved: 16.*"
     )
-    assert "vendor's own tool" in said.advice
+    assert "vendor's own tool" in text.advice
 
 
 def test_missing_driver_version_means_kernel() -> None:
-    def told(version: Missing) -> str:
+    def get_evidence(version: Missing) -> str:
         sick = machine(adapters=(adapter(driver_version=version),))
         site = Site(approved=(ApprovedVersions("mpt3sas", driver=("48.*",)),))
         return format_finding(only(found(seen(sick, site=site), "driver-not-approved"))).evidence
 
-    assert told(ABSENT).startswith(f"driver {machine().kernel} is not among")
-    assert told(DENIED).startswith("the version of its driver is not known (unreadable)")
+    assert get_evidence(ABSENT).startswith(f"driver {machine().kernel} is not among")
+    assert get_evidence(DENIED).startswith("the version of its driver is not known (unreadable)")
 
 
 def test_competing_setters_are_reported() -> None:
@@ -92,7 +92,7 @@ def test_competing_setters_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "told"),
+    ("of", "is_reported"),
     [
         ((), True),
         (("SEAGATE",), True),
@@ -103,12 +103,12 @@ def test_competing_setters_are_reported() -> None:
         (("mpath-3624a937*",), True),
     ],
 )
-def test_foreign_vendor_rule_is_ignored(of: tuple[str, ...], told: bool) -> None:
+def test_foreign_vendor_rule_is_ignored(of: tuple[str, ...], is_reported: bool) -> None:
     busy = machine()
     rule = UdevRule("/lib/udev/rules.d/71-a.rules", 3, "device/timeout", "60", of)
     findings = found(seen(busy, health(busy, udev_rules=(rule,))), "udev-rule")
-    assert bool(findings) is told
-    if of and told:
+    assert bool(findings) is is_reported
+    if of and is_reported:
         assert f"sets timeout to 60 of {', '.join(of)}" in format_finding(findings[0]).evidence
 
 
@@ -123,8 +123,8 @@ def test_tuned_versus_plan_is_advice() -> None:
     file = "/etc/tuned/ours/tuned.conf"
     ahead = TunedWrite(file, "queue/read_ahead_kb", "4096")
     severity, text = found_with(TunedProfile("ours", (ahead,)))
-    said = "tuned is running with the profile ours (it sets read_ahead_kb 4096)"
-    assert (severity, text.evidence) == (INFO, said)
+    evidence = "tuned is running with the profile ours (it sets read_ahead_kb 4096)"
+    assert (severity, text.evidence) == (INFO, evidence)
     assert text.advice.startswith("nothing")
     both = TunedProfile("ours", (ahead, TunedWrite(file, "queue/scheduler", "bfq")))
     severity, text = found_with(both)
@@ -144,11 +144,11 @@ def test_tuned_versus_vendor_is_advice() -> None:
         daemons={"irqbalance": False, "tuned": True},
         tuned=TunedProfile("mssql", (ahead,)),
     )
-    looked = seen(busy, fares)
-    assert only(found(looked, "tuned-running")).severity is INFO
+    check_input = seen(busy, fares)
+    assert only(found(check_input, "tuned-running")).severity is INFO
     of_acme = Rule("ahead", Match(), "read_ahead_kb", Exactly(128), "so", "V-nimble-rules", "")
     advice = find_advice(busy, [VendorRule(of_acme, "ACME")], Plan("", ()))
-    finding = only(found(replace(looked, advice=advice), "tuned-running"))
+    finding = only(found(replace(check_input, advice=advice), "tuned-running"))
     assert finding.severity is ADVICE
     assert "sets what hbatune sets: read_ahead_kb" in format_finding(finding).evidence
 

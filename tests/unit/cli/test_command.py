@@ -10,7 +10,7 @@ from tests.unit.command_runs import See
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["diff", "--profile", "oltpp"], "oltp"),
         (["diff", "sdzz", "--profile", "oltp"], "sdzz"),
@@ -20,11 +20,11 @@ from tests.unit.command_runs import See
     ],
 )
 def test_bad_input_exits_2(
-    words: list[str], said: str, see: See, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, see: See, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
     caught = capsys.readouterr()
-    assert said in caught.err
+    assert message in caught.err
     assert caught.out == ""
 
 

@@ -47,18 +47,18 @@ def test_fault_saves_traceback_file(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main(["profiles", "a name"]) == 70
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "hbatune: a fault of hbatune itself: KeyError: '0000:00:02.0'" in said.err
-    assert "Traceback" not in said.err
-    assert "`hbatune profiles 'a name'`" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "hbatune: a fault of hbatune itself: KeyError: '0000:00:02.0'" in captured.err
+    assert "Traceback" not in captured.err
+    assert "`hbatune profiles 'a name'`" in captured.err
     [file] = faults(paths.STATE / "log")
-    assert str(file) in said.err
+    assert str(file) in captured.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
     assert "Traceback" in text
     assert "command: hbatune profiles 'a name'" in text
-    assert "the journal" not in said.err, "nothing was being changed"
+    assert "the journal" not in captured.err, "nothing was being changed"
 
 
 def fails(task: int) -> Iterator[int]:
@@ -76,11 +76,13 @@ def test_worker_faults_spare_command(monkeypatch: pytest.MonkeyPatch, capsys: Ca
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     assert main(["profiles"]) == 2
-    *told, last = sorted(capsys.readouterr().err.splitlines())
+    *messages, last = sorted(capsys.readouterr().err.splitlines())
     files = sorted(map(str, faults(paths.STATE / "log")))
-    assert len(files) == len(told) == 2
-    assert all(line.startswith("hbatune: a fault of hbatune itself: KeyError: 'd") for line in told)
-    assert sorted(re.findall(r"/\S+fault-[^;:]*", "".join(told))) == files
+    assert len(files) == len(messages) == 2
+    assert all(
+        line.startswith("hbatune: a fault of hbatune itself: KeyError: 'd") for line in messages
+    )
+    assert sorted(re.findall(r"/\S+fault-[^;:]*", "".join(messages))) == files
     assert last == "hbatune: it has gone on"
 
 
@@ -94,10 +96,10 @@ def test_system_error_is_no_fault(
 
     monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", fail)
     assert main(["profiles"]) == 1
-    said = capsys.readouterr().err
-    assert str(error.strerror) in said
-    assert (error.filename or "system call") in said
-    assert "fault of hbatune" not in said
+    messages = capsys.readouterr().err
+    assert str(error.strerror) in messages
+    assert (error.filename or "system call") in messages
+    assert "fault of hbatune" not in messages
     assert not faults(paths.STATE / "log")
 
 
@@ -165,18 +167,18 @@ def test_interrupted_command_reports_changes(
 
     monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", begin)
     assert main(["profiles"]) == code
-    said = capsys.readouterr().err
-    assert "`apply` was changing the machine" in said
-    assert "3 values of 2 targets" in said
-    assert "`hbatune rollback`" in said
+    messages = capsys.readouterr().err
+    assert "`apply` was changing the machine" in messages
+    assert "3 values of 2 targets" in messages
+    assert "`hbatune rollback`" in messages
 
 
 def test_foreign_run_is_not_reported(broken: Path, capsys: Capture) -> None:
-    with subprocess.Popen(["sleep", "1000"]) as other:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         from hbatune.workers import find_process
 
-        run = Run("apply", "oltp", find_process(other.pid), time.time())
+        run = Run("apply", "oltp", find_process(process.pid), time.time())
         journal.save(paths.JOURNAL, Journal(read_boot_id(), ENTRIES, run))
         assert main(["profiles"]) == 70
-        other.kill()
+        process.kill()
     assert "changing the machine" not in capsys.readouterr().err

@@ -42,9 +42,9 @@ def test_running_thread_is_awaited() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("PROFILE")  # all is out, and the command ends
-        told, _ = process.communicate("everything")
+        output, _ = process.communicate("everything")
     assert process.returncode == 0
-    assert "read everything" in told
+    assert "read everything" in output
 
 
 def test_package_runs_as_module() -> None:

@@ -43,8 +43,10 @@ def test_main_help_groups_commands() -> None:
 
 
 def examples() -> list[tuple[str, str]]:
-    own = [(name, line) for name in COMMANDS for line, _ in import_command(name).EXAMPLES]
-    return own + [("", line) for line, _ in EXAMPLES]
+    command_examples = [
+        (name, line) for name in COMMANDS for line, _ in import_command(name).EXAMPLES
+    ]
+    return command_examples + [("", line) for line, _ in EXAMPLES]
 
 
 @pytest.mark.parametrize(("command", "line"), examples())
@@ -81,18 +83,18 @@ def test_help_fits_60_columns(command: str | None, monkeypatch: pytest.MonkeyPat
     lines = format_help_page(command).splitlines()
     assert max(map(len, lines)) <= 60
     examples = EXAMPLES if command is None else import_command(command).EXAMPLES
-    for example, what in examples:
+    for example, description in examples:
         assert any(line.startswith(f"  {example}") for line in lines)
-        assert what in " ".join(" ".join(lines).split())
+        assert description in " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_command_equals_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
-    own = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert main(["help", command]) == 0
-    assert capsys.readouterr().out == own
+    assert capsys.readouterr().out == output
 
 
 def test_bare_help_equals_main(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +103,7 @@ def test_bare_help_equals_main(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["lst"], "there is no command 'lst'\n         did you mean \"list\"?"),
         (["help", "lst"], "there is no command 'lst'\n         did you mean \"list\"?"),
@@ -133,11 +135,11 @@ def test_bare_help_equals_main(capsys: pytest.CaptureFixture[str]) -> None:
     ids=" ".join,
 )
 def test_usage_error_explains_mistake(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
     caught = capsys.readouterr()
-    assert said in caught.err
+    assert message in caught.err
     assert caught.out == ""
 
 

@@ -91,9 +91,9 @@ def test_missing_remote_hbatune_is_reported(
 def test_lost_connection_is_reported(hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (hosts / "here/ssh").write_text("#!/bin/sh\nexit 255\n")
     assert main(["-H", "db1", "apply"]) == 255
-    said = capsys.readouterr().err
-    assert "ssh has lost db1, or never reached it" in said
-    assert "`ssh db1 hbatune status`" in said
+    messages = capsys.readouterr().err
+    assert "ssh has lost db1, or never reached it" in messages
+    assert "`ssh db1 hbatune status`" in messages
 
 
 def test_missing_ssh_is_reported(

@@ -64,7 +64,7 @@ def test_json_is_encoding_independent() -> None:
         "class Words(msgspec.Struct): words: str\n"
         "show_json(Words('a … b µ \\U0001f600'))"
     )
-    told = set()
+    decoded = set()
     for encoding in ("latin-1", "ascii", "utf-8"):
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -72,5 +72,5 @@ def test_json_is_encoding_independent() -> None:
             capture_output=True,
             check=True,
         )
-        told.add(json.loads(done.stdout.partition(b"\n")[2].decode(encoding))["words"])
-    assert told == {"a … b µ \U0001f600"}
+        decoded.add(json.loads(done.stdout.partition(b"\n")[2].decode(encoding))["words"])
+    assert decoded == {"a … b µ \U0001f600"}

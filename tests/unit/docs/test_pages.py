@@ -28,7 +28,7 @@ SHOWN = [
 @pytest.mark.parametrize("words", SHOWN)
 def test_documented_commands_parse(words: list[str]) -> None:
     if len(words) > 1:
-        make_full_parser().parse_args([word.strip("[]") for word in words])
+        make_full_parser().parse_args([argument.strip("[]") for argument in words])
     else:  # the command as such is spoken of
         assert words[0] in (*COMMANDS, "--version", "--help")
 
@@ -69,10 +69,12 @@ def test_rules_page_lists_every_key(shape: type[Struct]) -> None:
 @pytest.mark.parametrize("words", [Protocol, Medium, Kind, Multipath])
 def test_rules_page_lists_condition_values(words: type[StrEnum]) -> None:
     page = RULES_PAGE.read_text()
-    assert not [word.value for word in words if f"`{word.value}`" not in page]
+    assert not [member.value for member in words if f"`{member.value}`" not in page]
 
 
 def test_pages_install_no_public_package() -> None:
     for page in pages():
-        found = re.findall(r"pip3? install (\S+)", page.read_text())
-        assert all(word.strip("'\"`").startswith((".", "/", "-")) for word in found), page.name
+        packages = re.findall(r"pip3? install (\S+)", page.read_text())
+        assert all(package.strip("'\"`").startswith((".", "/", "-")) for package in packages), (
+            page.name
+        )

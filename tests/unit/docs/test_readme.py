@@ -15,12 +15,12 @@ PROFILES = ("oltp", "latency", "throughput", "balanced")
 
 
 def blocks(document: Path) -> list[str]:
-    """Return the indented blocks of a document that stand under one heading each."""
+    """Return the indented text of each section of a document."""
     sections = re.split(r"^#+ .*$", document.read_text(), flags=re.MULTILINE)
-    found = [
+    code_blocks = [
         [line[4:] for line in part.splitlines() if line.startswith("    ")] for part in sections
     ]
-    return ["\n".join(lines) for lines in found if lines]
+    return ["\n".join(lines) for lines in code_blocks if lines]
 
 
 def test_documented_configuration_loads(site: SiteFolder) -> None:

@@ -52,12 +52,14 @@ MODEL = "Vendor's Enterprise NVMe SSD 30.72TB Gen5"
 
 
 def host() -> Machine:
-    """Return a server with many disks, long names, a map, and interrupts nobody can place."""
-    made = reported.host()
-    sas = replace(made.adapters[0], target=SAS, product=MODEL, firmware="24.00.00.00-lenovo\n1")
-    nvme = replace(made.adapters[1], target=NVME)
+    """Return a server with many disks, long names, a map, and interrupts that cannot be placed."""
+    reported_host = reported.host()
+    sas = replace(
+        reported_host.adapters[0], target=SAS, product=MODEL, firmware="24.00.00.00-lenovo\n1"
+    )
+    nvme = replace(reported_host.adapters[1], target=NVME)
     moved = {reported.NVME: NVME, "0000:01:00.0": SAS}
-    disks = [replace(each, adapter=moved[each.adapter or ""]) for each in made.endpoints]
+    disks = [replace(disk, adapter=moved[disk.adapter or ""]) for disk in reported_host.endpoints]
     disks[1] = replace(disks[1], mounts=("/", "/boot/efi", "[SWAP]", "/srv/pgsql/15/main/base"))
     disks[2] = replace(disks[2], model=MODEL, vendor="HPE-LONG", id=f"{WWN}@{SAS}/fc-0x5-lun-12")
     disks[3] = replace(
@@ -82,7 +84,7 @@ def host() -> Machine:
         )
         for name in paths_of
     ]
-    whole = endpoint(
+    multipath_map = endpoint(
         target=MAP,
         adapter=None,
         id=f"mpath-{WWN}",
@@ -92,13 +94,13 @@ def host() -> Machine:
         mounts=("/u01/oradata",),
         attributes=attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="128"),
     )
-    vectors = [replace(each, adapter=moved[each.adapter]) for each in made.vectors]
+    vectors = [replace(vector, adapter=moved[vector.adapter]) for vector in reported_host.vectors]
     vectors += [vector(irq=200, adapter=SAS, managed=True, names=("mpt3sas0-msix99",))]
     return replace(
-        made,
+        reported_host,
         adapters=(nvme, sas),
         # In an order in which no person would count.
-        endpoints=(*reversed(disks), *ways, whole),
+        endpoints=(*reversed(disks), *ways, multipath_map),
         vectors=tuple(vectors),
         local_cpus={SAS: tuple(range(16)), NVME: tuple(range(16, 32))},
     )
@@ -109,7 +111,7 @@ def plain(line: Line) -> str:
 
 
 class Screen:
-    """What a command printed, and the tables in it."""
+    """The output of a command, and the tables in it."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -121,14 +123,14 @@ class Screen:
         return re.sub(r"\x1b\[[0-9;]*m", "", self.out.getvalue())
 
     def check(self) -> None:
-        """Assert that all lines fit, and that all names, values, states and words are there."""
+        """Assert that all lines fit, and that no name, value, state or word is missing."""
         lines = self.text.split("\n")
         assert [line for line in lines if measure_width(line) > self.width] == []
         assert all(make_printable(line) == line for line in lines)
         for drawn in self.tables:
-            found = "\n".join(plain(line) for line in format_table(drawn, self.width))
-            assert found in self.text
-            words = set(found.split())
+            drawn_text = "\n".join(plain(line) for line in format_table(drawn, self.width))
+            assert drawn_text in self.text
+            words = set(drawn_text.split())
             for row in drawn.rows:
                 for cell, column in zip(row, drawn.columns, strict=True):
                     for part in (cell,) if isinstance(cell, str) else cell:
@@ -136,14 +138,14 @@ class Screen:
                             assert set(part.split()) <= words, part
                         elif part not in ("", "-"):
                             assert "…" not in part
-                            self.assert_whole(part, found)
+                            self.assert_whole(part, drawn_text)
 
-    def assert_whole(self, part: str, found: str) -> None:
-        """Assert that a name is on one line, or on full ones where it is longer than any."""
+    def assert_whole(self, part: str, drawn_text: str) -> None:
+        """Assert that a name is on one line, or on consecutive full lines if it is too long."""
         if measure_width(part) <= self.width:
-            assert any(part in line for line in found.split("\n")), part
+            assert any(part in line for line in drawn_text.split("\n")), part
         else:
-            assert part in found.replace("\n", ""), part
+            assert part in drawn_text.replace("\n", ""), part
 
 
 Show = Callable[..., Screen]
@@ -167,9 +169,9 @@ def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
     monkeypatch.setenv("HBATUNE_PAGER", "")
     screen = Screen(width)
 
-    def recorded(found: Table, width: int | None) -> Iterator[Line]:
-        screen.tables.append(found)
-        return format_table(found, width)
+    def recorded(table: Table, width: int | None) -> Iterator[Line]:
+        screen.tables.append(table)
+        return format_table(table, width)
 
     monkeypatch.setattr(terminal, "format_table", recorded)
 
@@ -184,10 +186,10 @@ def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
 
 
 def ailing(tmp_path: Path) -> str:
-    """Return a snapshot of a machine of which there is much to say."""
-    made = host()
-    taken = snapshot(made, active="oltp")
-    disks = {each.target: disk_health() for each in made.endpoints}
+    """Save a snapshot of a machine with many findings; return its path."""
+    ailing_host = host()
+    host_snapshot = snapshot(ailing_host, active="oltp")
+    disks = {disk.target: disk_health() for disk in ailing_host.endpoints}
     for name in ("sda", "sdb", "sdk", MAP):
         disks[name] = disk_health(timeouts=3)
     disks["sdc"] = disk_health(timeouts=7)
@@ -195,9 +197,11 @@ def ailing(tmp_path: Path) -> str:
         SAS: adapter_health(vectors=0),
         NVME: adapter_health(),
     }
-    taken = replace(taken, health=health(made, disks=disks, adapters=adapters))
+    host_snapshot = replace(
+        host_snapshot, health=health(ailing_host, disks=disks, adapters=adapters)
+    )
     path = tmp_path / "host.snapshot"
-    path.write_bytes(encode_snapshot(taken))
+    path.write_bytes(encode_snapshot(host_snapshot))
     return str(path)
 
 
@@ -222,10 +226,10 @@ def test_diff_fits_any_width(show: Show) -> None:
 
 
 def test_shared_reason_appears_once(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (adapter(target=each) for each in (SAS, NVME))
+    first, second = (adapter(target=target) for target in (SAS, NVME))
     disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
-    there = machine(*disks, adapters=(one, other))
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: there)
+    scanned = machine(*disks, adapters=(first, second))
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: scanned)
     flat = " ".join(show("diff", "--profile", "oltp", code=1).text.split())
     assert flat.count("room for bursts in the block layer, as much as the kernel allows") == 1
     assert "as for sda (D0-2)" in flat
@@ -238,29 +242,29 @@ def test_full_diff_fits_any_width(show: Show) -> None:
 
 
 def test_check_fits_any_width(show: Show, tmp_path: Path) -> None:
-    shown = show("check", "--snapshot", ailing(tmp_path), code=1)
-    flat = " ".join(shown.text.split())
+    check_output = show("check", "--snapshot", ailing(tmp_path), code=1)
+    flat = " ".join(check_output.text.split())
     assert flat.count("look at the kernel's log for this disk") <= 1
-    assert re.search(r"\bwarning\b", shown.text)
+    assert re.search(r"\bwarning\b", check_output.text)
 
 
 def test_shared_advice_appears_once(show: Show) -> None:
-    there = seen(host())
+    check_input = seen(host())
     sunk = [_LoweredDepth(depth, 64, None) for depth in (3, 4)]
     findings = [
         Finding("depth-sunk", Severity.WARNING, "sda", None, sunk[0], "K-ramp"),
         Finding("iostats-off", Severity.WARNING, "sda", None, _StatisticsOff(), "K-ramp"),
         Finding("depth-sunk", Severity.WARNING, "sdb", None, sunk[1], "K-ramp"),
     ]
-    text = " ".join(show(by=lambda: check._show_findings(there, findings)).text.split())
+    text = " ".join(show(by=lambda: check._show_findings(check_input, findings)).text.split())
     assert text.count("find out why the target's queue is full") == 1
     assert text.count("it saves a little CPU time") == 1
 
 
 def test_explain_fits_any_width(show: Show, tmp_path: Path) -> None:
     show("explain", MAP, "--profile", "oltp")
-    shown = show("explain", DISK, "nr_requests", "--profile", "oltp")
-    assert re.search(r"\bdecides\b", shown.text)
+    explain_output = show("explain", DISK, "nr_requests", "--profile", "oltp")
+    assert re.search(r"\bdecides\b", explain_output.text)
 
 
 def test_profiles_fit_any_width(show: Show) -> None:
@@ -285,7 +289,7 @@ def test_history_fits_any_width(show: Show) -> None:
 
 def test_status_fits_any_width(show: Show) -> None:
     changes = [
-        replace(each, target=name) for each in (LEFT, WAITING) for name in (MAP, "sdz", "sdb")
+        replace(change, target=name) for change in (LEFT, WAITING) for name in (MAP, "sdz", "sdb")
     ]
     alert = Alert(AlertCondition.P99, "id", MAP, SAS, 12.5, 2.0, "p99", 1000.0, "D0-9")
     status.save(paths.STATUS, replace(GOOD, open=(*changes, RAMPING), alerts=(alert,)))
@@ -301,7 +305,7 @@ def test_report_fits_any_width(show: Show, tmp_path: Path) -> None:
 
 def test_probe_fits_any_width(show: Show) -> None:
     show("probe")
-    records = [each.result for each in reported.depth_sweep(reported.host()) if each.result]
+    records = [record.result for record in reported.depth_sweep(reported.host()) if record.result]
     runs = [Measured(record.workload, replace(record, target=MAP), None) for record in records]
     runs[1] = Measured(runs[1].workload, runs[1].outcome, Doubt.TOO_FEW)
     runs.append(Measured(records[0].workload, Skipped(MAP, Skip.BUSY, f"by {'x' * 30}"), None))
@@ -310,12 +314,12 @@ def test_probe_fits_any_width(show: Show) -> None:
 
 
 def test_apply_fits_any_width(show: Show) -> None:
-    made, profile = host(), reported.oltp()
-    plan = make.make_plan(made, profile)
+    scanned, profile = host(), reported.oltp()
+    plan = make.make_plan(scanned, profile)
     proofs = [
-        replace(found, target=name)
+        replace(proof, target=name)
         for number, name in ((3, MAP), (4, "sdb"))
-        if (found := reported.proof(reported.host(), 1.25, number, 0).proof)
+        if (proof := reported.proof(reported.host(), 1.25, number, 0).proof)
     ]
 
     def outcome(row: Row) -> Row:
@@ -333,19 +337,19 @@ def test_apply_fits_any_width(show: Show) -> None:
     rows = tuple(outcome(row) for row in plan.rows)
     reverted = {(row.id, row.setting): proofs[0] for row in rows if row.outcome is Outcome.REVERTED}
     verified = VerificationResult(rows=rows, proofs=proofs, reverted=reverted)
-    results = [each.result for each in reported.lone(reported.host()) if each.result]
+    results = [record.result for record in reported.lone(reported.host()) if record.result]
     pairs = [SimpleNamespace(before=replace(results[0], target=MAP), after=results[1])]
     applied = SimpleNamespace(
         plan=plan,
         rows=rows,
-        situation=SimpleNamespace(machine=made, profile=profile),
+        situation=SimpleNamespace(machine=scanned, profile=profile),
         probes=pairs,
         verified=verified,
         results=[replace(results[0], target=MAP)],
     )
-    asked = SimpleNamespace(json=False, all=False, once=False)
-    shown = show(by=lambda: apply._print_report(applied, asked))  # type: ignore[arg-type]
-    assert re.search(r"\breverted\b", shown.text)
+    arguments = SimpleNamespace(json=False, all=False, once=False)
+    apply_output = show(by=lambda: apply._print_report(applied, arguments))  # type: ignore[arg-type]
+    assert re.search(r"\breverted\b", apply_output.text)
 
 
 def test_dry_run_fits_any_width(show: Show) -> None:
@@ -353,21 +357,21 @@ def test_dry_run_fits_any_width(show: Show) -> None:
 
 
 def test_rollback_fits_any_width(show: Show) -> None:
-    made = host()
+    scanned = host()
     entries = [
         Restored(
-            target=each.target,
-            id=each.id,
-            adapter=each.adapter,
+            target=disk.target,
+            id=disk.id,
+            adapter=disk.adapter,
             setting="nr_requests",
             before=number,
             current=2048,
             outcome=Outcome.REFUSED if number % 3 else Outcome.WRITTEN,
             errno=16 if number % 3 else None,
         )
-        for number, each in enumerate(made.endpoints)
+        for number, disk in enumerate(scanned.endpoints)
     ]
-    text = show(by=lambda: show_restored(entries, made)).text
+    text = show(by=lambda: show_restored(entries, scanned)).text
     assert "put back" in text
     assert re.search(r"TARGET +SETTING", text)
 
@@ -408,6 +412,8 @@ def test_watch_fits_any_screen(width: int) -> None:
         text = [plain(line) for line in lines]
         assert len(text) <= height
         assert all(measure_width(line) <= width for line in text)
-        shown = sum(bool(row.match(line)) for line in text)
-        left = [int(found[1]) for line in text if (found := re.match(r"and (\d+) more:", line))]
-        assert shown + sum(left) == len(disks), "those that do not fit are counted"
+        shown_count = sum(bool(row.match(line)) for line in text)
+        hidden_counts = [
+            int(match[1]) for line in text if (match := re.match(r"and (\d+) more:", line))
+        ]
+        assert shown_count + sum(hidden_counts) == len(disks), "those that do not fit are counted"

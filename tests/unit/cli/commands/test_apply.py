@@ -90,7 +90,7 @@ class Bench:
         return Skipped(subject.target, Skip.BUSY) if subject.target in self.busy else None
 
     def value(self, target: str, setting: str) -> object:
-        [disk] = [each for each in self.disks if each.name == target]
+        [disk] = [candidate for candidate in self.disks if candidate.name == target]
         return read_current_values({str(disk.path): (setting,)}, 10.0)[str(disk.path)][setting]
 
     def values(self, setting: str) -> list[object]:
@@ -102,7 +102,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "IRQS", "IRQ_POLICY"):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
-    made = Bench(tmp_path / "sys")
+    new_bench = Bench(tmp_path / "sys")
     reading = (
         "operations.situation",
         "policy.chosen",
@@ -112,7 +112,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     for module in reading:
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: made.see())
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: new_bench.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
@@ -120,9 +120,9 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         "choose_subjects",
         lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
-    monkeypatch.setattr(run, "probe_subjects", made.probe)
-    monkeypatch.setattr(run, "find_disturbance", made.disturbed)
-    return made
+    monkeypatch.setattr(run, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(run, "find_disturbance", new_bench.disturbed)
+    return new_bench
 
 
 Capture = pytest.CaptureFixture[str]
@@ -137,10 +137,10 @@ def _small(folder: Path) -> Iterator[ScratchFile]:
 def test_improving_setting_stays(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*VERIFY]) == 0
-    said = capsys.readouterr()
-    assert "improved" in said.out
-    assert "+10" in said.out, "twice the IOPS, more or less"
-    assert "about" in said.err
+    captured = capsys.readouterr()
+    assert "improved" in captured.out
+    assert "+10" in captured.out, "twice the IOPS, more or less"
+    assert "about" in captured.err
     assert bench.values("nomerges") == [1, 1]
     assert set(bench.probed) == {"sda"}, "one stands for its like"
 
@@ -148,15 +148,15 @@ def test_improving_setting_stays(bench: Bench, capsys: Capture) -> None:
 def test_costly_setting_is_reverted(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*VERIFY]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert bench.values("nomerges") == [0, 0]
     assert bench.values("rq_affinity") == [2, 2]
-    [line] = [line for line in said.splitlines() if "is back at" in line]
-    assert "sda: nomerges: not exercised: random I/Os have nothing to be merged with." in said
+    [line] = [line for line in output.splitlines() if "is back at" in line]
+    assert "sda: nomerges: not exercised: random I/Os have nothing to be merged with." in output
     assert line.startswith("sda sdb: nomerges is back at 0: with 1 sda has IOPS -5")
     assert "beyond the 5 % that test tolerates" in line
-    assert "nomerges alone" in said
-    assert "2 reverted" in said
+    assert "nomerges alone" in output
+    assert "2 reverted" in output
 
 
 def test_concurrent_change_is_conflict(bench: Bench, capsys: Capture) -> None:
@@ -218,8 +218,8 @@ def test_rollback_restores_unreverted_values(bench: Bench, capsys: Capture) -> N
 def test_missing_fio_prevents_revert(bench: Bench, capsys: Capture) -> None:
     bench.refuses = Skipped("sda", Skip.NO_FIO)
     assert main([*VERIFY]) == 0
-    said = capsys.readouterr().out
-    assert "sda: not measured: fio is not installed." in said
+    output = capsys.readouterr().out
+    assert "sda: not measured: fio is not installed." in output
     assert bench.values("nomerges") == [1, 1]
 
 
@@ -244,11 +244,11 @@ def test_history_records_revert(bench: Bench, capsys: Capture) -> None:
     document = json.loads(capsys.readouterr().out)
     validate(document)
     assert document["schema"] == "hbatune.history/1"
-    whole, alone, _ = document["entries"]
-    assert whole["record"]["proof"]["verdict"]["word"] == "regressed"
+    joint, alone, _ = document["entries"]
+    assert joint["record"]["proof"]["verdict"]["word"] == "regressed"
     assert alone["record"]["reverted"] == ["nomerges"]
-    assert whole["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
-    assert whole["stale"] == []
+    assert joint["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
+    assert joint["stale"] == []
     assert main(["history", "sdb"]) == 0
     assert "Nothing has been measured" in capsys.readouterr().out
     assert main(["history", "sda"]) == 0
@@ -309,9 +309,9 @@ def test_site_sets_pair_count(bench: Bench, site: SiteFolder) -> None:
 def test_noise_suggests_pair_count(bench: Bench, capsys: Capture) -> None:
     bench.noise = NoisyDisk(Noise(0.1), 1)
     assert main([*VERIFY]) == 0
-    said = capsys.readouterr().out
-    assert "cannot tell: with this much noise it takes" in said
-    assert "(verify_pairs = " in said
+    output = capsys.readouterr().out
+    assert "cannot tell: with this much noise it takes" in output
+    assert "(verify_pairs = " in output
     assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
 
 
@@ -323,8 +323,8 @@ def test_profile_shows_tolerance(bench: Bench, capsys: Capture) -> None:
 def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteFolder) -> None:
     site.put("hbatune.toml", "[probe]\nverify_limit = 10\n")
     assert main([*VERIFY]) == 0
-    said = capsys.readouterr().out
-    assert "sda: not measured: no time, see verify_limit" in said
+    output = capsys.readouterr().out
+    assert "sda: not measured: no time, see verify_limit" in output
     assert bench.probed == []
     main(["rollback"])
     capsys.readouterr()
@@ -336,11 +336,11 @@ def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteF
 def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*APPLY]) == 0
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert len(bench.probed) == 1 + 20, "there is time for more than eight on one disk"
-    assert "10 times each" in said.err
-    assert "improved" in said.out
-    assert "before" not in said.out
+    assert "10 times each" in captured.err
+    assert "improved" in captured.out
+    assert "before" not in captured.out
     seeds = {workload.seed for _, workload, _ in bench.asked}
     assert len(seeds) == 1, "both sides read the same blocks"
     assert seeds != {None}
@@ -357,7 +357,7 @@ def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> No
     assert bench.values("nomerges") == [0, 0]
     main(["history", "--json"])
     commands = {
-        each["record"]["command"] for each in json.loads(capsys.readouterr().out)["entries"]
+        entry["record"]["command"] for entry in json.loads(capsys.readouterr().out)["entries"]
     }
     assert commands == {"apply"}
 
@@ -365,9 +365,9 @@ def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> No
 def test_keep_worse_retains_regression(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY, "--keep-worse"]) == 1
-    said = capsys.readouterr().out
-    assert "sda sdb: nomerges stays at 1, as asked: with 1 sda has IOPS -" in said
-    assert "4 written, 2 worse than before and kept, as asked" in said
+    output = capsys.readouterr().out
+    assert "sda sdb: nomerges stays at 1, as asked: with 1 sda has IOPS -" in output
+    assert "4 written, 2 worse than before and kept, as asked" in output
     assert bench.values("nomerges") == [1, 1]
     main(["rollback"])
     capsys.readouterr()
@@ -379,9 +379,9 @@ def test_unconfirmed_regression_stays(bench: Bench, capsys: Capture) -> None:
     bench.passes = 21  # the first run warms up, twenty are the first comparison
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY]) == 0
-    said = capsys.readouterr().out
-    assert "regressed" in said
-    assert "sda: no second comparison confirms that it is worse, so it stays." in said
+    output = capsys.readouterr().out
+    assert "regressed" in output
+    assert "sda: no second comparison confirms that it is worse, so it stays." in output
     assert bench.values("nomerges") == [1, 1]
 
 

@@ -26,15 +26,15 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "snapshots"
-    made.mkdir()
-    return save(made, *map(host, range(12)))
+    snapshots = tmp_path / "snapshots"
+    snapshots.mkdir()
+    return save(snapshots, *map(host, range(12)))
 
 
 def audited(capsys: Capture, *words: str | Path) -> tuple[int, str, str]:
     code = main([*OLTP, *map(str, words)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def test_audit_reports_drift_and_outliers(folder: Path, capsys: Capture) -> None:
@@ -58,7 +58,7 @@ def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
         queue__iostats="1",
         queue__rq_affinity="2",
     )
-    save(tmp_path, *(host(each, attributes=tuned) for each in range(3)))
+    save(tmp_path, *(host(number, attributes=tuned) for number in range(3)))
     assert audited(capsys, tmp_path)[0] == 0
     broken = tmp_path / "broken.snap"
     broken.write_bytes(b"")
@@ -72,18 +72,20 @@ def test_json_matches_schema(folder: Path, capsys: Capture) -> None:
     save(folder, host(99, **depth(32)))
     (folder / "broken.snap").write_bytes(b"x")
     code, out, err = audited(capsys, "--json", folder)
-    found = json.loads(out)
-    validate(found)
+    document = json.loads(out)
+    validate(document)
     assert code == 1
-    assert len(found["hosts"]) == 13
-    assert [(each["host"], each["what"]) for each in found["odd"]] == [("db99", "queue_depth")]
-    assert [Path(each["file"]).name for each in found["unusable"]] == ["broken.snap"]
+    assert len(document["hosts"]) == 13
+    assert [(outlier["host"], outlier["what"]) for outlier in document["odd"]] == [
+        ("db99", "queue_depth")
+    ]
+    assert [Path(file["file"]).name for file in document["unusable"]] == ["broken.snap"]
     assert "broken.snap': truncated" in err
 
 
 def test_bad_files_are_listed(folder: Path, capsys: Capture) -> None:
-    whole = encode_snapshot(host(50))
-    (folder / "cut.snap").write_bytes(whole[:-20])
+    encoded = encode_snapshot(host(50))
+    (folder / "cut.snap").write_bytes(encoded[:-20])
     (folder / "empty.snap").write_bytes(b"")
     (folder / "newer.snap").write_bytes(
         encode_snapshot(replace(host(51), schema="hbatune.snapshot/9"))
@@ -93,17 +95,18 @@ def test_bad_files_are_listed(folder: Path, capsys: Capture) -> None:
     (folder / "gone.snap").symlink_to("nowhere")
     code, out, _ = audited(capsys, folder)
     assert code == 1
-    said = dict(re.findall(r"/(\w+)\.snap +(\S.*)$", out, re.M))
-    assert said["cut"] == "truncated"
-    assert said["empty"] == "empty"
+    reasons = dict(re.findall(r"/(\w+)\.snap +(\S.*)$", out, re.M))
+    assert reasons["cut"] == "truncated"
+    assert reasons["empty"] == "empty"
     assert (
-        said["newer"] == "has schema hbatune.snapshot/9, and this hbatune reads hbatune.snapshot/1"
+        reasons["newer"]
+        == "has schema hbatune.snapshot/9, and this hbatune reads hbatune.snapshot/1"
     )
-    assert said["aeons"].startswith(
+    assert reasons["aeons"].startswith(
         "a snapshot that makes no sense: Expected `int` <= 253402214400"
     )
-    assert said["fifo"] == "not a regular file"
-    assert said["gone"] == "cannot be read: No such file or directory"
+    assert reasons["fifo"] == "not a regular file"
+    assert reasons["gone"] == "cannot be read: No such file or directory"
     assert "12 hosts in 1 group" in out
 
 
@@ -133,8 +136,12 @@ def test_anonymous_host_shows_file(folder: Path, capsys: Capture) -> None:
 
 def test_duplicate_hostnames_are_disambiguated(folder: Path, capsys: Capture) -> None:
     (folder / "older.snap").write_bytes(encode_snapshot(host(3)))
-    found = json.loads(audited(capsys, "--json", folder)[1])
-    names = [Path(each["name"]).name for each in found["hosts"] if each["hostname"] == "db3"]
+    document = json.loads(audited(capsys, "--json", folder)[1])
+    names = [
+        Path(host_entry["name"]).name
+        for host_entry in document["hosts"]
+        if host_entry["hostname"] == "db3"
+    ]
     assert names == ["db3.snap", "older.snap"]
 
 
@@ -191,7 +198,7 @@ def test_existing_page_needs_force(folder: Path, tmp_path: Path, capsys: Capture
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nowhere.snap"], "'nowhere.snap': cannot be read: No such file or directory"),
         (["."], "no file in '.' has a name that ends in .snap or .snapshot"),
@@ -200,12 +207,12 @@ def test_existing_page_needs_force(folder: Path, tmp_path: Path, capsys: Capture
     ],
 )
 def test_bad_usage_exits_2(
-    words: list[str], said: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = audited(capsys, *words)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 def test_unknown_profile_is_reported(folder: Path, capsys: Capture) -> None:

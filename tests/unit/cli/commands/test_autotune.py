@@ -96,13 +96,13 @@ class Bench:
 
     @property
     def machine(self) -> Machine:
-        there = replace(self.disk.endpoint(), depth_cap=960, tags=960, mounts=self.mounts)
-        return machine(there, *self.others)
+        disk_endpoint = replace(self.disk.endpoint(), depth_cap=960, tags=960, mounts=self.mounts)
+        return machine(disk_endpoint, *self.others)
 
     def probe(
         self,
         subjects: Sequence[Subject],
-        asked: Workload,
+        workload: Workload,
         *,
         look: bool = False,
         write: bool = False,
@@ -110,34 +110,34 @@ class Bench:
     ) -> list[ProbeOutcome]:
         [subject] = subjects
         self.before_probe()
-        assert write == asked.writes == (asked.writer is not None)
-        if asked.writer is not None:
+        assert write == workload.writes == (workload.writer is not None)
+        if workload.writer is not None:
             self.written_to.add(subject.endpoint.device_node or "")
         assert read_held_ids(paths.HOLDS) == {subject.endpoint.id}, (
             "the daemon leaves it alone meanwhile"
         )
         depth, affinity = self.disk.value(DEPTH), self.disk.value(AFFINITY)
-        self.seen.append((asked, depth, affinity))
+        self.seen.append((workload, depth, affinity))
         if len(self.seen) in self.instead:
             return [self.instead[len(self.seen)]]
-        in_flight = min(asked.issued, int(depth))
+        in_flight = min(workload.issued, int(depth))
         rate = min(in_flight, self.servers) * 1000 * self.faster.get(affinity, 1.0)
         scheduler = parse_selected(self.disk.value("queue/scheduler"))
-        waits = self.waits[scheduler] if asked.writer is not None else None
+        waits = self.waits[scheduler] if workload.writer is not None else None
         windows = tuple(self.window(in_flight, rate, waits) for _ in range(4))
-        whole = sum(window.iops for window in windows) / 4
-        wait = asked.issued / whole * 1e6 * self.factors.get(len(self.seen), 1.0)
-        wait *= 0.5 if asked.issued >= self.unreached else 1.0
+        mean_iops = sum(window.iops for window in windows) / 4
+        wait = workload.issued / mean_iops * 1e6 * self.factors.get(len(self.seen), 1.0)
+        wait *= 0.5 if workload.issued >= self.unreached else 1.0
         worst = sum(window.percentile_us(99) for window in windows) / 4
         figures = replace(
-            FIGURES, iops=whole, mean_us=wait, p99_us=worst, windows=windows, runtime=2.0
+            FIGURES, iops=mean_iops, mean_us=wait, p99_us=worst, windows=windows, runtime=2.0
         )
-        if asked.writer is not None:
+        if workload.writer is not None:
             figures = replace(figures, written_beside=120e6)
         settings = subject.settings
         return [
             ProbeResult(
-                *(subject.target, subject.endpoint.id, asked, figures, "3.33", (SERVED,)),
+                *(subject.target, subject.endpoint.id, workload, figures, "3.33", (SERVED,)),
                 settings=settings,
                 blank=False if look else None,
             )
@@ -151,12 +151,12 @@ class Bench:
 
 
 def store(path: str, text: str) -> int | None:
-    """Write as the kernel does: a scheduler's file says what there is, and a switch resets."""
+    """Write as the kernel does: a scheduler's file lists all, and a switch resets the requests."""
     file = Path(path)
     if file.name != "scheduler":
         file.write_text(text)
         return None
-    names = [word.strip("[]") for word in file.read_text().split()]
+    names = [name.strip("[]") for name in file.read_text().split()]
     file.write_text(" ".join(f"[{name}]" if name == text else name for name in names))
     (file.parent / "nr_requests").write_text("960" if text == "none" else "256")
     return None
@@ -164,16 +164,18 @@ def store(path: str, text: str) -> int | None:
 
 @pytest.fixture
 def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Put the simulated disk in the place of this machine, and make this user root."""
-    made = Bench(tmp_path / "sys")
+    """Replace this machine by the simulated disk, and make this user root."""
+    new_bench = Bench(tmp_path / "sys")
     monkeypatch.setattr("os.geteuid", lambda: 0)
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "SPENT"):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: made.machine)
+    monkeypatch.setattr(
+        "hbatune.operations.situation.gather_machine", lambda *a, **k: new_bench.machine
+    )
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr(running, "choose_subjects", choose_representatives)
-    monkeypatch.setattr(running, "probe_subjects", made.probe)
+    monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
     monkeypatch.setattr(running, "find_disturbance", lambda subject: None)
     monkeypatch.setattr("hbatune.act.chain._store", store)
     # The clock is the seed of the orders drawn by lot.
@@ -181,14 +183,14 @@ def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("hbatune.cli.commands.autotune.make_context", lambda: context)
     site.put("profiles/tuned.toml", TUNED + GOAL.format(2.0))
     site.put("profiles/free.toml", TUNED)
-    return made
+    return new_bench
 
 
 def tuned(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     assert main(["autotune", "sda", "--json", *words]) == code
-    found = json.loads(capsys.readouterr().out)
-    validate(found)
-    return found
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    return document
 
 
 def untouched(bench: Bench) -> bool:
@@ -203,9 +205,9 @@ def test_search_meets_objective(bench: Bench, capsys: pytest.CaptureFixture[str]
     assert answer["word"] == "best"
     assert 57 <= answer["depth"] <= 92, "where 60 servers are all at work, and p99 is below 2 ms"
     assert answer["probes"] <= 8
-    assert [each["after"] for each in disk["better"]] == [answer["depth"]]
+    assert [improvement["after"] for improvement in disk["better"]] == [answer["depth"]]
     assert untouched(bench)
-    fewer = {depth for asked, depth, _ in bench.seen if asked.issued < 254}
+    fewer = {depth for workload, depth, _ in bench.seen if workload.issued < 254}
     assert fewer == {"254"}, "they need no write"
 
 
@@ -215,7 +217,7 @@ def test_deeper_depth_is_temporary(bench: Bench, capsys: pytest.CaptureFixture[s
     answer = disk["depth"]["answer"]
     assert answer["word"] == "best"
     assert 776 <= answer["depth"] <= 960
-    deep = [(asked.issued, depth) for asked, depth, _ in bench.seen if asked.issued > 254]
+    deep = [(workload.issued, depth) for workload, depth, _ in bench.seen if workload.issued > 254]
     assert deep
     assert all(str(issued) == depth for issued, depth in deep)
     assert untouched(bench)
@@ -275,11 +277,11 @@ def test_better_depth_outweighs_noise(bench: Bench, capsys: pytest.CaptureFixtur
 
 
 def test_doubtful_probe_is_repeated(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = tuned(capsys, "--profile", "tuned")["disks"][0]["depth"]["answer"]
+    answer = tuned(capsys, "--profile", "tuned")["disks"][0]["depth"]["answer"]
     bench.seen.clear()
     bench.factors = {2: 1.5}  # more in flight than was issued
     again = tuned(capsys, "--profile", "tuned")["disks"][0]["depth"]["answer"]
-    assert (again["word"], again["probes"]) == (whole["word"], whole["probes"])
+    assert (again["word"], again["probes"]) == (answer["word"], answer["probes"])
     bench.seen.clear()
     bench.factors = dict.fromkeys(range(2, 99), 1.5)
     [disk] = tuned(capsys, "--profile", "tuned", code=1)["disks"]
@@ -291,7 +293,7 @@ def test_unreached_depth_bounds_search(bench: Bench, capsys: pytest.CaptureFixtu
     bench.servers = 800
     bench.unreached = 256
     [disk] = tuned(capsys, "--profile", "free")["disks"]
-    assert max(each["depth"] for each in disk["depth"]["measured"]) < 256
+    assert max(measurement["depth"] for measurement in disk["depth"]["measured"]) < 256
     assert disk["depth"]["answer"]["word"] == "cannot tell", "nor was the depth in force reached"
     assert disk["better"] == []
     assert untouched(bench)
@@ -318,7 +320,8 @@ def test_silent_disk_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str
 def test_faster_setting_is_detected(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.faster = {"2": 1.2}
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
-    assert {each["setting"]: each["after"] for each in disk["better"]}["rq_affinity"] == 2
+    better = {improvement["setting"]: improvement["after"] for improvement in disk["better"]}
+    assert better["rq_affinity"] == 2
     assert disk["settings"]["answer"]["word"] == "best"
     assert disk["settings"]["answer"]["low"] > 1.1
     assert disk["settings"]["depth"] == disk["depth"]["answer"]["depth"]
@@ -328,7 +331,7 @@ def test_faster_setting_is_detected(bench: Bench, capsys: pytest.CaptureFixture[
 def test_neutral_settings_never_win(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
     assert disk["settings"]["answer"]["word"] in ("as good as", "cannot tell")
-    assert {each["setting"] for each in disk["better"]} == {"queue_depth"}
+    assert {improvement["setting"] for improvement in disk["better"]} == {"queue_depth"}
 
 
 def test_reads_cannot_judge_schedulers(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,12 +342,12 @@ def test_reads_cannot_judge_schedulers(bench: Bench, capsys: pytest.CaptureFixtu
 
 
 def mounted(bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the folder's filesystem be on the disk, and a small file in it do."""
-    monkeypatch.setattr("hbatune.operations.autotune.find_mount_point", lambda asked: "/srv")
-    monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda asked: "/srv")
+    """Put the folder's filesystem on the disk, and accept a small file in it."""
+    monkeypatch.setattr("hbatune.operations.autotune.find_mount_point", lambda path: "/srv")
+    monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda path: "/srv")
     monkeypatch.setattr(
         "hbatune.operations.verify.make_scratch_file",
-        lambda asked: nullcontext(ScratchFile("/proc/1/fd/9", 1 << 30)),
+        lambda path: nullcontext(ScratchFile("/proc/1/fd/9", 1 << 30)),
     )
     bench.mounts = ("/srv",)
 
@@ -357,21 +360,21 @@ def test_better_scheduler_wins_beside_writer(
 ) -> None:
     mounted(bench, tmp_path, monkeypatch)
     bench.waits["kyber"] = 10.0
-    found = tuned(capsys, "--profile", "tuned", "--file", str(tmp_path), "--write")
-    [disk] = found["disks"]
+    document = tuned(capsys, "--profile", "tuned", "--file", str(tmp_path), "--write")
+    [disk] = document["disks"]
     schedulers = disk["schedulers"]
     assert schedulers["interference"]
     assert schedulers["answer"]["word"] == "best"
-    better = {each["setting"]: each["after"] for each in disk["better"]}
+    better = {improvement["setting"]: improvement["after"] for improvement in disk["better"]}
     assert better["scheduler"] == "kyber"
     assert 4.5 < schedulers["answer"]["low"] <= schedulers["answer"]["high"] < 5.5
     assert set(schedulers["written"]) == {120e6}
     depth = disk["depth"]["answer"]["depth"]
-    beside = {taken for asked, taken, _ in bench.seen if asked.writer is not None}
+    beside = {queue_depth for workload, queue_depth, _ in bench.seen if workload.writer is not None}
     assert beside == {str(depth)}, "with the depth that was found, which holds back the writer"
     assert bench.written_to == {"/proc/1/fd/9"}, "and never the disk"
     assert untouched(bench)
-    [rules] = found["rules"]["written"]
+    [rules] = document["rules"]["written"]
     assert "-80 % p99 of a reader beside a bulk writer (" in Path(rules["file"]).read_text()
 
 
@@ -393,15 +396,16 @@ def test_bfq_probe_waits_longer(
     ramps: dict[str, set[float]] = {"none": set(), "bfq": set()}
     probe = bench.probe
 
-    def noted(*given: Any, **how: Any) -> list[ProbeOutcome]:
-        if given[1].writer is not None:
-            ramps[parse_selected(bench.disk.value("queue/scheduler"))].add(given[1].ramp)
-        return probe(*given, **how)
+    def noted(*args: Any, **how: Any) -> list[ProbeOutcome]:
+        if args[1].writer is not None:
+            ramps[parse_selected(bench.disk.value("queue/scheduler"))].add(args[1].ramp)
+        return probe(*args, **how)
 
     monkeypatch.setattr(running, "probe_subjects", noted)
     [disk] = tuned(capsys, "--profile", "tuned", "--file", str(tmp_path))["disks"]
     assert ramps == {"none": {RAMP_S}, "bfq": {RAMP_S + 3.0}}
-    assert {each["setting"]: each["after"] for each in disk["better"]}["scheduler"] == "bfq"
+    better = {improvement["setting"]: improvement["after"] for improvement in disk["better"]}
+    assert better["scheduler"] == "bfq"
 
 
 def test_equal_schedulers_never_win(
@@ -413,12 +417,12 @@ def test_equal_schedulers_never_win(
     mounted(bench, tmp_path, monkeypatch)
     bench.waits["kyber"] = 49.0  # it leads, by less than counts
     assert main(["autotune", "sda", "--profile", "tuned", "--file", str(tmp_path)]) == 0
-    said = capsys.readouterr()
-    assert "it writes to a file in" in said.err
-    assert "of the reader (" in said.out
-    assert "with 120 MB/s for the writer against 120" in said.out
+    captured = capsys.readouterr()
+    assert "it writes to a file in" in captured.err
+    assert "of the reader (" in captured.out
+    assert "with 120 MB/s for the writer against 120" in captured.out
     [line] = [
-        splitline for splitline in said.out.splitlines() if "beside a bulk writer" in splitline
+        splitline for splitline in captured.out.splitlines() if "beside a bulk writer" in splitline
     ]
     assert "as good as what you have" in line or "cannot tell" in line
     assert re.search(r" none  .* scheduler kyber has -[1-4] % p99", line)
@@ -437,10 +441,10 @@ def test_filled_disk_is_only_read(
     monkeypatch.setattr(guard, "find_write_refusal", lambda subject, named: held_data)
     monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     assert main(["autotune", "sda", "--profile", "tuned", "--destructive"]) == 0
-    said = capsys.readouterr()
-    assert "it WRITES to sda, and destroys what is there" in said.err
-    assert "nothing is written to it: it holds data (ext4)" in said.out
-    assert "better" in said.out
+    captured = capsys.readouterr()
+    assert "it WRITES to sda, and destroys what is there" in captured.err
+    assert "nothing is written to it: it holds data (ext4)" in captured.out
+    assert "better" in captured.out
     assert bench.written_to == set()
     assert untouched(bench)
 
@@ -452,7 +456,7 @@ def test_named_empty_disk_is_written(
     monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     bench.waits["mq-deadline"] = 20.0
     [disk] = tuned(capsys, "--profile", "tuned", "--destructive")["disks"]
-    assert {each["after"] for each in disk["better"]} >= {"mq-deadline"}
+    assert {improvement["after"] for improvement in disk["better"]} >= {"mq-deadline"}
     assert bench.written_to == {"/dev/sda"}
 
 
@@ -471,12 +475,12 @@ def test_better_values_become_rules(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench.servers, bench.faster = 800, {"2": 1.2}
-    found = tuned(capsys, "--profile", "oltp", "--write")
-    [rules] = found["rules"]["written"]
+    document = tuned(capsys, "--profile", "oltp", "--write")
+    [rules] = document["rules"]["written"]
     assert rules["settings"] == ["queue_depth", "rq_affinity"]
     text = Path(rules["file"]).read_text()
     assert "kernel 6.1.0-56-amd64, driver mpt3sas 43.100.00.00, firmware 16.00.12.00" in text
-    depth = found["disks"][0]["depth"]["answer"]["depth"]
+    depth = document["disks"][0]["depth"]["answer"]["depth"]
     assert main(["diff", "--profile", "oltp", "--json", "sda"]) == 1
     rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert (rows["queue_depth"]["value"], rows["rq_affinity"]["value"]) == (depth, 2)
@@ -492,11 +496,11 @@ def test_second_search_replaces_rules(
 ) -> None:
     tuned(capsys, "--profile", "tuned", "--write")
     bench.servers = 40
-    found = tuned(capsys, "--profile", "tuned", "--write")
+    document = tuned(capsys, "--profile", "tuned", "--write")
     assert len(list((site.root / "rules.d").iterdir())) == 1
-    [rules] = found["rules"]["written"]
+    [rules] = document["rules"]["written"]
     assert (
-        f"value = {found['disks'][0]['depth']['answer']['depth']}\n"
+        f"value = {document['disks'][0]['depth']['answer']['depth']}\n"
         in Path(rules["file"]).read_text()
     )
 
@@ -521,19 +525,19 @@ def test_edited_rule_is_preserved(bench: Bench, capsys: pytest.CaptureFixture[st
 def test_history_marks_stale_result(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tuned(capsys, "--profile", "tuned", "--write")
-    [rules] = told["rules"]["written"]
-    [kept] = history.load(paths.HISTORY).records
-    assert kept.command == "autotune"
-    assert kept.search is not None
-    assert kept.search.depth is not None
-    probes = told["disks"][0]["depth"]["measured"]
-    assert [probe.depth for probe in kept.search.depth.probes] == [
+    document = tuned(capsys, "--profile", "tuned", "--write")
+    [rules] = document["rules"]["written"]
+    [record] = history.load(paths.HISTORY).records
+    assert record.command == "autotune"
+    assert record.search is not None
+    assert record.search.depth is not None
+    probes = document["disks"][0]["depth"]["measured"]
+    assert [probe.depth for probe in record.search.depth.probes] == [
         probe["depth"] for probe in probes
     ]
-    assert kept.search.depth.word == told["disks"][0]["depth"]["answer"]["word"]
-    assert kept.rule == rules["file"]
-    [better] = kept.settings
+    assert record.search.depth.word == document["disks"][0]["depth"]["answer"]["word"]
+    assert record.rule == rules["file"]
+    [better] = record.settings
     assert (better.setting, better.before) == ("queue_depth", 254)
     newer = replace(bench.machine, kernel="6.12.0")
     monkeypatch.setattr("hbatune.cli.commands.history.gather_machine", lambda *a, **k: newer)
@@ -574,8 +578,8 @@ def test_probe_timeout_restores_values(bench: Bench, capsys: pytest.CaptureFixtu
     [disk] = tuned(capsys, "--profile", "free", code=1)["disks"]
     assert disk["outcome"]["reason"] == "timeout"
     assert disk["depth"]["answer"] is None, "half a search has no answer"
-    assert {each["reason"] for each in disk["not_judged"]} == {"ended"}
-    assert {name for each in disk["not_judged"] for name in each["settings"]} == set(
+    assert {group["reason"] for group in disk["not_judged"]} == {"ended"}
+    assert {name for group in disk["not_judged"] for name in group["settings"]} == set(
         SEARCHED_SETTINGS
     )
     assert disk["better"] == []
@@ -612,19 +616,19 @@ def test_rollback_restores_killed_search(bench: Bench, capsys: pytest.CaptureFix
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert bench.disk.value(DEPTH) != "254"
-    left = journal.load(paths.JOURNAL, bench.machine.boot_id)[0]
-    assert left.run is not None
-    assert left.run.command == "autotune"
+    stored_journal = journal.load(paths.JOURNAL, bench.machine.boot_id)[0]
+    assert stored_journal.run is not None
+    assert stored_journal.run.command == "autotune"
     means = Means(paths.JOURNAL, paths.CLAIMS, paths.SPENT, 1, 20.0)
-    restore_values(bench.machine, left, means)
+    restore_values(bench.machine, stored_journal, means)
     assert untouched(bench)
 
 
 def test_time_limit_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["autotune", "sda", "--profile", "tuned", "--minutes", "0.01"]) == 1
-    said = capsys.readouterr()
-    assert "searching 1 disk, which takes about 3 min, and no longer than 1 s" in said.err
-    assert "the time was up: give it more --minutes" in said.out
+    captured = capsys.readouterr()
+    assert "searching 1 disk, which takes about 3 min, and no longer than 1 s" in captured.err
+    assert "the time was up: give it more --minutes" in captured.out
     assert bench.seen == []
 
 
@@ -633,9 +637,9 @@ def test_time_limit_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]
     [["sdzz"], ["sda", "--minutes", "0"], ["sda", "--minutes", "nan"], ["sda", "--profile", "no"]],
 )
 def test_bad_usage_exits_2(bench: Bench, words: list[str]) -> None:
-    given = words if "--profile" in words else [*words, "--profile", "tuned"]
+    arguments = words if "--profile" in words else [*words, "--profile", "tuned"]
     try:
-        code = main(["autotune", *given])
+        code = main(["autotune", *arguments])
     except SystemExit as ended:
         code = ended.code  # type: ignore[assignment]
     assert code == 2
@@ -658,7 +662,7 @@ def test_one_disk_represents_model(bench: Bench, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("other", "words"),
+    ("second_disk", "words"),
     [
         (endpoint(target="sdz", protocol=Protocol.FC), "other hosts share its array"),
         (endpoint(target="sdz", state="offline"), "it is not running (offline)"),
@@ -666,9 +670,9 @@ def test_one_disk_represents_model(bench: Bench, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_unsafe_disk_is_skipped(
-    bench: Bench, other: Endpoint, words: str, capsys: pytest.CaptureFixture[str]
+    bench: Bench, second_disk: Endpoint, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.others = (other,)
+    bench.others = (second_disk,)
     assert main(["autotune", "0000:01:00.0", "--profile", "tuned"]) == 1
     out = capsys.readouterr().out
     assert f"sdz: not searched: {words}" in out
@@ -692,7 +696,7 @@ def test_stuck_write_ends_search(
     bench.servers = 800
     [disk] = tuned(capsys, "--profile", "free", code=1)["disks"]
     assert disk["ended"] == "stuck"
-    assert {asked.issued <= 254 for asked, _, _ in bench.seen} == {True}
+    assert {workload.issued <= 254 for workload, _, _ in bench.seen} == {True}
 
 
 def test_changed_value_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -737,5 +741,5 @@ def test_clamped_depth_bounds_search(
     bench.servers = 800
     [disk] = tuned(capsys, "--profile", "free")["disks"]
     assert disk["depth"]["answer"]["depth"] <= 300
-    assert max(each["depth"] for each in disk["depth"]["measured"]) <= 300
+    assert max(measurement["depth"] for measurement in disk["depth"]["measured"]) <= 300
     assert untouched(bench)

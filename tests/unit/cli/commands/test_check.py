@@ -30,9 +30,9 @@ Keep = Callable[[Snapshot], str]
 
 @pytest.fixture
 def keep(tmp_path: Path) -> Keep:
-    def write(taken: Snapshot) -> str:
+    def write(host_snapshot: Snapshot) -> str:
         path = tmp_path / "host.snapshot"
-        path.write_bytes(encode_snapshot(taken))
+        path.write_bytes(encode_snapshot(host_snapshot))
         return str(path)
 
     return write
@@ -40,9 +40,9 @@ def keep(tmp_path: Path) -> Keep:
 
 def sick() -> Snapshot:
     drive = endpoint(attributes=attributes(queue__scheduler="none [mq-deadline]"))
-    taken = snapshot(machine(drive))
+    host_snapshot = snapshot(machine(drive))
     disks = {"sda": disk_health(timeouts=3)}
-    return msgspec.structs.replace(taken, health=health(taken.machine, disks=disks))
+    return msgspec.structs.replace(host_snapshot, health=health(host_snapshot.machine, disks=disks))
 
 
 def test_check_exit_codes(keep: Keep, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -74,10 +74,12 @@ def test_json_matches_schema(keep: Keep, capsys: pytest.CaptureFixture[str]) -> 
 def test_finding_count_is_pluralized(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     def last(*drives: tuple[str, int]) -> str:
         luns = [endpoint(target=name, id=name) for name, _ in drives]
-        taken = snapshot(machine(*luns))
+        host_snapshot = snapshot(machine(*luns))
         disks = {name: disk_health(timeouts=count) for name, count in drives}
-        taken = msgspec.structs.replace(taken, health=health(taken.machine, disks=disks))
-        assert main(["check", "--snapshot", keep(taken)]) == 1
+        host_snapshot = msgspec.structs.replace(
+            host_snapshot, health=health(host_snapshot.machine, disks=disks)
+        )
+        assert main(["check", "--snapshot", keep(host_snapshot)]) == 1
         lines = capsys.readouterr().out.splitlines()
         return next(line for line in lines if line.startswith("Found: "))
 
@@ -101,16 +103,16 @@ def test_snapshot_uses_host_policy(keep: Keep, capsys: pytest.CaptureFixture[str
         for name in ("sda", "sdb", "sdc")
     ]
     site = Site(exclude=("sda",), approved=(ApprovedVersions("mpt3sas", firmware=("99",)),))
-    taken = snapshot(
+    host_snapshot = snapshot(
         machine(*disks), WANTS, active=WANTS.name, site=site, rolled_back=(disks[1].id,)
     )
-    main(["diff", "--json", "--snapshot", keep(taken)])
+    main(["diff", "--json", "--snapshot", keep(host_snapshot)])
     document = json.loads(capsys.readouterr().out)
     assert document["summary"]["profile"] == WANTS.name
     limits = {row["target"]: row["limit"] for row in document["rows"]}
     assert limits["sda"] == "excluded in [site]"
     assert limits["sdb"].startswith("rolled back")
-    assert main(["check", "--snapshot", keep(taken)]) == 1
+    assert main(["check", "--snapshot", keep(host_snapshot)]) == 1
     assert "16.00.12.00 is not among the approved ones: 99" in capsys.readouterr().out
 
 
@@ -163,9 +165,9 @@ def test_hostile_names_are_escaped(model: str, value: str) -> None:
         udev_rules=(UdevRule(model, 1, "queue/scheduler", value),),
     )
     site = Site(approved=(ApprovedVersions("mpt3sas", firmware=("99",)),))
-    what = seen(host, fares, site=site)
-    findings = run_checks(what)
+    check_input = seen(host, fares, site=site)
+    findings = run_checks(check_input)
     assert {"msix-off", "drive-cache", "udev-rule"} <= {finding.id for finding in findings}
     for finding in findings:
         assert make_printable(format_finding(finding).evidence).isprintable()
-    assert msgspec.json.decode(msgspec.json.encode(make_check_document(what, findings)))
+    assert msgspec.json.decode(msgspec.json.encode(make_check_document(check_input, findings)))

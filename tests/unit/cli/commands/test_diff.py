@@ -35,8 +35,8 @@ def test_unmatched_exclusion_is_reported(
     for command in ("diff", "explain"):
         arguments = [command, "--profile", "oltp", *(["sda"] if command == "explain" else [])]
         main(arguments)
-        said = capsys.readouterr().err
-        assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in said
+        messages = capsys.readouterr().err
+        assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in messages
 
 
 def test_lost_legacy_rollback_is_reported(see: See, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_identical_luns_are_folded(see: See, capsys: pytest.CaptureFixture[str])
 
 def test_piped_rows_have_reasons(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     hbas = [adapter(target=f"0000:0{number}:00.0") for number in (1, 2)]
-    disks = [endpoint(**lun(n), adapter=each.target) for n, each in enumerate(hbas)]
+    disks = [endpoint(**lun(n), adapter=hba.target) for n, hba in enumerate(hbas)]
     see(machine(*disks, adapters=tuple(hbas)))
     main(["diff", "--profile", "oltp"])
     lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]

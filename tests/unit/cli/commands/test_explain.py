@@ -49,23 +49,23 @@ def explained(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_budget_arithmetic_is_shown(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     site.put("hbatune.toml", ARRAY)
-    said = explained(capsys)
-    assert "a limit of 1600 / 8 hosts / 5 paths of this host = 40 (D2-4, D2-3)" in said
-    assert "32 + 14 x 4 data drives = 88 (EMC CLARiiON and VNX, D2-5)" in said
-    assert "budget    40" in said
-    assert "wanted    40" in said
-    told = json.loads(explained(capsys, "--json"))["explained"][0]
-    assert told["budget"]["port"] == {"limit": 1600, "hosts": 8, "luns": 5}
-    assert told["row"]["value"] == 40
+    output = explained(capsys)
+    assert "a limit of 1600 / 8 hosts / 5 paths of this host = 40 (D2-4, D2-3)" in output
+    assert "32 + 14 x 4 data drives = 88 (EMC CLARiiON and VNX, D2-5)" in output
+    assert "budget    40" in output
+    assert "wanted    40" in output
+    document = json.loads(explained(capsys, "--json"))["explained"][0]
+    assert document["budget"]["port"] == {"limit": 1600, "hosts": 8, "luns": 5}
+    assert document["row"]["value"] == 40
 
 
 def test_undescribed_array_shows_vendor_depth(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = explained(capsys)
-    assert "does not set it" in said
-    assert "64 now, stands" in said
-    assert "32 (D2-1)" in said
+    output = explained(capsys)
+    assert "does not set it" in output
+    assert "64 now, stands" in output
+    assert "32 (D2-1)" in output
 
 
 def test_unparsable_depth_is_unknown(
@@ -93,9 +93,9 @@ def test_sibling_path_caps_value(
     monkeypatch.setattr(
         "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*paths)
     )
-    said = explained(capsys)
-    assert "value     48" in said
-    assert "alike on all paths: sdb takes 48 at most" in said
+    output = explained(capsys)
+    assert "value     48" in output
+    assert "alike on all paths: sdb takes 48 at most" in output
 
 
 def test_unmatched_disk_shows_nearest_rules(
@@ -106,16 +106,16 @@ def test_unmatched_disk_shows_nearest_rules(
         "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*strange)
     )
     assert main(["explain", "0000:01:00.0", "--profile", "oltp"]) == 0
-    said = capsys.readouterr().out
-    assert "sda sdb: no rule of profile oltp matches, so nothing is set" in said
-    near = [line for line in said.splitlines() if line.startswith("  nearest")]
+    output = capsys.readouterr().out
+    assert "sda sdb: no rule of profile oltp matches, so nothing is set" in output
+    near = [line for line in output.splitlines() if line.startswith("  nearest")]
     assert 0 < len(near) <= 5, "the same disks are explained once"
-    assert "nr-requests (nr_requests) is for protocol nvme or sas" in said
-    assert "here: protocol unknown" in said
+    assert "nr-requests (nr_requests) is for protocol nvme or sas" in output
+    assert "here: protocol unknown" in output
     assert main(["explain", "sda", "--profile", "oltp", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["explained"] == []
-    [without] = told["without_rules"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["explained"] == []
+    [without] = document["without_rules"]
     assert without["target"] == "sda"
     assert without["near"][0]["unmet"] == ["protocol"]
 
@@ -160,19 +160,21 @@ def test_identical_disks_are_folded(
     assert headings("0000:01:00.0") == ["sda sdb sdc sde..sdh (7)", "sdd"]
     assert headings("sdb") == ["sdb"]
     assert main(["explain", "0000:01:00.0", "nr_requests", "--profile", "oltp", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["explained"]
-    assert [each["target"] for each in told] == [disk.target for disk in disks], "JSON has each"
+    explanations = json.loads(capsys.readouterr().out)["explained"]
+    assert [explanation["target"] for explanation in explanations] == [
+        disk.target for disk in disks
+    ], "JSON has each"
 
 
 def test_explain_shows_deciding_rule(see: See, capsys: pytest.CaptureFixture[str]) -> None:
-    made = endpoint(
+    disk = endpoint(
         **lun(0, protocol=Protocol.NVME, medium=Medium.NVME, tags=975),
     )
-    see(machine(made))
+    see(machine(disk))
     assert main(["explain", "sda", "nr_requests", "--profile", "oltp"]) == 0
-    said = capsys.readouterr().out
-    assert "tag set of 975 with scheduler none" in said
-    assert "05-50111-01 HBA Performance Report" in said
+    output = capsys.readouterr().out
+    assert "tag set of 975 with scheduler none" in output
+    assert "05-50111-01 HBA Performance Report" in output
     assert main(["explain", "sda", "scheduler", "--profile", "oltp", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["explained"]
-    assert [rule["name"] for rule in told["rules"]] == ["nvme-scheduler"]
+    [explanation] = json.loads(capsys.readouterr().out)["explained"]
+    assert [rule["name"] for rule in explanation["rules"]] == ["nvme-scheduler"]

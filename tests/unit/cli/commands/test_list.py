@@ -13,25 +13,25 @@ from tests.unit.machines import adapter, endpoint, machine
 def test_list_shows_identity_and_use(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(machine(endpoint(mounts=("/srv",), holders=("dm-0",))))
     assert main(["list", "--json"]) == 0
-    [found] = json.loads(capsys.readouterr().out)["endpoints"]
-    assert {"target", "id", "adapter", "family", "medium", "protocol"} <= set(found)
-    assert (found["vendor"], found["model"]) == ("SEAGATE", "XS400ME70084")
-    assert (found["mounted"], found["held"]) == (True, True)
+    [disk] = json.loads(capsys.readouterr().out)["endpoints"]
+    assert {"target", "id", "adapter", "family", "medium", "protocol"} <= set(disk)
+    assert (disk["vendor"], disk["model"]) == ("SEAGATE", "XS400ME70084")
+    assert (disk["mounted"], disk["held"]) == (True, True)
     assert main(["list"]) == 0
     assert "/srv" in capsys.readouterr().out
 
 
 def test_list_names_adapter_product(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     plain = adapter(target="0000:02:00.0")
-    known = adapter(product="Broadcom eHBA 9600-24i", document="05-50111-01 (D0)")
-    see(machine(adapters=(known, plain)))
+    described = adapter(product="Broadcom eHBA 9600-24i", document="05-50111-01 (D0)")
+    see(machine(adapters=(described, plain)))
     assert main(["list"]) == 0
-    said = capsys.readouterr().out
-    assert "mpt3sas  Broadcom eHBA 9600-24i  05-50111-01 (D0)" in said
-    assert "link 8 GT/s x8" in said
+    output = capsys.readouterr().out
+    assert "mpt3sas  Broadcom eHBA 9600-24i  05-50111-01 (D0)" in output
+    assert "link 8 GT/s x8" in output
     assert main(["list", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["adapters"]
-    assert [(each["product"], each["document"]) for each in found] == [
+    adapters = json.loads(capsys.readouterr().out)["adapters"]
+    assert [(entry["product"], entry["document"]) for entry in adapters] == [
         ("Broadcom eHBA 9600-24i", "05-50111-01 (D0)"),
         ("HBA 9300-8i", None),
     ]

@@ -37,7 +37,7 @@ from tests.unit.probe_results import FIGURES
 
 
 class Bench:
-    """A machine with one disk, and what its probes give; ``asked`` are the runs made."""
+    """A machine with one disk, and the results of its probes; ``asked`` lists the runs."""
 
     def __init__(self) -> None:
         self.asked: list[Workload] = []
@@ -52,40 +52,40 @@ class Bench:
     def probe(
         self,
         subjects: Sequence[Subject],
-        asked: Workload,
+        workload: Workload,
         *,
         idle: bool,
         write: bool = False,
         look: bool = False,
     ) -> list[ProbeOutcome]:
         assert not idle
-        assert write == asked.writes
+        assert write == workload.writes
         assert look != write
-        self.asked.append(asked)
+        self.asked.append(workload)
         [subject] = subjects
         if self.fails:
             return [Failed(subject.target, Failure.STUCK)]
-        wait = asked.issued / FIGURES.iops
+        wait = workload.issued / FIGURES.iops
         window = Window(1.0, 60_000, 0, Histogram({round(wait * 1e9): 60_000}), 0.0, 0.0)
         figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
-        figures = msgspec.structs.replace(figures, busy=0.95 if asked.issued > 64 else 0.5)
+        figures = msgspec.structs.replace(figures, busy=0.95 if workload.issued > 64 else 0.5)
         id, settings = subject.endpoint.id, subject.settings
         self.depths.append(
             {setting.setting: setting.value for setting in settings}.get("queue_depth")
         )
-        found = ProbeResult(subject.target, id, asked, figures, "3.33", (), blank=self.blank)
-        return [msgspec.structs.replace(found, settings=settings)]
+        result = ProbeResult(subject.target, id, workload, figures, "3.33", (), blank=self.blank)
+        return [msgspec.structs.replace(result, settings=settings)]
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    """Put the made-up machine in the place of this one."""
-    made = Bench()
+    """Replace this machine by the simulated one."""
+    new_bench = Bench()
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK"):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    monkeypatch.setattr(operation, "gather_machine", made.gather)
-    monkeypatch.setattr(running, "probe_subjects", made.probe)
-    return made
+    monkeypatch.setattr(operation, "gather_machine", new_bench.gather)
+    monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    return new_bench
 
 
 def test_bare_probe_lists_workloads(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,13 +97,13 @@ def test_bare_probe_lists_workloads(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_sweep_runs_in_order(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--json", "--runtime", "1"]) == 0
-    said = capsys.readouterr()
-    found = json.loads(said.out)
-    validate(found)
-    assert [each.depth for each in bench.asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
-    assert {each.runtime for each in bench.asked} == {1.0}
-    assert {each["doubt"] for each in found["runs"]} == {None}
-    assert "9 runs, which take about" in said.err
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    validate(document)
+    assert [workload.depth for workload in bench.asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert {workload.runtime for workload in bench.asked} == {1.0}
+    assert {entry["doubt"] for entry in document["runs"]} == {None}
+    assert "9 runs, which take about" in captured.err
 
 
 def test_unresponsive_disk_ends_sweep(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,9 +154,9 @@ def test_runs_recheck_disk_contents(
     monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
-    said = capsys.readouterr()
-    assert "they WRITE" in said.err
-    assert "it holds data (ext4)" in said.out
+    captured = capsys.readouterr()
+    assert "they WRITE" in captured.err
+    assert "it holds data (ext4)" in captured.out
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_runs_recheck_disk_contents(
 )
 def test_options_stand_anywhere(bench: Bench, words: tuple[str, ...]) -> None:
     assert main(["probe", *words]) == 0
-    assert {each.runtime for each in bench.asked} == {1.0}
+    assert {workload.runtime for workload in bench.asked} == {1.0}
 
 
 def test_blank_disk_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +189,7 @@ def test_depth_sweep_names_knee(bench: Bench, capsys: pytest.CaptureFixture[str]
 def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "jobs-sweep", "sda"]) == 0
     depths = (1, 2, 4, 8, 16, 32, 64)
-    shapes = [(each.jobs, each.depth) for each in bench.asked]
+    shapes = [(workload.jobs, workload.depth) for workload in bench.asked]
     assert shapes == [(jobs, depth) for jobs in (1, 2, 4, 8) for depth in depths]
     out = " ".join(capsys.readouterr().out.split())
     assert "sda, 4K random reads in 8 jobs: past depth 8:" in out
@@ -201,8 +201,8 @@ def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str
 def test_mix_shows_document_cost(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def written(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
-        return bench.probe([subject], asked, idle=False, write=True)[0]
+    def written(subject: Subject, workload: Workload, names: Sequence[str]) -> ProbeOutcome:
+        return bench.probe([subject], workload, idle=False, write=True)[0]
 
     monkeypatch.setattr(operation, "find_write_refusal", lambda *a: None)
     monkeypatch.setattr(running, "probe_guarded", written)
@@ -221,17 +221,17 @@ def test_sweep_shows_cpu_limit(bench: Bench, capsys: pytest.CaptureFixture[str])
 
 def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--json", "--profile", "oltp"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    validate(found)
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
     *results, last = history.load(paths.HISTORY).records
     assert [result.result.workload.depth for result in results if result.result] == [
-        each.depth for each in bench.asked
+        workload.depth for workload in bench.asked
     ]
     assert {result.command for result in results} == {"probe depth-sweep"}
     assert {result.profile for result in results} == {"oltp"}
     assert len({result.time for result in (*results, last)}) == 1
     assert last.knee is not None
-    assert last.knee.depth == found["knees"][0]["knee"]["depth"] == 1
+    assert last.knee.depth == document["knees"][0]["knee"]["depth"] == 1
     assert last.workload == bench.asked[-1]
     [settings] = {result.result.settings for result in results if result.result}
     assert {setting.setting for setting in settings} == {"scheduler", "nr_requests", "queue_depth"}
@@ -260,12 +260,14 @@ def test_depth_sweep_restores_depth(
     bench: Bench, lun: Disk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["probe", "queue-depth", "sda", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     # A plain file keeps its length, so that 8 in the place of 64 is ignored, as a device may.
     assert list(dict.fromkeys(bench.depths)) == [16, 32, 64]
-    assert [each["queue_depth"] for each in found["knees"]] == [16, 32, 64]
-    refused = [each["outcome"] for each in found["runs"] if each["outcome"]["type"] == "skipped"]
-    assert {each["detail"] for each in refused} == {"ignored", "the device takes 64 at most"}
+    assert [knee["queue_depth"] for knee in document["knees"]] == [16, 32, 64]
+    refused = [
+        entry["outcome"] for entry in document["runs"] if entry["outcome"]["type"] == "skipped"
+    ]
+    assert {outcome["detail"] for outcome in refused} == {"ignored", "the device takes 64 at most"}
     assert lun.value(DEPTH) == "64"
     assert not paths.JOURNAL.exists()
     assert read_held_ids(paths.HOLDS) == frozenset()
@@ -287,10 +289,12 @@ def test_depth_change_ends_sweep(
     monkeypatch.setattr(running, "probe_subjects", probe)
     (lun.path / DEPTH).write_text("63")
     assert main(["probe", "queue-depth", "sda", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    validate(found)
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
     [last] = [
-        each["outcome"] for each in found["runs"] if each["outcome"].get("reason") == "conflict"
+        entry["outcome"]
+        for entry in document["runs"]
+        if entry["outcome"].get("reason") == "conflict"
     ]
     assert last["detail"] == "48"
     assert lun.value(DEPTH) == "48"
@@ -306,10 +310,10 @@ def test_depth_sweep_requires_root(bench: Bench, monkeypatch: pytest.MonkeyPatch
 def test_locked_depth_sweep_exits_3(
     bench: Bench, lun: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def taken() -> object:
+    def raise_locked() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.cli.command_context.take_lock_after_pass", taken)
+    monkeypatch.setattr("hbatune.cli.command_context.take_lock_after_pass", raise_locked)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 
@@ -330,8 +334,8 @@ def test_file_probe_is_recorded(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def measured(target: str, path: str, size: int, asked: Workload) -> ProbeOutcome:
-        return ProbeResult(target, f"file:{target}", asked, FIGURES, "3.33", ())
+    def measured(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
+        return ProbeResult(target, f"file:{target}", workload, FIGURES, "3.33", ())
 
     monkeypatch.setattr(running, "probe_file", measured)
     monkeypatch.setattr(
@@ -342,9 +346,9 @@ def test_file_probe_is_recorded(
     assert main(["probe", "oltp1", "--file", str(tmp_path)]) == 0
     [row] = [line for line in capsys.readouterr().out.splitlines() if "randrw" in line]
     assert row.split()[5:7] == ["60000", "0.25"], "IOPS and GB/s"
-    [kept] = history.load(paths.HISTORY).records
-    assert (kept.command, kept.target) == ("probe oltp1", str(tmp_path))
-    [entry] = history.list_entries([kept], bench.machine)
+    [record] = history.load(paths.HISTORY).records
+    assert (record.command, record.target) == ("probe oltp1", str(tmp_path))
+    [entry] = history.list_entries([record], bench.machine)
     assert entry.stale == (), "no disk is missed"
 
 
@@ -377,16 +381,18 @@ def test_invalid_numbers_are_refused(bench: Bench, words: tuple[str, ...]) -> No
     assert bench.asked == []
 
 
-@pytest.mark.parametrize(("rate", "said"), [(60_500, ""), (90_000, "could not be held: 60000 of")])
+@pytest.mark.parametrize(
+    ("rate", "message"), [(60_500, ""), (90_000, "could not be held: 60000 of")]
+)
 def test_missed_rate_is_reported(
-    bench: Bench, capsys: pytest.CaptureFixture[str], rate: int, said: str
+    bench: Bench, capsys: pytest.CaptureFixture[str], rate: int, message: str
 ) -> None:
     assert main(["probe", "--rate", str(rate), "sda", "--json"]) == 0
     [run] = json.loads(capsys.readouterr().out)["runs"]
-    assert run["doubt"] == ("rate" if said else None)
+    assert run["doubt"] == ("rate" if message else None)
     assert run["workload"]["depth"] == 256
     main(["probe", "--rate", str(rate), "sda"])
     out = capsys.readouterr().out
     assert f"randread at {rate}/s" in out
-    assert said in out
-    assert ("could not be held" in out) == bool(said)
+    assert message in out
+    assert ("could not be held" in out) == bool(message)

@@ -69,8 +69,8 @@ def test_current_link_width_sets_limit() -> None:
 
 def test_saturated_fio_thread_is_bottleneck() -> None:
     figures = replace(FIGURES, iops=90_000.0, cpu_us_per_io=21.0, busy=0.3)
-    found = evaluate_together("a", None, [alone("sda"), alone("sdb")], figures)
-    assert (found.bottleneck, round(found.busy, 3)) == (Bottleneck.CPU, 0.945)
+    assessment = evaluate_together("a", None, [alone("sda"), alone("sdb")], figures)
+    assert (assessment.bottleneck, round(assessment.busy, 3)) == (Bottleneck.CPU, 0.945)
 
 
 def test_one_fio_loads_all_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_one_fio_loads_all_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     subjects = prepared(tmp_path, "sda", "sdb", "sdc")
-    found = running.probe_together("hba", subjects, Workload(ramp=0, runtime=0.1, depth=7))
-    assert isinstance(found, Figures)
+    figures = running.probe_together("hba", subjects, Workload(ramp=0, runtime=0.1, depth=7))
+    assert isinstance(figures, Figures)
     job = (tmp_path / "job").read_text().splitlines()
     files = [line for line in job if line.startswith("filename=")]
     assert files == [f"filename={tmp_path}/{name}" for name in ("sda", "sdb", "sdc")]
@@ -105,12 +105,14 @@ class Bench:
             adapters=(adapter(), adapter(target="0000:02:00.0")),
         )
 
-    def probe(self, subjects: Sequence[Subject], asked: Workload, **_: Any) -> list[ProbeOutcome]:
+    def probe(
+        self, subjects: Sequence[Subject], workload: Workload, **_: Any
+    ) -> list[ProbeOutcome]:
         [subject] = subjects
-        wait = asked.issued / FIGURES.iops * 1e6
+        wait = workload.issued / FIGURES.iops * 1e6
         figures = replace(FIGURES, mean_us=wait)
         id = subject.endpoint.id
-        return [ProbeResult(subject.target, id, asked, figures, "3.33", (), blank=False)]
+        return [ProbeResult(subject.target, id, workload, figures, "3.33", (), blank=False)]
 
     def together(
         self, target: str, subjects: Sequence[Subject], workload: Workload, names: Sequence[str]
@@ -120,23 +122,23 @@ class Bench:
 
 
 def prepared(folder: Path, *names: str) -> list[Subject]:
-    """Return disks whose devices are files there."""
-    found = []
+    """Return disks whose device nodes are files in the folder."""
+    subjects = []
     for name in names:
         (folder / name).touch()
-        there = endpoint(target=name, device_node=str(folder / name), sysfs=str(folder))
-        found.append(Subject(there, adapters=(adapter(),)))
-    return found
+        file_endpoint = endpoint(target=name, device_node=str(folder / name), sysfs=str(folder))
+        subjects.append(Subject(file_endpoint, adapters=(adapter(),)))
+    return subjects
 
 
 WRITES = Workload(pattern=Pattern.RANDOM_WRITE, ramp=0, runtime=0.1)
 
 
 def test_joint_writes_need_empty_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+    writes: list[bool] = []
 
     def measure(*_: object, write: bool, **__: object) -> Figures:
-        asked.append(write)
+        writes.append(write)
         return FIGURES
 
     monkeypatch.setattr(fio, "find", lambda target: fio.Fio("fio", "3.33"))
@@ -153,16 +155,16 @@ def test_joint_writes_need_empty_disks(tmp_path: Path, monkeypatch: pytest.Monke
     content["sdb"] = "ext4"
     signed = running.probe_together("hba", disks, WRITES, ("sda", "sdb"))
     assert signed == Skipped("sdb", Skip.SIGNED, detail="ext4")
-    assert asked == [True], "nothing was written to the other two times"
+    assert writes == [True], "nothing was written to the other two times"
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    made = Bench()
-    monkeypatch.setattr(operation, "gather_machine", lambda *a, **k: made.machine)
-    monkeypatch.setattr(running, "probe_subjects", made.probe)
-    monkeypatch.setattr(running, "probe_together", made.together)
-    return made
+    new_bench = Bench()
+    monkeypatch.setattr(operation, "gather_machine", lambda *a, **k: new_bench.machine)
+    monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(running, "probe_together", new_bench.together)
+    return new_bench
 
 
 ALL = ("sda", "sdb", "sdc")
@@ -170,24 +172,24 @@ ALL = ("sda", "sdb", "sdc")
 
 def test_adapter_disks_run_together(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "reference-short", *ALL, "--together", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    validate(found)
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
     assert bench.loaded == [["sda", "sdb"]], "and not with the disk of another adapter"
-    [together] = found["together"]
+    [together] = document["together"]
     assert together["adapter"] == "0000:01:00.0"
     assert together["bottleneck"] == "adapter"
-    assert len(found["runs"]) == 3
+    assert len(document["runs"]) == 3
 
 
 def test_history_records_joint_run(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
-    *alone, kept = history.load(paths.HISTORY).records
-    assert [each.target for each in alone] == list(ALL)
-    assert kept.together is not None
-    assert kept.together.targets == ("sda", "sdb")
-    assert kept.together.figures.iops == 70_000
+    *alone, joint = history.load(paths.HISTORY).records
+    assert [record.target for record in alone] == list(ALL)
+    assert joint.together is not None
+    assert joint.together.targets == ("sda", "sdb")
+    assert joint.together.figures.iops == 70_000
     monkeypatch.setattr(
         "hbatune.cli.commands.history.gather_machine", lambda *a, **k: bench.machine
     )
@@ -212,8 +214,8 @@ def test_implausible_concurrency_is_untrusted(
     # Of two disks, each 24 deep, there are 48 in flight at most.
     bench.at_once = replace(FIGURES, iops=70_000.0, mean_us=60 / 0.07)
     assert main(["probe", "reference-short", *ALL, "--together", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["together"]
-    assert told["doubt"] == "too_many"
+    [entry] = json.loads(capsys.readouterr().out)["together"]
+    assert entry["doubt"] == "too_many"
     bench.at_once = replace(FIGURES, iops=70_000.0, mean_us=47 / 0.07)
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
     assert "untrusted" not in capsys.readouterr().out

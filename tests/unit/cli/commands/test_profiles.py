@@ -10,10 +10,10 @@ from tests.unit.command_runs import See
 
 def test_profiles_show_rule_sources(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profiles", "oltp"]) == 0
-    said = capsys.readouterr().out
-    assert "nr-requests" in said
-    assert "D0-2" in said
-    assert "05-50111-01 HBA Performance Report" in said
+    output = capsys.readouterr().out
+    assert "nr-requests" in output
+    assert "D0-2" in output
+    assert "05-50111-01 HBA Performance Report" in output
     assert main(["profiles", "--json"]) == 0
-    names = [each["name"] for each in json.loads(capsys.readouterr().out)["profiles"]]
+    names = [entry["name"] for entry in json.loads(capsys.readouterr().out)["profiles"]]
     assert names == ["balanced", "latency", "oltp", "throughput"]

@@ -22,29 +22,29 @@ Make = Callable[..., str]
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    """A host that was measured and changed, with its state below the test's folder."""
-    found = reported.host()
+    """Return a host that was measured and changed, with its state below the test's folder."""
+    reported_host = reported.host()
     state = tmp_path / "state"
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
     monkeypatch.setattr(paths, "HISTORY", state / "history.json")
     for module in ("cli.commands.report", "operations.situation"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: found)
+        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: reported_host)
     history.append(paths.HISTORY, reported.seen().records)
-    journal.save(paths.JOURNAL, reported.journal(found))
-    return found
+    journal.save(paths.JOURNAL, reported.journal(reported_host))
+    return reported_host
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Return what makes a report and returns its page."""
+    """Return a function that creates a report and returns its page."""
 
-    def made(*words: str) -> str:
+    def build_page(*words: str) -> str:
         page = tmp_path / "db1.html"
         assert main(["report", str(page), *words]) == 0
         return page.read_text()
 
-    return made
+    return build_page
 
 
 def test_page_covers_host_results(
@@ -77,14 +77,12 @@ def test_page_names_missing_measurements(
 def test_snapshot_excludes_local_results(
     host: Machine, make: Make, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    taken = tmp_path / "host.snapshot"
-    taken.write_bytes(encode_snapshot(snapshot(host)))
-    page = make("--snapshot", str(taken), *words)
+    path = tmp_path / "host.snapshot"
+    path.write_bytes(encode_snapshot(snapshot(host)))
+    page = make("--snapshot", str(path), *words)
     assert "Interrupts of 0000:81:00.0" in page
     assert "Past depth 32" not in page
-    with_results = make(
-        "--snapshot", str(taken), "--history", str(paths.HISTORY), "--force", *words
-    )
+    with_results = make("--snapshot", str(path), "--history", str(paths.HISTORY), "--force", *words)
     assert "Past depth 32" in with_results
 
 
@@ -169,12 +167,12 @@ def test_active_profile_is_default(
     assert "<dd>balanced</dd>" in make()
 
 
-@pytest.mark.parametrize("what", ["fifo", "folder", "zero", "none", "deep", "huge number"])
+@pytest.mark.parametrize("fault", ["fifo", "folder", "zero", "none", "deep", "huge number"])
 def test_foreign_history_exits_2(
-    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
-    path = Path("/dev/zero") if what == "zero" else tmp_path / "theirs"
-    match what:
+    path = Path("/dev/zero") if fault == "zero" else tmp_path / "theirs"
+    match fault:
         case "fifo":
             os.mkfifo(path)
         case "folder":
@@ -191,8 +189,8 @@ def test_foreign_history_exits_2(
 
 def test_foreign_knee_is_recomputed(host: Machine, tmp_path: Path, make: Make) -> None:
     records = [
-        each if each.knee is None else replace(each, knee=replace(each.knee, depth=33))
-        for each in reported.kept(host)
+        record if record.knee is None else replace(record, knee=replace(record.knee, depth=33))
+        for record in reported.kept(host)
     ]
     history.append(tmp_path / "theirs", records)
     page = make("--history", str(tmp_path / "theirs"), "--profile", "oltp")

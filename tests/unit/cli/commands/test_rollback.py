@@ -50,9 +50,9 @@ def test_preview_shows_values_without_writing(
     before = paths.JOURNAL.read_bytes()
     capsys.readouterr()
     assert main([*PREVIEW]) == 0
-    said = capsys.readouterr().out
-    assert "2 values would go back; 0 need nothing." in said
-    assert "Nothing was written." in said
+    output = capsys.readouterr().out
+    assert "2 values would go back; 0 need nothing." in output
+    assert "Nothing was written." in output
     assert [nomerges(disk) for disk in disks] == ["1", "1"]
     assert paths.JOURNAL.read_bytes() == before
     assert not paths.HANDS_OFF.exists()
@@ -79,7 +79,7 @@ def test_json_preview_lists_outcomes(
     main([*PREVIEW, "--json"])
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    rows = {each["target"]: each for each in document["rows"]}
+    rows = {row["target"]: row for row in document["rows"]}
     assert (rows["sda"]["outcome"], rows["sda"]["current"]) == ("kept", 0)
     assert (rows["sdb"]["outcome"], rows["sdb"]["before"]) == (None, 0)
     assert document["outcomes"] == {"kept": 1}

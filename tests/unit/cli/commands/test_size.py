@@ -26,8 +26,8 @@ def snapshot(tmp_path: Path) -> list[str]:
 
 def sized(capsys: Capture, *words: str) -> tuple[int, str, str]:
     code = main(["size", *words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
@@ -65,10 +65,10 @@ def test_json_matches_schema(snapshot: list[str], capsys: Capture) -> None:
         "2048",
         *snapshot,
     )
-    found = json.loads(out)
-    validate(found)
-    assert found["needs"]["load"]["gb_per_s"] == 11.7
-    assert found["depth"]["depth"] == 128
+    document = json.loads(out)
+    validate(document)
+    assert document["needs"]["load"]["gb_per_s"] == 11.7
+    assert document["depth"]["depth"] == 128
 
 
 def test_depth_derivation_is_shown(snapshot: list[str], capsys: Capture) -> None:
@@ -114,7 +114,7 @@ def test_busiest_watch_moment_counts(tmp_path: Path, snapshot: list[str], capsys
 
 
 def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Capture) -> None:
-    shown = msgspec.convert(
+    reading = msgspec.convert(
         {
             **line(5000, 20.48e6, 0),
             **dict.fromkeys(("mean_ms", "p99_ms", "p999_ms", "stalled_ms", "depth", "knee")),
@@ -124,7 +124,7 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         Reading,
     )
     document = WatchDocument(
-        hostname="db1", time=1.0, readings=(shown,), adapters=(), alerts=(), events=()
+        hostname="db1", time=1.0, readings=(reading,), adapters=(), alerts=(), events=()
     )
     file = tmp_path / "watch.jsonl"
     file.write_bytes(msgspec.json.encode(document) + b"\n")
@@ -133,7 +133,7 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("", "neither a load nor an array is given"),
         ("--iops -5", "--iops takes a number above 0, such as 200000, 200k or 1.1M, and not '-5'"),
@@ -152,14 +152,14 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         ("--hosts 0", "--hosts takes a whole number, at least 1, and not '0'"),
     ],
 )
-def test_bad_usage_exits_2(words: str, said: str, snapshot: list[str], capsys: Capture) -> None:
+def test_bad_usage_exits_2(words: str, message: str, snapshot: list[str], capsys: Capture) -> None:
     code, out, err = sized(capsys, *words.split(), *snapshot)
     assert (code, out) == (2, "")
-    assert said in " ".join(err.split())
+    assert message in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("x\n", "line 1: not what `hbatune watch --json` prints"),
         ('{"schema": "hbatune.plan/1", "readings": []}\n', "line 1: has schema hbatune.plan/1"),
@@ -174,13 +174,13 @@ def test_bad_usage_exits_2(words: str, said: str, snapshot: list[str], capsys: C
     ],
 )
 def test_invalid_watch_exits_2(
-    content: str, said: str, tmp_path: Path, snapshot: list[str], capsys: Capture
+    content: str, message: str, tmp_path: Path, snapshot: list[str], capsys: Capture
 ) -> None:
     file = tmp_path / "watch.jsonl"
     file.write_text(content)
     code, out, err = sized(capsys, "--watch", str(file), *snapshot)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 def test_output_fits_80_columns(

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "words"),
+    ("saved_status", "code", "words"),
     [
         (GOOD, 0, "profile oltp, 12 endpoints"),
         (replace(GOOD, open=(LEFT,)), 1, "another program keeps setting it back"),
@@ -48,8 +48,10 @@ pytestmark = pytest.mark.usefixtures("state")
         (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
     ],
 )
-def test_status_shows_daemon_health(found: Status, code: int, words: str, capsys: Capture) -> None:
-    status.save(paths.STATUS, found)
+def test_status_shows_daemon_health(
+    saved_status: Status, code: int, words: str, capsys: Capture
+) -> None:
+    status.save(paths.STATUS, saved_status)
     assert main(["status"]) == code
     assert words.lower() in capsys.readouterr().out.lower()
     assert main(["status", "--json"]) == code
@@ -61,17 +63,21 @@ def test_status_shows_daemon_health(found: Status, code: int, words: str, capsys
 
 def overdue(cause: str) -> tuple[Times, str]:
     """Return the times of a daemon that is stalled for this cause, and what `status` prints."""
-    now = time.monotonic()
+    current_time = time.monotonic()
     match cause:
         case "status":
-            return current_times(saved=now - 720, save_due=now - 540), "its status 12 min ago"
+            return current_times(
+                saved=current_time - 720, save_due=current_time - 540
+            ), "its status 12 min ago"
         case "start":
-            times = current_times(started=now - 720, pass_due=now - 420, pass_ended=None)
+            times = current_times(
+                started=current_time - 720, pass_due=current_time - 420, pass_ended=None
+            )
             return times, "it started 12 min ago and has not finished its first pass, limit 5 min"
         case "pass":
-            times = current_times(pass_started=now - 720, pass_due=now - 420)
+            times = current_times(pass_started=current_time - 720, pass_due=current_time - 420)
             return times, "the pass that started 12 min ago has not ended, limit 5 min"
-    times = current_times(pass_ended=now - 1200, pass_due=now - 600)
+    times = current_times(pass_ended=current_time - 1200, pass_due=current_time - 600)
     return times, "the last complete pass ended 20 min ago, limit 10 min"
 
 
@@ -91,12 +97,14 @@ def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
 
 
 def test_ages_are_in_seconds(capsys: Capture) -> None:
-    now = time.monotonic()
-    times = current_times(saved=now - 10, pass_started=now - 20, pass_ended=now - 30)
+    current_time = time.monotonic()
+    times = current_times(
+        saved=current_time - 10, pass_started=current_time - 20, pass_ended=current_time - 30
+    )
     status.save(paths.STATUS, replace(GOOD, times=times))
     assert main(["status", "--json"]) == 0
     ages = json.loads(capsys.readouterr().out)["ages"]
-    passed = time.monotonic() - now
+    passed = time.monotonic() - current_time
     for name, age in (("status", 10), ("current_pass", 20), ("last_pass", 30)):
         assert age <= ages[name] <= age + passed
 
@@ -121,9 +129,9 @@ def test_unwritten_files_are_named(capsys: Capture) -> None:
     file = UnwrittenFile("/metrics/hbatune.prom", "No space left on device")
     status.save(paths.STATUS, replace(GOOD, unwritten=(file,)))
     assert main(["status"]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "it cannot write /metrics/hbatune.prom: No space left on device" in said
-    assert "free space there" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "it cannot write /metrics/hbatune.prom: No space left on device" in output
+    assert "free space there" in output
 
 
 def test_full_file_system_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -162,8 +170,8 @@ def test_earlier_boot_means_stopped(capsys: Capture) -> None:
     """Its process may be another one now, with the same number and the same start time."""
     boot, _, namespace = read_clock_id().partition(" ")
     assert namespace.startswith("time:")
-    other = current_times(clock=f"{boot[::-1]} {namespace}")
-    status.save(paths.STATUS, replace(GOOD, times=other))
+    earlier_times = current_times(clock=f"{boot[::-1]} {namespace}")
+    status.save(paths.STATUS, replace(GOOD, times=earlier_times))
     assert main(["status"]) == 4
     assert "is not running" in capsys.readouterr().out
 
@@ -177,7 +185,7 @@ def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "word"),
+    ("saved_status", "state_name"),
     [
         (GOOD, "ok"),
         (replace(GOOD, profile=None), "idle"),
@@ -186,10 +194,10 @@ def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
         (replace(GOOD, error="the disk is full"), "attention"),
     ],
 )
-def test_json_shows_state_name(found: Status, word: str, capsys: Capture) -> None:
-    status.save(paths.STATUS, found)
+def test_json_shows_state_name(saved_status: Status, state_name: str, capsys: Capture) -> None:
+    status.save(paths.STATUS, saved_status)
     main(["status", "--json"])
-    assert json.loads(capsys.readouterr().out)["state"] == word
+    assert json.loads(capsys.readouterr().out)["state"] == state_name
 
 
 def test_dead_daemon_exits_4(capsys: Capture) -> None:
@@ -232,12 +240,12 @@ def test_second_daemon_exits_3(monkeypatch: pytest.MonkeyPatch, capsys: Capture)
     )
     command = [sys.executable, "-c", code, str(paths.DAEMON_LOCK)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as daemon:
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
         assert main(["daemon"]) == 3
-        said = capsys.readouterr().err
-        assert f"another hbatune (process {other.pid}: `" in said
-        assert ") is the daemon of this machine" in said
-        assert "`hbatune status`" in said
-        other.communicate()
+        messages = capsys.readouterr().err
+        assert f"another hbatune (process {daemon.pid}: `" in messages
+        assert ") is the daemon of this machine" in messages
+        assert "`hbatune status`" in messages
+        daemon.communicate()

@@ -20,12 +20,12 @@ from tests.unit.watch_samples import PLAIN, counted, every, sample, working
 
 
 def stuck() -> Iterator[tuple[WatchState, tuple[AlertEvent, ...]]]:
-    """Yield what a watch says of a disk until its alert is raised and over again."""
-    it = Watcher(PLAIN, watched.subjects())
-    for each in every(250, lambda at: sample(at, counted(in_flight=4))):
-        yield it.tick(each)
-    for each in every(200, sample, start=260):
-        yield it.tick(each)
+    """Yield the states of a watched disk until its alert is raised and over again."""
+    watcher = Watcher(PLAIN, watched.subjects())
+    for reading in every(250, lambda at: sample(at, counted(in_flight=4))):
+        yield watcher.tick(reading)
+    for reading in every(200, sample, start=260):
+        yield watcher.tick(reading)
 
 
 def test_json_lines_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,9 +55,9 @@ def test_piped_alerts_use_stderr(
 
 
 def test_mean_column_shows_mean() -> None:
-    it = Watcher(PLAIN, watched.subjects())
-    it.tick(sample(10, working(10, ms=2.0)))
-    state, _ = it.tick(sample(20, working(20, ms=2.0)))
+    watcher = Watcher(PLAIN, watched.subjects())
+    watcher.tick(sample(10, working(10, ms=2.0)))
+    state, _ = watcher.tick(sample(20, working(20, ms=2.0)))
     assert format_reading(state.disks[0]) == [
         *("sda", "1000", "4.1", "2", "-", "-", "2", "2.0", "64", "50 %"),
     ]
@@ -66,11 +66,11 @@ def test_mean_column_shows_mean() -> None:
 class FakeSampler:
     """Samples of a disk that is stuck, without a machine."""
 
-    def __init__(self, found: SampledPlaces, *, every: float) -> None:
-        self.ids = list(found.disks.values())
+    def __init__(self, places: SampledPlaces, *, every: float) -> None:
+        self.ids = list(places.disks.values())
 
-    def sample(self, now: float, time: float) -> Sample:
-        return Sample(now, time, dict.fromkeys(self.ids, counted(in_flight=1)))
+    def sample(self, current_time: float, time: float) -> Sample:
+        return Sample(current_time, time, dict.fromkeys(self.ids, counted(in_flight=1)))
 
 
 Command = Callable[[Sequence[str]], int]
@@ -92,7 +92,7 @@ def _second() -> Any:
 def test_count_limits_readings(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["--count", "3", "--json"]) == 0
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [[each["target"] for each in one["readings"]] for one in documents] == [
+    assert [[reading["target"] for reading in document["readings"]] for document in documents] == [
         ["sda", "sdb"]
     ] * 3
     assert documents[0]["readings"][0]["stalled_ms"] >= 100
@@ -107,7 +107,7 @@ def test_target_limits_watch(command: Command, capsys: pytest.CaptureFixture[str
 
 
 def test_ctrl_c_exits_0(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*rest: object) -> Sample:
+    def interrupted(*args: object) -> Sample:
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the signal was not heard")
 
