@@ -15,10 +15,10 @@ looks = st.lists(st.tuples(steps, st.sampled_from(list(Level))), max_size=200)
 def changes(readings: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]:
     """Return the changes of an alarm that received these readings."""
     alarm, events = Alarm(), []
-    for at, stand in readings:
-        alarm, change = update_alarm(alarm, stand, at, pace)
+    for time_s, stand in readings:
+        alarm, change = update_alarm(alarm, stand, time_s, pace)
         if change is not None:
-            events.append((at, change))
+            events.append((time_s, change))
     return events
 
 
@@ -27,10 +27,10 @@ def steady(stand: Level, seconds: float, *, start: float = 0.0) -> Looks:
 
 
 def summed(steps: Looks) -> Looks:
-    at, readings = 1000.0, []
+    time_s, readings = 1000.0, []
     for step, stand in steps:
-        at += step
-        readings.append((at, stand))
+        time_s += step
+        readings.append((time_s, stand))
     return readings
 
 
@@ -51,13 +51,13 @@ def test_change_needs_full_window(steps: Looks) -> None:
     for when, change in changes(readings):
         wanted = Level.OVER if change is AlertChange.RAISED else Level.CALM
         earliest, last = when, when
-        latest = max(i for i, (at, _) in enumerate(readings) if at == when)
-        for at, stand in reversed(readings[: latest + 1]):
-            if at > last:
+        latest = max(i for i, (time_s, _) in enumerate(readings) if time_s == when)
+        for time_s, stand in reversed(readings[: latest + 1]):
+            if time_s > last:
                 continue  # it was not looked at, or lies after a step back
-            if last - at > PACE.gap or stand not in (wanted, Level.UNKNOWN):
+            if last - time_s > PACE.gap or stand not in (wanted, Level.UNKNOWN):
                 break
-            earliest = last = at
+            earliest = last = time_s
         assert when - earliest >= 180
 
 

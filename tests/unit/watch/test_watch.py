@@ -266,12 +266,14 @@ def test_first_and_stale_samples_ignored() -> None:
 def test_raises_and_clears_alternate(
     steps: list[tuple[float, int, float, float, int, int]],
 ) -> None:
-    watch, load, at, timeouts = Watcher(PLAIN, watched.subjects()), Load(), 1000.0, 0
+    watch, load, time_s, timeouts = Watcher(PLAIN, watched.subjects()), Load(), 1000.0, 0
     standing: set[tuple[str, str | None]] = set()
     for step, ios, ms, busy, depth, failed in steps:
-        at, timeouts = at + step, timeouts + failed
+        time_s, timeouts = time_s + step, timeouts + failed
         load.disk = msgspec.structs.replace(load.disk, depth=depth)
-        watch_sample = load(at, ios=ios, ms=ms, busy=busy, counters={ID: {"timeouts": timeouts}})
+        watch_sample = load(
+            time_s, ios=ios, ms=ms, busy=busy, counters={ID: {"timeouts": timeouts}}
+        )
         state, events = watch.tick(watch_sample)
         for event in events:
             key = (str(event.alert.condition), event.alert.key.counter)
